@@ -1,4 +1,4 @@
-"""The command ``pointsman-report``: what is typed, and what comes back as text and exit code."""
+"""The command ``pointsman-report``: options, output and exit codes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ReportCommands(click.Group):
             return _failed(one_line(error))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of use, not of the alphabet."""
+        """List the commands in the order of use, not alphabetically."""
         del ctx
         return list(self.commands)
 
@@ -47,29 +47,29 @@ class ReportCommands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog="""\
 \b
-Exit codes:  0 no findings; 1 findings (a broker flaps or is dead, a cluster
-             had no observer, history was lost); 2 failed
+Exit codes:  0 no findings; 1 findings (a broker is flapping or dead, a cluster
+             was not monitored, history was lost); 2 failed
 
-`pointsman-report COMMAND --help` has the rest.
+`pointsman-report COMMAND --help` shows the options of a command.
 """,
 )
 @click.version_option(__version__, prog_name="pointsman-report", message="%(prog)s %(version)s")
 def cli() -> None:
-    """From the name servers' history to a report: which brokers went down, which flap, and why.
+    """Report from the name servers' history: which brokers went down, which are flapping, and why.
 
     \b
     Examples:
       every night
         pointsman-report nightly --history /var/lib/pointsman/history --warehouse /srv/warehouse
-      each hour, so that the night is short; each month, so that the tables stay handy
+      every hour, to shorten the nightly run; every month, to keep the tables small
         pointsman-report ingest --history /var/lib/pointsman/history --warehouse /srv/warehouse
         pointsman-report compact --warehouse /srv/warehouse --before 2026-11-01
       after a gap, or with other parameters
         pointsman-report backfill --history HISTORY --warehouse /srv/warehouse --from 2026-11-01 --to 2026-11-20
-      something happened at 03:12
+      investigate an outage at 03:12
         pointsman-report route-at orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
         pointsman-report explain orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
-      is it better than last week, and what if
+      compare with last week; try other thresholds
         pointsman-report compare 2026-11-13 2026-11-20 --warehouse /srv/warehouse
         pointsman-report simulate --warehouse /srv/warehouse --set flapping.suppress_above=2000 --from ... --to ...
       RocketMQ's own name servers
@@ -78,7 +78,7 @@ def cli() -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; every fault is one line on standard error."""
+    """Run the command and return its exit code; every error is one line on standard error."""
     try:
         code = cli.main(args=arguments, prog_name=cli.name, standalone_mode=False)
     except click.ClickException as error:

@@ -1,4 +1,4 @@
-"""The few file operations a run needs, on any file system Hadoop knows."""
+"""File operations on any file system that Hadoop supports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BUFFER = 65_536
 
 @dataclass(frozen=True, slots=True)
 class RawFile:
-    """A file of raw history as it lies there."""
+    """A file of raw history."""
 
     path: str
     modified_at: datetime
@@ -25,7 +25,7 @@ class RawFile:
 
 
 def absolute(path: str) -> str:
-    """Name a local path so that it means the same whatever Hadoop takes for the working directory."""
+    """Return a local path as absolute: Hadoop may use another working directory."""
     return path if "://" in path or path.startswith("file:") else str(Path(path).absolute())
 
 
@@ -46,7 +46,7 @@ class Files:
         return bool(system.exists(hadoop_path))
 
     def local(self, path: str) -> Path | None:
-        """Return the path as Python opens it, if it lies on this machine."""
+        """Return the path for Python's own file functions if it is local, else None."""
         hadoop_path, system = self._path(path)
         return Path(hadoop_path.toUri().getPath()) if system.getUri().getScheme() == "file" else None
 
@@ -62,7 +62,7 @@ class Files:
             yield RawFile(status.getPath().toString(), _instant(status.getModificationTime()), status.getLen())
 
     def names_in(self, path: str) -> set[str]:
-        """Names in a folder; none if it is not there."""
+        """Return the names in a folder; empty if it does not exist."""
         if local := self.local(path):
             return set(os.listdir(local)) if local.exists() else set()
         if not self.exists(path):
@@ -73,7 +73,7 @@ class Files:
     def make(self, path: str) -> None:
         hadoop_path, system = self._path(path)
         if not system.mkdirs(hadoop_path):
-            raise OSError(f"could not make the folder {path}")
+            raise OSError(f"cannot create the folder {path}")
 
     def delete(self, path: str) -> None:
         hadoop_path, system = self._path(path)
@@ -83,10 +83,10 @@ class Files:
         source_path, system = self._path(source)
         target_path, _ = self._path(target)
         if not system.rename(source_path, target_path):
-            raise OSError(f"could not move {source} to {target}")
+            raise OSError(f"cannot move {source} to {target}")
 
     def create(self, path: str, text: str) -> None:
-        """Write a new file; an error if there is one already."""
+        """Write a new file; fail if it exists."""
         hadoop_path, system = self._path(path)
         stream = system.create(hadoop_path, False)
         try:
@@ -96,7 +96,7 @@ class Files:
             stream.close()
 
     def write(self, path: str, text: str) -> None:
-        """Write a file so that a reader finds the old text or the new one, whole."""
+        """Replace a file atomically: a reader sees either the old or the new text."""
         folder, _, name = path.rpartition("/")
         unfinished = f"{folder}/.{name}.tmp"
         self.delete(unfinished)
@@ -108,7 +108,7 @@ class Files:
         self.move(unfinished, path)
 
     def text(self, path: str) -> str | None:
-        """Read a small file; None if it is not there."""
+        """Read a small file; None if it does not exist."""
         hadoop_path, system = self._path(path)
         if not system.exists(hadoop_path):
             return None
@@ -123,10 +123,9 @@ class Files:
         return _instant(system.getFileStatus(hadoop_path).getModificationTime())
 
     def gzip_fault(self, path: str) -> str | None:
-        """Say why a gzip cannot be read to its end; None if it can.
+        """Return why a gzip cannot be read to its end; None if it can.
 
-        It is unpacked by the code that Spark will read it with, at some hundred MB a second: a file of history holds
-        64 MiB at most.
+        It is unpacked by the code that Spark uses, at some hundred MB per second; a history file has at most 64 MiB.
         """
         hadoop_path, system = self._path(path)
         codecs = self._jvm.org.apache.hadoop.io.compress.CompressionCodecFactory(self._configuration)
@@ -146,20 +145,20 @@ def _instant(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1_000, tz=UTC)
 
 
-def _unless_gone(error: OSError) -> None:
-    """A folder that may not be listed is a fault, not an empty one."""
+def _unless_removed(error: OSError) -> None:
+    """Ignore folders removed in the meantime; any other error is raised, not treated as an empty folder."""
     if not isinstance(error, FileNotFoundError):
         raise error
 
 
 def local_files(folder: Path) -> Iterator[RawFile]:
-    """As Hadoop would list it, without five calls of another process for each file."""
-    for parent, _, names in os.walk(folder, followlinks=True, onerror=_unless_gone):
+    """List files as Hadoop does, without its five calls to the JVM per file."""
+    for parent, _, names in os.walk(folder, followlinks=True, onerror=_unless_removed):
         for name in names:
             path = Path(parent, name)
             try:
                 status = path.stat()
             except FileNotFoundError:
-                # A name server has packed or removed it just now.
+                # A name server has compressed or removed it in the meantime.
                 continue
             yield RawFile(f"file:{path}", _instant(status.st_mtime_ns // 1_000_000), status.st_size)

@@ -1,4 +1,4 @@
-"""A lock file that names its process: two runs must not publish into one warehouse at the same time."""
+"""A lock file with the id of its process: only one run may publish into a warehouse at a time."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pointsman_report.report_errors import ReportError
 
 
 @contextmanager
-def held(lock: Path) -> Iterator[None]:
-    """Hold the lock while the block runs; a lock whose process is dead is taken over.
+def locked(lock: Path) -> Iterator[None]:
+    """Hold the lock while the block runs; a lock of a process that has ended is taken over.
 
     Raises:
         ReportError: another run holds the lock.
     """
-    # Linked into place whole: nobody ever reads a lock without its process.
+    # Linked into place, so that no reader sees a lock file without its process id.
     mine = lock.with_name(f".lock-{os.getpid()}")
     mine.write_text(f"{os.getpid()} {socket.gethostname()}\n", encoding="utf-8")
     try:
@@ -43,8 +43,9 @@ def held(lock: Path) -> Iterator[None]:
 
 
 @contextmanager
-def held_far_away(files: Files, lock: str) -> Iterator[None]:
-    """Hold a lock on a file system where no process can be asked: one that is left is never taken over.
+def locked_remotely(files: Files, lock: str) -> Iterator[None]:
+    """Hold a lock on a remote file system: whether its process runs is unknown, so a lock left behind is never taken
+    over.
 
     Raises:
         ReportError: another run holds the lock, or held it when it was killed.
@@ -65,7 +66,7 @@ def held_far_away(files: Files, lock: str) -> Iterator[None]:
 def _refuse_if_alive(lock: Path) -> None:
     text = lock.read_text(encoding="utf-8", errors="replace")
     owner = _owner(text)
-    # A process of another machine cannot be asked.
+    # Whether a process of another machine runs is unknown.
     if owner and owner[2] == socket.gethostname() and not _alive(int(owner[1])):
         return
     raise _refusal(text, str(lock), since=datetime.fromtimestamp(lock.stat().st_mtime, tz=UTC))
@@ -77,10 +78,12 @@ def _owner(text: str) -> re.Match[str] | None:
 
 def _refusal(text: str, lock: str, *, since: datetime) -> ReportError:
     owner = _owner(text)
-    who = f"process {owner[1]} on {owner[2]}" if owner else "somebody"
+    who = f"process {owner[1]} on {owner[2]}" if owner else "unknown process"
     minutes = max(0, round((datetime.now(tz=UTC) - since).total_seconds() / 60))
     age = f"{minutes} min" if minutes < 120 else f"{minutes // 60} h"
-    return ReportError(f"another run is at work in this warehouse ({who}, for {age}); if that is not so, remove {lock}")
+    return ReportError(
+        f"the warehouse is locked by another run ({who}, for {age}); if that run has ended, remove {lock}"
+    )
 
 
 def _alive(pid: int) -> bool:

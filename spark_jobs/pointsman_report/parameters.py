@@ -1,4 +1,4 @@
-"""The numbers of the job, in one place: defaults, or the tables of a TOML file over them.
+"""Parameters of the jobs: defaults, overridden by the tables of a TOML file.
 
 The flap score is BGP's route flap damping (RFC 2439): each event adds points, the sum decays by half every half-life, a
 broker is flagged when it rises above one threshold and cleared when it falls below a lower one.
@@ -15,12 +15,12 @@ from zoneinfo import ZoneInfo, available_timezones
 
 
 class ParametersError(ValueError):
-    """A parameters file that cannot be used; the text names every fault."""
+    """An invalid parameters file; the message lists every error."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """A table of the file. Raises `ParametersError` naming every value that makes no sense."""
+    """A table of the file. Raises `ParametersError` with every invalid value."""
 
     def __post_init__(self) -> None:
         values = [(f.name, getattr(self, f.name)) for f in fields(self)]
@@ -48,37 +48,37 @@ class FlapParameters(_Section):
 
     half_life_minutes: float = 60.0
     suppress_above: float = 3_000.0
-    """A broker is flapping when its penalty rises above this: four quick outages, or one every 35 minutes for long."""
+    """A broker is flapping when its penalty rises above this: four quick outages, or one every 35 minutes for hours."""
     reuse_below: float = 1_000.0
     """The flag is cleared when the penalty has fallen below this."""
     ceiling: float = 16_000.0
     """No penalty rises above this, so that a flag clears at most four half-lives after the last event."""
     points_outage: float = 1_000.0
-    """EXPIRED or PROBE_FAILED seen by every observer; charged once an outage."""
+    """EXPIRED or PROBE_FAILED seen by every observer; charged once per outage."""
     points_restarted: float = 1_000.0
     """A new incarnation without an outage."""
     points_moved: float = 500.0
     """ADDRESS_CHANGED or ROLE_CHANGED."""
     points_suspected: float = 300.0
-    """Suspected, and back with a beat."""
+    """Suspected, then recovered with a heartbeat."""
     points_shutdown: float = 200.0
-    """A polite SHUTDOWN that is back within `shutdown_return_seconds`."""
+    """A planned SHUTDOWN that is back within `shutdown_return_seconds`."""
     points_late: float = 100.0
-    """A late beat."""
+    """A late heartbeat."""
     shutdown_return_seconds: float = 300.0
     same_sign_seconds: float = 600.0
-    """Suspicions and late beats that several observers saw within such a slot of time are charged as the observer that
-    saw most of them saw them. A slot begins with a sign after as long a rest."""
+    """Suspicions and late heartbeats seen by several observers within this time are charged once: as many as the
+    observer with the most. A slot begins with a sign after a quiet period of the same length."""
     degraded_points: float = 300.0
-    """A broker charged with this much in a day, and not flapping, is degraded."""
+    """A broker with at least this many points in a day that is not flapping is degraded."""
     chronic_days: int = 3
-    """A broker that flapped on so many of the last seven days is chronic."""
+    """A broker that flapped on this many of the last seven days is chronic."""
     dead_after_hours: float = 24.0
-    """A broker down for longer, and not back at the day's end, is dead."""
+    """A broker that has been down for longer at the end of the day is dead."""
 
     def _rules(self) -> tuple[tuple[bool, str], ...]:
         return (
-            # Below that, a day has so many half-lives that its doublings leave a double's range.
+            # With a shorter half-life, 2^(half-lives of a day) exceeds the range of a double.
             (self.half_life_minutes >= 5, f"half_life_minutes = {self.half_life_minutes} is below 5"),
             (self.reuse_below > 0, "reuse_below is not above 0"),
             (self.reuse_below < self.suppress_above, "reuse_below is not below suppress_above"),
@@ -95,13 +95,15 @@ class IncidentParameters(_Section):
     brokers: int = 3
     """At least this number of brokers of one zone, host or cluster down at the same moment ..."""
     within_seconds: float = 60.0
-    """... each for no longer than this: a broker that has been down for longer is not part of what happens now ..."""
+    """... each for no longer than this: a broker that has been down for longer is not part of a new incident ..."""
     sigmas: float = 4.0
-    """... and this number of standard deviations above what that scope's outages of the day bring by chance."""
+    """... and this number of standard deviations above the number expected by chance from that scope's outages of the
+    day."""
     tolerance_seconds: float = 5.0
-    """Sweeps notice the outages of one moment up to this much apart: a shorter outage counts for this long."""
+    """Sweeps detect outages of the same moment up to this much apart: a shorter outage counts for this long."""
     rolling_gap_seconds: float = 120.0
-    """In a rolling restart the next broker goes down within this time of the return of the one before; 0: none."""
+    """In a rolling restart the next broker goes down within this time after the one before has recovered; 0: no rolling
+    restarts."""
 
     def _rules(self) -> tuple[tuple[bool, str], ...]:
         return (
@@ -113,20 +115,20 @@ class IncidentParameters(_Section):
 
 @dataclass(frozen=True, slots=True)
 class RankingParameters(_Section):
-    """The slow track, and Nagios' percentage beside it."""
+    """The slow track, and Nagios' percentage."""
 
     days: int = 7
-    """Outages of so many days are compared with the cluster's."""
+    """Days of outages that are compared with the cluster's."""
     false_discovery_rate: float = 0.05
-    """Share of the outliers of a cluster and day that may be none (Benjamini and Hochberg)."""
+    """Accepted share of false outliers in a cluster and day (Benjamini and Hochberg)."""
     grid_seconds: float = 300.0
-    """How often the state is sampled for the percentage."""
+    """Interval at which the state is sampled for the percentage."""
     percent_high: float = 20.0
-    """Nagios calls it flapping from here ..."""
+    """Nagios' flapping begins at this percentage ..."""
     percent_low: float = 5.0
-    """... until it is down to this."""
+    """... and ends at this one."""
     count_at_least: int = 4
-    """The plainest rule of all, to compare with: so many outages on a day."""
+    """A simple rule for comparison: at least this number of outages on a day."""
 
     def _rules(self) -> tuple[tuple[bool, str], ...]:
         return (
@@ -140,22 +142,22 @@ class RankingParameters(_Section):
 
 @dataclass(frozen=True, slots=True)
 class HealthParameters(_Section):
-    """What is good enough."""
+    """Objectives, and thresholds of findings."""
 
     slo: float = 0.999
-    """Availability that a cluster is held to ..."""
+    """Availability objective (SLO) of a cluster ..."""
     slo_days: int = 30
-    """... over so many days."""
+    """... over this number of days."""
     slo_by_cluster: dict[str, float] = field(default_factory=dict)
-    """Clusters that are held to another."""
+    """Objectives of single clusters."""
     skew_above: float = 3.0
-    """A queue filled so many times as fast as the mean of its topic's queues is hot."""
+    """A queue with more than this many times the mean rate of its topic's queues is hot."""
     put_rate_above: float = 1.0
-    """Topics filled more slowly (messages a second) are not looked at for skew."""
+    """Topics with a lower rate (messages per second) are not checked for skew."""
     lag_above: float = 1_000.0
-    """Messages behind from which a group's queues are worth a line."""
+    """Lag from which a consumer group is reported, messages."""
     clock_offset_above_seconds: float = 5.0
-    """Name servers and agents whose clocks differ by more are told of."""
+    """Clock offsets of name servers and agents above this are reported."""
 
     @classmethod
     def not_numbers(cls) -> tuple[str, ...]:
@@ -177,10 +179,10 @@ class HealthParameters(_Section):
 
 @dataclass(frozen=True, slots=True)
 class ReportParameters(_Section):
-    """How the report is told."""
+    """Presentation of the report."""
 
     timezone: str = "UTC"
-    """An IANA name, for the day that a person reads; tables stay in UTC days."""
+    """IANA name of the time zone of the report's days; tables use UTC days."""
 
     @classmethod
     def not_numbers(cls) -> tuple[str, ...]:
@@ -189,7 +191,7 @@ class ReportParameters(_Section):
     def _rules(self) -> tuple[tuple[bool, str], ...]:
         name: object = self.timezone
         known = isinstance(name, str) and name in available_timezones()
-        return ((known, f"timezone = {self.timezone!r} is no IANA time zone such as Europe/Berlin"),)
+        return ((known, f"timezone = {self.timezone!r} is not an IANA time zone such as Europe/Berlin"),)
 
     @property
     def zone(self) -> ZoneInfo:
@@ -198,7 +200,7 @@ class ReportParameters(_Section):
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """All of them; each name is a table of the file."""
+    """All parameters; each field is a table of the file."""
 
     flapping: FlapParameters = field(default_factory=FlapParameters)
     incidents: IncidentParameters = field(default_factory=IncidentParameters)
@@ -227,7 +229,7 @@ def load(path: Path | None) -> Parameters:
     """Read the tables of a TOML file over the defaults; None gives the defaults.
 
     Raises:
-        ParametersError: the file is no TOML, or holds a name or value we do not know.
+        ParametersError: the file is not TOML, or has an unknown name or an invalid value.
         OSError: the file cannot be read.
     """
     if path is None:

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 class UnreadableFileError(ReportError):
-    """A file that cannot be opened or unpacked; the text says which and why."""
+    """A file that cannot be opened or unpacked; the message names the file and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing wrong with one line."""
+    """One error in one line."""
 
     file: str
     line: int
@@ -45,7 +45,7 @@ def row_schema() -> dict[str, Any]:
 
 
 def known_events() -> frozenset[str]:
-    """Events that the format names; others are allowed."""
+    """Event names in the schema; others are allowed."""
     return frozenset(row_schema()["properties"]["event"]["examples"])
 
 
@@ -53,7 +53,7 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
     """Number the lines of a plain or gzipped file, line ends included.
 
     Raises:
-        UnreadableFileError: the file cannot be opened, or is no gzip.
+        UnreadableFileError: the file cannot be opened, or is not a gzip.
     """
     opened = gzip.open if path.suffix == ".gz" else open
     number = 0
@@ -62,27 +62,27 @@ def lines_of(path: Path) -> Iterator[tuple[int, bytes]]:
             for number, line in enumerate(file, start=1):
                 yield number, line
     except EOFError:
-        # What a crash leaves of a gzip: its lines were given out, the rest is gone.
+        # A gzip cut by a crash: its complete lines were returned.
         yield number + 1, b""
     except (OSError, zlib.error) as error:
         raise UnreadableFileError(f"{path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def problems_of(path: Path) -> Iterator[Problem | None]:
-    """Give for each line its problems, or None for a good one."""
-    # Late: the file formats are known without it.
+    """Yield the problems of each line, or None for a valid one."""
+    # Imported late: only this function needs it.
     from jsonschema import Draft202012Validator  # noqa: PLC0415
 
     validator = Draft202012Validator(row_schema())
     for number, line in lines_of(path):
-        faults = list(_faults(line, validator))
-        if not faults:
+        errors = list(_errors(line, validator))
+        if not errors:
             yield None
-        for field, problem in faults:
+        for field, problem in errors:
             yield Problem(str(path), number, field, problem)
 
 
-def _faults(line: bytes, validator: Validator) -> Iterator[tuple[str, str]]:
+def _errors(line: bytes, validator: Validator) -> Iterator[tuple[str, str]]:
     if not line:
         yield "line", "torn: the gzip ends in the middle"
         return
@@ -90,21 +90,21 @@ def _faults(line: bytes, validator: Validator) -> Iterator[tuple[str, str]]:
         yield "line", "empty"
         return
     if line.startswith(codecs.BOM_UTF8):
-        # Python would read over it, other readers would not.
+        # Python ignores it, other readers do not.
         yield "line", "begins with a byte order mark"
         return
     try:
         row = json.loads(line)
-        found_faults = sorted(validator.iter_errors(row), key=lambda found: found.json_path)
+        found_errors = sorted(validator.iter_errors(row), key=lambda found: found.json_path)
     except RecursionError:
         yield "line", "nested too deeply"
         return
     except ValueError as error:
-        # Only a crash leaves a line without its end.
+        # Only a crash leaves a line without a line end.
         torn = not line.endswith(b"\n")
         yield "line", "torn: the file ends in the middle of a row" if torn else f"not JSON: {error}"
         return
-    for found in found_faults:
+    for found in found_errors:
         missing = found.validator == "required"
         field = found.message.split("'")[1] if missing else ".".join(map(str, found.absolute_path)) or "line"
         yield field, "missing" if missing else found.message

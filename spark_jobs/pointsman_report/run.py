@@ -1,4 +1,4 @@
-"""The result of computing days, which the jobs make and the report shows."""
+"""The result of a run, made by the jobs and shown in the report."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from datetime import date
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a run read, computed and continued.
+    """Statistics of a run.
 
-    ``files``, ``rows_ahead``, ``rows_too_late`` and ``rows_misdated`` say the same when the days are computed again;
-    ``files_read``, ``late_days`` and the days computed beyond those asked for are of this run alone.
+    ``files``, ``rows_ahead``, ``rows_too_late`` and ``rows_misdated`` are the same when the days are computed again;
+    ``files_read``, ``late_days`` and the days beyond those requested depend on the run.
     """
 
     files: int
-    """Files of history that may hold the days."""
+    """History files that may have rows of the days."""
     continues_yesterday: bool
     ends_before: date | None
-    """Where the days before this one were missing: the last day that the warehouse holds before them."""
+    """If the day before is missing: the last earlier day in the warehouse."""
     rows_ahead: int
-    """Rows dated later than they can have been written."""
+    """Rows dated in the future."""
     rows_too_late: int = 0
-    """Rows that came after their day was computed, and too late for that day to be computed anew."""
+    """Rows that arrived after their day was computed, too late for it to be recomputed."""
     rows_misdated: int = 0
-    """Rows left aside that are days older than the folder they lie in."""
+    """Skipped rows that are days older than their folder."""
     stale_after: date | None = None
-    """The days after this one continue from a state that has changed since: they should be computed anew."""
+    """The days after this one continue from a state that has changed since: they should be recomputed."""
     files_read: int = 0
-    """Of the files those that had not been read before."""
+    """Number of these files that had not been read before."""
     late_days: tuple[date, ...] = ()
-    """Days before those asked for that got late rows, and were computed anew."""
+    """Days before the requested ones that got late rows and were recomputed."""
     first_day: date | None = None
     last_day: date | None = None
-    """What was computed: the days asked for, and what late rows and changes made of them."""
+    """The days computed: the requested ones, and those added because of late rows and changes."""

@@ -1,7 +1,7 @@
-"""The Spark session of a run: quiet, local by default, nothing shared with a run beside it.
+"""The Spark session of a run: quiet, local by default, independent of concurrent runs.
 
-On this machine the settings are ours, shaped by its memory and by how much there is to read; on a cluster those of the
-cluster and of its user apply, and only what the tables depend on is set.
+A local session is configured here, by the machine's memory and the size of the input. On a cluster the settings of the
+cluster and of the user apply; only settings that the tables depend on are set.
 """
 
 from __future__ import annotations
@@ -21,66 +21,67 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 
-LEAST_MB, MOST_MB = 1_024, 8_192
-PACKED_HOLDS = 10
-"""A gzip of history unpacks to some ten times its size."""
+MIN_MB, MAX_MB = 1_024, 8_192
+GZIP_RATIO = 10
+"""A history file is about ten times as large as its gzip."""
 _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
-OLDEST_JAVA = 17
+MIN_JAVA = 17
 SMALL_BYTES = 8 * 2**20
-"""A run over less is over before Java's second compiler has paid for itself."""
+"""With less input, a run ends before Java's second compiler pays off."""
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
-    # The default local file system wants a checksum file beside each file, whose name cannot hold a colon; histories
-    # from elsewhere do.
+    # The default local file system needs a checksum file for each file, and fails for names with a colon, which some
+    # histories have.
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "spark.sql.parquet.compression.codec": "zstd",
-    # Else the folders of a table of more than 32 days are listed by a job with a task a folder.
+    # Without this, the folders of a table with more than 32 days are listed by a job with one task per folder.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "20000",
     "spark.ui.showConsoleProgress": "false",
-    # Else each call on a column or a table asks Java five times where in our code it stands: 30 % of all calls.
+    # Without this, each call on a column or table makes five calls to Java for its position in the code: 30 % of all
+    # calls.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.log.level": "ERROR",
 }
-"""For every master; what a submitter says otherwise stands, but for the first."""
+"""For every master; settings given to spark-submit take precedence, except for the time zone."""
 JAVA_LOGS = "-Xlog:disable -Xlog:all=warning:stderr"
-"""Java's own warnings would stand on standard output, before a command's JSON."""
+"""Otherwise Java's warnings appear on standard output, before a command's JSON."""
 LOCAL_SETTINGS = {
     "spark.driver.extraJavaOptions": JAVA_LOGS,
     "spark.ui.enabled": "false",
-    # Without these Spark looks up the host's name, and waits where that name leads nowhere.
+    # Without these Spark resolves the host's name, and hangs if that fails.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": "4",
     "spark.default.parallelism": "4",
     "spark.driver.memory": "2g",
 }
-"""For one machine; a cluster's own configuration stands."""
+"""For one machine; not applied on a cluster."""
 CLUSTER_SETTINGS = {
-    # spark-submit has opened the local file system before it could be told which one.
+    # spark-submit has opened the default local file system before these settings apply.
     "spark.hadoop.fs.file.impl.disable.cache": "true",
 }
 SMALL_SETTINGS = {
-    # With one compiler alone Java keeps 48 MB for what it compiles, which a night fills; then it compiles no more.
+    # With only one compiler Java's code cache has 48 MB; a nightly run fills it, and compilation stops.
     "spark.driver.extraJavaOptions": (
         f"-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m {JAVA_LOGS}"
     ),
-    # Compiling a plan costs more than running it on so few rows.
+    # For few rows, compiling a plan costs more than running it.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.shuffle.partitions": "1",
-    # To plan a query again after each of its stages costs more than a better plan gains.
+    # Re-planning a query after each stage costs more than a better plan saves.
     "spark.sql.adaptive.enabled": "false",
-    # To write so few rows to files and read them back costs more than to compute them.
+    # Writing few rows to files and reading them back costs more than computing them.
     "spark.pointsman.intermediatesInMemory": "true",
 }
-"""Over the local ones where there is little to read: there a run is planning and compiling, and hardly any rows."""
+"""Added to the local settings for small input: planning and compiling then dominate."""
 
 
 def default_memory() -> str:
-    """Give Java a quarter of what this machine or container has, within bounds."""
-    return f"{min(MOST_MB, max(LEAST_MB, _memory_bytes() // 4 // 2**20))}m"
+    """Return Java's heap size: a quarter of the memory of this machine or container, within limits."""
+    return f"{min(MAX_MB, max(MIN_MB, _memory_bytes() // 4 // 2**20))}m"
 
 
 def _memory_bytes() -> int:
@@ -88,12 +89,12 @@ def _memory_bytes() -> int:
     try:
         return min(machine, int(_CONTAINER_LIMIT.read_text(encoding="ascii")))
     except (OSError, ValueError):
-        # No container, or one without a limit, which says "max".
+        # Not a container, or one without a limit ("max").
         return machine
 
 
 def is_below(most: int, folders: Iterable[Path]) -> bool:
-    """Say whether the files below some folders hold less than so many bytes, unpacked; False if there is no folder."""
+    """Return whether the files below the folders have fewer than ``most`` bytes, unpacked; False without a folder."""
     known, total = False, 0
     for folder in folders:
         known = True
@@ -105,19 +106,19 @@ def is_below(most: int, folders: Iterable[Path]) -> bool:
 
 
 def _sizes(folder: Path) -> Iterator[int]:
-    # Spark reads what a link leads to.
+    # Spark follows links.
     for path, _, names in os.walk(folder, followlinks=True):
         for name in names:
             try:
                 size = (Path(path) / name).stat().st_size
             except OSError:
-                # Packed or removed meanwhile.
+                # Compressed or removed in the meantime.
                 continue
-            yield size * (PACKED_HOLDS if name.endswith(".gz") else 1)
+            yield size * (GZIP_RATIO if name.endswith(".gz") else 1)
 
 
 class SparkUnavailableError(Exception):
-    """No session can be had; the text says what to install."""
+    """Spark cannot be started; the message names what to install."""
 
 
 @contextmanager
@@ -129,21 +130,22 @@ def spark_session(
     reads: Iterable[Path] = (),
     over: Mapping[str, str] | None = None,
 ) -> Iterator[SparkSession]:
-    """Open a session, and stop it afterwards unless it was there before.
+    """Open a session, and stop it afterwards unless it existed before.
 
-    ``memory`` and the size of what the run ``reads`` shape a local session alone; ``over`` are settings over ours.
+    ``memory`` and the size of what the run ``reads`` determine the settings of a local session; ``over`` overrides
+    settings.
 
     Raises:
         ModuleNotFoundError: pyspark is missing.
         SparkUnavailableError: Java is missing, or Spark did not start.
     """
-    # Late: that it is missing must be one line, not a traceback.
+    # Imported late, so that a missing package is reported in one line.
     from pyspark import SparkConf, SparkContext  # noqa: PLC0415
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
     _require_java()
-    # Py4J logs a call that an interrupt broke off through the root logger; what matters comes back as an exception.
+    # Py4J logs interrupted calls through the root logger; relevant errors are raised as exceptions.
     logging.getLogger().addHandler(logging.NullHandler())
     existing = SparkSession.getActiveSession()
     if existing is not None:
@@ -151,12 +153,12 @@ def spark_session(
         return
     submitted = None
     if _is_submitted():
-        # Without a JVM a SparkConf is empty; PySpark has no public way to get at the one that waits for us.
+        # Without a JVM a SparkConf is empty; PySpark has no public way to connect to the one that spark-submit started.
         SparkContext._ensure_initialized()  # noqa: SLF001
         submitted = SparkConf()
     settings = settings_for(master, memory=memory, reads=reads, submitted=submitted)
     if is_local(master, submitted):
-        # The driver's address alone does not keep Java from looking up the machine's name.
+        # Even with the driver's address set, Java resolves the machine's name.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.appName(name)
     if master is not None:
@@ -179,7 +181,7 @@ def spark_session(
 def settings_for(
     master: str | None, *, memory: str | None, reads: Iterable[Path], submitted: SparkConf | None
 ) -> dict[str, str]:
-    """Choose the settings of a session; those that a submitter gave are left out."""
+    """Choose the settings of a session, without those given to spark-submit."""
     settings = dict(SETTINGS)
     if is_local(master, submitted):
         settings |= LOCAL_SETTINGS | {"spark.driver.memory": memory or default_memory()}
@@ -194,34 +196,34 @@ def settings_for(
 
 
 def is_local(master: str | None, submitted: SparkConf | None) -> bool:
-    """Say whether driver and executors are one process on this machine."""
+    """Return whether driver and executors are one process on this machine."""
     chosen = master or (submitted.get("spark.master") if submitted is not None else None) or "local"
     return chosen.startswith("local")
 
 
 def _is_submitted() -> bool:
-    """Say whether spark-submit started this process: then there is a Java process already."""
+    """Return whether spark-submit started this process: then a Java process exists already."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def _require_java() -> None:
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    install = f"install Java {OLDEST_JAVA} (Debian: apt-get install openjdk-{OLDEST_JAVA}-jre-headless)"
+    install = f"install Java {MIN_JAVA} (Debian: apt-get install openjdk-{MIN_JAVA}-jre-headless)"
     if java is None:
         raise SparkUnavailableError(f"Java is missing: {install}")
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=30)  # noqa: S603
+        result = subprocess.run([java, "-version"], capture_output=True, text=True, check=True, timeout=30)  # noqa: S603
     except (OSError, subprocess.SubprocessError) as error:
         raise SparkUnavailableError(f"{java} does not run: {install}, or correct JAVA_HOME") from error
-    version = re.search(r'version "(\d+)', answer.stderr)
-    if version and int(version[1]) < OLDEST_JAVA:
+    version = re.search(r'version "(\d+)', result.stderr)
+    if version and int(version[1]) < MIN_JAVA:
         raise SparkUnavailableError(f"{java} is version {version[1]}: {install}")
 
 
 @contextmanager
 def _quiet_start() -> Iterator[None]:
-    """Keep the JVM's own warnings off the terminal; its faults come back as exceptions."""
+    """Keep the JVM's warnings off the terminal; errors are raised as exceptions."""
     terminal = os.dup(2)
     with tempfile.TemporaryFile() as sink:
         os.dup2(sink.fileno(), 2)

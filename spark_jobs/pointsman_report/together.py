@@ -1,6 +1,6 @@
-"""Questions to Spark that do not need each other, asked at the same time.
+"""Independent Spark queries in parallel threads.
 
-A query over little data is mostly planned and compiled, by one thread: beside it another can be planned, or run.
+For a small query, planning and compiling dominate and use one thread, so that another query can be planned or run.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from typing import TypeVar
 
-MOST_AT_ONCE = 4
-"""More would hold more memory and gain nothing: each has tasks for all cores where there is much to do."""
+MAX_PARALLEL = 4
+"""More would need more memory without being faster: a large query already uses all cores."""
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
-def together(*parts: Callable[[], _Answer]) -> list[_Answer]:
-    """Run all parts, each in a thread, and return what they gave, in the order of the parts.
+def together(*parts: Callable[[], _Result]) -> list[_Result]:
+    """Run all parts, each in a thread, and return their results in order.
 
-    After a fault, and after an interrupt, parts that wait are not begun; those that run come to their end first.
+    After an error or an interrupt, waiting parts are not started; running parts are completed first.
     """
-    with ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="together") as threads:
+    with ThreadPoolExecutor(MAX_PARALLEL, thread_name_prefix="together") as threads:
         try:
-            begun: list[Future[_Answer]] = [threads.submit(part) for part in parts]
+            begun: list[Future[_Result]] = [threads.submit(part) for part in parts]
             done, _ = wait(begun, return_when=FIRST_EXCEPTION)
         finally:
             threads.shutdown(wait=False, cancel_futures=True)

@@ -23,7 +23,7 @@ from pointsman_report.report.sections.outage_lengths import Distribution, Outage
 from pointsman_report.report.sections.queue_advice import BusyTopic, GroupLag, HotQueue, HotQueues
 from pointsman_report.report.sections.report_basis import ComputedBy, Quarantined
 from pointsman_report.report.sections.topic_risk import ChangedTopic, TopicAtRisk
-from pointsman_report.report.sections.watch_gaps import Life
+from pointsman_report.report.sections.watch_gaps import NameServerRun
 from pointsman_report.report.sections.worst_brokers import Ranking
 from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Listing
@@ -96,6 +96,6 @@ def busy_report() -> Report:
             "quarantined": [a_row(Quarantined, reason="not JSON", first_file="ns1/a.jsonl")],
             "lives": 2,
         },
-        observers=[a_row(Life, boot_id="boot-1", open=False)],
+        observers=[a_row(NameServerRun, boot_id="boot-1", open=False)],
         findings=[Finding("incident", "1 incident", do="see host-3", see="incidents")],
     )

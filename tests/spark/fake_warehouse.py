@@ -187,7 +187,7 @@ class World:
 def publish(spark: SparkSession, path: Path, tables: dict[str, list[Row]], *, first_day: date, last_day: date) -> None:
     """Write the tables as a run would."""
     warehouse = Warehouse(spark, str(path))
-    with warehouse.held():
+    with warehouse.locked():
         for name, rows in tables.items():
             schema = TABLES[name].schema
             columns = schema.fieldNames()

@@ -26,11 +26,11 @@ class DayRunner:
     parameters: Parameters = field(default_factory=Parameters)
 
     def compute(
-        self, warehouse: Path, histories: list[Path], first_day: date, last_day: date, *, looks_back: bool = False
+        self, warehouse: Path, histories: list[Path], first_day: date, last_day: date, *, accept_late: bool = False
     ) -> None:
         history = History(self.spark, [str(history) for history in histories])
         to = Warehouse(self.spark, str(warehouse))
-        compute(Work(history, to, first_day, last_day, self.parameters, lambda _: None, looks_back=looks_back))
+        compute(Work(history, to, first_day, last_day, self.parameters, lambda _: None, accept_late=accept_late))
 
     def rows(self, warehouse: Path, table: str, first_day: date, last_day: date) -> list[dict[str, Any]]:
         """Rows in the order of the table's keys; times as aware datetimes, at every depth."""

@@ -89,7 +89,7 @@ def runs(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Runs:
         for n in (0, 1)
     ]
     run_days.compute(found.late, halves[:1], FIRST, LAST - timedelta(days=1))
-    run_days.compute(found.late, halves, LAST, LAST, looks_back=True)
+    run_days.compute(found.late, halves, LAST, LAST, accept_late=True)
     return found
 
 

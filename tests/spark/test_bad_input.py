@@ -42,7 +42,7 @@ class Taken:
 
 
 def taken(run_days: DayRunner, history: Path, warehouse: Path) -> Taken:
-    result = ingest(run_days.spark, [str(history)], str(warehouse), say=lambda _: None)
+    result = ingest(run_days.spark, [str(history)], str(warehouse), log=lambda _: None)
     rows, bad = (
         run_days.rows(warehouse, table, SINCE_EVER, date(2100, 1, 1)) for table in ("registration_events", "quarantine")
     )

@@ -89,7 +89,7 @@ def comes_and_goes(servers: list[NameServer], b: Row) -> None:
 def test_new_processes_at_a_regular_period_are_a_restart_loop_and_others_are_not(stories: Stories) -> None:
     assert cause_of(stories, "loops") == ("restart_loop", "9 restarts, every 61 s")
     cause, evidence = cause_of(stories, "comes_and_goes")
-    assert (cause, evidence) == ("unknown", "stream broken, no failed probe, process afterwards not known")
+    assert (cause, evidence) == ("unknown", "stream broken, no failed probe, process afterwards unknown")
 
 
 @story

@@ -56,7 +56,7 @@ def test_bad_lines_are_quarantined_once_with_their_reasons(night: Night, run_day
 
     assert sorted(row["reason"] for row in rows) == [
         "empty line",
-        "event_at is no RFC 3339 time",
+        "event_at is not an RFC 3339 time",
         "missing: schema_version, event_at, event, node, boot_id, seq",
         "not a JSON object",
         "torn or not JSON",
@@ -116,7 +116,7 @@ def test_days_computed_again_have_one_report_of_both(again: Again) -> None:
     assert again.code == 1
     assert (again.numbers["from"], again.numbers["to"]) == (str(SECOND), str(LAST))
     assert (flapping["class"], flapping["down_count"], len(flapping["outages"])) == ("chronic", 8, 8)
-    assert f"nobody watched cluster comes_later on {LAST}" in again.numbers["headline"]["findings"]
+    assert f"no monitoring data for cluster comes_later on {LAST}" in again.numbers["headline"]["findings"]
 
 
 @pytest.mark.slow
@@ -154,7 +154,7 @@ def test_a_run_that_fails_leaves_the_tables_as_they_were(
     ("fault", "says"),
     [
         (KeyboardInterrupt(), "interrupted; the tables are published, the report is not finished"),
-        (OSError(28, "No space left on device"), "the tables are published, the report is not: "),
+        (OSError(28, "No space left on device"), "the tables are published, but the report failed: "),
     ],
     ids=["interrupt", "disk-full"],
 )
@@ -229,7 +229,7 @@ def test_a_range_has_one_report_of_all_its_days(tmp_path: Path, capsys: pytest.C
     (entry,) = numbers["brokers"]
     assert (numbers["from"], numbers["to"]) == (str(DAY), str(DAY + timedelta(days=2)))
     assert (entry["class"], entry["down_count"], len(entry["outages"])) == ("flapping", 5, 5)
-    assert "nobody watched cluster c1 on 2026-03-04" in numbers["headline"]["findings"]
+    assert "no monitoring data for cluster c1 on 2026-03-04" in numbers["headline"]["findings"]
     assert json.loads((tmp_path / "r" / "report.json").read_text(encoding="utf-8")) == numbers
 
 
@@ -262,7 +262,7 @@ def test_what_cannot_be_used_is_one_line_and_exit_2(
 
 def test_a_day_that_is_no_day_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nightly", "--history", "h", "--warehouse", "w", "--date", "tomorrow"]) == 2
-    assert "'tomorrow' is not a day written YYYY-MM-DD" in capsys.readouterr().err
+    assert "invalid day 'tomorrow': use YYYY-MM-DD" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("spark", "nothing_computed")

@@ -36,7 +36,7 @@ def made(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Path:
             server.say("HEARTBEATS", moment(n, day=day), broker("a"), detail={"count": n})
         server.say("REGISTERED", moment(400, day=day), broker("a"))
     write_history(folder / "h", server.rows)
-    ingest(run_days.spark, [str(folder / "h")], str(folder / "w"), say=lambda _: None)
+    ingest(run_days.spark, [str(folder / "h")], str(folder / "w"), log=lambda _: None)
     two_files = folder / "w" / "registration_events" / f"dt={DAY}"
     rows = run_days.spark.read.parquet(str(two_files))
     rows.repartition(2).write.mode("append").parquet(str(folder / "two"))
@@ -61,12 +61,12 @@ def test_months_that_are_over_are_packed_once_and_hold_the_same_rows(warehouse: 
     before = events(run_days, warehouse)
     said: list[str] = []
 
-    done = compact(run_days.spark, str(warehouse), before=AFTER, say=said.append)
+    done = compact(run_days.spark, str(warehouse), before=AFTER, log=said.append)
     assert (done.days, done.files_before, done.files_after, done.rows_dropped) == (4, 5, 4, 0)
     assert 0 < done.bytes_after < done.bytes_before
     assert any(line.startswith("registration_events 2026-03: ") for line in said)
     assert events(run_days, warehouse) == before
-    assert compact(run_days.spark, str(warehouse), before=AFTER, say=said.append).days == 0
+    assert compact(run_days.spark, str(warehouse), before=AFTER, log=said.append).days == 0
     assert not list((warehouse / "_staging").iterdir())
 
 
@@ -79,7 +79,7 @@ def test_single_beats_go_only_if_that_is_asked_for_and_such_a_day_is_not_compute
     work = Work(history, to, DAY, DAY, Parameters(), lambda _: None)
     compute(work)
 
-    done = compact(run_days.spark, str(warehouse), before=AFTER, say=lambda _: None, keep_beats_days=43)
+    done = compact(run_days.spark, str(warehouse), before=AFTER, log=lambda _: None, keep_beats_days=43)
     assert (done.rows_dropped, done.days) == (300, 6)
     left = [row["event"] for row in events(run_days, warehouse) if row["dt"] == DAY]
     assert left == ["NAMESRV_STARTED", "NAMESRV_READY", "REGISTERED"]
@@ -91,8 +91,8 @@ def test_single_beats_go_only_if_that_is_asked_for_and_such_a_day_is_not_compute
 
 def test_beats_that_a_night_may_still_need_are_not_dropped(warehouse: Path, run_days: DayRunner) -> None:
     before = events(run_days, warehouse)
-    with pytest.raises(ReportError, match="more than 7 days"):
-        compact(run_days.spark, str(warehouse), before=AFTER, say=lambda _: None, keep_beats_days=7)
+    with pytest.raises(ReportError, match="must be above 7"):
+        compact(run_days.spark, str(warehouse), before=AFTER, log=lambda _: None, keep_beats_days=7)
     assert events(run_days, warehouse) == before
 
 
@@ -106,8 +106,8 @@ def test_an_interrupt_says_that_what_was_told_of_is_done_and_the_rest_is_done_by
         told.append(line)
         raise KeyboardInterrupt
 
-    with pytest.raises(ReportError, match="interrupted; what was told of is compacted, the rest is as it was"):
-        compact(run_days.spark, str(warehouse), before=AFTER, say=told_then_interrupted)
+    with pytest.raises(ReportError, match="interrupted; the months listed above are compacted, the others unchanged"):
+        compact(run_days.spark, str(warehouse), before=AFTER, log=told_then_interrupted)
     assert len(told) == 1
     assert events(run_days, warehouse) == before
-    assert compact(run_days.spark, str(warehouse), before=AFTER, say=lambda _: None).days == 2
+    assert compact(run_days.spark, str(warehouse), before=AFTER, log=lambda _: None).days == 2

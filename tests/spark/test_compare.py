@@ -139,7 +139,7 @@ def test_what_got_worse_makes_the_exit_code_1(worse: Comparison, warehouse: Ware
     assert worse.exit_code == 1
     assert (same.got_worse, same.exit_code) == ({}, 0)
     assert not any(same.changes.values())
-    assert "nothing got worse" in same.text(UTC)
+    assert "no change for the worse" in same.text(UTC)
 
 
 def test_later_beats_alone_are_told_and_are_not_worse(worse: Comparison) -> None:
@@ -154,8 +154,8 @@ def test_later_beats_alone_are_told_and_are_not_worse(worse: Comparison) -> None
 def test_a_person_reads_numbers_of_both_days_in_short_lines(worse: Comparison) -> None:
     lines = worse.text(UTC).splitlines()
 
-    assert lines[0] == f"{OTHER} against {ONE} (UTC days)"
-    assert lines[1] == ("got worse: 1 cluster, 25 brokers, 2 topics at risk, 1 finding about queues, 1 name server")
+    assert lines[0] == f"{OTHER} compared with {ONE} (UTC days)"
+    assert lines[1] == ("worse: 1 cluster, 25 brokers, 2 topics at risk, 1 finding about queues, 1 name server")
     (c1,) = [line for line in lines if line.startswith("  c1") and "98.000 %" in line]
     assert "99.990 % \N{RIGHTWARDS ARROW} 98.000 %" in c1
     assert "Brokers, worse: 25" in lines

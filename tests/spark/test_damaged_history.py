@@ -29,7 +29,7 @@ BAD = {
     "text behind": "more than one JSON object on the line",
     "a brace behind": "more than one JSON object on the line",
     "single quotes": "torn or not JSON",
-    "small letters": "event is not of capital letters",
+    "small letters": "event is not in capital letters",
 }
 
 
@@ -122,7 +122,7 @@ def test_a_gzip_that_is_none_and_a_torn_one_are_named_and_read_up_to_the_tear(nu
     data = numbers["completeness"]
 
     assert [Path(file).name for file in data["unreadable_files"]] == ["plain.jsonl.gz", "torn.jsonl.gz"]
-    assert any(text.startswith("2 files of history cannot be read to their end: ") for text in _findings(numbers))
+    assert any(text.startswith("2 history files cannot be read to their end: ") for text in _findings(numbers))
     (other,) = [observer for observer in numbers["observers"] if observer["node"] == "ns2:9876"]
     assert 2_000 < other["rows"] < 3_000
 
@@ -133,7 +133,7 @@ def test_what_is_no_single_object_of_ours_is_in_quarantine_for_its_reason(number
     assert {reason: counts.get(reason) for reason in BAD.values()} == {
         reason: list(BAD.values()).count(reason) for reason in BAD.values()
     }
-    assert "5 lines of history could not be read and are in quarantine" in _findings(numbers)
+    assert "5 history lines could not be read and are in quarantine" in _findings(numbers)
 
 
 def test_files_that_spark_passes_over_are_not_counted(numbers: dict[str, Any]) -> None:
@@ -143,8 +143,8 @@ def test_files_that_spark_passes_over_are_not_counted(numbers: dict[str, Any]) -
 def test_a_row_from_the_future_and_a_silent_end_are_findings(numbers: dict[str, Any]) -> None:
     said = _findings(numbers)
 
-    assert "1 row of history is dated in the future: a clock is or was wrong" in said
-    assert any("ns1:9876 fell silent at 2026-03-02T01:23:20" in text for text in said)
+    assert "1 history row dated in the future: a clock is or was wrong" in said
+    assert any("ns1:9876) wrote no rows after 2026-03-02T01:23:20" in text for text in said)
 
 
 def _findings(numbers: dict[str, Any]) -> list[str]:

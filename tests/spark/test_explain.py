@@ -8,8 +8,8 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark.sql import SparkSession
 
-from pointsman_report.questions.explanation import ExplainAnswer, explain
-from pointsman_report.questions.route_events import departures, happenings
+from pointsman_report.questions.explanation import ExplainResult, explain
+from pointsman_report.questions.route_events import departures, timeline_events
 from tests.spark import route_history
 from tests.spark.histories import NameServer, broker, moment
 from tests.spark.route_history import NIGHT, TOPIC
@@ -19,23 +19,23 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def then(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ExplainAnswer:
+def then(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> ExplainResult:
     source = route_history.tables(spark, tmp_path_factory.mktemp("explain"))
     return explain(source, TOPIC, moment(NIGHT + 60), cluster=None)
 
 
-def test_who_left_is_told_once_with_every_name_server_that_saw_it(then: ExplainAnswer) -> None:
+def test_who_left_is_told_once_with_every_name_server_that_saw_it(then: ExplainResult) -> None:
     assert [(one.group, one.broker_id, one.is_planned) for one in then.departures] == [
         (("c1", "a"), 0, True),
         (("c1", "b"), 0, False),
     ]
-    assert [(one.node, one.at) for one in then.departures[1].sightings] == [
+    assert [(one.node, one.at) for one in then.departures[1].observations] == [
         ("ns1:9876", moment(NIGHT)),
         ("ns2:9876", moment(NIGHT + 2)),
     ]
 
 
-def test_when_it_was_last_heard_and_when_it_was_back(then: ExplainAnswer) -> None:
+def test_when_it_was_last_heard_and_when_it_was_back(then: ExplainResult) -> None:
     lost = then.departures[1]
 
     assert lost.last_heard_at == moment(NIGHT + 2 - 122)
@@ -44,7 +44,7 @@ def test_when_it_was_last_heard_and_when_it_was_back(then: ExplainAnswer) -> Non
     assert then.exit_code == 1
 
 
-def test_when_clients_could_know(then: ExplainAnswer) -> None:
+def test_when_clients_could_know(then: ExplainResult) -> None:
     told = then.as_dict()["departures"][1]["clients_could_know"]
 
     assert told == {
@@ -54,18 +54,18 @@ def test_when_clients_could_know(then: ExplainAnswer) -> None:
     }
 
 
-def test_a_person_reads_a_timeline_with_the_newest_last(then: ExplainAnswer) -> None:
+def test_a_person_reads_a_timeline_with_the_newest_last(then: ExplainResult) -> None:
     text = then.text(ZoneInfo("Europe/Berlin"))
     found = [
         text.index(line)
         for line in (
             "Route of orders",
-            "c1/a/0 (a:6379): UNREGISTERED, SHUTDOWN, last heard 02 Mar 03:51:36; not back yet (out at that moment)",
-            "c1/b/0 (b:6379): EXPIRED, SILENCE, last heard 02 Mar 03:58:00; back 02 Mar 04:10:00",
-            "within a second of 02 Mar 04:00:00 to 02 Mar 04:00:02, polling clients by 02 Mar 04:00:32",
-            "the name server was ready, said ns1:9876",
-            "c1/a: an absence was announced (note disk, by me), said ns1:9876, ns2:9876",
-            "incident i-1: 3 brokers of zone z1 at once",
+            "c1/a/0 (a:6379): UNREGISTERED, SHUTDOWN, last heartbeat 02 Mar 03:51:36; not recovered yet (not routed at",
+            "c1/b/0 (b:6379): EXPIRED, SILENCE, last heartbeat 02 Mar 03:58:00; recovered 02 Mar 04:10:00",
+            "within a second of 02 Mar 04:00:00 to 02 Mar 04:00:02; polling clients: by 02 Mar 04:00:32",
+            "the name server became ready, recorded by ns1:9876",
+            "c1/a: a maintenance window began (note disk, by me), recorded by ns1:9876, ns2:9876",
+            "incident i-1: 3 brokers of zone z1 down at the same time",
         )
     ]
 
@@ -110,7 +110,7 @@ def test_what_else_happened_is_told_in_words(event: str, detail: dict[str, objec
     server = NameServer()
     server.say(event, moment(10), {"cluster": "c1", "broker_name": "a"}, detail=detail)
 
-    found = happenings(story_of(server.rows, "orders", at=moment(20)), "orders", since=moment(0), at=moment(20))
+    found = timeline_events(story_of(server.rows, "orders", at=moment(20)), "orders", since=moment(0), at=moment(20))
 
     assert [one.what for one in found] == ([] if told is None else [told])
 
@@ -125,7 +125,7 @@ def test_a_change_of_the_topic_by_its_broker_is_told() -> None:
         detail = {"part": 1, "parts": 1, "full": False, "base": "v", "topics": topics, "removed": removed}
         server.say("TOPICS", moment(at), broker("a"), detail=detail)
 
-    found = happenings(story_of(server.rows, "orders", at=moment(40)), "orders", since=moment(0), at=moment(40))
+    found = timeline_events(story_of(server.rows, "orders", at=moment(40)), "orders", since=moment(0), at=moment(40))
 
     assert [one.what for one in found] == [
         "the broker set the topic to 2 read and 3 write queues, perm 6",
@@ -140,6 +140,6 @@ def _rows() -> list[dict[str, object]]:
     return server.rows
 
 
-def test_times_of_the_zone_are_named(then: ExplainAnswer) -> None:
+def test_times_of_the_zone_are_named(then: ExplainResult) -> None:
     assert datetime.fromisoformat(str(then.as_dict()["route"]["at"])) == moment(NIGHT + 60)
     assert "CET" in then.text(ZoneInfo("Europe/Berlin"))

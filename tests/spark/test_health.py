@@ -140,7 +140,7 @@ def test_a_hot_queue_is_named_with_the_sub_shards_that_cure_it(advice: dict[str,
 def test_queues_that_never_get_anything_are_counted(advice: dict[str, list[Row]]) -> None:
     (row,) = advice["hardly_used"]
 
-    assert row["says"].startswith("62 of 64 queues of topic orders got nothing in every report of the day")
+    assert row["says"].startswith("62 of 64 queues of topic orders got no message all day")
     assert "write_queues" in row["cure"]
 
 
@@ -158,7 +158,7 @@ def test_a_group_that_falls_behind_is_told_what_helps(
 ) -> None:
     (row,) = advice[story]
 
-    assert row["says"].startswith("group billing is 8000 messages behind in topic orders, 0 when the day's reports")
+    assert row["says"].startswith("group billing lags by 8000 messages in topic orders (0 in the day's first reports)")
     assert cure in row["cure"]
     assert row["queue_id"] == queue_id
 

@@ -49,10 +49,10 @@ class Place:
             server.say("NAMESRV_ALIVE", moment(second, day=day))
         write_history(self.history, server.rows)
 
-    def night(self, day: int = 0, *, to: int | None = None, looks_back: bool = True, reread: bool = False) -> Run:
+    def night(self, day: int = 0, *, to: int | None = None, accept_late: bool = True, reread: bool = False) -> Run:
         first, last = DAY + timedelta(days=day), DAY + timedelta(days=day if to is None else to)
         history, warehouse = History(self._spark, [str(self.history)]), Warehouse(self._spark, str(self.path))
-        with warehouse.held():
+        with warehouse.locked():
             return compute(
                 Work(
                     history,
@@ -61,7 +61,7 @@ class Place:
                     last,
                     Parameters(),
                     self.said.append,
-                    looks_back=looks_back,
+                    accept_late=accept_late,
                     reread=reread,
                 )
             )
@@ -82,12 +82,12 @@ def place(spark: SparkSession, tmp_path: Path) -> Place:
 def test_late_rows_are_computed_from_their_day_on_and_once(place: Place, run_days: DayRunner) -> None:
     place.write("a", 1, 2)
     place.write("b", 1, day=1)
-    place.night(0, to=1, looks_back=False)
+    place.night(0, to=1, accept_late=False)
     place.write("late", 3)
 
     run = place.night(2)
     assert (run.late_days, run.first_day, run.last_day, run.files_read) == ((DAY,), DAY, DAY + timedelta(days=2), 1)
-    assert f"late rows of {DAY}: computed anew from {DAY}" in place.said
+    assert f"late rows of {DAY}: recomputing from {DAY}" in place.said
     assert place.rows() == {"a": 2, "b": 1, "late": 1}
     computed = run_days.rows(place.path, "computed_days", DAY, DAY + timedelta(days=9))
     assert [(row["rows"], row["continues"]) for row in computed] == [(3, False), (1, True), (0, True)]
@@ -106,7 +106,7 @@ def test_rows_older_than_a_week_are_counted_and_wait_in_their_file_for_a_backfil
     assert place.night(9).rows_too_late == 2
     assert place.night(9).rows_too_late == 2
     assert place.rows() == {"a": 1}
-    run = place.night(0, looks_back=False)
+    run = place.night(0, accept_late=False)
     assert (run.stale_after, run.rows_too_late) == (DAY, 0)
     assert place.rows() == {"a": 1, "late": 2}
 
@@ -121,18 +121,18 @@ def test_raw_history_that_is_gone_stays_in_the_warehouse_unless_it_is_to_be_read
 
     place.night(0)
     assert place.rows() == {"a": 1, "b": 2}
-    place.night(0, looks_back=False, reread=True)
+    place.night(0, accept_late=False, reread=True)
     assert place.rows() == {"b": 2}
 
 
 def test_a_backfill_carries_on_to_the_last_computed_day_when_it_changes_something(place: Place) -> None:
     place.write("a", 1)
     place.write("a", 1, day=2)
-    place.night(0, to=2, looks_back=False)
-    assert place.night(0, looks_back=False).last_day == DAY
+    place.night(0, to=2, accept_late=False)
+    assert place.night(0, accept_late=False).last_day == DAY
     place.write("late", 5)
 
-    assert place.night(0, looks_back=False).last_day == DAY + timedelta(days=2)
+    assert place.night(0, accept_late=False).last_day == DAY + timedelta(days=2)
 
 
 def test_what_an_hourly_ingest_has_read_no_night_reads_again_and_late_rows_of_it_count(
@@ -143,10 +143,10 @@ def test_what_an_hourly_ingest_has_read_no_night_reads_again_and_late_rows_of_it
     place.write("late", 3)
     place.write("b", 1, day=1)
 
-    told = ingest(spark, [str(place.history)], str(place.path), say=place.said.append)
+    told = ingest(spark, [str(place.history)], str(place.path), log=place.said.append)
     assert (told.files, told.rows, told.new_rows, told.bad_lines) == (2, 2, 2, 0)
     assert told.as_dict()["days"] == [str(DAY), str(DAY + timedelta(days=1))]
-    assert ingest(spark, [str(place.history)], str(place.path), say=place.said.append).files == 0
+    assert ingest(spark, [str(place.history)], str(place.path), log=place.said.append).files == 0
     run = place.night(1)
     assert (run.files_read, run.late_days) == (0, (DAY,))
 
@@ -158,7 +158,7 @@ def test_a_warehouse_of_another_version_is_refused_as_a_whole(place: Place, vers
     label = place.path / "_warehouse.json"
     label.write_text(label.read_text().replace(str(WAREHOUSE_VERSION), str(version)), encoding="utf-8")
 
-    wanted = f"is of version {version}, this pointsman reads and writes version {WAREHOUSE_VERSION}: give it another"
+    wanted = f"has version {version}, but this release needs version {WAREHOUSE_VERSION}: backfill a new folder"
     with pytest.raises(ReportError, match=wanted):
         place.night(0)
 
@@ -169,5 +169,5 @@ def test_a_warehouse_without_a_label_is_of_the_first_version(place: Place) -> No
     (place.path / "_warehouse.json").unlink()
     (place.path / "broker_state" / f"dt={DAY}").mkdir(parents=True)
 
-    with pytest.raises(ReportError, match="is of version 1, this pointsman"):
+    with pytest.raises(ReportError, match="has version 1, but this release"):
         place.night(0)

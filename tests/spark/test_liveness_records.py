@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pointsman_report.schemas.liveness_tables import BLIND_PERIODS, BROKER_FACTS, MAINTENANCE_WINDOWS, OBSERVER_WINDOWS
-from pointsman_report.transforms.broker_facts import broker_changes, broker_facts, told_facts
+from pointsman_report.transforms.broker_facts import broker_changes, broker_facts, ordered_facts
 from pointsman_report.transforms.namesrv_days import namesrv_days, observer_clocks
 from pointsman_report.transforms.observer_periods import blind_periods, maintenance_windows
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment
@@ -30,7 +30,7 @@ def micros(seconds: float, *, day: int = 0) -> int:
 def told(spark: SparkSession, *servers: NameServer) -> tuple[DataFrame, DataFrame]:
     """The rows, and what they tell with nothing known before."""
     events = registration_events(spark, [row for server in servers for row in server.rows])
-    return events, told_facts(events, spark.createDataFrame([], BROKER_FACTS))
+    return events, ordered_facts(events, spark.createDataFrame([], BROKER_FACTS))
 
 
 def changes(spark: SparkSession, *servers: NameServer) -> list[tuple[Any, ...]]:
@@ -103,7 +103,7 @@ def test_facts_of_a_day_are_compared_with_those_of_the_day_before(spark: SparkSe
     server.say("REGISTERED", moment(10, day=1), facts("1.1", "i2"))
     events = registration_events(spark, server.rows)
     before = (DAY, "c1", "b", 0, "b:6379", "z1", None, "i1", "1.0", "web team", moment(5))
-    after = told_facts(events, spark.createDataFrame([before], BROKER_FACTS))
+    after = ordered_facts(events, spark.createDataFrame([before], BROKER_FACTS))
 
     (known,) = rows_of(broker_facts(after, first_day=NEXT_DAY, last_day=NEXT_DAY))
     assert (known["broker_version"], known["zone"], known["incarnation"]) == ("1.1", "z1", "i2")

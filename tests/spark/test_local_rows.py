@@ -39,7 +39,7 @@ def test_no_rows_are_no_rows(spark: SparkSession) -> None:
 def test_a_value_of_another_type_is_a_fault_and_no_null(spark: SparkSession) -> None:
     with pytest.raises(Py4JJavaError, match="FAILFAST"):
         local_rows(spark, [("x",)], struct(number=INT)).collect()
-    with pytest.raises(TypeError, match="no place in a row"):
+    with pytest.raises(TypeError, match="not a supported value of a row"):
         local_rows(spark, [({1},)], struct(number=INT))
     with pytest.raises(ValueError, match="zip"):
         local_rows(spark, [(1, 2)], struct(number=INT))

@@ -53,7 +53,9 @@ def spans(spark: SparkSession, rows: list[Row], first_day: date, last_day: date)
     days = {"first_day": first_day, "last_day": last_day}
     events = registration_events(spark, rows).localCheckpoint()
     empty = {schema: spark.createDataFrame([], schema) for schema in (OBSERVER_WINDOWS, BLIND_PERIODS, BROKER_STATE)}
-    windows = observer_windows(events, history_rows.heard(events), empty[OBSERVER_WINDOWS], **days).localCheckpoint()
+    windows = observer_windows(
+        events, history_rows.observer_times(events), empty[OBSERVER_WINDOWS], **days
+    ).localCheckpoint()
     rare = rare_events(events).localCheckpoint()
     blind = blind_periods(rare, windows, empty[BLIND_PERIODS], **days).localCheckpoint()
     told = stated(rare, events, windows, empty[BROKER_STATE]).localCheckpoint()

@@ -27,7 +27,7 @@ from pointsman_report.report.span import Span
 from pointsman_report.rocketmq_log.broker_ids import BrokerId
 from pointsman_report.rocketmq_log.importing import HistoryFolder
 from pointsman_report.rocketmq_log.lines import Kind, LogLine
-from pointsman_report.rocketmq_log.log_rows import Story
+from pointsman_report.rocketmq_log.log_rows import RowBuilder
 from tests.spark.histories import MIDNIGHT, moment
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
@@ -127,7 +127,7 @@ def report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Rep
         for at, names in steps:
             server.lists(at, names)
         server.end()
-    story = Story(node="mq3", ids={f"{name}:10911": BrokerId(*position) for name, position in FLEET.items()})
+    story = RowBuilder(node="mq3", ids={f"{name}:10911": BrokerId(*position) for name, position in FLEET.items()})
     written = HistoryFolder(history)
     for each in log_lines():
         for row in story.take(each):

@@ -346,9 +346,9 @@ def test_the_evidence_is_shown_with_the_cause(found: Found) -> None:
         "stream broken, no failed probe, version 7.1 to 7.2, new process afterwards"
     ]
     assert found.evidence("a_refused_probe_without_an_incarnation_afterwards") == [
-        "probe refused (redis 10.0.0.1:6379: Connection refused.), process afterwards not known"
+        "probe refused (redis 10.0.0.1:6379: Connection refused.), process afterwards unknown"
     ]
-    assert found.evidence("kills_one_after_another")[0].endswith(", one of a rolling restart")
+    assert found.evidence("kills_one_after_another")[0].endswith(", part of a rolling restart")
 
 
 def test_an_incident_has_the_cause_of_most_of_its_outages(found: Found) -> None:
@@ -404,7 +404,7 @@ def test_an_outage_over_midnight_has_its_cause_on_the_day_it_ends_also_night_by_
     assert [row["cause"] for row in both.causes] == ["unknown"] * 4 + ["process_died", *["network"] * 3]
     assert evening.causes == [row for row in both.causes if row["dt"] == FIRST]
     assert morning.causes == [row for row in both.causes if row["dt"] > FIRST]
-    assert "not back by the end of the day" in evening.causes[0]["evidence"]
+    assert "not recovered by the end of the day" in evening.causes[0]["evidence"]
 
 
 def computed_from_second_day(spark: SparkSession, history: History, yesterday: DataFrame) -> Found:

@@ -19,7 +19,7 @@ from pointsman_report.parameters import Parameters, ReportParameters
 from pointsman_report.report.collect import collect_report
 from pointsman_report.report.formatting import LocalTime, duration, milliseconds, number, percent
 from pointsman_report.report.output import report_files
-from pointsman_report.report.sections.broker_scores import cut_lives
+from pointsman_report.report.sections.broker_scores import cut_times
 from pointsman_report.report.sections.broker_states import collect_drawn
 from pointsman_report.report.sections.outage_lengths import Step, outage_lengths
 from pointsman_report.report.sections.queue_advice import queues
@@ -130,7 +130,7 @@ def test_a_clusters_figures_are_the_sums_of_its_brokers(utc: Report, run_days: D
 def test_a_utc_day_cut_out_of_the_intervals_is_the_day_of_the_tables(
     spark: SparkSession, utc: Report, run_days: DayRunner
 ) -> None:
-    cut = {key(row): row for row in collect(cut_lives(Warehouse(spark, str(utc.warehouse)), utc.span))}
+    cut = {key(row): row for row in collect(cut_times(Warehouse(spark, str(utc.warehouse)), utc.span))}
     for row in run_days.rows(utc.warehouse, "availability", SPRING, SPRING):
         told = cut[key(row)]
         assert told["cut_downs"] == row["outages"]
@@ -197,7 +197,7 @@ def test_a_day_of_25_hours_counts_the_hour_that_comes_twice(in_berlin: Report) -
     assert (report.numbers["interval"]["from_offset"], report.numbers["interval"]["to_offset"]) == ("+02:00", "+01:00")
     assert brokers["well"]["up_seconds"] == 25 * 3_600
     assert brokers["twice"]["down_seconds"] == 130 * 60
-    assert "the clocks changed: these days have 25 hours" in report.numbers["headline"]["notices"]
+    assert "daylight saving time changed: these days have 25 hours" in report.numbers["headline"]["notices"]
 
 
 def test_who_flapped_before_or_after_the_local_day_did_not_flap_in_it(
@@ -224,8 +224,8 @@ def test_times_on_the_page_are_in_the_zone_and_in_the_json_in_utc(utc: Report, b
 
 
 def test_tables_of_whole_utc_days_say_so_where_the_report_is_of_other_days(utc: Report, berlin: Report) -> None:
-    assert "Of the UTC day 2026-03-29." in berlin.files["report.html"]
-    assert "Of the UTC day" not in utc.files["report.html"]
+    assert "For the whole UTC day 2026-03-29." in berlin.files["report.html"]
+    assert "For the whole UTC day" not in utc.files["report.html"]
 
 
 def test_the_page_is_self_contained_and_small(utc: Report) -> None:
@@ -310,8 +310,8 @@ def test_the_page_lists_what_the_json_lists_in_the_same_order(utc: Report) -> No
     beats = numbers["punctuality"]["rows"][:20]
     assert first("Heartbeat punctuality", 4) == [milliseconds(row["p99_ms"]) for row in beats]
     clocks = ["broker-01/0 | orders", "broker-01/0 | telemetry"]
-    assert first("Agents whose clock is off") == clocks
-    assert first("Agents whose clock is off", 1) == ["1 min 1 s ahead", "7.5 s behind"]
+    assert first("Agents with clock offsets") == clocks
+    assert first("Agents with clock offsets", 1) == ["1 min 1 s ahead", "7.5 s behind"]
     assert first("Hot queues", 7) == [row["cure"] for row in numbers["queues"]["hot"]["rows"]]
     assert first("Name servers") == [row["node"] for row in numbers["name_servers"]["nodes"]["rows"]]
     computed = [number(row["days"]) for row in numbers["computed"]["by"]]

@@ -24,7 +24,7 @@ OF_STORY = ["orders", f"--at={DURING}", "--cluster=has_topics", "--quiet"]
 def test_nightly_says_its_progress_and_its_findings(night: Night) -> None:
     assert "1 flapping: c1/a/0" in night.output
     assert "s  Spark started" in night.progress
-    assert "s  in all" in night.progress
+    assert "s  total" in night.progress
 
 
 def test_backfill_of_days_to_come_fails_in_one_line(run_report: Run, stories: Stories, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pointsman_report.jobs import pipeline
 from pointsman_report.jobs.compact_warehouse import compact
 from pointsman_report.jobs.history_reading import Work
 from pointsman_report.parameters import Parameters
-from pointsman_report.questions.past_route import NOBODY_WATCHED, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteAnswer, route_at
+from pointsman_report.questions.past_route import NO_DATA, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteResult, route_at
 from pointsman_report.questions.topic_history import Source
 from tests.spark import route_history
 from tests.spark.histories import NameServer, broker, moment, write_history
@@ -30,24 +30,24 @@ def files(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sour
 
 
 @pytest.fixture(scope="module")
-def then(files: Source) -> RouteAnswer:
+def then(files: Source) -> RouteResult:
     """A second after the first name server lost b, and before the second did."""
     return route_at(files, TOPIC, moment(NIGHT + 1), cluster=None)
 
 
-def test_each_broker_name_that_had_the_topic_is_in_the_answer_and_no_other(then: RouteAnswer) -> None:
+def test_each_broker_name_that_had_the_topic_is_in_the_answer_and_no_other(then: RouteResult) -> None:
     assert then.outcome == ROUTE
     assert [broker.group for broker in then.brokers] == [("c1", "a"), ("c1", "b")]
 
 
-def test_the_slave_of_a_master_that_left_brings_the_queues_read_only(then: RouteAnswer) -> None:
+def test_the_slave_of_a_master_that_left_brings_the_queues_read_only(then: RouteResult) -> None:
     (view,) = then.brokers[0].views
 
     assert view.seen.queues == (4, 8, 4)
     assert [(one.broker_id, one.state) for one in view.seen.replicas] == [(0, "GONE"), (1, "UP")]
 
 
-def test_name_servers_that_disagreed_are_named_with_what_they_saw(then: RouteAnswer) -> None:
+def test_name_servers_that_disagreed_are_named_with_what_they_saw(then: RouteResult) -> None:
     lost = then.brokers[1]
 
     assert not lost.agreed
@@ -55,16 +55,16 @@ def test_name_servers_that_disagreed_are_named_with_what_they_saw(then: RouteAns
     assert then.exit_code == 1
 
 
-def test_a_person_reads_it_in_the_zone_of_the_report(then: RouteAnswer) -> None:
+def test_a_person_reads_it_in_the_zone_of_the_report(then: RouteResult) -> None:
     text = then.text(BERLIN)
 
     assert "2026-03-02 04:00:01 CET (2026-03-02T03:00:01.000Z)" in text
-    assert "c1/b: the name servers did not agree" in text
-    assert "not in the route, removed as planned, since 02 Mar 03:51:40" in text
-    assert "4 read and 8 write queues, r-, said ns1:9876, ns2:9876" in text
+    assert "c1/b: the name servers disagreed" in text
+    assert "not routed, removed as planned, since 02 Mar 03:51:40" in text
+    assert "4 read and 8 write queues, r-, according to ns1:9876, ns2:9876" in text
 
 
-def test_a_program_reads_it_in_utc(then: RouteAnswer) -> None:
+def test_a_program_reads_it_in_utc(then: RouteResult) -> None:
     told = then.as_dict()
 
     assert told["at"] == "2026-03-02T03:00:01.000Z"
@@ -78,9 +78,9 @@ def test_what_nobody_has_and_when_nobody_watched_is_said_plainly(files: Source) 
     elsewhere = route_at(files, TOPIC, moment(NIGHT), cluster="c2")
 
     assert (nothing.outcome, nothing.exit_code) == (UNKNOWN_TOPIC, 1)
-    assert (nobody.outcome, nobody.exit_code) == (NOBODY_WATCHED, 1)
+    assert (nobody.outcome, nobody.exit_code) == (NO_DATA, 1)
     assert elsewhere.outcome == UNKNOWN_TOPIC
-    assert NOBODY_WATCHED in nobody.text(BERLIN)
+    assert NO_DATA in nobody.text(BERLIN)
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +97,10 @@ def test_a_moment_that_the_source_does_not_reach_is_told_from_one_that_nobody_wa
     assert (ended.outcome, ended.exit_code, ended.last_row_at) == (NOT_READ, 1, moment(NIGHT + 3_700))
     assert f"{NOT_READ}: the history ends at 2026-03-02 05:01:40 CET\n" in ended.text(BERLIN) + "\n"
     assert (much_later.outcome, much_later.last_row_at) == (NOT_READ, None)
-    assert "the warehouse holds nothing of that day and the day before; ask with --history" in much_later.text(BERLIN)
+    assert "the warehouse has no rows of that day and the day before; use --history" in much_later.text(BERLIN)
 
 
-def test_a_warehouse_answers_what_the_files_answer(tables: Source, then: RouteAnswer) -> None:
+def test_a_warehouse_answers_what_the_files_answer(tables: Source, then: RouteResult) -> None:
     assert route_at(tables, TOPIC, moment(NIGHT + 1), cluster="c1").as_dict() == then.as_dict() | {"cluster": "c1"}
 
 
@@ -125,7 +125,7 @@ def test_what_compact_dropped_is_not_taken_for_lost(
 
     before = missing(NIGHT), missing(700)
     dropped = compact(
-        spark, str(tmp_path / "warehouse"), before=date(2026, 4, 15), say=lambda _: None, keep_beats_days=8
+        spark, str(tmp_path / "warehouse"), before=date(2026, 4, 15), log=lambda _: None, keep_beats_days=8
     ).rows_dropped
 
     assert dropped == 197

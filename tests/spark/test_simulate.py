@@ -156,7 +156,7 @@ def test_an_answer_names_what_was_changed_and_what_cannot_be_told(warehouse: War
     assert as_json["not_simulated"] == ["flapping.same_sign_seconds", "incidents.brokers"]
     text = answer.text(GIVEN.report.zone)
     assert "flapping.suppress_above = 2000.0 instead of 3000.0" in text
-    assert "compute the days anew: flapping.same_sign_seconds, incidents.brokers" in text
+    assert "recompute the days instead: flapping.same_sign_seconds, incidents.brokers" in text
     assert all(f"c/{broker['broker_name']}/0" in text for broker in answer.brokers)
 
 
@@ -170,8 +170,8 @@ def test_an_answer_names_days_that_say_little_of_the_given_parameters(warehouse:
     assert answer.as_dict()["not_computed"] == [after.isoformat()]
     assert answer.as_dict()["computed_with_other_parameters"] == [LAST.isoformat()]
     text = answer.text(GIVEN.report.zone)
-    assert f"not computed, so without charges of their own: {after}\n" in text
-    assert f"computed with other parameters than those given: {LAST}\n" in text
+    assert f"days not computed, without charges: {after}\n" in text
+    assert f"days computed with parameters other than the given ones: {LAST}\n" in text
 
 
 def test_days_that_were_never_computed_give_no_answer_and_say_so(spark: SparkSession, tmp_path: Path) -> None:

@@ -89,17 +89,17 @@ def test_an_interrupt_of_the_putting_back_loses_nothing_for_the_next_run_goes_on
             warehouse.publish(first_day=DAY, last_day=DAY)
         warehouse.discard()
 
-    with Warehouse(spark, str(tmp_path)).held():
+    with Warehouse(spark, str(tmp_path)).locked():
         assert contents(tmp_path) == ["new"] * len(TABLES)
 
 
 def test_a_second_run_is_refused_and_what_a_killed_one_left_is_cleared(spark: SparkSession, tmp_path: Path) -> None:
     left = tmp_path / "_staging" / "of-a-killed-run"
     left.mkdir(parents=True)
-    with Warehouse(spark, str(tmp_path)).held():
+    with Warehouse(spark, str(tmp_path)).locked():
         assert not left.exists()
-        second = Warehouse(spark, str(tmp_path)).held()
-        with pytest.raises(ReportError, match=f"another run is at work in this warehouse .process {os.getpid()}"):
+        second = Warehouse(spark, str(tmp_path)).locked()
+        with pytest.raises(ReportError, match=f"the warehouse is locked by another run .process {os.getpid()}"):
             second.__enter__()
     assert list((tmp_path / "_staging").iterdir()) == []
 
@@ -137,7 +137,7 @@ def test_what_a_killed_run_was_publishing_the_next_one_finishes(
     killed_after(moves, warehouse, monkeypatch)
 
     assert contents(tmp_path).count("old") == len(TABLES) - (moves + 1) // 2
-    with Warehouse(spark, str(tmp_path)).held():
+    with Warehouse(spark, str(tmp_path)).locked():
         assert contents(tmp_path) == ["new"] * len(TABLES)
     assert list((tmp_path / "_staging").iterdir()) == []
 
@@ -172,16 +172,16 @@ with spark_session("local[1]", name="killed") as spark:
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=100)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert set(contents(tmp_path)) == {"old", "new"}
-    with Warehouse(spark, str(tmp_path)).held():
+    with Warehouse(spark, str(tmp_path)).locked():
         assert contents(tmp_path) == ["new"] * len(TABLES)
 
 
 def test_a_lock_far_away_is_never_taken_over_and_says_whose_it_is(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "lock")
     files = Files(spark)
-    with lock.held_far_away(files, path):
+    with lock.locked_remotely(files, path):
         os.utime(path, times=(0, 0))
-        second = lock.held_far_away(files, path)
+        second = lock.locked_remotely(files, path)
         with pytest.raises(ReportError, match=rf"process {os.getpid()} on .*, for \d+ h.; .* remove {path}"):
             second.__enter__()
     assert not files.exists(path)
@@ -193,8 +193,8 @@ def test_tables_may_be_of_another_format_and_tell_it(spark: SparkSession, tmp_pa
         stage_windows(Warehouse(spark, str(tmp_path)))
         assert list((tmp_path / "ingested_files").rglob("*.orc"))
         spark.conf.set(FORMAT_SETTING, "parquet")
-        with pytest.raises(ReportError, match="are orc, not parquet"):
-            Warehouse(spark, str(tmp_path)).held().__enter__()
+        with pytest.raises(ReportError, match="are in orc format, not parquet"):
+            Warehouse(spark, str(tmp_path)).locked().__enter__()
     finally:
         spark.conf.unset(FORMAT_SETTING)
     assert Warehouse(spark, f"file://{tmp_path}").read("ingested_files", first_day=DAY, last_day=DAY).count() == 1
@@ -214,7 +214,7 @@ def stage_windows(warehouse: Warehouse) -> None:
 def test_a_big_day_lies_in_a_few_files_of_one_size_and_a_small_one_in_one(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pointsman_report.io.warehouse.MOST_ROWS_A_FILE", 1_000)
+    monkeypatch.setattr("pointsman_report.io.warehouse.MAX_ROWS_PER_FILE", 1_000)
     other = DAY + timedelta(days=1)
     schema = TABLES["quarantine"].schema
     rows = [(day, f"f{n}", "r", None) for day, count in ((DAY, 3_500), (other, 50)) for n in range(count)]
@@ -242,12 +242,14 @@ def test_intermediates_are_the_same_rows_in_memory_and_in_files(
         patched.setattr(spark.conf, "get", lambda key, default=None: in_memory if key == MEMORY_SETTING else default)
         found = Warehouse(spark, str(tmp_path))
     rows = spark.range(3).selectExpr("id", "reflect('java.lang.System', 'nanoTime') AS now", "array(struct(id)) AS ids")
-    first, again, later = (sorted(table.collect()) for table in (found.aside("a", rows), found.set_aside("a"), rows))
+    first, again, later = (
+        sorted(table.collect()) for table in (found.materialize("a", rows), found.materialized("a"), rows)
+    )
 
     assert first == again != later, "computed once"
     assert len(list(Path(found._staging).glob("_a"))) == files
     assert persistent(spark) == held_before + 1 - files
-    found.aside("a", rows)
+    found.materialize("a", rows)
     found.discard()
     assert persistent(spark) == held_before
     assert not Path(found._staging).exists()
@@ -260,7 +262,7 @@ def persistent(spark: SparkSession) -> int:
 def test_a_warehouse_that_cannot_be_made_is_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
 
-    held = Warehouse(spark, str(tmp_path / "file" / "w")).held()
+    held = Warehouse(spark, str(tmp_path / "file" / "w")).locked()
     with pytest.raises(ReportError, match="cannot write to the warehouse"):
         held.__enter__()
 

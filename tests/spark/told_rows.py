@@ -7,12 +7,12 @@ from dataclasses import fields
 from datetime import datetime
 from typing import Any
 
-from pointsman_report.questions.topic_history import ROUTINE, Life, Set, Story, Told
+from pointsman_report.questions.topic_history import ROUTINE, HistoryRow, NameServerRun, Set, TopicHistory
 
-_FIELDS = [field.name for field in fields(Told) if field.name not in ("at", "detail", "set")]
+_FIELDS = [field.name for field in fields(HistoryRow) if field.name not in ("at", "detail", "set")]
 
 
-def told_row(row: dict[str, Any], topic: str) -> Told:
+def told_row(row: dict[str, Any], topic: str) -> HistoryRow:
     detail, said = row["detail"], None
     if row["event"] == "TOPICS":
         queues = detail["topics"].get(topic)
@@ -27,10 +27,10 @@ def told_row(row: dict[str, Any], topic: str) -> Told:
         detail = {}
     at = datetime.fromisoformat(row["event_at"])
     facts: dict[str, Any] = {name: row.get(name) for name in _FIELDS}
-    return Told(at=at, detail=detail, set=said, **facts)
+    return HistoryRow(at=at, detail=detail, set=said, **facts)
 
 
-def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> Story:
+def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> TopicHistory:
     """All rows, as if they had been asked for at that moment."""
     told = sorted((told_row(row, topic) for row in rows), key=lambda row: (row.at, row.node, row.boot_id, row.seq))
     lives = []
@@ -40,12 +40,12 @@ def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> Sto
         if heard:
             moments = {row.event: row.at for row in reversed(own)}
             lives.append(
-                Life(
+                NameServerRun(
                     node=node,
                     boot_id=boot_id,
                     first_at=own[0].at,
                     last_at=heard[-1].at,
-                    goes_on=len(heard) < len(own),
+                    continues=len(heard) < len(own),
                     missing=heard[-1].seq - heard[0].seq + 1 - len(heard),
                     started_at=moments.get("NAMESRV_STARTED"),
                     ready_at=moments.get("NAMESRV_READY"),
@@ -53,4 +53,4 @@ def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> Sto
                     stopped_at=moments.get("NAMESRV_STOPPED"),
                 )
             )
-    return Story(lives, [row for row in told if row.event not in ROUTINE], told[-1].at if told else None)
+    return TopicHistory(lives, [row for row in told if row.event not in ROUTINE], told[-1].at if told else None)

@@ -1,1 +1,1 @@
-"""What ``pointsman-report`` can do; `pointsman_report.cli` puts the commands together."""
+"""The commands of ``pointsman-report``; `pointsman_report.cli` combines them."""

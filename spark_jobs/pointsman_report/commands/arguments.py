@@ -1,4 +1,4 @@
-"""Options that several commands share, how their values are read, and what is checked of them before Spark starts."""
+"""Shared options, parsing of their values, and checks before Spark starts."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import click
 from pointsman_report.parameters import Parameters, ParametersError, ReportParameters, load
 
 FINE, FINDINGS, FAILED = 0, 1, 2
-MOST_DAYS = 3_700
+MAX_DAYS = 3_700
 YESTERDAY = "yesterday"
-TIMES = "2026-11-20T03:12Z, 2026-11-20T03:12+01:00, '2026-11-20 03:12' (by --timezone), 03:12 (the last time it was)"
+TIMES = "2026-11-20T03:12Z, 2026-11-20T03:12+01:00, '2026-11-20 03:12' (in --timezone), 03:12 (its last occurrence)"
 FILE = click.Path(path_type=Path)
 
 Function = Callable[..., int]
@@ -28,17 +28,17 @@ def day(text: str) -> date:
     try:
         return date.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is not a day written YYYY-MM-DD") from None
+        raise click.BadParameter(f"invalid day {text!r}: use YYYY-MM-DD") from None
 
 
 def count(text: str) -> int:
     if not re.fullmatch(r"[1-9]\d{0,5}", text):
-        raise click.BadParameter(f"{text!r} is not a number from 1 on")
+        raise click.BadParameter(f"invalid number {text!r}: use a whole number from 1 to 999999")
     return int(text)
 
 
 def moment(text: str) -> datetime | time:
-    """Read a time; one without an offset gets its zone later, by `instant`."""
+    """Parse a time; `instant` adds the zone to a time without an offset."""
     for read in (datetime.fromisoformat, time.fromisoformat):
         try:
             found: datetime | time = read(text)
@@ -46,25 +46,25 @@ def moment(text: str) -> datetime | time:
             continue
         if isinstance(found, time) or len(text) > len("YYYY-MM-DD"):
             return found
-    raise click.BadParameter(f"{text!r} is not a time such as {TIMES}")
+    raise click.BadParameter(f"invalid time {text!r}: use e.g. {TIMES}")
 
 
 def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (equals and name.startswith("spark.")):
-        raise click.BadParameter(f"{text!r} is not NAME=VALUE with a name that begins with spark.")
+        raise click.BadParameter(f"invalid setting {text!r}: use spark.NAME=VALUE")
     return name, value
 
 
 def _size(text: str) -> str:
     if not re.fullmatch(r"[1-9]\d*[kmg]", text.lower()):
-        raise click.BadParameter(f"{text!r} is not a size such as 4g or 1500m")
+        raise click.BadParameter(f"invalid size {text!r}: use e.g. 4g or 1500m")
     return text.lower()
 
 
 @dataclass(frozen=True, slots=True)
 class SparkOptions:
-    """How to start Spark."""
+    """Options of the Spark session."""
 
     master: str | None
     memory: str | None
@@ -74,28 +74,28 @@ class SparkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a command that may have findings ends."""
+    """Output format and exit code of a command that may have findings."""
 
     output: str
     exit_zero: bool
 
     def exit_code(self, code: int) -> int:
-        """Turn findings into success for a scheduler that asked for it; a failure stays one."""
+        """Return 0 instead of 1 with ``--exit-zero``; a failure stays 2."""
         return FINE if code == FINDINGS and self.exit_zero else code
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterOptions:
-    """Where the parameters are from."""
+    """Options that set parameters."""
 
     parameters: Path | None
     timezone: str | None
 
     def loaded(self) -> Parameters:
-        """Read ``--parameters``, and ``--timezone`` over it.
+        """Load ``--parameters``; ``--timezone`` overrides its time zone.
 
         Raises:
-            click.UsageError: the file cannot be read, or there is no such zone.
+            click.UsageError: the file cannot be read, or the time zone is unknown.
             ParametersError: a value in the file is invalid.
         """
         try:
@@ -107,11 +107,13 @@ class ParameterOptions:
         try:
             return replace(loaded, report=replace(loaded.report, timezone=self.timezone))
         except ParametersError as error:
-            raise click.UsageError(f"--timezone {self.timezone} is no IANA time zone such as Europe/Berlin") from error
+            raise click.UsageError(
+                f"--timezone {self.timezone} is not an IANA time zone such as Europe/Berlin"
+            ) from error
 
 
 def gathered(name: str, into: type, *options: Callable[[Function], Function]) -> Callable[[Function], Function]:
-    """Make a decorator that adds options; the command gets their values as one argument."""
+    """Return a decorator that adds options; the command receives their values as one argument."""
 
     def decorate(function: Function) -> Function:
         @wraps(function)
@@ -142,16 +144,19 @@ def warehouse_option(*, required: bool = True) -> Callable[[Function], Function]
 
 
 timezone_option = click.option(
-    "--timezone", metavar="ZONE", help="IANA time zone of the output, over report.timezone of the file."
+    "--timezone", metavar="ZONE", help="IANA time zone of the output; overrides report.timezone of the file."
 )
 output_option = click.option(
-    "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Format of the output."
+    "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format."
 )
 parameter_options = gathered(
     "given",
     ParameterOptions,
     click.option(
-        "--parameters", type=FILE, metavar="FILE", help="TOML over the defaults (deploy/config/report.example.toml)."
+        "--parameters",
+        type=FILE,
+        metavar="FILE",
+        help="TOML file with parameters (see deploy/config/report.example.toml).",
     ),
     timezone_option,
 )
@@ -159,7 +164,9 @@ outcome_options = gathered(
     "outcome",
     Outcome,
     output_option,
-    click.option("--exit-zero", is_flag=True, help="Exit 0 with findings too, for schedulers; a failure stays 2."),
+    click.option(
+        "--exit-zero", is_flag=True, help="Exit with 0 instead of 1 if there are findings; a failure stays 2."
+    ),
 )
 spark_options = gathered(
     "spark",
@@ -169,14 +176,14 @@ spark_options = gathered(
         "--memory",
         type=_size,
         metavar="SIZE",
-        help="Java's memory for a local master, as 4g.  [default: a quarter of the machine's, 1g to 8g]",
+        help="Java heap of a local master, e.g. 4g.  [default: a quarter of the memory, 1g to 8g]",
     ),
     click.option(
         "--conf",
         type=_setting,
         multiple=True,
         metavar="NAME=VALUE",
-        help="Spark setting over ours; spark.pointsman.tableFormat=orc for the tables of a new warehouse.",
+        help="Spark setting; spark.pointsman.tableFormat=orc sets the format of a new warehouse. Repeatable.",
     ),
     click.option("--quiet", is_flag=True, help="No progress on standard error."),
 )
@@ -193,12 +200,12 @@ class Days:
         """Return the first and the last day.
 
         Raises:
-            click.UsageError: they are not a range that can be computed.
+            click.UsageError: the range is empty or too long.
         """
         if self.last_day < self.first_day:
             raise click.UsageError(f"--to {self.last_day} is before --from {self.first_day}")
-        if (self.last_day - self.first_day).days >= MOST_DAYS:
-            raise click.UsageError(f"--from {self.first_day} --to {self.last_day} is more than {MOST_DAYS} days")
+        if (self.last_day - self.first_day).days >= MAX_DAYS:
+            raise click.UsageError(f"--from {self.first_day} --to {self.last_day} is more than {MAX_DAYS} days")
         return self.first_day, self.last_day
 
 
@@ -211,7 +218,7 @@ range_options = gathered(
 
 
 def checked_histories(histories: Sequence[str]) -> Sequence[str]:
-    """Find a missing local directory before Spark starts; Spark asks other file systems.
+    """Check local directories before Spark starts; Spark checks other file systems.
 
     Raises:
         click.UsageError: a directory is not a history directory.
@@ -224,45 +231,45 @@ def checked_histories(histories: Sequence[str]) -> Sequence[str]:
             raise click.UsageError(f"--history {directory}: no such directory")
         if not (local / "raw").is_dir():
             raise click.UsageError(
-                f"--history {directory}: no history directory, for it holds no raw/ (raw/dt=YYYY-MM-DD/*.jsonl)"
+                f"--history {directory}: not a history directory, raw/ is missing (raw/dt=YYYY-MM-DD/*.jsonl)"
             )
     return histories
 
 
 def checked_warehouse(warehouse: str) -> str:
-    """Return a warehouse that is read and not made.
+    """Check a warehouse that must exist, and return it.
 
     Raises:
-        click.UsageError: there is none.
+        click.UsageError: it does not exist.
     """
     local = local_path(warehouse)
     if local is not None and not local.is_dir():
-        raise click.UsageError(f"--warehouse {warehouse}: no such directory (nightly, backfill and ingest make one)")
+        raise click.UsageError(f"--warehouse {warehouse}: no such directory (created by nightly, backfill and ingest)")
     return warehouse
 
 
 def local_path(path: str) -> Path | None:
-    """Return the path as Python opens it; None for one of another file system."""
+    """Return a local path; None for a path on another file system."""
     if path.startswith("file:"):
         return Path("/" + path.removeprefix("file:").lstrip("/"))
     return None if "://" in path else Path(path)
 
 
 def yesterday(report: ReportParameters) -> date:
-    """Return the last day that is over, both where the report is read and in UTC, of which the tables are."""
+    """Return the last day that has ended, both in the report's time zone and in UTC."""
     return min(today(report), datetime.now(tz=UTC).date()) - timedelta(days=1)
 
 
 def today(report: ReportParameters) -> date:
-    """Return the day that it is where the report is read."""
+    """Return the current day in the report's time zone."""
     return datetime.now(tz=UTC).astimezone(report.zone).date()
 
 
 def instant(at: datetime | time, zone: ZoneInfo, *, now: datetime) -> datetime:
-    """Convert a time as `moment` read it to UTC.
+    """Convert a time parsed by `moment` to UTC.
 
     Raises:
-        click.UsageError: the zone's clock never showed that time.
+        click.UsageError: the time does not exist in the zone (daylight saving).
     """
     if isinstance(at, time):
         return _last_time(at, zone, now=now)
@@ -274,7 +281,7 @@ def instant(at: datetime | time, zone: ZoneInfo, *, now: datetime) -> datetime:
 def _placed(at: datetime, zone: tzinfo) -> datetime:
     placed = at.replace(tzinfo=zone).astimezone(UTC)
     if placed.astimezone(zone).replace(tzinfo=None) != at:
-        raise click.UsageError(f"--at {at}: the clocks of {zone} were put forward over that time")
+        raise click.UsageError(f"--at {at}: this time does not exist in {zone} (daylight saving time began)")
     return placed
 
 

@@ -1,4 +1,4 @@
-"""Commands that answer a question: ``route-at``, ``explain``, ``compare``, ``simulate``. They write nothing."""
+"""Query commands, which write nothing: ``route-at``, ``explain``, ``compare``, ``simulate``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 from pointsman_report import parameters
 from pointsman_report.commands import arguments
 from pointsman_report.commands.arguments import Days, Outcome, ParameterOptions, SparkOptions
-from pointsman_report.commands.running import answered, running
+from pointsman_report.commands.running import print_result, running
 
 if TYPE_CHECKING:
     from pointsman_report.questions.topic_history import Source
@@ -24,8 +24,8 @@ SETTING = "flapping.suppress_above=2000"
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
-    """What ``route-at`` and ``explain`` share: a topic, a moment, and where the history of it is."""
+class TopicQuery:
+    """Shared arguments of ``route-at`` and ``explain``: a topic, a moment, and the source of the history."""
 
     topic: str
     at: datetime | time
@@ -34,35 +34,37 @@ class Question:
     history: Sequence[str]
 
 
-question_options = arguments.gathered(
-    "question",
-    Question,
+query_options = arguments.gathered(
+    "query",
+    TopicQuery,
     click.argument("topic"),
     click.option("--at", type=arguments.moment, required=True, metavar="TIME", help=f"{arguments.TIMES}."),
-    click.option("--cluster", metavar="NAME", help="Only this cluster.  [default: all that have the topic]"),
+    click.option("--cluster", metavar="NAME", help="Only this cluster.  [default: all with the topic]"),
     arguments.warehouse_option(required=False),
     arguments.history_option(required=False),
 )
 
 
 @contextmanager
-def _asked(
-    question: Question, given: ParameterOptions, options: SparkOptions
+def _open_source(
+    query: TopicQuery, given: ParameterOptions, options: SparkOptions
 ) -> Iterator[tuple[Source, datetime, ZoneInfo]]:
-    """Open a warehouse, or history that no night has read yet; raises click.UsageError before that."""
-    warehouse = question.warehouse
-    if (warehouse is None) == (not question.history):
-        raise click.UsageError("give either --warehouse DIR (computed days) or --history DIR (the files as they are)")
+    """Open the warehouse or the history. Raises click.UsageError before Spark starts if the options are invalid."""
+    warehouse = query.warehouse
+    if (warehouse is None) == (not query.history):
+        raise click.UsageError(
+            "give either --warehouse DIR (ingested history) or --history DIR (files of name servers)"
+        )
     zone = given.loaded().report.zone
     now = datetime.now(tz=UTC)
-    at = arguments.instant(question.at, zone, now=now)
+    at = arguments.instant(query.at, zone, now=now)
     if at > now:
-        raise click.UsageError(f"--at {question.at} is in the future")
-    histories = list(arguments.checked_histories(question.history))
+        raise click.UsageError(f"--at {query.at} is in the future")
+    histories = list(arguments.checked_histories(query.history))
     if warehouse is not None:
         arguments.checked_warehouse(warehouse)
     with running(options, reads=histories if warehouse is None else [warehouse]) as (spark, _):
-        # Only now: these import pyspark, whose absence has been said in one line.
+        # Imported late: pyspark may be missing, which `running` reports in one line.
         from pointsman_report.io import History, Warehouse  # noqa: PLC0415
         from pointsman_report.questions.topic_history import Source  # noqa: PLC0415
 
@@ -75,45 +77,45 @@ def _asked(
 
 
 @click.command("route-at")
-@question_options
+@query_options
 @arguments.parameter_options
 @arguments.outcome_options
 @arguments.spark_options
-def route_at(question: Question, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
-    """Show a topic's route at a moment, from each name server.
+def route_at(query: TopicQuery, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
+    """Show a topic's route at a moment, as returned by each name server.
 
     \b
     Examples:
       pointsman-report route-at orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
       pointsman-report route-at orders --at 03:12 --history /var/lib/pointsman/history --timezone Europe/Berlin
     """
-    with _asked(question, given, spark) as (source, at, zone):
-        from pointsman_report.questions.past_route import route_at as found  # noqa: PLC0415 - it imports pyspark
+    with _open_source(query, given, spark) as (source, at, zone):
+        from pointsman_report.questions.past_route import route_at as found  # noqa: PLC0415 - imports pyspark
 
-        answer = found(source, question.topic, at, cluster=question.cluster)
-    return answered(answer, outcome, zone)
+        result = found(source, query.topic, at, cluster=query.cluster)
+    return print_result(result, outcome, zone)
 
 
 @click.command
-@question_options
+@query_options
 @arguments.parameter_options
 @arguments.outcome_options
 @arguments.spark_options
-def explain(question: Question, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
-    """Explain who was missing from a topic's route.
+def explain(query: TopicQuery, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
+    """Explain which brokers were missing from a topic's route.
 
-    Since when, why, which name servers saw it, and when clients could know.
+    Since when and why, which name servers saw it, and when clients could know.
 
     \b
     Examples:
       pointsman-report explain orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
       pointsman-report explain orders --at 03:12 --history /var/lib/pointsman/history --timezone Europe/Berlin
     """
-    with _asked(question, given, spark) as (source, at, zone):
-        from pointsman_report.questions.explanation import explain as found  # noqa: PLC0415 - it imports pyspark
+    with _open_source(query, given, spark) as (source, at, zone):
+        from pointsman_report.questions.explanation import explain as found  # noqa: PLC0415 - imports pyspark
 
-        answer = found(source, question.topic, at, cluster=question.cluster)
-    return answered(answer, outcome, zone)
+        result = found(source, query.topic, at, cluster=query.cluster)
+    return print_result(result, outcome, zone)
 
 
 @click.command
@@ -130,35 +132,35 @@ def compare(one: date, other: date, warehouse: str, timezone: str | None, outcom
     Example:
       pointsman-report compare 2026-11-13 2026-11-20 --warehouse /srv/warehouse
 
-    Exit codes: 0 nothing got worse; 1 something did; 2 failed, as where a day was not computed.
+    Exit codes: 0 no change for the worse; 1 something got worse; 2 failed, e.g. a day was not computed.
     """
     arguments.checked_warehouse(warehouse)
     zone = ParameterOptions(None, timezone).loaded().report.zone
     with running(spark, reads=[warehouse]) as (session, _):
-        # Only now: these import pyspark, whose absence has been said in one line.
+        # Imported late: pyspark may be missing, which `running` reports in one line.
         from pointsman_report.io import Warehouse  # noqa: PLC0415
         from pointsman_report.questions.day_comparison import compare as found  # noqa: PLC0415
 
-        answer = found(Warehouse(session, warehouse), one, other)
-    return answered(answer, outcome, zone)
+        result = found(Warehouse(session, warehouse), one, other)
+    return print_result(result, outcome, zone)
 
 
 def _setting(text: str) -> tuple[str, str, object]:
     name, equals, written = text.partition("=")
     section, dot, key = name.strip().partition(".")
     if not (equals and dot):
-        raise click.BadParameter(f"{text!r} is not TABLE.NAME=VALUE, such as {SETTING}")
+        raise click.BadParameter(f"invalid setting {text!r}: use TABLE.NAME=VALUE, e.g. {SETTING}")
     try:
         return section, key, tomllib.loads(f"value = {written}")["value"]
     except tomllib.TOMLDecodeError:
-        raise click.BadParameter(f"{written!r} is not a TOML value; valid is such as {SETTING}") from None
+        raise click.BadParameter(f"invalid TOML value {written!r}: use e.g. {SETTING}") from None
 
 
 def with_settings(given: parameters.Parameters, settings: Sequence[tuple[str, str, object]]) -> parameters.Parameters:
-    """Put values over parameters.
+    """Return parameters with some values replaced.
 
     Raises:
-        click.UsageError: a name is unknown, or a value makes no sense.
+        click.UsageError: a name is unknown, or a value is invalid.
     """
     own = given.as_dict()
     values: dict[str, dict[str, object]] = {}
@@ -184,7 +186,7 @@ def with_settings(given: parameters.Parameters, settings: Sequence[tuple[str, st
     type=_setting,
     required=True,
     metavar="TABLE.NAME=VALUE",
-    help=f"A number of the parameters file, such as {SETTING}; repeat for more.",
+    help=f"Parameter to change, e.g. {SETTING}. Repeatable.",
 )
 @arguments.range_options
 @arguments.warehouse_option()
@@ -201,7 +203,7 @@ def simulate(
 ) -> int:
     """Show what other thresholds would have flagged.
 
-    Changes nothing. The days must have been computed with the numbers of --parameters, with which --set is compared.
+    Changes nothing. --set is compared with --parameters, with which the days must have been computed.
 
     \b
     Example:
@@ -212,12 +214,12 @@ def simulate(
     these = given.loaded()
     others = with_settings(these, settings)
     with running(spark, reads=[warehouse]) as (session, _):
-        # Only now: these import pyspark, whose absence has been said in one line.
+        # Imported late: pyspark may be missing, which `running` reports in one line.
         from pointsman_report.io import Warehouse  # noqa: PLC0415
         from pointsman_report.questions.simulation import simulate as found  # noqa: PLC0415
 
-        answer = found(Warehouse(session, warehouse), first_day, last_day, given=these, others=others)
-    return answered(answer, outcome, these.report.zone)
+        result = found(Warehouse(session, warehouse), first_day, last_day, given=these, others=others)
+    return print_result(result, outcome, these.report.zone)
 
 
 COMMANDS = (route_at, explain, compare, simulate)

@@ -27,7 +27,7 @@ from pointsman_report.parameters import Parameters
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What ``nightly`` and ``backfill`` share."""
+    """Shared arguments of ``nightly`` and ``backfill``."""
 
     history: Sequence[str]
     warehouse: str
@@ -35,17 +35,17 @@ class Job:
     textfile: Path | None
 
     def check(self) -> None:
-        """Find what is wrong with the places before Spark starts.
+        """Check the paths before Spark starts.
 
         Raises:
-            click.UsageError: something cannot be used.
+            click.UsageError: a path cannot be used.
         """
         arguments.checked_histories(self.history)
         report, textfile = self.report, self.textfile
         if report is not None and report.exists() and not report.is_dir():
-            raise click.UsageError(f"--report {report}: no directory")
+            raise click.UsageError(f"--report {report}: not a directory")
         if textfile is not None and textfile.is_dir():
-            raise click.UsageError(f"--textfile {textfile}: a directory; name a file in it, such as pointsman.prom")
+            raise click.UsageError(f"--textfile {textfile}: is a directory; give a file in it, e.g. pointsman.prom")
 
 
 job_options = arguments.gathered(
@@ -54,7 +54,10 @@ job_options = arguments.gathered(
     arguments.history_option(),
     arguments.warehouse_option(),
     click.option(
-        "--report", type=FILE, metavar="DIR", help="For report.html and report.json.  [default: below the warehouse]"
+        "--report",
+        type=FILE,
+        metavar="DIR",
+        help="Directory for report.html and report.json.  [default: below the warehouse]",
     ),
     click.option("--textfile", type=FILE, metavar="FILE", help="Metrics for node_exporter's textfile collector."),
 )
@@ -66,18 +69,24 @@ def _day(text: str) -> date | str:
 
 @click.command
 @click.option(
-    "--date", "asked", type=_day, default=YESTERDAY, show_default=True, metavar="DAY", help="YYYY-MM-DD, or yesterday."
+    "--date",
+    "requested_day",
+    type=_day,
+    default=YESTERDAY,
+    show_default=True,
+    metavar="DAY",
+    help="Day to compute: YYYY-MM-DD or yesterday.",
 )
 @job_options
 @arguments.parameter_options
 @arguments.outcome_options
 @arguments.spark_options
-def nightly(asked: date | str, job: Job, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
-    """Compute one day, and report on it.
+def nightly(requested_day: date | str, job: Job, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
+    """Compute one day and write its report.
 
-    Continues from the day before, and writes WAREHOUSE/report/dt=2026-11-20/report.html beside report.json. A day that
-    is computed again replaces itself and nothing else. A day is one of report.timezone. For a scheduler: --exit-zero
-    --quiet --textfile FILE.
+    Continues from the day before, and writes report.html and report.json to WAREHOUSE/report/dt=2026-11-20/. Computing
+    a day again replaces only that day. Days are in report.timezone. For a scheduler: --exit-zero --quiet --textfile
+    FILE.
 
     \b
     Example:
@@ -85,13 +94,13 @@ def nightly(asked: date | str, job: Job, given: ParameterOptions, outcome: Outco
     """
     job.check()
     parameters = given.loaded()
-    day = arguments.yesterday(parameters.report) if isinstance(asked, str) else asked
-    return _compute(job, day, day, parameters, outcome, spark, looks_back=True)
+    day = arguments.yesterday(parameters.report) if isinstance(requested_day, str) else requested_day
+    return _compute(job, day, day, parameters, outcome, spark, accept_late=True)
 
 
 @click.command
 @arguments.range_options
-@click.option("--reread", is_flag=True, help="Drop the stored history of these days and read the raw files alone.")
+@click.option("--reread", is_flag=True, help="Drop the stored history of these days and read only the raw files.")
 @job_options
 @arguments.parameter_options
 @arguments.outcome_options
@@ -101,8 +110,8 @@ def backfill(
 ) -> int:
     """Compute a range of days in one pass.
 
-    The same tables as night by night: after a gap, for a new warehouse, or with other parameters. There is one report
-    of all days.
+    Gives the same tables as nightly runs: after a gap, for a new warehouse, or with other parameters. Writes one report
+    for all days.
 
     \b
     Example:
@@ -121,14 +130,14 @@ def _compute(
     outcome: Outcome,
     options: SparkOptions,
     *,
-    looks_back: bool = False,
+    accept_late: bool = False,
     reread: bool = False,
 ) -> int:
     now = arguments.today(parameters.report)
     if last_day > now:
-        raise click.UsageError(f"{last_day} has not begun: today is {now} in {parameters.report.timezone}")
-    with running(options, reads=job.history) as (spark, say):
-        # Only now: these import pyspark, whose absence has been said in one line.
+        raise click.UsageError(f"{last_day} is in the future: today is {now} in {parameters.report.timezone}")
+    with running(options, reads=job.history) as (spark, log):
+        # Imported late: pyspark may be missing, which `running` reports in one line.
         from pointsman_report.jobs.days import Request, compute_and_report  # noqa: PLC0415
         from pointsman_report.report.summary import summary  # noqa: PLC0415
 
@@ -140,11 +149,11 @@ def _compute(
             parameters,
             job.report,
             job.textfile,
-            looks_back=looks_back,
+            accept_late=accept_late,
             reread=reread,
         )
-        made, page = compute_and_report(spark, request, say=say)
-        say(f"          report: {page}")
+        made, page = compute_and_report(spark, request, log=log)
+        log(f"          report: {page}")
     print(as_json(made.as_dict()) if outcome.output == "json" else summary(made))
     return outcome.exit_code(FINDINGS if made.findings else FINE)
 
@@ -155,40 +164,40 @@ def _compute(
 @arguments.output_option
 @arguments.spark_options
 def ingest(history: Sequence[str], warehouse: str, output: str, spark: SparkOptions) -> int:
-    """Bring new history into the warehouse, without a report.
+    """Ingest new history into the warehouse, without a report.
 
-    Each hour, it makes the night short, and late rows get to their day. Running it again changes nothing.
+    Run it every hour to shorten the nightly run. Running it again changes nothing.
 
     \b
     Example:
       pointsman-report ingest --history HISTORY --warehouse /srv/warehouse
     """
     histories = list(arguments.checked_histories(history))
-    with running(spark, reads=histories) as (session, say):
-        from pointsman_report.jobs.ingest_history import ingest as bring  # noqa: PLC0415 - it imports pyspark
+    with running(spark, reads=histories) as (session, log):
+        from pointsman_report.jobs.ingest_history import ingest as ingest_files  # noqa: PLC0415 - imports pyspark
 
-        done = bring(session, histories, warehouse, say=say).as_dict()
+        done = ingest_files(session, histories, warehouse, log=log).as_dict()
     return _printed(done, output)
 
 
 @click.command
 @arguments.warehouse_option()
 @click.option(
-    "--before", type=arguments.day, required=True, metavar="DAY", help="Months that are over before this day."
+    "--before", type=arguments.day, required=True, metavar="DAY", help="Compact the months that end before this day."
 )
 @click.option(
     "--keep-beats-days",
     type=arguments.count,
     metavar="DAYS",
-    help="Drop single heartbeats and queue measurements that were older than this at --before; such a day cannot be "
-    "computed again from the warehouse.",
+    help="Drop heartbeats and queue measurements that are older than this at --before; such a day cannot be "
+    "recomputed from the warehouse.",
 )
 @arguments.output_option
 @arguments.spark_options
 def compact(warehouse: str, before: date, keep_beats_days: int | None, output: str, spark: SparkOptions) -> int:
-    """Rewrite past months: one file a table and day.
+    """Rewrite past months: one file per table and day.
 
-    Without --keep-beats-days no row changes. A day that is computed again is compacted again.
+    Without --keep-beats-days no rows are dropped. A day that is recomputed later is compacted again.
 
     \b
     Examples:
@@ -198,11 +207,11 @@ def compact(warehouse: str, before: date, keep_beats_days: int | None, output: s
     arguments.checked_warehouse(warehouse)
     today = datetime.now(tz=UTC).date()
     if before > today:
-        raise click.UsageError(f"--before {before} has not begun: today is {today}")
-    with running(spark, reads=[warehouse]) as (session, say):
-        from pointsman_report.jobs.compact_warehouse import compact as rewrite  # noqa: PLC0415 - it imports pyspark
+        raise click.UsageError(f"--before {before} is in the future: today is {today}")
+    with running(spark, reads=[warehouse]) as (session, log):
+        from pointsman_report.jobs.compact_warehouse import compact as rewrite  # noqa: PLC0415 - imports pyspark
 
-        done = rewrite(session, warehouse, before=before, say=say, keep_beats_days=keep_beats_days).as_dict()
+        done = rewrite(session, warehouse, before=before, log=log, keep_beats_days=keep_beats_days).as_dict()
     return _printed(done, output)
 
 

@@ -13,11 +13,11 @@ from pointsman_report.commands.arguments import FAILED, FILE, FINDINGS, FINE, Ou
 from pointsman_report.rocketmq_log import broker_ids
 from pointsman_report.rocketmq_log.importing import HistoryFolder, Imported, import_logs
 from pointsman_report.rocketmq_log.lines import zone_of
-from pointsman_report.rocketmq_log.log_rows import DEFAULT_CLUSTER, Story
+from pointsman_report.rocketmq_log.log_rows import DEFAULT_CLUSTER, RowBuilder
 
 FORMATS = ("rocketmq-log",)
 DEFAULT_ZONE = "GMT+8"
-"""Written into the logback files of RocketMQ's name server, whatever the machine's zone."""
+"""Fixed in the logback files of RocketMQ's name server, independent of the machine's zone."""
 
 
 @click.command
@@ -47,7 +47,7 @@ def validate(files: Sequence[Path], outcome: Outcome) -> int:
                 if outcome.output == "table":
                     print(problem)
         except row_validation.UnreadableFileError as error:
-            # The other files are still worth a look.
+            # Continue with the other files.
             unreadable.append(str(error))
             click.echo(f"pointsman-report: {error}", err=True)
         bad.append(len(faulty))
@@ -69,28 +69,28 @@ def validate(files: Sequence[Path], outcome: Outcome) -> int:
     default="rocketmq-namesrv",
     show_default=True,
     metavar="NAME",
-    help="Name of this name server in the history; a different one for each.",
+    help="Name of this name server in the history; must be unique.",
 )
 @click.option(
     "--ids",
     multiple=True,
     metavar="HOST:PORT|FILE",
-    help="Name and id of each address: a name server to query, or a file of pointsman-observe --print. "
-    "Other addresses stand for their brokers, with id 0.",
+    help="Names and ids of brokers by address: a name server to query, or a file from pointsman-observe --print. "
+    "Without it the address is the broker name, with id 0.",
 )
 @click.option(
     "--cluster",
     default=DEFAULT_CLUSTER,
     show_default=True,
     metavar="NAME",
-    help="Cluster of brokers of which a log of 4.9 names none.",
+    help="Cluster of brokers in a 4.9 log without cluster names.",
 )
 @click.option(
     "--timezone",
     default=DEFAULT_ZONE,
     show_default=True,
     metavar="ZONE",
-    help="Of the times in the log; RocketMQ writes the default whatever the machine's zone is.",
+    help="Time zone of the log; RocketMQ uses the default, independent of the machine's zone.",
 )
 @outcome_options
 def import_(
@@ -106,17 +106,17 @@ def import_(
 ) -> int:
     """Write a history from RocketMQ's log (no Java).
 
-    FILE is namesrv.log of RocketMQ's own name server, and rotated ones (.gz): all files of one name server together, in
-    any order; other name servers with another --node. The same files give the same history again, so a log that grows
-    can be imported each night. A log does not contain heartbeats, versions, processes or probes. A broker that
-    registered before the log begins is unknown until a line names it.
+    FILE is namesrv.log of RocketMQ's own name server, and rotated ones (.gz): give all files of one name server
+    together, in any order, and each name server another --node. The same files give the same history again, so a
+    growing log can be imported every night. A log does not contain heartbeats, versions, processes or probes. A broker
+    that registered before the log begins is unknown until a line names it.
 
     \b
     Examples:
       pointsman-report import rocketmq-log namesrv.log old/namesrv.1.log.gz --ids rocketmq-1:9876 --history mq/history
       pointsman-report import rocketmq-log ns2/namesrv.log --ids ids.json --node rocketmq-2 --history mq/history
     """
-    del kind  # there is one
+    del kind  # only one format exists
     try:
         zone = zone_of(timezone)
     except ValueError as error:
@@ -125,22 +125,22 @@ def import_(
         if not value.strip() or not value.isprintable() or len(value) > 100:
             raise click.UsageError(f"{name} must have 1 to 100 printable characters, got {value!r}")
     brokers = {addr: broker for source in ids for addr, broker in broker_ids.load(source).items()}
-    story = Story(node=node, ids=brokers, cluster=cluster)
+    builder = RowBuilder(node=node, ids=brokers, cluster=cluster)
     try:
-        done = import_logs(list(files), story, HistoryFolder(history), zone)
+        done = import_logs(list(files), builder, HistoryFolder(history), zone)
     except OSError as error:
         raise click.UsageError(f"--history {history}: {error.strerror or error}") from error
     for problem in done.broken_files:
         click.echo(f"pointsman-report: {problem}", err=True)
     if outcome.output == "json":
-        print(json.dumps(_document(done, story), indent=1))
+        print(json.dumps(_document(done, builder), indent=1))
     else:
-        print("\n".join(_summary(done, story, history)))
-    is_doubtful = done.unreadable or not story.counts["broker_lines"]
+        print("\n".join(_summary(done, builder, history)))
+    is_doubtful = done.unreadable or not builder.counts["broker_lines"]
     return outcome.exit_code(FAILED if done.broken_files else FINDINGS if is_doubtful else FINE)
 
 
-def _document(done: Imported, story: Story) -> dict[str, object]:
+def _document(done: Imported, builder: RowBuilder) -> dict[str, object]:
     return {
         "files": done.files,
         "broken_files": done.broken_files,
@@ -148,31 +148,33 @@ def _document(done: Imported, story: Story) -> dict[str, object]:
         "undated_lines": done.undated,
         "unreadable_lines": done.unreadable,
         "problems": done.problems,
-        "lines_out_of_order": story.counts["out_of_order"],
-        "lines_beyond_the_bound_of_brokers": story.counts["too_many_brokers"],
-        "runs": story.counts["runs"],
-        "brokers_without_id": len(story.unnamed),
+        "lines_out_of_order": builder.counts["out_of_order"],
+        "lines_beyond_the_bound_of_brokers": builder.counts["too_many_brokers"],
+        "runs": builder.counts["runs"],
+        "brokers_without_id": len(builder.unnamed),
         "rows": done.rows,
         "days": sorted(done.days),
     }
 
 
-def _summary(done: Imported, story: Story, history: Path) -> list[str]:
+def _summary(done: Imported, builder: RowBuilder, history: Path) -> list[str]:
     days = sorted(done.days)
     span = f", {days[0]} to {days[-1]}" if days else ""
-    read = f"{done.files} files, {done.lines:,} lines, {story.counts['runs']} runs of the name server"
+    read = f"{done.files} files, {done.lines:,} lines, {builder.counts['runs']} runs of the name server"
     text = [f"{read}; {done.rows:,} rows written to {history}{span}"]
     if done.unreadable:
         text.append(f"{done.unreadable:,} lines about brokers cannot be read; the first:")
         text += [f"  {problem}" for problem in done.problems]
-    if story.counts["out_of_order"]:
-        text.append(f"{story.counts['out_of_order']:,} lines older than those before them were skipped")
-    if story.counts["too_many_brokers"]:
-        text.append(f"{story.counts['too_many_brokers']:,} lines about more brokers than are kept were skipped")
-    if not story.counts["broker_lines"]:
-        text.append("no line about a broker: is it the log of a name server (namesrv.log)?")
-    if story.unnamed:
-        text.append(f"{len(story.unnamed):,} addresses stand for their brokers: --ids HOST:PORT gives names and ids")
+    if builder.counts["out_of_order"]:
+        text.append(f"{builder.counts['out_of_order']:,} lines older than those before them were skipped")
+    if builder.counts["too_many_brokers"]:
+        text.append(
+            f"{builder.counts['too_many_brokers']:,} lines about brokers beyond the limit of addresses were skipped"
+        )
+    if not builder.counts["broker_lines"]:
+        text.append("no line about a broker: check that this is the log of a name server (namesrv.log)")
+    if builder.unnamed:
+        text.append(f"{len(builder.unnamed):,} addresses are used as broker names: --ids HOST:PORT adds names and ids")
     return text
 
 

@@ -1,7 +1,7 @@
-"""Run something in a Spark session, with progress on standard error, and print the result.
+"""Spark sessions of commands, progress on standard error, and output of results.
 
-Progress is a line a stage. While one takes long, a thread asks Spark how far its jobs are: on a terminal a line that is
-written over, elsewhere a line each half minute.
+Progress is one line per stage. During a long stage a thread shows the progress of Spark's jobs: on a terminal in a line
+that is updated, elsewhere as a line every 30 s.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from pointsman_report.spark_session import spark_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pointsman_report.questions import Answer
+    from pointsman_report.questions import QueryResult
 
-Say = Callable[[str], None]
+Log = Callable[[str], None]
 
 QUIET_SECONDS = 3.0
-"""A terminal's live line begins after so long without a line."""
-LOOK_SECONDS = 1.0
+"""On a terminal the live line appears after this time without a log line."""
+POLL_INTERVAL_SECONDS = 1.0
 LINE_SECONDS = 30.0
-"""How often a log gets a line."""
+"""Interval of progress lines without a terminal."""
 _CLEAR = "\r\x1b[K"
 
 
 class Progress:
-    """Says lines; while it is entered, a thread of its own tells that Spark is at work."""
+    """Logs lines; as a context manager it also shows Spark's progress, in a separate thread."""
 
     def __init__(self, spark: SparkSession, *, quiet: bool, stream: TextIO | None = None) -> None:
         self._tracker = spark.sparkContext.statusTracker()
@@ -47,8 +47,8 @@ class Progress:
         self._lock = Lock()
         self._ended = Event()
         self._drawn = False
-        self._began = self._said_at = time.monotonic()
-        self._thread = Thread(target=self._watch, name="progress", daemon=True)
+        self._began = self._logged_at = time.monotonic()
+        self._thread = Thread(target=self._poll, name="progress", daemon=True)
 
     def __enter__(self) -> Self:
         if not self._quiet:
@@ -64,27 +64,27 @@ class Progress:
         with self._lock:
             self._wipe()
 
-    def say(self, text: str) -> None:
-        """Write a line of the run's own."""
+    def log(self, text: str) -> None:
+        """Write a log line."""
         if self._quiet:
             return
         with self._lock:
             self._wipe()
             print(text, file=self._stream, flush=True)
-            self._said_at = time.monotonic()
+            self._logged_at = time.monotonic()
 
-    def _watch(self) -> None:
-        from py4j.protocol import Py4JError  # noqa: PLC0415  # there is a session, so there is py4j
+    def _poll(self) -> None:
+        from py4j.protocol import Py4JError  # noqa: PLC0415  # a session exists, so py4j is installed
 
-        every = LOOK_SECONDS if self._live else LINE_SECONDS
+        every = POLL_INTERVAL_SECONDS if self._live else LINE_SECONDS
         while not self._ended.wait(every):
             try:
                 tasks = self._tasks()
             except (Py4JError, OSError):
-                # The session is going; whoever uses it gets the fault.
+                # The session is ending; the thread that uses it gets the error.
                 return
             with self._lock:
-                self._tell(tasks)
+                self._show(tasks)
 
     def _tasks(self) -> str:
         infos = [self._tracker.getStageInfo(stage) for stage in self._tracker.getActiveStageIds()]
@@ -92,10 +92,10 @@ class Progress:
         if not running:
             return "planning"
         done, tasks = (sum(getattr(info, name) for info in running) for name in ("numCompletedTasks", "numTasks"))
-        return f"Spark has done {done} of {tasks} tasks"
+        return f"{done} of {tasks} Spark tasks done"
 
-    def _tell(self, tasks: str) -> None:
-        silent = time.monotonic() - self._said_at
+    def _show(self, tasks: str) -> None:
+        silent = time.monotonic() - self._logged_at
         if silent < QUIET_SECONDS:
             return
         text = f"{silent:6.1f} s  ... {tasks}"
@@ -114,8 +114,8 @@ class Progress:
 
 
 @contextmanager
-def running(options: SparkOptions, *, reads: Iterable[str]) -> Iterator[tuple[SparkSession, Say]]:
-    """Open the session of a command that reads these folders, and give what it says its progress with.
+def running(options: SparkOptions, *, reads: Iterable[str]) -> Iterator[tuple[SparkSession, Log]]:
+    """Open the session of a command that reads these folders; yields the session and its log function.
 
     Raises:
         ModuleNotFoundError: pyspark is missing.
@@ -126,24 +126,24 @@ def running(options: SparkOptions, *, reads: Iterable[str]) -> Iterator[tuple[Sp
     local = [path for path in map(local_path, reads) if path is not None]
     session = spark_session(options.master, name=name, memory=options.memory, reads=local, over=dict(options.conf))
     with session as spark, Progress(spark, quiet=options.quiet) as progress:
-        progress.say(f"{time.monotonic() - began:6.1f} s  Spark started")
-        yield spark, progress.say
-        progress.say(f"{time.monotonic() - began:6.1f} s  in all")
+        progress.log(f"{time.monotonic() - began:6.1f} s  Spark started")
+        yield spark, progress.log
+        progress.log(f"{time.monotonic() - began:6.1f} s  total")
 
 
-def answered(answer: Answer, outcome: Outcome, zone: ZoneInfo) -> int:
-    """Print an answer in the format that was asked for, and return the exit code."""
-    print(as_json(answer.as_dict()) if outcome.output == "json" else answer.text(zone).rstrip("\n"))
-    return outcome.exit_code(answer.exit_code)
+def print_result(result: QueryResult, outcome: Outcome, zone: ZoneInfo) -> int:
+    """Print a result in the requested format, and return the exit code."""
+    print(as_json(result.as_dict()) if outcome.output == "json" else result.text(zone).rstrip("\n"))
+    return outcome.exit_code(result.exit_code)
 
 
-def as_json(told: dict[str, Any]) -> str:
-    return json.dumps(told, indent=1, ensure_ascii=False)
+def as_json(values: dict[str, Any]) -> str:
+    return json.dumps(values, indent=1, ensure_ascii=False)
 
 
-def as_lines(told: dict[str, Any]) -> str:
-    """For people, what a job did: a line a number."""
-    return "\n".join(f"{name.replace('_', ' ')}: {_plain(value)}" for name, value in told.items())
+def as_lines(values: dict[str, Any]) -> str:
+    """Format the result of a job for operators: one line per value."""
+    return "\n".join(f"{name.replace('_', ' ')}: {_plain(value)}" for name, value in values.items())
 
 
 def _plain(value: object) -> str:

@@ -1,4 +1,4 @@
-"""The only place that reads and writes tables and raw history. Paths are anything Hadoop can name."""
+"""Reading and writing of tables and raw history; no other package does it. Paths may be Hadoop URIs."""
 
 from __future__ import annotations
 

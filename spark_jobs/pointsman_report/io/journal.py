@@ -1,8 +1,8 @@
-"""Moves that must all be made or none, though the process may be killed between any two of them.
+"""A set of folder moves that are all made or none, even if the process is killed between two of them.
 
-The moves are written down before the first is made. A run that fails puts back what it moved and strikes the journal
-out; what a killed one left, the next to hold the warehouse finishes, because everything to be moved was whole before
-the journal was written.
+The moves are written to a journal before the first one is made. A run that fails undoes its moves and deletes the
+journal. If a run is killed, the next run that locks the warehouse finishes the moves: everything to be moved was
+complete before the journal was written.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from pointsman_report.hadoop_files import Files
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """A folder that takes the place of a published one; either may be missing, but not both."""
+    """A folder that replaces a published one; either may be missing, but not both."""
 
     published: str
     staged: str | None
     old: str | None
-    """Where the published one goes; None: there is none."""
+    """Where the published folder is moved; None if there is none."""
 
 
 class Journal:
-    """The file that says what is being moved."""
+    """The file that lists the moves in progress."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
         self._path = path
 
     def carry_out(self, replacements: list[Replacement]) -> None:
-        """Make all moves, or put back those that were made.
+        """Make all moves, or undo those already made.
 
         Raises:
             OSError: a move failed.
@@ -41,7 +41,7 @@ class Journal:
         moves: list[tuple[str, str]] = []
 
         def move(source: str, target: str) -> None:
-            # Noted first: an interrupt may come between the two.
+            # Recorded first: an interrupt may come between the two.
             moves.append((source, target))
             self._files.move(source, target)
 
@@ -53,7 +53,7 @@ class Journal:
                 if each.staged is not None:
                     move(each.staged, each.published)
             self._files.delete(self._path)
-        except BaseException:  # puts back what it moved, and raises again
+        except BaseException:  # undoes its moves, and raises again
             for source, target in reversed(moves):
                 if self._files.exists(target) and not self._files.exists(source):
                     self._files.move(target, source)
@@ -61,11 +61,11 @@ class Journal:
             raise
 
     def is_open(self) -> bool:
-        """Say whether there are moves that were begun and neither made nor put back."""
+        """Return whether moves were begun that are neither completed nor undone."""
         return self._files.exists(self._path)
 
     def finish(self) -> int:
-        """Finish what a killed process began; return how many folders it was about."""
+        """Finish the moves of a killed process; return the number of folders."""
         replacements = self._left()
         for each in replacements:
             if each.old is not None and not self._files.exists(each.old) and self._files.exists(each.published):
@@ -81,6 +81,6 @@ class Journal:
 
 
 def folders_of(replacements: Iterable[Replacement]) -> set[str]:
-    """Folders that must be there before the first move."""
+    """Return the folders that must exist before the first move."""
     targets = (path for each in replacements for path in (each.published, each.old) if path is not None)
     return {path.rpartition("/")[0] for path in targets}

@@ -1,6 +1,6 @@
-"""Rows that were made here, as a DataFrame.
+"""A DataFrame from rows of the driver.
 
-`SparkSession.createDataFrame` would send a list through a Python process at an executor, and a cluster need have none.
+`SparkSession.createDataFrame` would need a Python process on the executors, which a cluster may not have.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import types as T
 
 
 def local_rows(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: T.StructType) -> DataFrame:
-    """Rows of plain values, in the order of the schema's fields. Times carry their zone."""
+    """Return rows of plain values, in the order of the schema's fields. Times must have a time zone."""
     rows = list(rows)
     if not rows:
         return no_rows(spark, schema)
@@ -27,12 +27,12 @@ def local_rows(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: T.S
 
 
 def no_rows(spark: SparkSession, schema: T.StructType) -> DataFrame:
-    """No rows, in a way that the planner sees: what would join with them is not even planned."""
+    """Return an empty DataFrame that the planner knows to be empty: joins with it are optimized away."""
     columns = (f"CAST(NULL AS {field.dataType.simpleString()}) AS `{field.name}`" for field in schema.fields)
     return spark.sql(f"SELECT {', '.join(columns)} WHERE false")
 
 
 def _written(value: object) -> str:
-    if isinstance(value, date):  # a datetime is one, too
+    if isinstance(value, date):  # includes datetime
         return value.isoformat()
-    raise TypeError(f"{value!r} has no place in a row")
+    raise TypeError(f"{value!r} is not a supported value of a row")

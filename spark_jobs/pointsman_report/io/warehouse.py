@@ -1,11 +1,10 @@
-"""The tables, a folder each with a folder a day, and what one run is about to change in them.
+"""The tables (a folder per table and day), and the staged changes of one run.
 
-A run writes into a staging folder of its own and moves whole day partitions into place at its end, so a run that fails
-leaves every table as it was, and running a day again replaces exactly that day.
+A run writes to its own staging folder and moves whole day partitions into place at its end. A run that fails leaves
+every table unchanged, and running a day again replaces exactly that day.
 
 The tables' format is the setting ``spark.pointsman.tableFormat``: any that Spark writes as folders of files (parquet,
-orc). A format with a catalog or a log of its own (Iceberg, Delta) would replace `_load`, `_save` and `publish` here,
-and nothing elsewhere.
+orc). A format with its own catalog or log (Iceberg, Delta) would need changes only in `_load`, `_writer` and `publish`.
 """
 
 from __future__ import annotations
@@ -32,21 +31,21 @@ from pointsman_report.report_errors import ReportError, one_line
 from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
 
 _PARTITION = re.compile(r"dt=(\d{4}-\d{2}-\d{2})")
-MOST_ROWS_A_FILE = 2_000_000
-"""Keeps a file of a table below 128 MB."""
-MOST_TASKS = 400
+MAX_ROWS_PER_FILE = 2_000_000
+"""Keeps the files of a table below 128 MB."""
+MAX_TASKS = 400
 GROUP_BYTES = 8 * 2**20
-"""Rows of a file that one task reads, as they lie in a writer's memory: a group as large as the file is read by one
-task alone, whatever the others do. Of 4 MB the file was twice as large."""
+"""Row group size in the writer's memory. One task reads a whole group, so a group as large as the file would not be
+read in parallel. With 4 MB the file was twice as large."""
 GROUP_OPTIONS = {"parquet": "parquet.block.size", "orc": "orc.stripe.size"}
 FORMAT_SETTING = "spark.pointsman.tableFormat"
 MEMORY_SETTING = "spark.pointsman.intermediatesInMemory"
-"""Set where there is little to read."""
+"""Set to "true" for small input."""
 DEFAULT_FORMAT = "parquet"
 NOTE = "_compacted"
 LEVEL_OPTIONS = {"parquet": "parquet.compression.codec.zstd.level", "orc": "orc.compression.zstd.level"}
 UNIONS = ("registration_events", "quarantine", "ingested_files")
-"""Tables that grow by what is read; the others are computed anew for all days of a run."""
+"""Tables that grow by the rows read; the others are recomputed for all days of a run."""
 
 
 def days_from(first_day: date, last_day: date) -> list[date]:
@@ -58,17 +57,17 @@ def partition(day: date) -> str:
 
 
 def partition_days(names: Iterable[str]) -> set[date]:
-    """Days that folder names stand for; other names are passed over."""
+    """Return the days in folder names; other names are ignored."""
     return {date.fromisoformat(found[1]) for name in names if (found := _PARTITION.fullmatch(name))}
 
 
 def divided(rows: DataFrame, keys: tuple[str, ...], counts: Mapping[date, int], spark: SparkSession) -> DataFrame:
-    """Bring together what goes into one file. ``counts`` are rows by day, or a little more; other days are small."""
-    parts = {day: -(-count // MOST_ROWS_A_FILE) for day, count in counts.items() if count > MOST_ROWS_A_FILE}
+    """Repartition rows by output file. ``counts``: rows by day, or slightly more; days without a count are small."""
+    parts = {day: -(-count // MAX_ROWS_PER_FILE) for day, count in counts.items() if count > MAX_ROWS_PER_FILE}
     if not parts:
         return rows.repartition("dt")
     days = sorted(counts)
-    tasks = min(MOST_TASKS, sum(parts.get(day, 1) for day in days))
+    tasks = min(MAX_TASKS, sum(parts.get(day, 1) for day in days))
     landing = _landing_numbers(spark, tasks)
     task_of: Column = F.lit(landing[0])
     first = 0
@@ -81,7 +80,8 @@ def divided(rows: DataFrame, keys: tuple[str, ...], counts: Mapping[date, int], 
 
 
 def _landing_numbers(spark: SparkSession, tasks: int) -> list[int]:
-    """For each task a number that Spark's own partitioning sends there: chance would give one task two big parts."""
+    """Return for each task a number that Spark's hash partitioning maps to it; random keys could give one task two big
+    parts."""
     numbers = spark.range(tasks * 40).select("id", F.pmod(F.hash(F.col("id").cast("int")), F.lit(tasks)).alias("task"))
     found = {row["task"]: row["number"] for row in numbers.groupBy("task").agg(F.min("id").alias("number")).collect()}
     return [found.get(task, task) for task in range(tasks)]
@@ -105,22 +105,22 @@ class Warehouse:
         self.published = False
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep other runs out of the warehouse; finish what a killed one was publishing, clear away what it staged.
+    def locked(self) -> Iterator[None]:
+        """Lock the warehouse; finish the publication of a killed run, and delete what it staged.
 
         Raises:
-            ReportError: the warehouse cannot be written, is of another version, or another run is at work in it.
+            ReportError: the warehouse cannot be written, is of another version, or locked by another run.
         """
         path = f"{self._all_staging}/lock"
         with ExitStack() as stack:
             try:
                 self._files.make(self._all_staging)
                 local = self._files.local(path)
-                stack.enter_context(lock.held(local) if local else lock.held_far_away(self._files, path))
+                stack.enter_context(lock.locked(local) if local else lock.locked_remotely(self._files, path))
                 self._settle_format()
                 self._journal.finish()
                 for name in self._files.names_in(self._all_staging):
-                    # Another run may just be asking for the lock.
+                    # Another run may be trying to get the lock.
                     if not name.startswith(("lock", ".lock-")):
                         self._files.delete(f"{self._all_staging}/{name}")
             except ReportError:
@@ -130,7 +130,7 @@ class Warehouse:
             yield
 
     def read(self, table: str, *, first_day: date, last_day: date) -> DataFrame:
-        """Rows of the days first..last of a published table; none if there is no such table yet."""
+        """Return rows of the days first..last of a published table; none if the table does not exist yet."""
         schema = TABLES[table].schema
         if not any(first_day <= day <= last_day for day in self.days(table)):
             return no_rows(self._spark, schema)
@@ -138,29 +138,29 @@ class Warehouse:
         return rows.filter(F.col("dt").between(F.lit(first_day), F.lit(last_day))).select(*schema.fieldNames())
 
     def read_days(self, table: str, days: Collection[date]) -> DataFrame:
-        """Rows of some days of a published table."""
+        """Return rows of some days of a published table."""
         found = sorted(set(days) & self.days(table))
         if not found:
             return no_rows(self._spark, TABLES[table].schema)
         return self.read(table, first_day=found[0], last_day=found[-1]).filter(F.col("dt").isin(found))
 
     def days(self, table: str) -> set[date]:
-        """Days of which a published table has rows."""
+        """Return the days with rows in a published table."""
         return partition_days(self._files.names_in(f"{self._path}/{table}"))
 
     def has(self, table: str, day: date) -> bool:
         return self._files.exists(f"{self._path}/{table}/{partition(day)}")
 
     def computed_days(self) -> set[date]:
-        """Days that were ever computed."""
+        """Return the days computed by any run."""
         return self.days("computed_days")
 
     def last_day_before(self, day: date) -> date | None:
-        """Return the last day before this one that was ever computed."""
+        """Return the last computed day before this one."""
         return max((other for other in self.computed_days() if other < day), default=None)
 
     def rows(self, values: list[tuple[Any, ...]], schema: T.StructType) -> DataFrame:
-        """Rows that were made here, not read."""
+        """Return a DataFrame from rows of the driver."""
         return local_rows(self._spark, values, schema)
 
     def stage(
@@ -172,11 +172,10 @@ class Warehouse:
         counts: Mapping[date, int] | None = None,
         level: int | None = None,
     ) -> DataFrame:
-        """Write a table of this run aside and return what was written.
+        """Write a table to the staging folder and return the rows written.
 
-        ``days``: the days that the rows are to replace, if they are not those that are published in the end.
-        ``counts``: rows by day, or a little more, where days may be too big for one file.
-        ``level``: how hard zstd packs.
+        ``days``: the days to replace, if they differ from the days published at the end. ``counts``: rows by day, or
+        slightly more, if days may be too big for one file. ``level``: compression level of zstd.
         """
         if days is not None:
             self._own_days[table] = set(days)
@@ -188,29 +187,29 @@ class Warehouse:
         writer.partitionBy("dt").save(f"{self._staging}/{table}")
         return self.staged(table)
 
-    def aside(self, name: str, rows: DataFrame) -> DataFrame:
-        """Compute rows that only this run needs, once, and return them without the plan that made them.
+    def materialize(self, name: str, rows: DataFrame) -> DataFrame:
+        """Compute intermediate rows once and return them without their query plan.
 
-        With `MEMORY_SETTING` they are kept in memory, and on Spark's local disk where that is full; else in files.
+        With `MEMORY_SETTING` they are kept in memory, or on Spark's local disk if that is full; else in staged files.
         """
         if self._in_memory is not None:
             self._release(name)
             self._in_memory[name] = rows.localCheckpoint()
             return self._in_memory[name]
         path = f"{self._staging}/_{name}"
-        # Soon read and deleted: to pack it hard would take longer than to write what that saves.
+        # Short-lived: better compression would cost more time than it saves.
         packing = {"compression": "lz4"} if self._table_format in GROUP_OPTIONS else {}
         self._writer(rows).options(**packing).save(path)
         return self._load(path, rows.schema)
 
-    def set_aside(self, name: str) -> DataFrame:
-        """Read again what an earlier stage put aside."""
+    def materialized(self, name: str) -> DataFrame:
+        """Return rows that an earlier stage passed to `materialize`."""
         if self._in_memory is not None:
             return self._in_memory[name]
         return self._load(f"{self._staging}/_{name}", None)
 
     def staged(self, table: str) -> DataFrame:
-        """What this run will have made of a table; of one whose days are its own, the days that `show` named."""
+        """Return a table as staged by this run; for tables that grow, the days given to `show`."""
         if self._span is not None and table in self._own_days:
             first_day, last_day = self._span
             return self.as_will_be(table, first_day=first_day, last_day=last_day)
@@ -218,13 +217,13 @@ class Warehouse:
         return self._load(path, schema) if partition_days(self._files.names_in(path)) else no_rows(self._spark, schema)
 
     def show(self, first_day: date, last_day: date) -> None:
-        """From now on `staged` shows these days of the tables that are not replaced as a whole."""
+        """Set the days that `staged` returns of tables that grow."""
         self._span = first_day, last_day
         for table in UNIONS:
             self._own_days.setdefault(table, set())
 
     def as_will_be(self, table: str, *, first_day: date, last_day: date) -> DataFrame:
-        """Rows of a table's days as they will be once this run is published: what was staged, else what stands."""
+        """Return rows of a table's days as of the end of this run: the staged ones, else the published ones."""
         own = self._own_days.get(table, set())
         within = sorted(day for day in own if first_day <= day <= last_day)
         published = self.read(table, first_day=first_day, last_day=last_day)
@@ -236,27 +235,27 @@ class Warehouse:
         return published.filter(~F.col("dt").isin(within)).unionByName(fresh)
 
     def sizes(self, table: str, days: Collection[date], *, staged: bool = False) -> list[int]:
-        """Bytes of each file of some days, as published or as this run staged them."""
+        """Return the size of each file of some days, published or staged."""
         root = f"{self._staging if staged else self._path}/{table}"
         there = set(days) & partition_days(self._files.names_in(root))
         files = (file for day in sorted(there) for file in self._files.walk(f"{root}/{partition(day)}"))
         return [file.size for file in files if not file.path.rpartition("/")[2].startswith(("_", "."))]
 
     def note(self, table: str, day: date) -> str | None:
-        """What was noted beside a published day's rows, where readers of tables do not look."""
+        """Return the marker file of a published day; table readers ignore it."""
         return self._files.text(f"{self._path}/{table}/{partition(day)}/{NOTE}")
 
     def write_note(self, table: str, day: date, text: str) -> None:
         self._files.write(f"{self._staging}/{table}/{partition(day)}/{NOTE}", text)
 
     def publish(self, *, first_day: date, last_day: date) -> None:
-        """Put the staged days in the place of the published ones, days without rows included; all of them or none."""
+        """Replace the published days by the staged ones, including days without rows; all of them or none."""
         of_run = set(days_from(first_day, last_day))
         replacements = [each for table in TABLES for each in self._replacements(table, of_run)]
         self.replace(replacements)
 
     def publish_own(self) -> None:
-        """Put into place only what was staged with days of its own."""
+        """Publish only tables that were staged with their own days."""
         self.replace([each for table in self._own_days for each in self._replacements(table, set())])
 
     def replace(self, replacements: list[Replacement]) -> None:
@@ -268,7 +267,7 @@ class Warehouse:
         self.discard()
 
     def discard(self) -> None:
-        """Remove what this run staged; where moves are left half made it stays, and the next run goes on with them."""
+        """Delete what this run staged, unless moves are incomplete: the next run finishes them."""
         for name in list(self._in_memory or ()):
             self._release(name)
         if not self._journal.is_open():
@@ -309,23 +308,25 @@ class Warehouse:
         return self._format or self._settle_format()
 
     def _settle_format(self) -> str:
-        """Take the format that the warehouse was written in, or the one that was asked for.
+        """Return the format of the warehouse, or the requested one if it is new.
 
         Raises:
             ReportError: they differ, or this warehouse is of another version.
         """
-        asked = self._spark.conf.get(FORMAT_SETTING, None)
+        requested = self._spark.conf.get(FORMAT_SETTING, None)
         label = self._read_label()
         version = label.get("warehouse_version")
         if version != WAREHOUSE_VERSION and (label or self.days("broker_state")):
             raise ReportError(
-                f"the warehouse {self._path} is of version {version or 1}, this pointsman reads and writes version "
-                f"{WAREHOUSE_VERSION}: give it another folder and backfill that from raw history"
+                f"the warehouse {self._path} has version {version or 1}, but this release needs version "
+                f"{WAREHOUSE_VERSION}: backfill a new folder from raw history"
             )
         written = label.get("table_format") or (DEFAULT_FORMAT if self.computed_days() else None)
-        if asked and written and asked != written:
-            raise ReportError(f"the tables of {self._path} are {written}, not {asked}: choose another folder")
-        self._format = written or asked or DEFAULT_FORMAT
+        if requested and written and requested != written:
+            raise ReportError(
+                f"the tables of {self._path} are in {written} format, not {requested}: choose another folder"
+            )
+        self._format = written or requested or DEFAULT_FORMAT
         return self._format
 
     def _read_label(self) -> dict[str, Any]:

@@ -1,1 +1,1 @@
-"""What a run does, a stage after another; `days` computes and reports, `pipeline` computes."""
+"""The stages of a run; `days` computes and reports, `pipeline` computes."""

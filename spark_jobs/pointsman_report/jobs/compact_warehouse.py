@@ -1,7 +1,7 @@
-"""Rewrite the days of past months: one file a table and day, packed harder, if wanted without single heartbeats.
+"""Rewrite the days of past months: one file per table and day, better compressed, optionally without heartbeats.
 
-A folder stays a day, so that whoever reads the tables reads them as before. A day that was compacted says so in a file
-beside its rows; computing it anew takes that away, and the next run compacts it again.
+The folders stay the same, so readers of the tables need no change. A compacted day has a marker file next to its rows;
+recomputing the day removes the marker, and the next run compacts it again.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from pointsman_report.report_errors import ReportError
 from pointsman_report.schemas import TABLES
 
 BEATS = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS")
-"""Rows whose numbers the tables of a day hold; most rows of a history are such."""
+"""Rows that are already summed in the tables of a day: most rows of a history."""
 LEVEL = 9
 
 
 @dataclass(frozen=True, slots=True)
 class CompactResult:
-    """What was rewritten."""
+    """Statistics of a compaction."""
 
     days: int
-    """Days of a table, each table for itself."""
+    """Number of days, counted for each table."""
     files_before: int
     files_after: int
     bytes_before: int
@@ -44,42 +44,44 @@ class CompactResult:
 
 
 def compact(
-    spark: SparkSession, warehouse: str, *, before: date, say: Progress, keep_beats_days: int | None = None
+    spark: SparkSession, warehouse: str, *, before: date, log: Progress, keep_beats_days: int | None = None
 ) -> CompactResult:
-    """Rewrite the months that lie wholly before a day.
+    """Rewrite the months that end before a day.
 
-    ``keep_beats_days``: drop the rows of single beats and queue measurements that are older than so many days at
-    ``before``; a day without them cannot be computed anew from the warehouse.
+    ``keep_beats_days``: drop rows of heartbeats and queue measurements that are older than this at ``before``; a day
+    without them cannot be recomputed from the warehouse.
 
     Raises:
-        ReportError: the warehouse cannot be written or is in use, or nights still compute the days.
+        ReportError: the warehouse cannot be written or is in use, or nightly runs may still recompute the days.
     """
     if keep_beats_days is not None and keep_beats_days <= LATE_DAYS:
-        raise ReportError(f"heartbeats are kept for more than {LATE_DAYS} days: nights look back so far")
+        raise ReportError(f"--keep-beats-days must be above {LATE_DAYS}: nightly runs may recompute that many days")
     of = Warehouse(spark, warehouse)
     beats_before = None if keep_beats_days is None else before - timedelta(days=keep_beats_days)
     results: list[CompactResult] = []
     try:
-        with of.held():
+        with of.locked():
             for table in TABLES:
                 for month, days in _months(of, table, before, beats_before).items():
                     try:
                         done = _compact(of, table, days, beats_before)
                     finally:
                         of.discard()
-                    say(f"{table} {month}: {done.bytes_before / 1e6:,.1f} MB -> {done.bytes_after / 1e6:,.1f} MB")
+                    log(f"{table} {month}: {done.bytes_before / 1e6:,.1f} MB -> {done.bytes_after / 1e6:,.1f} MB")
                     results.append(done)
     except KeyboardInterrupt:
         if not of.published:
             raise
-        raise ReportError("interrupted; what was told of is compacted, the rest is as it was: run again") from None
+        raise ReportError(
+            "interrupted; the months listed above are compacted, the others unchanged: run again"
+        ) from None
     return CompactResult(
         **{part.name: sum(getattr(done, part.name) for done in results) for part in fields(CompactResult)}
     )
 
 
 def _months(of: Warehouse, table: str, before: date, beats_before: date | None) -> dict[str, list[date]]:
-    """Days to rewrite, by the month that is over."""
+    """Days to rewrite, by month."""
     first_of_month = before.replace(day=1)
     months: dict[str, list[date]] = defaultdict(list)
     for day in sorted(of.days(table)):
@@ -89,8 +91,8 @@ def _months(of: Warehouse, table: str, before: date, beats_before: date | None) 
 
 
 def _is_done(note: str | None, *, loses: bool) -> bool:
-    said = json.loads(note) if note else {}
-    return said.get("level") == LEVEL and not (loses and said.get("beats", True))
+    marker = json.loads(note) if note else {}
+    return marker.get("level") == LEVEL and not (loses and marker.get("beats", True))
 
 
 def _loses_beats(table: str, day: date, beats_before: date | None) -> bool:
@@ -105,7 +107,7 @@ def _compact(of: Warehouse, table: str, days: list[date], beats_before: date | N
     kept = counted(of.as_will_be(table, first_day=days[0], last_day=days[-1]).filter(F.col("dt").isin(days)))
     dropped = sum(counts.values()) - sum(kept.values())
     if any(kept.get(day, 0) != count for day, count in counts.items() if day not in losing):
-        raise ReportError(f"{table}: what was written does not hold the rows that were read; nothing was changed")
+        raise ReportError(f"{table}: the rows written differ from the rows read; nothing was changed")
     before, after = of.sizes(table, days), of.sizes(table, days, staged=True)
     for day in kept:
         of.write_note(table, day, json.dumps({"level": LEVEL, "beats": day not in losing}))

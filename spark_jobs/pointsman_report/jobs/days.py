@@ -18,7 +18,7 @@ from pointsman_report.parameters import Parameters
 from pointsman_report.report.collect import collect_report
 from pointsman_report.report.contents import Report
 from pointsman_report.report.formatting import report_folder
-from pointsman_report.report.output import report_files, write_report, write_report_far_away, write_textfile
+from pointsman_report.report.output import report_files, write_remote_report, write_report, write_textfile
 from pointsman_report.report.sections.broker_states import collect_drawn
 from pointsman_report.report.span import Span
 from pointsman_report.report_errors import ReportError, one_line
@@ -26,7 +26,7 @@ from pointsman_report.report_errors import ReportError, one_line
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a person asked for: a night has the same first and last day, and the days are those of the report's zone."""
+    """Parameters of a run. A nightly run has the same first and last day; days are those of the report's time zone."""
 
     histories: list[str]
     warehouse: str
@@ -35,39 +35,39 @@ class Request:
     parameters: Parameters
     report: Path | None
     textfile: Path | None = None
-    looks_back: bool = False
-    """Take late rows of the last days too."""
+    accept_late: bool = False
+    """Accept late rows of the last days too."""
     reread: bool = False
-    """Read the raw history of these days alone, not what the warehouse holds of it."""
+    """Read only the raw history of these days, not the rows stored in the warehouse."""
 
 
-def compute_and_report(spark: SparkSession, request: Request, *, say: Progress) -> tuple[Report, str]:
-    """Publish the tables, write the report, and return it and where its page is.
+def compute_and_report(spark: SparkSession, request: Request, *, log: Progress) -> tuple[Report, str]:
+    """Publish the tables, write the report, and return it and the path of its page.
 
     Raises:
-        ReportError: the warehouse cannot be written or is in use, or the report, after the tables were published.
+        ReportError: the warehouse cannot be written or is in use; or the tables were published, but the report failed.
     """
     warehouse = Warehouse(spark, request.warehouse)
     try:
-        with warehouse.held():
-            return _compute_and_report(spark, request, warehouse, say=say)
+        with warehouse.locked():
+            return _compute_and_report(spark, request, warehouse, log=log)
     except KeyboardInterrupt:
         if not warehouse.published:
             raise
-        raise ReportError("interrupted; the tables are published, the report is not finished: run again") from None
+        raise ReportError("interrupted; the tables are published, the report is incomplete: run again") from None
     except OSError as error:
         if not warehouse.published:
             raise
-        raise ReportError(f"the tables are published, the report is not: {one_line(error)}") from error
+        raise ReportError(f"the tables are published, but the report failed: {one_line(error)}") from error
 
 
 def _compute_and_report(
-    spark: SparkSession, request: Request, warehouse: Warehouse, *, say: Progress
+    spark: SparkSession, request: Request, warehouse: Warehouse, *, log: Progress
 ) -> tuple[Report, str]:
     history = History(spark, request.histories)
     zone = request.parameters.report.zone
     span = Span(request.first_day, request.last_day, zone, now_us=time.time_ns() // 1_000)
-    # A local day touches two UTC days; one that still runs is computed as far as it has come, and anew next night.
+    # A local day overlaps two UTC days; an unfinished one is computed up to now, and recomputed the next night.
     run = compute(
         Work(
             history,
@@ -75,8 +75,8 @@ def _compute_and_report(
             span.first_utc_day,
             span.last_utc_day,
             request.parameters,
-            say,
-            looks_back=request.looks_back,
+            log,
+            accept_late=request.accept_late,
             reread=request.reread,
         )
     )
@@ -85,7 +85,7 @@ def _compute_and_report(
     page = _write(spark, request, report_files(report, collect_drawn(warehouse, span, report.brokers)))
     if request.textfile is not None:
         write_textfile(request.textfile, report, succeeded_at=time.time())
-    say(f"{time.monotonic() - computed_at:6.1f} s  report written")
+    log(f"{time.monotonic() - computed_at:6.1f} s  report written")
     return report, page
 
 
@@ -95,4 +95,4 @@ def _write(spark: SparkSession, request: Request, texts: dict[str, str]) -> str:
     files = Files(spark)
     folder = f"{absolute(request.warehouse).rstrip('/')}/report/{report_folder(request.first_day, request.last_day)}"
     local = files.local(folder)
-    return write_report_far_away(files, folder, texts) if local is None else write_report(local, texts)
+    return write_remote_report(files, folder, texts) if local is None else write_report(local, texts)

@@ -1,6 +1,6 @@
-"""The first stage: from raw history to typed rows, which days to compute, and when the name servers watched.
+"""The first stage: typed rows from raw history, the days to compute, and the name servers' monitoring windows.
 
-`day_range`: those asked for, those before that got late rows, those after that continue from them.
+`day_range`: the requested days, earlier days with late rows, and later days that continue from them.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from pointsman_report.transforms.observer_windows import observer_windows
 
 Progress = Callable[[str], None]
 LATE_DAYS = 7
-"""How far back a night takes late rows, and how far forward a change of an old day is carried."""
+"""Days before a nightly run whose late rows are accepted, and days after an old one that are recomputed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The days to compute, and where from and to. A stage reads what was staged before it and stages its own tables."""
+    """The days to compute, input and output. A stage reads the tables of earlier stages and stages its own."""
 
     history: History
     warehouse: Warehouse
     first_day: date
     last_day: date
     parameters: Parameters
-    say: Progress
-    looks_back: bool = False
-    """Take late rows of the days before too, and compute from the first day that got any."""
+    log: Progress
+    accept_late: bool = False
+    """Accept late rows of the days before too, and compute from the first day with late rows."""
     reread: bool = False
-    """Drop what the warehouse holds of these days' history and read the raw files alone."""
+    """Drop the stored history rows of these days and read only the raw files."""
 
     @property
     def day_before(self) -> date:
@@ -45,10 +45,10 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """What is known of a day that was computed."""
+    """How a day was computed."""
 
     rows: int
-    """Rows of history that it was computed from."""
+    """Number of history rows it was computed from."""
     made_by: tuple[str, ...] = ()
     """Version of the code, and the parameters."""
 
@@ -60,9 +60,9 @@ class DayRange:
     first_day: date
     last_day: date
     late_days: tuple[date, ...]
-    """Days before those asked for that hold more rows now than they were computed from."""
+    """Days before the requested ones that have more rows now than when they were computed."""
     stale_after: date | None
-    """The days after this one continue from a state that has changed since, and are too many to be computed too."""
+    """The days after this one continue from a state that has changed since, and are too many to be recomputed."""
 
 
 def day_range(
@@ -72,15 +72,16 @@ def day_range(
     rows: Mapping[date, int],
     computed: Mapping[date, Computed],
     made_by: tuple[str, ...],
-    looks_back: bool,
+    accept_late: bool,
     reread: bool,
 ) -> DayRange:
-    """Decide what is computed. ``rows`` is what the warehouse will hold of each day, ``made_by`` is as in `Computed`.
+    """Decide which days to compute. ``rows``: row counts of the warehouse after this run, by day; ``made_by``: as in
+    `Computed`.
 
     Raises:
-        ReportError: a day lost rows since it was computed.
+        ReportError: a day has fewer rows than when it was computed.
     """
-    back_to = first_day - timedelta(days=LATE_DAYS) if looks_back else first_day
+    back_to = first_day - timedelta(days=LATE_DAYS) if accept_late else first_day
     late = tuple(day for day in sorted(computed) if back_to <= day < first_day and _grew(day, rows, computed))
     begin = min((*late, first_day))
     own = [begin + timedelta(days=n) for n in range((last_day - begin).days + 1)]
@@ -111,18 +112,18 @@ def _refuse_if_shrunk(
     for day, before in sorted(computed.items()):
         if first_day <= day <= last_day and rows.get(day, 0) < before.rows:
             raise ReportError(
-                f"registration_events of {day} holds {rows.get(day, 0)} rows and was computed from {before.rows}: "
-                "compact dropped heartbeats, and to compute it anew would lose what they said; backfill with --reread "
-                "if the raw history is still there"
+                f"{day} was computed from {before.rows} rows, of which registration_events has {rows.get(day, 0)} now: "
+                "compact dropped heartbeats, so recomputing the day would lose data; if the raw history still exists, "
+                "backfill with --reread"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What was read, and what is to be computed."""
+    """Result of reading the history."""
 
     work: Work
-    """That which was asked for, with the days that are computed."""
+    """The requested work, extended to all days to compute."""
     files: int
     files_read: int
     rows_ahead: int
@@ -137,7 +138,7 @@ def read_history(work: Work) -> Read:
     computed = _computed(work)
     window = _window(work)
     reread = frozenset(days_from(work.first_day, work.last_day)) if work.reread else frozenset[date]()
-    taken = take(work.history, work.warehouse, window, reread=reread, say=work.say)
+    taken = take(work.history, work.warehouse, window, reread=reread, log=work.log)
     rows = _rows(work, window, max((*computed, work.last_day)))
     days = day_range(
         work.first_day,
@@ -145,30 +146,30 @@ def read_history(work: Work) -> Read:
         rows=rows,
         computed=computed,
         made_by=made_by(work.parameters),
-        looks_back=work.looks_back,
+        accept_late=work.accept_late,
         reread=work.reread,
     )
-    _say(work, days)
+    _log_days(work, days)
     wider = replace(work, first_day=days.first_day, last_day=days.last_day)
     _observer_windows(wider)
     return Read(wider, *_of_files(work, taken), days, rows)
 
 
 def made_by(parameters: Parameters) -> tuple[str, str]:
-    """What stands in ``computed_days`` of the code and the parameters that computed a day."""
-    # How a report is told changes no table.
+    """Return the code version and the parameters as stored in ``computed_days``."""
+    # The presentation of the report does not affect the tables.
     computing = {name: section for name, section in parameters.as_dict().items() if name != "report"}
     return __version__, json.dumps(computing, sort_keys=True)
 
 
 def _window(work: Work) -> Window:
-    back = LATE_DAYS if work.looks_back else 0
+    back = LATE_DAYS if work.accept_late else 0
     latest = max(work.last_day + timedelta(days=1), datetime.now(tz=UTC).date() + timedelta(days=1))
     return Window(work.first_day - timedelta(days=back), latest)
 
 
 def _computed(work: Work) -> dict[date, Computed]:
-    """Every day that was computed, of those that a run may touch and later."""
+    """The computed days that a run may affect."""
     since = work.first_day - timedelta(days=LATE_DAYS)
     known = [day for day in work.warehouse.computed_days() if day >= since]
     if not known:
@@ -185,21 +186,22 @@ def _rows(work: Work, window: Window, last_computed: date) -> dict[date, int]:
 
 
 def _of_files(work: Work, taken: Taken) -> tuple[int, int, int, int, int]:
-    """Files that may hold the days, files read, and the rows of the former that were left aside, however long ago."""
+    """The number of files that may have rows of the days, of files read, and of rows skipped in the former by any
+    run."""
     files = files_that_may_hold(taken.files, first_day=work.first_day)
     entries = taken.entries_of(files)
     ahead, late, misdated = (most_by_name(entries, count) for count in ("ahead_rows", "late_rows", "misdated_rows"))
     return len(files), len(taken.read), ahead, late, misdated
 
 
-def _say(work: Work, days: DayRange) -> None:
+def _log_days(work: Work, days: DayRange) -> None:
     if days.late_days:
-        work.say(f"late rows of {_listed(days.late_days)}: computed anew from {days.first_day}")
-        work.say("the pages of those days are as they were: backfill of a day writes its page anew")
+        work.log(f"late rows of {_listed(days.late_days)}: recomputing from {days.first_day}")
+        work.log("the report pages of those days are unchanged: backfill a day to rewrite its page")
     if days.last_day > work.last_day:
-        work.say(f"the days to {days.last_day} continue from these: computed anew too")
+        work.log(f"the days to {days.last_day} continue from these: recomputing them too")
     if days.stale_after:
-        work.say(f"the days after {days.stale_after} were computed from another state: backfill them too")
+        work.log(f"the days after {days.stale_after} were computed from an older state: backfill them too")
 
 
 def _listed(days: Iterable[date]) -> str:
@@ -214,4 +216,4 @@ def _observer_windows(work: Work) -> None:
         "registration_events", first_day=work.first_day, last_day=work.last_day + timedelta(days=1)
     )
     events = warehouse.staged("registration_events")
-    warehouse.stage("observer_windows", observer_windows(events, history_rows.heard(near), before, **days))
+    warehouse.stage("observer_windows", observer_windows(events, history_rows.observer_times(near), before, **days))

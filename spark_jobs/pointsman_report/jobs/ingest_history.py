@@ -1,4 +1,4 @@
-"""Take new files of history into the warehouse and compute nothing: hourly, so that the night has less to read."""
+"""Read new history files into the warehouse without computing: run hourly, it shortens the nightly run."""
 
 from __future__ import annotations
 
@@ -13,51 +13,51 @@ from pointsman_report.jobs.history_reading import LATE_DAYS, Progress
 from pointsman_report.jobs.intake import Taken, Window, counted, take
 
 OLDEST_DAYS = 3_700
-"""Rows from longer ago stay in their files: a broken clock must not make a folder for each day since 1970."""
+"""Older rows are skipped: a broken clock must not create a folder for each day since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
-    """What was taken."""
+    """Statistics of an ingest."""
 
     files: int
-    """Files read now."""
+    """Files read by this run."""
     rows: int
     """Good rows in them."""
     new_rows: int
-    """Of these the ones that the warehouse did not hold yet."""
+    """Rows that were not in the warehouse before."""
     bad_lines: int
     days: list[date]
-    """Days that the rows belong to."""
+    """Days of the rows."""
     late_days: list[date]
-    """Of these the ones that were computed without them, and too long ago for a night to compute them anew."""
+    """Days that were computed without these rows, too long ago for a nightly run to recompute them."""
     rows_ahead: int
-    """Rows dated later than they can have been written; they stay in their files."""
+    """Rows dated in the future, not ingested."""
     rows_misdated: int
-    """Rows dated longer ago than any that are taken, and days before the folder they lie in; they stay, too."""
+    """Rows older than accepted and dated days before their folder, not ingested."""
 
     def as_dict(self) -> dict[str, Any]:
         days = {name: [day.isoformat() for day in getattr(self, name)] for name in ("days", "late_days")}
         return asdict(self) | days
 
 
-def ingest(spark: SparkSession, histories: list[str], warehouse: str, *, say: Progress) -> IngestResult:
-    """Publish the events and bad lines of every file that was not read before.
+def ingest(spark: SparkSession, histories: list[str], warehouse: str, *, log: Progress) -> IngestResult:
+    """Publish the rows and bad lines of every file that was not read before.
 
     Raises:
-        ReportError: the warehouse cannot be written or is in use, or a history is not there.
+        ReportError: the warehouse cannot be written or is in use, or a history directory does not exist.
     """
     to = Warehouse(spark, warehouse)
     today = datetime.now(tz=UTC).date()
     window = Window(today - timedelta(days=OLDEST_DAYS), today + timedelta(days=1))
-    with to.held():
+    with to.locked():
         try:
-            taken = take(History(spark, histories), to, window, say=say)
+            taken = take(History(spark, histories), to, window, log=log)
             result = _result(to, taken, today)
             to.publish_own()
         finally:
             to.discard()
-    say(f"{result.new_rows:,} new rows of {len(result.days)} days")
+    log(f"{result.new_rows:,} new rows of {len(result.days)} days")
     return result
 
 

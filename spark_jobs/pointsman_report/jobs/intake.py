@@ -1,7 +1,7 @@
-"""Takes what raw files hold that the warehouse does not know yet: events, bad lines, and that the files were read.
+"""Ingest new raw files: rows, bad lines, and the ledger of files read.
 
-The ledger knows which files have been read, and which hold something that is wanted now. What the warehouse holds of a
-day stays, whether or not a file of it is still there; files bring rows to it.
+The ledger records which files have been read, and which have skipped rows that are needed now. Rows in the warehouse
+stay, even if their files are removed; files only add rows.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pointsman_report.transforms.history_rows import SCHEMA_VERSION
 
 _FOLDER_DAY = re.compile(r"dt=(\d{4}-\d{2}-\d{2})")
 READ_FAULTS = (OSError, Py4JError, PySparkException)
-MOST_READS = 3
-"""How often the history is read anew when a file of it was packed or removed meanwhile, or turned out to be torn."""
+MAX_READS = 3
+"""Attempts to read the history if a file is compressed or removed in the meantime, or is torn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The days whose rows a run may store; rows before and after them are left in their files."""
+    """The days whose rows a run may store; earlier and later rows are skipped."""
 
     first_day: date
     last_day: date
@@ -59,8 +59,8 @@ class Entry:
     """None: a warehouse of an older version did not count them."""
     schema_version: int = SCHEMA_VERSION
 
-    def says_enough(self, window: Window) -> bool:
-        """Say whether the file need not be read again for these days."""
+    def is_sufficient(self, window: Window) -> bool:
+        """Return whether the file need not be read again for these days."""
         if self.bad_lines > 0 and self.schema_version < SCHEMA_VERSION:
             return False
         wanted_older = self.older_to is not None and self.older_to >= window.first_day
@@ -73,7 +73,7 @@ Ledger = Mapping[Key, Entry]
 
 
 def plain_name(file: RawFile) -> str:
-    """A file and its gzip are one."""
+    """Return the path without ``.gz``: a file and its gzip count as one."""
     return file.path.removesuffix(".gz")
 
 
@@ -86,7 +86,7 @@ def modified_ms(file: RawFile) -> int:
 
 
 def file_day(file: RawFile) -> date:
-    """The folder's day, else that of the file; as the transforms find it."""
+    """Return the day of the folder, else of the file, as the transforms do."""
     try:
         day = date.fromisoformat(_FOLDER_DAY.findall(file.path)[0])
     except (IndexError, ValueError):
@@ -95,7 +95,7 @@ def file_day(file: RawFile) -> date:
 
 
 def ledger(warehouse: Warehouse, files: Iterable[RawFile]) -> dict[Key, Entry]:
-    """Everything the warehouse knows of the days that these files stand under."""
+    """Return the ledger entries of the days of these files."""
     days = {file_day(file) for file in files}
     names = [name for name in INGESTED_FILES.fieldNames() if name != "modified_at"]
     rows = warehouse.read_days("ingested_files", days)
@@ -105,11 +105,11 @@ def ledger(warehouse: Warehouse, files: Iterable[RawFile]) -> dict[Key, Entry]:
 
 
 def unread(files: Iterable[RawFile], known: Ledger, window: Window) -> list[RawFile]:
-    """The files to read: of a file that lies there plain and packed, both or none."""
+    """Return the files to read; of a file that exists plain and compressed, both or none."""
 
     def is_read(file: RawFile) -> bool:
         entry = known.get(key(file))
-        return entry is not None and entry.says_enough(window)
+        return entry is not None and entry.is_sufficient(window)
 
     files = list(files)
     names = {plain_name(file) for file in files if not is_read(file)}
@@ -117,7 +117,7 @@ def unread(files: Iterable[RawFile], known: Ledger, window: Window) -> list[RawF
 
 
 def most_by_name(entries: Iterable[Entry], count: str) -> int:
-    """Add up a count over files, a plain one and its gzip as one."""
+    """Sum a count over files; a plain file and its gzip count once."""
     most: dict[str, int] = {}
     for entry in entries:
         most[entry.file] = max(most.get(entry.file, 0), getattr(entry, count) or 0)
@@ -126,16 +126,16 @@ def most_by_name(entries: Iterable[Entry], count: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What was read now, and what is known of all files that were looked at."""
+    """What was read by this run, and the ledger entries of all files."""
 
     files: list[RawFile]
-    """All that may hold rows of the window."""
+    """All files that may have rows of the window."""
     read: list[RawFile]
-    """Of these the ones that were read now."""
+    """The files read by this run."""
     rows: int
     bad_lines: int
     days: frozenset[date]
-    """Days whose events were staged."""
+    """Days whose rows were staged."""
     entries: dict[Key, Entry]
 
     def entries_of(self, files: Iterable[RawFile]) -> list[Entry]:
@@ -148,37 +148,37 @@ def take(
     window: Window,
     *,
     reread: frozenset[date] = frozenset(),
-    say: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Taken:
-    """Stage ``registration_events``, ``quarantine`` and ``ingested_files`` of the days that unread files touch.
+    """Stage ``registration_events``, ``quarantine`` and ``ingested_files`` of the days in unread files.
 
-    ``reread``: days of which everything that the warehouse holds gives way to what the files say.
+    ``reread``: days whose stored rows are replaced by the rows of the files.
     """
-    for reads in range(1, MOST_READS + 1):
+    for reads in range(1, MAX_READS + 1):
         files = history.files(first_day=window.first_day)
         known = ledger(warehouse, files)
         to_read = files if reread else unread(files, known, window)
         if not to_read and not reread:
             return Taken(files, [], 0, 0, frozenset(), known)
-        say(f"reading {len(to_read):,} files of history, {sum(file.size for file in to_read) / 1e6:,.1f} MB")
+        log(f"reading {len(to_read):,} files of history, {sum(file.size for file in to_read) / 1e6:,.1f} MB")
         try:
             parsed = _parsed(history, warehouse, to_read)
             break
         except READ_FAULTS:
-            if reads == MOST_READS or not history.any_gone(to_read):
+            if reads == MAX_READS or not history.any_removed(to_read):
                 raise
     return _stage(warehouse, window, parsed, _Reading(files, to_read, known, reread))
 
 
 def _parsed(history: History, warehouse: Warehouse, files: list[RawFile]) -> DataFrame:
     try:
-        return warehouse.aside("parsed", history_rows.parsed_lines(history.lines(files, {})))
+        return warehouse.materialize("parsed", history_rows.parsed_lines(history.lines(files, {})))
     except READ_FAULTS:
-        # A torn gzip fails the whole read; to look for one costs a read, so only now.
-        faults = {} if history.any_gone(files) else history.gzip_faults(files)
+        # A torn gzip fails the whole read. Finding it costs a read, so it is done only after a failure.
+        faults = {} if history.any_removed(files) else history.gzip_faults(files)
         if not faults:
             raise
-        return warehouse.aside("parsed", history_rows.parsed_lines(history.lines(files, faults)))
+        return warehouse.materialize("parsed", history_rows.parsed_lines(history.lines(files, faults)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ def _stage_quarantine(
     read_files = warehouse.rows([(name,) for name in sorted(names)], struct(name=TEXT))
     days = bad_days | reading.reread
     if any(entry.bad_lines for entry in reading.known.values() if entry.file in names):
-        # Where the lines of these files stood that are told anew.
+        # The days of these files' earlier bad lines, which are replaced.
         every = warehouse.read_days("quarantine", warehouse.days("quarantine"))
         of_files = every.join(F.broadcast(read_files), on=_plain(every) == read_files["name"], how="left_semi")
         days |= {row["dt"] for row in of_files.select("dt").distinct().collect()}
@@ -242,7 +242,7 @@ def _plain(quarantined: DataFrame) -> Column:
 
 
 def _late_by_file(warehouse: Warehouse, window: Window, parsed: DataFrame) -> dict[str, int]:
-    """Rows that are too old to be taken, of days that were computed and do not hold them."""
+    """Count rows that are too old to be ingested, of days that were computed without them."""
     computed = sorted(day for day in warehouse.computed_days() if day < window.first_day)
     if not computed:
         return {}

@@ -1,4 +1,4 @@
-"""From raw history to every table of a range of days, in one pass however long the range."""
+"""Compute every table of a range of days from raw history, in one pass."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ STAGES = (
         (stages.run_flapping, stages.run_topics, stages.run_health),
         "flap score and the state for the next day, topics, health",
     ),
-    ((stages.run_blast_radius, stages.run_hot_queues), "what incidents did to topics, queues that need something done"),
+    ((stages.run_blast_radius, stages.run_hot_queues), "topics affected by incidents, queues that need action"),
 )
-"""Those of a line do not need each other."""
+"""The stages of a line are independent of each other."""
 
 
 def compute(work: Work) -> Run:
-    """Compute and publish every table of the days, continuing from the day before if it is there."""
+    """Compute and publish every table of the days, continuing from the day before if it is in the warehouse."""
     warehouse, since = work.warehouse, time.monotonic()
 
     def done(what: str) -> None:
         nonlocal since
         now = time.monotonic()
-        work.say(f"{now - since:6.1f} s  {what}")
+        work.log(f"{now - since:6.1f} s  {what}")
         since = now
 
     try:
         read = history_reading.read_history(work)
-        done(f"read {read.files_read} files of history, {read.files - read.files_read} were known")
+        done(f"read {read.files_read} history files, {read.files - read.files_read} were read before")
         for stages, what in STAGES:
             together(*(partial(stage, read.work) for stage in stages))
             done(what)

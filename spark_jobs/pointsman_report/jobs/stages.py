@@ -1,9 +1,9 @@
-"""The stages behind the first; each reads what was staged before it and stages its own tables.
+"""The stages after the first; each reads the tables of earlier stages and stages its own.
 
-`run_liveness`: who was up and down when, merged over the name servers, and how well those watched.
-`run_flapping`: incidents, what brokers are charged for, their class and rank, and the state for the next day.
-`run_topics`: which topic had which queues where, and which were at risk; then what incidents did to them.
-`run_health`: how well clusters, heartbeats and queues did; then queues that need something done.
+`run_liveness`: up and down intervals of brokers, merged over the name servers, and the name servers' coverage.
+`run_flapping`: incidents, penalty, class and rank of brokers, and the state for the next day.
+`run_topics`: topics and queues over time, topics at risk; then topics affected by incidents.
+`run_health`: health of clusters, heartbeats and queues; then queues that need action.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pointsman_report.jobs.history_reading import Work
 from pointsman_report.schemas import INSTANCE
 from pointsman_report.together import together
 from pointsman_report.transforms import utc_days
-from pointsman_report.transforms.broker_facts import broker_changes, broker_facts, told_facts
+from pointsman_report.transforms.broker_facts import broker_changes, broker_facts, ordered_facts
 from pointsman_report.transforms.broker_intervals import (
     availability,
     broker_intervals,
@@ -29,13 +29,13 @@ from pointsman_report.transforms.cluster_health import cluster_health
 from pointsman_report.transforms.flap_classes import causes, flapped_days, flapping, moments, seen_days
 from pointsman_report.transforms.flap_penalty import (
     charges,
-    heard_well,
     penalties,
     penalty_days,
     running_sums,
     scored_days,
     sign_rows,
     signs,
+    without_blind,
 )
 from pointsman_report.transforms.flap_ranking import broker_days, flap_ranking, longest_stable, state_changes
 from pointsman_report.transforms.heartbeat_histograms import beats, heartbeat_histogram, heartbeat_punctuality
@@ -66,9 +66,9 @@ _BROKER_DAY = ["dt", *INSTANCE]
 def run_liveness(work: Work) -> None:
     """Stage the tables of `schemas.liveness_tables` that are not staged before or after.
 
-    Aside: ``rare_events``, ``opinions`` and ``steps``.
+    Intermediate: ``rare_events``, ``opinions`` and ``steps``.
     """
-    rare = work.warehouse.aside("rare_events", rare_events(work.warehouse.staged("registration_events")))
+    rare = work.warehouse.materialize("rare_events", rare_events(work.warehouse.staged("registration_events")))
     together(lambda: _intervals(work, rare), lambda: _facts(work, rare))
 
 
@@ -85,10 +85,10 @@ def _intervals(work: Work, rare: DataFrame) -> None:
     )
     rows = stated(rare, events, windows, state)
     if any_missing(windows, state):
-        rows = with_losses(warehouse.aside("stated", rows), rare, windows)
-    said = warehouse.aside("opinions", opinions(rows, windows))
-    cast = warehouse.aside("votes", votes(said, blind))
-    steps = warehouse.aside("steps", sweep(cast, state, first_day=work.first_day))
+        rows = with_losses(warehouse.materialize("stated", rows), rare, windows)
+    held = warehouse.materialize("opinions", opinions(rows, windows))
+    cast = warehouse.materialize("votes", votes(held, blind))
+    steps = warehouse.materialize("steps", sweep(cast, state, first_day=work.first_day))
     together(
         lambda: _availability(work, steps),
         lambda: warehouse.stage("partial_views", partial_views(steps, cast, last_day=work.last_day)),
@@ -104,10 +104,10 @@ def _availability(work: Work, steps: DataFrame) -> DataFrame:
 def _facts(work: Work, rare: DataFrame) -> None:
     warehouse, days = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
     facts_before = warehouse.read("broker_facts", first_day=work.day_before, last_day=work.day_before)
-    told = warehouse.aside("told_facts", told_facts(rare, facts_before))
+    facts = warehouse.materialize("ordered_facts", ordered_facts(rare, facts_before))
     together(
-        lambda: warehouse.stage("broker_facts", broker_facts(told, **days)),
-        lambda: warehouse.stage("broker_changes", broker_changes(told, rare)),
+        lambda: warehouse.stage("broker_facts", broker_facts(facts, **days)),
+        lambda: warehouse.stage("broker_changes", broker_changes(facts, rare)),
         lambda: warehouse.stage("observer_clocks", observer_clocks(warehouse.staged("registration_events"))),
     )
 
@@ -126,7 +126,7 @@ def _incidents(work: Work) -> DataFrame:
     warehouse = work.warehouse
     intervals, available, facts = map(warehouse.staged, ("broker_intervals", "availability", "broker_facts"))
     where = places(available, facts)
-    found = warehouse.aside("members", members(outages(intervals), where, parameters=work.parameters.incidents))
+    found = warehouse.materialize("members", members(outages(intervals), where, parameters=work.parameters.incidents))
     causes = _outage_causes(work, found)
     warehouse.stage("incidents", incidents(found, where, incident_causes(causes)))
     return found
@@ -135,31 +135,31 @@ def _incidents(work: Work) -> DataFrame:
 def _outage_causes(work: Work, in_incidents: DataFrame) -> DataFrame:
     warehouse = work.warehouse
     intervals = warehouse.staged("broker_intervals").unionByName(_day_before(work, "broker_intervals"))
-    events = fact_rows(warehouse.set_aside("rare_events"))
+    events = fact_rows(warehouse.materialized("rare_events"))
     before = fact_rows(early_rows(_day_before(work, "registration_events"), work.first_day))
-    near = warehouse.aside("near_outages", near_rows(events.unionByName(before), downs(intervals)))
+    near = warehouse.materialize("near_outages", near_rows(events.unionByName(before), downs(intervals)))
     yesterday = _day_before(work, "outage_causes")
-    rows = warehouse.aside(
+    rows = warehouse.materialize(
         "outages_with_facts",
         outages_with_facts(
             intervals, how_it_went(near), what_came_back(near), in_incidents, yesterday, first_day=work.first_day
         ),
     )
-    rolling = warehouse.aside("rolling", rolling_outages(rows, parameters=work.parameters.incidents))
+    rolling = warehouse.materialize("rolling", rolling_outages(rows, parameters=work.parameters.incidents))
     warehouse.stage("rolling_restarts", rolling_restarts(rolling))
     return warehouse.stage("outage_causes", outage_causes(rows, rolling))
 
 
 def _guard_periods(work: Work) -> DataFrame:
-    rare, windows = work.warehouse.set_aside("rare_events"), work.warehouse.staged("observer_windows")
+    rare, windows = work.warehouse.materialized("rare_events"), work.warehouse.staged("observer_windows")
     yesterday = _day_before(work, "guard_periods")
     span = {"first_day": work.first_day, "last_day": work.last_day}
     return work.warehouse.stage("guard_periods", guard_periods(rare, windows, yesterday, **span))
 
 
 def _at_day_end(work: Work) -> DataFrame:
-    steps = work.warehouse.set_aside("steps")
-    return work.warehouse.aside("at_day_end", state_at_day_end(steps, last_day=work.last_day))
+    steps = work.warehouse.materialized("steps")
+    return work.warehouse.materialize("at_day_end", state_at_day_end(steps, last_day=work.last_day))
 
 
 def _state_changes(work: Work) -> DataFrame:
@@ -168,25 +168,25 @@ def _state_changes(work: Work) -> DataFrame:
     since_yesterday = intervals.unionByName(_day_before(work, "broker_intervals"))
     span = {"first_day": work.first_day, "last_day": work.last_day}
     changes = state_changes(since_yesterday, **span, parameters=work.parameters.ranking)
-    return work.warehouse.aside("states", changes.join(longest_stable(intervals), on=_BROKER_DAY, how="full"))
+    return work.warehouse.materialize("states", changes.join(longest_stable(intervals), on=_BROKER_DAY, how="full"))
 
 
 def _days_known(work: Work, in_incidents: DataFrame, at_end: DataFrame, states: DataFrame) -> DataFrame:
-    """Stage ``flap_charges`` and return all that is known of each broker's day."""
+    """Stage ``flap_charges`` and return all facts about each broker's day."""
     warehouse, parameters = work.warehouse, work.parameters.flapping
     state = _day_before(work, "broker_state")
     available = warehouse.staged("availability")
     known = at_end.select(*_BROKER_DAY)
-    sums = warehouse.aside("sums", running_sums(_charged(work, in_incidents), parameters=parameters))
-    starts = warehouse.aside("starts", penalty_days(sums, known, state, parameters=parameters))
+    sums = warehouse.materialize("sums", running_sums(_charged(work, in_incidents), parameters=parameters))
+    starts = warehouse.materialize("starts", penalty_days(sums, known, state, parameters=parameters))
     charged = warehouse.stage("flap_charges", penalties(sums, starts))
-    per_day = warehouse.aside("scored_days", scored_days(charged, starts, state, parameters=parameters))
+    per_day = warehouse.materialize("scored_days", scored_days(charged, starts, state, parameters=parameters))
     days_known = (
         at_end.join(flapped_days(per_day, state), on=_BROKER_DAY, how="inner")
         .join(seen_days(known, available, state), on=_BROKER_DAY, how="inner")
         .join(_of_day(work, in_incidents, states), on=_BROKER_DAY, how="left")
     )
-    return warehouse.aside("days_known", days_known)
+    return warehouse.materialize("days_known", days_known)
 
 
 def _classes(work: Work, days_known: DataFrame) -> None:
@@ -198,27 +198,27 @@ def _classes(work: Work, days_known: DataFrame) -> None:
 
 def _state(work: Work, days_known: DataFrame) -> None:
     """Stage ``broker_state``."""
-    said = work.warehouse.set_aside("opinions")
-    ends = at_day_end(said, first_day=work.first_day, last_day=work.last_day)
+    held = work.warehouse.materialized("opinions")
+    ends = at_day_end(held, first_day=work.first_day, last_day=work.last_day)
     work.warehouse.stage("broker_state", broker_state(days_known, ends))
 
 
 def _charged(work: Work, in_incidents: DataFrame) -> DataFrame:
     parameters, intervals = work.parameters.flapping, work.warehouse.staged("broker_intervals")
     rows = sign_rows(work.warehouse.staged("registration_events"))
-    # Spark passes over the files' parts that hold only earlier rows.
+    # Spark skips the parts of files with only earlier rows.
     last_slot = utc_days.start_of(work.first_day) - int(parameters.same_sign_seconds * utc_days.SECOND)
     late = F.col("event_at") >= F.timestamp_micros(F.lit(last_slot))
     before = sign_rows(_day_before(work, "registration_events").filter(late))
     blind = work.warehouse.staged("blind_periods").unionByName(_day_before(work, "blind_periods"))
-    heard = heard_well(rows.unionByName(before), blind)
-    seen = signs(heard, first_day=work.first_day, last_day=work.last_day, parameters=parameters)
+    reliable = without_blind(rows.unionByName(before), blind)
+    seen = signs(reliable, first_day=work.first_day, last_day=work.last_day, parameters=parameters)
     windows = work.warehouse.staged("maintenance_windows").unionByName(_day_before(work, "maintenance_windows"))
     return charges(outages(intervals), in_incidents, intervals, seen, windows, parameters=parameters)
 
 
 def _of_day(work: Work, in_incidents: DataFrame, states: DataFrame) -> DataFrame:
-    """What else is known of each broker that was watched on a day."""
+    """Further facts about each broker monitored on a day."""
     tables = ("availability", "broker_intervals", "flap_charges", "broker_changes", "partial_views", "outage_causes")
     available, intervals, charged, changes, views, known = map(work.warehouse.staged, tables)
     watched = F.col("up_seconds") + F.col("down_seconds") + F.col("planned_seconds")
@@ -228,10 +228,10 @@ def _of_day(work: Work, in_incidents: DataFrame, states: DataFrame) -> DataFrame
         states,
         causes(happened, views, known),
     )
-    told = available.select(*_BROKER_DAY, "outages", "down_seconds", watched.alias("watched_seconds"))
+    joined = available.select(*_BROKER_DAY, "outages", "down_seconds", watched.alias("watched_seconds"))
     for fact in facts:
-        told = told.join(fact, on=_BROKER_DAY, how="left")
-    return told
+        joined = joined.join(fact, on=_BROKER_DAY, how="left")
+    return joined
 
 
 def _ranking(work: Work) -> None:
@@ -252,13 +252,13 @@ def _day_before(work: Work, table: str) -> DataFrame:
 
 
 def run_topics(work: Work) -> None:
-    """Stage ``topic_intervals``, ``topic_churn`` and ``topics_at_risk``; aside: ``holdings_at_risk``."""
+    """Stage ``topic_intervals``, ``topic_churn`` and ``topics_at_risk``; intermediate: ``holdings_at_risk``."""
     warehouse, span = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
     yesterday = warehouse.read("topic_intervals", first_day=work.day_before, last_day=work.day_before)
     carried = yesterday.filter("open")
     events, brokers = warehouse.staged("registration_events"), warehouse.staged("broker_intervals")
-    told = warehouse.aside("statements", statements(events, carried, brokers, **span))
-    held = warehouse.stage("topic_intervals", topic_intervals(events, told, carried, **span))
+    recorded = warehouse.materialize("statements", statements(events, carried, brokers, **span))
+    held = warehouse.stage("topic_intervals", topic_intervals(events, recorded, carried, **span))
     together(lambda: warehouse.stage("topic_churn", topic_churn(held)), lambda: _at_risk(work, held))
 
 
@@ -266,32 +266,32 @@ def run_blast_radius(work: Work) -> None:
     """Stage ``blast_radius``, which needs `run_topics` and the incidents."""
     warehouse = work.warehouse
     found, held = warehouse.staged("incidents"), warehouse.staged("topic_intervals")
-    warehouse.stage("blast_radius", blast_radius(found, held, warehouse.set_aside("holdings_at_risk")))
+    warehouse.stage("blast_radius", blast_radius(found, held, warehouse.materialized("holdings_at_risk")))
 
 
 def _at_risk(work: Work, held: DataFrame) -> DataFrame:
     warehouse, brokers = work.warehouse, work.warehouse.staged("broker_intervals")
-    doubtful = warehouse.aside("holdings", holdings(held, brokers))
-    at_risk = warehouse.aside("holdings_at_risk", holdings_at_risk(doubtful, brokers))
+    doubtful = warehouse.materialize("holdings", holdings(held, brokers))
+    at_risk = warehouse.materialize("holdings_at_risk", holdings_at_risk(doubtful, brokers))
     return warehouse.stage("topics_at_risk", topics_at_risk(at_risk))
 
 
 def run_health(work: Work) -> None:
-    """Stage the tables of `schemas.health` but ``hot_queues``; aside: ``beats`` and ``queue_reports``."""
+    """Stage the tables of `schemas.health` but ``hot_queues``; intermediate: ``beats`` and ``queue_reports``."""
     together(lambda: _heartbeats(work), lambda: _queues(work), lambda: _clusters(work))
 
 
 def _heartbeats(work: Work) -> None:
     warehouse = work.warehouse
     events, clocks = map(warehouse.staged, ("registration_events", "observer_clocks"))
-    counted = warehouse.aside("beats", beats(events, clocks))
+    counted = warehouse.materialize("beats", beats(events, clocks))
     warehouse.stage("heartbeat_punctuality", heartbeat_punctuality(counted))
     warehouse.stage("heartbeat_histogram", heartbeat_histogram(counted))
 
 
 def _queues(work: Work) -> None:
     warehouse = work.warehouse
-    reports = warehouse.aside("queue_reports", queue_reports(warehouse.staged("registration_events")))
+    reports = warehouse.materialize("queue_reports", queue_reports(warehouse.staged("registration_events")))
     together(
         lambda: warehouse.stage("queue_stats", queue_stats(reports)),
         lambda: warehouse.stage("topic_load", topic_load(reports)),

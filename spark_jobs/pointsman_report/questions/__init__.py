@@ -1,4 +1,4 @@
-"""Questions to the warehouse, and what each comes back with."""
+"""Queries on the warehouse and their results."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Any, Protocol
 from zoneinfo import ZoneInfo
 
 
-class Answer(Protocol):
-    """For people and for programs; the command prints one of the two."""
+class QueryResult(Protocol):
+    """A result that can be printed as text or JSON."""
 
     @property
     def exit_code(self) -> int:
-        """0: answered; 1: there is nothing to say of it, or something that somebody must look at."""
+        """0: found; 1: no data, or something that needs attention."""
 
     def as_dict(self) -> dict[str, Any]:
-        """What ``--output json`` prints; times are RFC 3339 in UTC."""
+        """Content of ``--output json``; times are RFC 3339 in UTC."""
 
     def text(self, zone: ZoneInfo) -> str:
-        """What a person reads; times in that zone, which it names."""
+        """Text for operators; times are in that zone, which is named."""

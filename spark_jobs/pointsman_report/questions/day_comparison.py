@@ -1,6 +1,6 @@
 """``compare``: what got better or worse from one computed day to another, for programs and for operators.
 
-Of each list the twenty entries that weigh most are kept, and how many there were.
+Each list has its twenty most important entries, and their total number.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ WORSE = {
     "queues": ("new",),
     "name_servers": ("worse",),
 }
-"""What counts as got worse. Later beats alone do not: where they do harm, a broker's class says so."""
+"""Changes that count as worse. Later heartbeats alone do not: if they do harm, the class of the broker changes."""
 
 _ORDER = ("worse", "new", "later", "better", "earlier", "gone", "otherwise")
 MOST = 20
 
 LESS_AVAILABLE = 0.0001
-"""A share; what differs by less is told as the same."""
+"""Smaller differences of the availability are ignored."""
 LATER, LATER_MS = 1.5, 1_000.0
-"""The 99th percentile of beats: so many times, and by so much at least."""
+"""Factor and minimum difference (ms) from which the 99th percentile of heartbeats counts as later."""
 LONGER_SECONDS = 60.0
-"""Topics without a writable queue for so much longer are worse off."""
+"""Additional time without a writable queue from which a topic counts as worse."""
 
 AS_GOOD = WORST_FIRST.index("degraded") + 1
-"""Rank of the classes that nobody has to look at: between these nothing got better or worse."""
+"""Rank of all classes that need no attention: changes between them are neither better nor worse."""
 
 NAMESRV = ("starts", "vanished", "pauses", "guard_activations", "rejected", "rows_missing", "rows_dropped")
-TROUBLES = ("vanished", "pauses", "guard_activations", "rows_missing", "rows_dropped")
+PROBLEM_COUNTS = ("vanished", "pauses", "guard_activations", "rows_missing", "rows_dropped")
 CHURN = ("created", "removed", "queue_changes", "perm_changes")
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """The answer; ``other`` is held against ``one``."""
+    """The comparison of day ``other`` with day ``one``."""
 
     one: date
     other: date
@@ -72,7 +72,7 @@ class Comparison:
 
     @property
     def got_worse(self) -> dict[str, int]:
-        """How many of each subject."""
+        """Number of changes for the worse, by subject."""
         sums = {
             subject: sum(self.changes[subject].get(kind, {}).get("in_all", 0) for kind in kinds)
             for subject, kinds in WORSE.items()
@@ -93,8 +93,8 @@ class Comparison:
             "topic_churn": self.churn,
         }
 
-    def text(self, zone: ZoneInfo) -> str:  # noqa: ARG002 - it is about whole UTC days
-        lines = [f"{self.other} against {self.one} (UTC days)", self._headline()]
+    def text(self, zone: ZoneInfo) -> str:  # noqa: ARG002 - whole UTC days
+        lines = [f"{self.other} compared with {self.one} (UTC days)", self._headline()]
         for subject, (title, columns) in _SUBJECTS.items():
             for kind in _ORDER:
                 found = self.changes[subject].get(kind)
@@ -102,13 +102,13 @@ class Comparison:
                     lines += ["", f"{title}, {kind}: {found['in_all']:,}", *_table(columns, found["rows"])]
                     left_out = found["in_all"] - len(found["rows"])
                     lines += [f"  and {left_out:,} more"] if left_out else []
-        lines += ["", "Topics' registrations changed", *_table(_CHURN, self._churn_rows())]
+        lines += ["", "Changes of topic registrations", *_table(_CHURN, self._churn_rows())]
         return "\n".join(lines) + "\n"
 
     def _headline(self) -> str:
         if not self.got_worse:
-            return "nothing got worse"
-        return "got worse: " + ", ".join(counted(count, *_NAMES[name]) for name, count in self.got_worse.items())
+            return "no change for the worse"
+        return "worse: " + ", ".join(counted(count, *_NAMES[name]) for name, count in self.got_worse.items())
 
     def _churn_rows(self) -> list[Row]:
         return [{"what": name, **{side: self.churn[side][name] for side in self.churn}} for name in self.churn["after"]]
@@ -126,7 +126,7 @@ TextColumn = tuple[str, Callable[[Row], str]]
 
 
 def _step(name: str, write: Callable[[Any], str] = str) -> Callable[[Row], str]:
-    """One value of both days; one side where there is no other."""
+    """One value of both days, or of the only one."""
 
     def step(row: Row) -> str:
         sides = [row[side] for side in ("before", "after") if row[side] is not None]
@@ -141,10 +141,11 @@ def _plain(name: str) -> Callable[[Row], str]:
 
 
 def _side(row: Row) -> Row:
-    told: Row = row["after"] or row["before"]
-    return told
+    side: Row = row["after"] or row["before"]
+    return side
 
 
+_RUNS = (("starts", "starts"), ("crashes", "vanished"), ("pauses", "pauses"))
 _BROKER: TextColumn = ("broker", lambda row: broker_label(*key(row)))
 _SUBJECTS: dict[str, tuple[str, tuple[TextColumn, ...]]] = {
     "clusters": (
@@ -152,11 +153,11 @@ _SUBJECTS: dict[str, tuple[str, tuple[TextColumn, ...]]] = {
         (
             ("cluster", _plain("cluster")),
             ("availability", _step("availability", percent)),
-            ("down", _step("down_seconds", duration)),
+            ("downtime", _step("down_seconds", duration)),
             ("outages", _step("outages", number)),
             ("incidents", lambda row: f"{row['incidents_before']} \N{RIGHTWARDS ARROW} {row['incidents_after']}"),
             ("brokers", _step("brokers", number)),
-            ("budget left", _step("budget_left_seconds", duration)),
+            ("error budget left", _step("budget_left_seconds", duration)),
         ),
     ),
     "brokers": ("Brokers", (_BROKER, ("class", _step("class")), ("outages", _step("down_count", number)))),
@@ -165,31 +166,31 @@ _SUBJECTS: dict[str, tuple[str, tuple[TextColumn, ...]]] = {
         (
             ("topic", lambda row: printable(f"{row['cluster']}/{row['topic']}")),
             ("worst", _step("worst")),
-            ("not writable", _step("unwritable_seconds", duration)),
+            ("unwritable", _step("unwritable_seconds", duration)),
             ("no master", _step("no_master_seconds", duration)),
-            ("one broker", _step("one_broker_seconds", duration)),
+            ("single broker", _step("one_broker_seconds", duration)),
         ),
     ),
     "queues": (
         "Queues",
         (
             ("cluster", _plain("cluster")),
-            ("what", lambda row: printable(f"{_side(row)['says']} -> {_side(row)['cure']}")),
+            ("problem and what to do", lambda row: printable(f"{_side(row)['says']} -> {_side(row)['cure']}")),
         ),
     ),
     "name_servers": (
         "Name servers",
         (
             ("node", _plain("node")),
-            *((name.replace("_", " "), _step(name, number)) for name in ("starts", "vanished", "pauses")),
+            *((title, _step(name, number)) for title, name in _RUNS),
             ("guard", _step("guard_activations", number)),
             ("rows lost", _step("rows_missing", number)),
             ("rows dropped", _step("rows_dropped", number)),
         ),
     ),
     "heartbeats": (
-        "Beats, 99th percentile",
-        (_BROKER, ("time between beats", _step("p99_ms", milliseconds)), ("late", _step("late", number))),
+        "Heartbeats, 99th percentile",
+        (_BROKER, ("interval", _step("p99_ms", milliseconds)), ("late", _step("late", number))),
     ),
 }
 _CHURN: tuple[TextColumn, ...] = (
@@ -208,7 +209,7 @@ def _table(columns: tuple[TextColumn, ...], rows: Iterable[Row]) -> list[str]:
 
 
 def compare(warehouse: Warehouse, one: date, other: date) -> Comparison:
-    """Hold ``other`` against ``one``.
+    """Compare ``other`` with ``one``.
 
     Raises:
         ReportError: a day was not computed.
@@ -233,7 +234,7 @@ def compare(warehouse: Warehouse, one: date, other: date) -> Comparison:
 
 
 class _Days:
-    """The two days of a table, side by side."""
+    """The rows of two days of a table."""
 
     def __init__(self, warehouse: Warehouse, one: date, other: date) -> None:
         self._warehouse = warehouse
@@ -264,7 +265,7 @@ class _Days:
 
 
 def _kept(rows: DataFrame, change: Column, *order: Column | str) -> dict[str, Row]:
-    """The first rows of each kind of change, and how many there are: one look at the table."""
+    """The first rows of each kind of change, and their total number, in one query."""
     changed = rows.withColumn("change", change).filter(F.col("change").isNotNull())
     kind = Window.partitionBy("change")
     numbered = changed.withColumns(
@@ -338,7 +339,7 @@ def _topics_at_risk(days: _Days) -> dict[str, Row]:
 
 def _queues(days: _Days) -> dict[str, Row]:
     keys = ("cluster", "kind", "topic", "consumer_group")
-    # A hot queue that is another queue of the same topic today is no news.
+    # Another hot queue of the same topic is not a change.
     rows = days.both("hot_queues", keys, ("value", "limit", "says", "cure"))
     times = F.try_divide(F.coalesce("after.value", "before.value"), F.coalesce("after.limit", "before.limit"))
     return _kept(rows, _new_or_gone(), times.desc_nulls_last(), *keys)
@@ -346,8 +347,8 @@ def _queues(days: _Days) -> dict[str, Row]:
 
 def _name_servers(days: _Days) -> dict[str, Row]:
     rows = days.both("namesrv_days", ("node",), NAMESRV)
-    more = [_count("after", name) > _count("before", name) for name in TROUBLES]
-    less = [_count("after", name) < _count("before", name) for name in TROUBLES]
+    more = [_count("after", name) > _count("before", name) for name in PROBLEM_COUNTS]
+    less = [_count("after", name) < _count("before", name) for name in PROBLEM_COUNTS]
     differs = [_count("after", name) != _count("before", name) for name in NAMESRV]
     change = F.when(_new_or_gone().isNotNull(), _new_or_gone()).when(_any(more), "worse").when(_any(less), "better")
     return _kept(rows, change.when(_any(differs), "otherwise"), "node")

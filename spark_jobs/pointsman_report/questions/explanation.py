@@ -1,4 +1,4 @@
-"""Why the route of a topic was what it was: who had left, why, who saw it, and when clients could know."""
+"""``explain``: brokers missing from a topic's route, why, which name servers saw it, and when clients could know."""
 
 from __future__ import annotations
 
@@ -9,28 +9,28 @@ from zoneinfo import ZoneInfo
 
 from pyspark.sql import functions as F
 
-from pointsman_report.questions.past_route import ROUTE, RouteAnswer, rfc3339, route_of, said_at
+from pointsman_report.questions.past_route import ROUTE, RouteResult, format_time, rfc3339, route_of
 from pointsman_report.questions.route_events import (
     POLLING_CLIENTS,
     WATCHING_CLIENTS,
     Departure,
-    Happening,
+    TimelineEvent,
     departures,
-    happenings,
+    timeline_events,
 )
-from pointsman_report.questions.topic_history import Source, days_before, moment_of, told_of
+from pointsman_report.questions.topic_history import Source, days_before, moment_of, topic_history_of
 from pointsman_report.report.formatting import printable
 
-LOOKS_BACK = timedelta(hours=24)
-LOOKS_ON = timedelta(hours=1)
-"""So long a time after the moment a broker may come back in the answer, at least."""
-MOST_LINES = 40
-"""Of the timeline that a person reads; a program gets all."""
+LOOKBACK = timedelta(hours=24)
+LOOKAHEAD = timedelta(hours=1)
+"""Rows up to at least this long after the moment are read, for the time of a recovery."""
+MAX_LINES = 40
+"""Limit of the timeline as text; JSON has all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """Outages of several brokers at once, as the nightly report found them."""
+    """An incident from the nightly report."""
 
     incident_id: str
     cluster: str
@@ -42,17 +42,17 @@ class Incident:
 
 
 @dataclass(frozen=True, slots=True)
-class ExplainAnswer:
-    """The route at a moment, and what had led to it."""
+class ExplainResult:
+    """The route at a moment, and the events before it."""
 
-    route: RouteAnswer
+    route: RouteResult
     departures: tuple[Departure, ...]
-    happenings: tuple[Happening, ...]
+    timeline_events: tuple[TimelineEvent, ...]
     incidents: tuple[Incident, ...]
 
     @property
     def missing(self) -> tuple[Departure, ...]:
-        """Who was out of the routes at the moment."""
+        """Brokers that were not routed at the moment."""
         return tuple(one for one in self.departures if one.lasted_at(self.route.at))
 
     @property
@@ -74,7 +74,7 @@ class ExplainAnswer:
                     "what": one.what,
                     "nodes": list(one.nodes),
                 }
-                for one in self.happenings
+                for one in self.timeline_events
             ],
             "incidents": [
                 {
@@ -93,40 +93,40 @@ class ExplainAnswer:
     def text(self, zone: ZoneInfo) -> str:
         lines = [self.route.text(zone), ""]
         if self.route.outcome == ROUTE and not self.departures:
-            lines.append("Nobody who had the topic had left in the 24 hours before.")
+            lines.append("No broker of this topic left in the last 24 hours.")
         elif self.departures:
-            lines.append("Who had left in the 24 hours before, the newest last:")
-            for one in self.departures[-MOST_LINES:]:
+            lines.append("Brokers that left in the last 24 hours, the newest last:")
+            for one in self.departures[-MAX_LINES:]:
                 lines += _departure_lines(one, self.route.at, zone)
-        told = sorted(
+        events = sorted(
             [
-                *((one.at, _happening_line(one, zone)) for one in self.happenings),
+                *((one.at, _happening_line(one, zone)) for one in self.timeline_events),
                 *((one.from_at, _incident_line(one, zone)) for one in self.incidents),
             ]
         )
-        if told:
-            lines += ["", "What else happened, the newest last:"]
-            if len(told) > MOST_LINES:
-                lines.append(f"  ({len(told) - MOST_LINES} earlier lines are left out)")
-            lines += [line for _, line in told[-MOST_LINES:]]
+        if events:
+            lines += ["", "Other events, the newest last:"]
+            if len(events) > MAX_LINES:
+                lines.append(f"  ({len(events) - MAX_LINES} earlier events are omitted)")
+            lines += [line for _, line in events[-MAX_LINES:]]
         return "\n".join(lines)
 
 
-def explain(source: Source, topic: str, at: datetime, *, cluster: str | None) -> ExplainAnswer:
-    """Answer from the rows of the moment's day and of the day before."""
+def explain(source: Source, topic: str, at: datetime, *, cluster: str | None) -> ExplainResult:
+    """Compute the result from the rows of the moment's day and of the day before."""
     at = at.astimezone(UTC)
     first_day, _ = days_before(at)
-    last_day = (at + LOOKS_ON).date()
+    last_day = (at + LOOKAHEAD).date()
     until = datetime(last_day.year, last_day.month, last_day.day, tzinfo=UTC) + timedelta(days=1)
-    events, windows = source.events(first_day, last_day), source.windows(first_day, last_day)
-    story = told_of(events, topic, at=at, until=until, cluster=cluster, windows=windows)
-    route = route_of(story, topic, at, cluster=cluster, of_warehouse=source.is_warehouse)
+    rows, windows = source.events(first_day, last_day), source.windows(first_day, last_day)
+    history = topic_history_of(rows, topic, at=at, until=until, cluster=cluster, windows=windows)
+    route = route_of(history, topic, at, cluster=cluster, of_warehouse=source.is_warehouse)
     clusters = {broker.group[0] for broker in route.brokers}
-    since = at - LOOKS_BACK
-    return ExplainAnswer(
+    since = at - LOOKBACK
+    return ExplainResult(
         route,
-        departures(story, since=since, at=at),
-        happenings(story, topic, since=since, at=at),
+        departures(history, since=since, at=at),
+        timeline_events(history, topic, since=since, at=at),
         _incidents(source, clusters, since=since, at=at),
     )
 
@@ -170,47 +170,48 @@ def _departure_as_dict(one: Departure, at: datetime) -> dict[str, Any]:
         },
         "seen_by": [
             {
-                "node": sighting.node,
-                "at": rfc3339(sighting.at),
-                "event": sighting.event,
-                "reason": sighting.reason,
-                "last_heard_at": rfc3339(sighting.last_heard_at),
-                "back_at": rfc3339(sighting.back_at),
+                "node": view.node,
+                "at": rfc3339(view.at),
+                "event": view.event,
+                "reason": view.reason,
+                "last_heard_at": rfc3339(view.last_heard_at),
+                "back_at": rfc3339(view.back_at),
             }
-            for sighting in one.sightings
+            for view in one.observations
         ],
     }
 
 
 def _departure_lines(one: Departure, at: datetime, zone: ZoneInfo) -> list[str]:
-    first = one.sightings[0]
+    first = one.observations[0]
     why = f"{first.event}, {first.reason}" if first.reason else first.event
-    heard = "" if one.last_heard_at is None else f", last heard {said_at(one.last_heard_at, zone)}"
-    back = "not back yet" if one.back_at is None else f"back {said_at(one.back_at, zone)}"
-    then = " (out at that moment)" if one.lasted_at(at) else ""
+    silent = "" if one.last_heard_at is None else f", last heartbeat {format_time(one.last_heard_at, zone)}"
+    back = "not recovered yet" if one.back_at is None else f"recovered {format_time(one.back_at, zone)}"
+    then = " (not routed at that moment)" if one.lasted_at(at) else ""
     name = printable(f"{'/'.join(one.group)}/{one.broker_id} ({one.addr or '?'})")
-    seen = ", ".join(f"{printable(sighting.node)} at {said_at(sighting.at, zone)}" for sighting in one.sightings)
-    polled = said_at(one.last_at + POLLING_CLIENTS, zone)
-    late = "" if one.last_at - one.at < WATCHING_CLIENTS else f" to {said_at(one.last_at, zone)}"
+    seen = ", ".join(f"{printable(view.node)} at {format_time(view.at, zone)}" for view in one.observations)
+    polled = format_time(one.last_at + POLLING_CLIENTS, zone)
+    late = "" if one.last_at - one.at < WATCHING_CLIENTS else f" to {format_time(one.last_at, zone)}"
     return [
-        f"  {said_at(one.at, zone)}  {name}: {why}{heard}; {back}{then}",
+        f"  {format_time(one.at, zone)}  {name}: {why}{silent}; {back}{then}",
         f"      seen by {seen}",
-        f"      watching clients within a second of {said_at(one.at, zone)}{late}, polling clients by {polled}",
+        f"      watching clients: within a second of {format_time(one.at, zone)}{late}; polling clients: by {polled}",
     ]
 
 
-def _happening_line(one: Happening, zone: ZoneInfo) -> str:
+def _happening_line(one: TimelineEvent, zone: ZoneInfo) -> str:
     about = "/".join(part for part in one.group if part)
     if one.broker_id is not None:
         about += f"/{one.broker_id}"
     about = printable(about) + ": " if about else ""
     nodes = ", ".join(map(printable, one.nodes))
-    return f"  {said_at(one.at, zone)}  {about}{printable(one.what)}, said {nodes}"
+    return f"  {format_time(one.at, zone)}  {about}{printable(one.what)}, recorded by {nodes}"
 
 
 def _incident_line(one: Incident, zone: ZoneInfo) -> str:
-    back = "not over that day" if one.back_at is None else f"over {said_at(one.back_at, zone)}"
+    back = "not recovered on that day" if one.back_at is None else f"recovered {format_time(one.back_at, zone)}"
     where = printable(f"{one.scope} {one.scope_name}")
     return (
-        f"  {said_at(one.from_at, zone)}  incident {one.incident_id}: {one.brokers} brokers of {where} at once, {back}"
+        f"  {format_time(one.from_at, zone)}  incident {one.incident_id}: {one.brokers} brokers of {where} down at the "
+        f"same time, {back}"
     )

@@ -1,4 +1,4 @@
-"""``route-at``: what the route of a topic was at a moment: what each name server answered, and if they agreed."""
+"""``route-at``: the route of a topic at a moment, as returned by each name server."""
 
 from __future__ import annotations
 
@@ -8,11 +8,19 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from pointsman_report.questions.replay import GroupView, Replay, ReplicaView
-from pointsman_report.questions.topic_history import Group, Life, Queues, Source, Story, days_before, told_of
+from pointsman_report.questions.topic_history import (
+    Group,
+    NameServerRun,
+    Queues,
+    Source,
+    TopicHistory,
+    days_before,
+    topic_history_of,
+)
 from pointsman_report.report.formatting import printable
 
-ROUTE, UNKNOWN_TOPIC, NOBODY_WATCHED = "route", "unknown topic at that time", "nobody watched then"
-NOT_READ = "nothing was read of that time"
+ROUTE, UNKNOWN_TOPIC, NO_DATA = "route", "unknown topic at that time", "no data for that time"
+NOT_READ = "no history was read for that time"
 
 
 def rfc3339(moment: datetime | None) -> str | None:
@@ -21,15 +29,15 @@ def rfc3339(moment: datetime | None) -> str | None:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def said_at(moment: datetime, zone: ZoneInfo, *, day: bool = False) -> str:
-    """To the second; with the day and the zone's name where a line begins with it."""
+def format_time(moment: datetime, zone: ZoneInfo, *, day: bool = False) -> str:
+    """Format a time to the second; ``day``: with the year and the zone's name."""
     local = moment.astimezone(zone)
     return f"{local:%Y-%m-%d %H:%M:%S %Z}" if day else f"{local:%d %b %H:%M:%S}"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """A name server that answered at the moment."""
+    """A name server that was running at the moment."""
 
     node: str
     boot_id: str
@@ -41,23 +49,23 @@ class NodeView:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How these name servers saw a broker name."""
+    """A broker name as seen by these name servers."""
 
     nodes: tuple[str, ...]
     seen: GroupView
 
 
 @dataclass(frozen=True, slots=True)
-class BrokerAnswer:
-    """A broker name that had the topic, or had had it shortly before."""
+class BrokerRoute:
+    """The route entry of a broker name that had the topic at the moment or shortly before."""
 
     group: Group
     views: tuple[View, ...]
-    """What most name servers saw comes first."""
+    """The view of most name servers comes first."""
 
     @property
     def agreed(self) -> bool:
-        """Whether clients were told the same, whomever they asked."""
+        """Whether all name servers returned the same to clients."""
         return len({view.seen.offered() for view in self.views}) == 1
 
     @property
@@ -66,22 +74,22 @@ class BrokerAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class RouteAnswer:
+class RouteResult:
     """The route of a topic at a moment."""
 
     topic: str
     at: datetime
     cluster: str | None
     nodes: tuple[NodeView, ...]
-    brokers: tuple[BrokerAnswer, ...]
+    brokers: tuple[BrokerRoute, ...]
     last_row_at: datetime | None
-    """Of the days that were read, about whomever."""
+    """Time of the last row of the days read, of any broker."""
     of_warehouse: bool
 
     @property
     def outcome(self) -> str:
         if not self.nodes:
-            return NOT_READ if self.last_row_at is None or self.last_row_at < self.at else NOBODY_WATCHED
+            return NOT_READ if self.last_row_at is None or self.last_row_at < self.at else NO_DATA
         return ROUTE if any(broker.is_routed for broker in self.brokers) else UNKNOWN_TOPIC
 
     @property
@@ -110,7 +118,7 @@ class RouteAnswer:
         }
 
     def text(self, zone: ZoneInfo) -> str:
-        lines = [f"Route of {printable(self.topic)} at {said_at(self.at, zone, day=True)} ({rfc3339(self.at)})"]
+        lines = [f"Route of {printable(self.topic)} at {format_time(self.at, zone, day=True)} ({rfc3339(self.at)})"]
         if self.outcome != ROUTE:
             lines.append(f"{self.outcome}: {_why_none(self, zone)}")
         for broker in self.brokers:
@@ -119,22 +127,24 @@ class RouteAnswer:
         return "\n".join(lines)
 
 
-def _why_none(answer: RouteAnswer, zone: ZoneInfo) -> str:
-    if answer.outcome == NOT_READ:
-        return _where_it_ends(answer, zone)
-    if answer.outcome == NOBODY_WATCHED:
-        return "no name server wrote history at that moment"
-    return "no broker that a name server knew had it" if not answer.brokers else "no broker that had it was in a route"
+def _why_none(result: RouteResult, zone: ZoneInfo) -> str:
+    if result.outcome == NOT_READ:
+        return _where_it_ends(result, zone)
+    if result.outcome == NO_DATA:
+        return "no name server was writing history at that moment"
+    return "no known broker had it" if not result.brokers else "no broker that had it was routed"
 
 
-def _where_it_ends(answer: RouteAnswer, zone: ZoneInfo) -> str:
-    end, source = answer.last_row_at, "warehouse" if answer.of_warehouse else "history"
-    said = "holds nothing of that day and the day before" if end is None else f"ends at {said_at(end, zone, day=True)}"
-    cure = "; ask with --history DIR, or run pointsman-report ingest first" if answer.of_warehouse else ""
-    return f"the {source} {said}{cure}"
+def _where_it_ends(result: RouteResult, zone: ZoneInfo) -> str:
+    end, source = result.last_row_at, "warehouse" if result.of_warehouse else "history"
+    extent = (
+        "has no rows of that day and the day before" if end is None else f"ends at {format_time(end, zone, day=True)}"
+    )
+    advice = "; use --history DIR, or run pointsman-report ingest first" if result.of_warehouse else ""
+    return f"the {source} {extent}{advice}"
 
 
-def _broker_as_dict(broker: BrokerAnswer) -> dict[str, Any]:
+def _broker_as_dict(broker: BrokerRoute) -> dict[str, Any]:
     cluster, name = broker.group
     return {
         "cluster": cluster,
@@ -156,8 +166,8 @@ def _broker_as_dict(broker: BrokerAnswer) -> dict[str, Any]:
                         "since": rfc3339(one.since),
                         "event": one.event,
                         "reason": one.reason,
-                        "told_at": rfc3339(one.told_at),
-                        "told_by": one.told_by,
+                        "told_at": rfc3339(one.recorded_at),
+                        "told_by": one.recorded_by,
                     }
                     for one in view.seen.replicas
                 ],
@@ -171,38 +181,40 @@ def _queues_as_dict(queues: Queues | None) -> dict[str, int] | None:
     return None if queues is None else dict(zip(("read_queues", "write_queues", "perm"), queues, strict=True))
 
 
-def _broker_lines(broker: BrokerAnswer, zone: ZoneInfo) -> list[str]:
+def _broker_lines(broker: BrokerRoute, zone: ZoneInfo) -> list[str]:
     name = printable("/".join(broker.group))
-    head = name if broker.agreed else f"{name}: the name servers did not agree"
+    head = name if broker.agreed else f"{name}: the name servers disagreed"
     lines = [head]
     for view in broker.views:
         seen = view.seen
-        notes = [" (write permission wiped)"] * seen.wiped + [" (topic deleted, until its next version)"] * seen.hidden
-        lines.append(f"  {_said_queues(seen.queues)}{''.join(notes)}, said {', '.join(map(printable, view.nodes))}")
+        notes = [" (write permission wiped)"] * seen.wiped + [" (topic deleted until its next version)"] * seen.hidden
+        lines.append(
+            f"  {_queues_text(seen.queues)}{''.join(notes)}, according to {', '.join(map(printable, view.nodes))}"
+        )
         for one in seen.replicas:
             because = f"{one.event}, {one.reason}" if one.reason else one.event
-            routed = "" if one.is_routed else "not in the route, "
-            told = f"{routed}{_said_state(one)}, {_said_since(one, zone)}"
-            told += f" (last row: {because}, {printable(one.told_by)} at {said_at(one.told_at, zone)})"
-            lines.append(f"    {one.broker_id}  {printable(one.addr or '?')}  {told}")
+            routed = "" if one.is_routed else "not routed, "
+            text = f"{routed}{_state_text(one)}, {_since_text(one, zone)}"
+            text += f" (last row: {because}, {printable(one.recorded_by)} at {format_time(one.recorded_at, zone)})"
+            lines.append(f"    {one.broker_id}  {printable(one.addr or '?')}  {text}")
     return lines
 
 
-_STATES = {"GONE": "removed", "OUT": "its probe fails"}
+_STATES = {"GONE": "removed", "OUT": "probe fails"}
 
 
-def _said_state(one: ReplicaView) -> str:
+def _state_text(one: ReplicaView) -> str:
     planned = " as planned" if one.state == "GONE" else " (planned)"
     return f"{_STATES.get(one.state, one.state)}{planned if one.planned else ''}"
 
 
-def _said_since(one: ReplicaView, zone: ZoneInfo) -> str:
+def _since_text(one: ReplicaView, zone: ZoneInfo) -> str:
     if one.since is None:
-        return "since when is not known: the name server was restarted"
-    return f"since {said_at(one.since, zone)}"
+        return "since an unknown time (the name server was restarted)"
+    return f"since {format_time(one.since, zone)}"
 
 
-def _said_queues(queues: Queues | None) -> str:
+def _queues_text(queues: Queues | None) -> str:
     if queues is None:
         return "no queues in the route"
     read, write, perm = queues
@@ -211,57 +223,59 @@ def _said_queues(queues: Queues | None) -> str:
 
 
 def _node_line(node: NodeView, zone: ZoneInfo) -> str:
-    lost = f"; {node.rows_missing} rows before that are lost" if node.rows_missing else ""
-    return f"name server {printable(node.node)}: {node.state}, last row {said_at(node.last_row_at, zone)}{lost}"
+    lost = f"; {node.rows_missing} earlier rows are lost" if node.rows_missing else ""
+    return f"name server {printable(node.node)}: {node.state}, last row {format_time(node.last_row_at, zone)}{lost}"
 
 
-def route_at(source: Source, topic: str, at: datetime, *, cluster: str | None) -> RouteAnswer:
-    """Answer from the rows of the moment's day and of the day before."""
+def route_at(source: Source, topic: str, at: datetime, *, cluster: str | None) -> RouteResult:
+    """Compute the result from the rows of the moment's day and of the day before."""
     at = at.astimezone(UTC)
     days = days_before(at)
     events, windows = source.events(*days), source.windows(*days)
-    story = told_of(events, topic, at=at, until=_end_of_day(at), cluster=cluster, windows=windows)
-    return route_of(story, topic, at, cluster=cluster, of_warehouse=source.is_warehouse)
+    history = topic_history_of(events, topic, at=at, until=_end_of_day(at), cluster=cluster, windows=windows)
+    return route_of(history, topic, at, cluster=cluster, of_warehouse=source.is_warehouse)
 
 
-def route_of(story: Story, topic: str, at: datetime, *, cluster: str | None, of_warehouse: bool = False) -> RouteAnswer:
-    """Play each name server's rows up to the moment, and put side by side what they make."""
-    lives = _answering(story.lives, at)
-    played = {life: _played(story, topic, life, at) for life in lives}
-    keys = sorted({key for replay in played.values() for key in replay.groups if key[1]})
-    brokers = tuple(BrokerAnswer(key, _views(key, played)) for key in keys)
-    nodes = tuple(NodeView(life.node, life.boot_id, life.state(at), life.last_at, life.missing) for life in lives)
-    return RouteAnswer(topic, at, cluster, nodes, brokers, story.last_row_at, of_warehouse)
+def route_of(
+    history: TopicHistory, topic: str, at: datetime, *, cluster: str | None, of_warehouse: bool = False
+) -> RouteResult:
+    """Replay each name server's rows up to the moment, and compare the results."""
+    runs = _serving(history.runs, at)
+    replays = {run: _replayed(history, topic, run, at) for run in runs}
+    keys = sorted({key for replay in replays.values() for key in replay.groups if key[1]})
+    brokers = tuple(BrokerRoute(key, _views(key, replays)) for key in keys)
+    nodes = tuple(NodeView(run.node, run.boot_id, run.state(at), run.last_at, run.missing) for run in runs)
+    return RouteResult(topic, at, cluster, nodes, brokers, history.last_row_at, of_warehouse)
 
 
-def _views(key: Group, played: dict[Life, Replay]) -> tuple[View, ...]:
+def _views(key: Group, replays: dict[NameServerRun, Replay]) -> tuple[View, ...]:
     by_shape: dict[tuple[object, ...], View] = {}
-    for life, replay in played.items():
+    for run, replay in replays.items():
         seen = replay.view(key)
         known = by_shape.get(seen.shape())
         nodes = () if known is None else known.nodes
-        by_shape[seen.shape()] = View((*nodes, life.node), seen if known is None else known.seen.joined(seen))
+        by_shape[seen.shape()] = View((*nodes, run.node), seen if known is None else known.seen.joined(seen))
     return tuple(sorted(by_shape.values(), key=lambda view: (-len(view.nodes), view.nodes)))
 
 
-def _answering(lives: list[Life], at: datetime) -> list[Life]:
-    """The lives that answered; of one node the latest. Who still warmed up counts where nobody else was there."""
-    latest: dict[str, Life] = {}
-    for life in lives:
-        if life.watched(at):
-            latest[life.node] = max(latest.get(life.node, life), life, key=lambda one: one.first_at)
-    ready = [life for life in latest.values() if life.state(at) != "WARMING"]
-    return sorted(ready or latest.values(), key=lambda life: life.node)
+def _serving(runs: list[NameServerRun], at: datetime) -> list[NameServerRun]:
+    """The runs that served at the moment, the latest of each node. Runs in warm-up count only if no other was ready."""
+    latest: dict[str, NameServerRun] = {}
+    for run in runs:
+        if run.watched(at):
+            latest[run.node] = max(latest.get(run.node, run), run, key=lambda one: one.first_at)
+    ready = [run for run in latest.values() if run.state(at) != "WARMING"]
+    return sorted(ready or latest.values(), key=lambda run: run.node)
 
 
-def _played(story: Story, topic: str, life: Life, at: datetime) -> Replay:
-    of_life = [row for row in story.rows if (row.node, row.boot_id) == (life.node, life.boot_id) and row.at <= at]
-    own = sorted(of_life, key=lambda row: row.seq)
+def _replayed(history: TopicHistory, topic: str, run: NameServerRun, at: datetime) -> Replay:
+    of_run = [row for row in history.rows if (row.node, row.boot_id) == (run.node, run.boot_id) and row.at <= at]
+    own = sorted(of_run, key=lambda row: row.seq)
     before = None
     if any(row.event == "CHECKPOINT" and row.reason == "START" for row in own):
-        earlier = [one for one in story.lives if one.node == life.node and one.first_at < life.first_at]
+        earlier = [one for one in history.runs if one.node == run.node and one.first_at < run.first_at]
         previous = max(earlier, key=lambda one: one.first_at, default=None)
-        before = None if previous is None else _played(story, topic, previous, at)
+        before = None if previous is None else _replayed(history, topic, previous, at)
     return Replay(topic, before).play(own)
 
 

@@ -1,11 +1,11 @@
-"""How one run of a name server saw the brokers of one topic at a moment: each replica's last row, and its topics.
+"""The brokers of one topic as seen by one run of a name server at a moment: each replica's last row, and its topics.
 
-A replica is what the last row before the moment says (``state``, ``planned``, ``since_ms``). Its topics are those of
-its TOPICS rows. What lies over them follows the server's rules: a group's topics are those of its master, or read-only
-those of its lowest slave if that may act as one; a wiped write permission holds until it is given back; a deleted topic
-stays hidden until its broker brings another version. Whether a slave may act as a master stands in checkpoints alone
-(it may, where none says otherwise). A checkpoint does not name deleted topics, so a deletion from before the rows that
-are read (those of the asked day and the day before) is not known.
+The state of a replica is that of the last row before the moment (``state``, ``planned``, ``since_ms``). Its topics are
+those of its TOPICS rows. Overrides follow the name server's rules: a group's topics are those of its master, or
+read-only those of its lowest slave if that may act as a master; a wiped write permission lasts until it is restored; a
+deleted topic stays hidden until its broker registers another version. Only checkpoints record whether a slave may act
+as a master (default: yes). Checkpoints do not name deleted topics, so a deletion before the rows read (those of the
+moment's day and the day before) is unknown.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from pointsman_report.questions.topic_history import NOT_ROUTED, Group, Queues, Told
+from pointsman_report.questions.topic_history import NOT_ROUTED, Group, HistoryRow, Queues
 
 REGISTRATIONS = frozenset({"REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED", "RESTARTED"})
 MASTER_ID = 0
@@ -23,20 +23,20 @@ PERM_WRITE = 2
 
 @dataclass(frozen=True, slots=True)
 class ReplicaView:
-    """A replica in an answer, as the last row about it says; ``state`` is GONE for one that was not registered."""
+    """A replica in a result, from its last row; ``state`` is GONE if it was not registered."""
 
     broker_id: int
     addr: str | None
     state: str
     planned: bool
     since: datetime | None
-    """None: a restart of the name server forgot it."""
+    """None: lost in a restart of the name server."""
     event: str
     reason: str | None
-    told_at: datetime
-    """When the row was written that last said anything of it ..."""
-    told_by: str
-    """... and by which name server."""
+    recorded_at: datetime
+    """Time of the last row about it ..."""
+    recorded_by: str
+    """... and the name server that wrote it."""
 
     @property
     def is_routed(self) -> bool:
@@ -45,7 +45,7 @@ class ReplicaView:
 
 @dataclass(frozen=True, slots=True)
 class GroupView:
-    """A broker name as the server saw it; ``queues`` is None where it was not in the topic's route."""
+    """A broker name as seen by a name server; ``queues`` is None if it was not in the topic's route."""
 
     queues: Queues | None
     replicas: tuple[ReplicaView, ...]
@@ -53,38 +53,38 @@ class GroupView:
     hidden: bool = False
 
     def offered(self) -> tuple[object, ...]:
-        """What a client saw of it."""
+        """The route entry that clients received."""
         if self.queues is None:
             return (None,)
         return (self.queues, *((one.broker_id, one.addr) for one in self.replicas if one.is_routed))
 
     def shape(self) -> tuple[object, ...]:
-        """What makes it another view than that of the next name server: not when each of them heard of it."""
+        """The values that distinguish views of different name servers; times are not among them."""
         replicas = ((one.broker_id, one.addr, one.state, one.planned) for one in self.replicas)
         return (self.queues, self.wiped, self.hidden, *replicas)
 
     def joined(self, other: GroupView) -> GroupView:
-        """One view of two of the same shape: who wrote last speaks, and what was seen first counts."""
+        """Merge two views of the same shape: the last row of both, and the earlier ``since``."""
         pairs = zip(self.replicas, other.replicas, strict=True)
         return replace(self, replicas=tuple(_joined(*pair) for pair in pairs))
 
 
 def _joined(one: ReplicaView, other: ReplicaView) -> ReplicaView:
     known = [view.since for view in (one, other) if view.since is not None]
-    return replace(max(one, other, key=_told_at), since=min(known, default=None))
+    return replace(max(one, other, key=_recorded_at), since=min(known, default=None))
 
 
-def _told_at(view: ReplicaView) -> tuple[datetime, str]:
-    return view.told_at, view.told_by
+def _recorded_at(view: ReplicaView) -> tuple[datetime, str]:
+    return view.recorded_at, view.recorded_by
 
 
 @dataclass(slots=True)
 class Replica:
-    """One replica as the name server held it, or as it left."""
+    """One replica, registered or removed."""
 
     broker_id: int
-    last: Told
-    """The last row that states what it is."""
+    last: HistoryRow
+    """The last row with its state."""
     addr: str | None = None
     version: str | None = None
     queues: Queues | None = None
@@ -107,23 +107,22 @@ class _Group:
         return lowest if lowest is not None and (lowest.broker_id == MASTER_ID or lowest.may_act) else None
 
     def holder(self) -> Replica | None:
-        """Whose topics the group has, a broker up or not: of those registered, or lost and not unregistered."""
+        """The replica whose topics the group has: registered, or expired but not unregistered; routed or not."""
         held = [each for each in self.replicas.values() if each.last.state != "GONE" or each.last.event == "EXPIRED"]
         lowest = min(held, key=lambda replica: replica.broker_id, default=None)
         may_act = lowest is not None and (lowest.broker_id == MASTER_ID or lowest.may_act)
         return self.contributor() or (lowest if may_act else None)
 
     def accept_topics_of(self, replica: Replica) -> None:
-        """A deletion is over once the group's topics have another version."""
+        """End a deletion once the group's topics have another version."""
         if self.contributor() is replica and self.is_hidden and replica.version != self.hidden_under:
             self.is_hidden = False
 
 
 class Replay:
-    """Takes one run's rows in their order; of deletions only that of ``topic`` bears on it.
+    """Replays one run's rows in order; only deletions of ``topic`` matter.
 
-    ``before``: the run whose snapshot it began with. What operators had laid over the brokers' own topics lasts, and
-    rows tell it but once.
+    ``before``: the run whose snapshot it loaded. Overrides by operators outlast a restart, and are recorded only once.
     """
 
     def __init__(self, topic: str, before: Replay | None = None) -> None:
@@ -134,9 +133,9 @@ class Replay:
             for key, group in kept.items()
         }
 
-    def play(self, rows: Iterable[Told]) -> Replay:
-        """Take rows; those of one topic set stand next to each other."""
-        parts: list[Told] = []
+    def play(self, rows: Iterable[HistoryRow]) -> Replay:
+        """Replay rows; the rows of one topic set are consecutive."""
+        parts: list[HistoryRow] = []
         for row in rows:
             if parts and (row.set is None or row.set.part == 1 or row.seq - row.set.part != _begin(parts[-1])):
                 self._take_set(parts)
@@ -149,7 +148,7 @@ class Replay:
             self._take_set(parts)
         return self
 
-    def _take(self, row: Told) -> None:
+    def _take(self, row: HistoryRow) -> None:
         if not row.broker_name:
             return
         group = self.groups.setdefault(row.group, _Group())
@@ -162,11 +161,11 @@ class Replay:
         elif row.broker_id is not None and row.state is not None:
             self._state(group, row, row.broker_id)
 
-    def _state(self, group: _Group, row: Told, broker_id: int) -> None:
+    def _state(self, group: _Group, row: HistoryRow, broker_id: int) -> None:
         known = group.replicas.get(broker_id)
-        was_out = known is not None and known.last.state == "OUT"
+        was_failing = known is not None and known.last.state == "OUT"
         if row.event == "REGISTERED":
-            # No replica held the place, so all its topics are recorded again.
+            # The replica was not registered, so all its topics are recorded again.
             may_act = known is None or known.may_act
             group.replicas[broker_id] = Replica(broker_id, row, may_act=may_act)
         replica = self._replica(group, row, broker_id)
@@ -177,18 +176,18 @@ class Replay:
             if broker_id != MASTER_ID and isinstance(brings, bool) and (brings or group.lowest() is replica):
                 replica.may_act = brings
         by_itself = row.event in REGISTRATIONS and row.reason != "SNAPSHOT"
-        back = was_out and broker_id == MASTER_ID and row.event in {"REREGISTERED", "RECOVERED"}
-        if by_itself or back:
+        recovered = was_failing and broker_id == MASTER_ID and row.event in {"REREGISTERED", "RECOVERED"}
+        if by_itself or recovered:
             group.accept_topics_of(replica)
 
-    def _replica(self, group: _Group, row: Told, broker_id: int) -> Replica:
-        """The replica of a row; one that was not known is known from here on."""
+    def _replica(self, group: _Group, row: HistoryRow, broker_id: int) -> Replica:
+        """Return the replica of a row, created if it was unknown."""
         replica = group.replicas.setdefault(broker_id, Replica(broker_id, row))
         replica.addr, replica.version = row.broker_addr or replica.addr, row.data_version or replica.version
         return replica
 
-    def _take_set(self, rows: list[Told]) -> None:
-        """A topic set, whole or in parts of which some were lost, or a change of one."""
+    def _take_set(self, rows: list[HistoryRow]) -> None:
+        """Apply a topic set (possibly with missing parts), or a change of one."""
         first = rows[0]
         if first.set is None or not first.broker_name or first.broker_id is None or first.state is None:
             return
@@ -197,18 +196,18 @@ class Replay:
         if replica.last.state != first.state:
             replica.last = first
         named = next((row.set.queues for row in rows if row.set is not None and row.set.queues is not None), None)
-        is_gone = any(row.set.removed for row in rows if row.set is not None)
+        is_removed = any(row.set.removed for row in rows if row.set is not None)
         left_out = first.set.full and len(rows) == first.set.parts
         if named is not None:
             replica.queues = named
-        elif is_gone or left_out:
+        elif is_removed or left_out:
             replica.queues = None
-        # A checkpoint repeats what is known; the broker sent nothing.
+        # A checkpoint repeats known topics; the broker sent nothing.
         if first.reason is None:
             group.accept_topics_of(replica)
 
     def view(self, key: Group) -> GroupView:
-        """How the server saw a broker name."""
+        """Return a broker name as seen by the name server."""
         group = self.groups.get(key)
         if group is None:
             return GroupView(None, ())
@@ -229,5 +228,5 @@ def _view(replica: Replica) -> ReplicaView:
     )
 
 
-def _begin(row: Told) -> int:
+def _begin(row: HistoryRow) -> int:
     return row.seq - (row.set.part if row.set is not None else 0)

@@ -1,7 +1,8 @@
-"""What changed a route: departures of brokers, and what else bears on it.
+"""Events that change a route: departures of brokers, and others.
 
-A replica is out of the routes from the first row whose state is OUT or GONE to the first whose state is another. Rows
-of several name servers about one absence are one departure: who left, why, who saw it and when, when it was back.
+A replica is not routed from the first row with state OUT or GONE to the first one with another state. Rows of several
+name servers about the same period are one departure: which replica, why, which name servers saw it and when, and when
+it recovered.
 """
 
 from __future__ import annotations
@@ -11,96 +12,98 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from pointsman_report.questions.topic_history import Group, Queues, Story, Told
+from pointsman_report.questions.topic_history import Group, HistoryRow, Queues, TopicHistory
 
 WATCHING_CLIENTS = timedelta(seconds=1)
 POLLING_CLIENTS = timedelta(seconds=30)
-"""How often a client asks that does not watch (RocketMQ's poll_name_server_interval)."""
+"""Poll interval of clients that do not watch (RocketMQ's poll_name_server_interval)."""
 TOGETHER = timedelta(seconds=150)
-"""Several name servers that tell the same within this time tell of one thing."""
+"""Equal rows of several name servers within this time are one event."""
 
-_TOLD = {
+_TEXTS = {
     "GUARD_ON": "the expiry guard turned on",
     "GUARD_OFF": "the expiry guard turned off",
-    "MAINTENANCE_ON": "an absence was announced",
-    "MAINTENANCE_OFF": "an announced absence was over",
+    "MAINTENANCE_ON": "a maintenance window began",
+    "MAINTENANCE_OFF": "a maintenance window ended",
     "TOPIC_DELETED": "the topic was deleted at the name servers",
-    "REJECTED": "a registration was refused",
-    "RESTARTED": "the broker's process was another",
-    "ADDRESS_CHANGED": "the broker's address was another",
-    "ROLE_CHANGED": "the broker took another id",
+    "REJECTED": "a registration was rejected",
+    "RESTARTED": "the broker's process restarted",
+    "ADDRESS_CHANGED": "the broker's address changed",
+    "ROLE_CHANGED": "the broker's id changed",
     "NAMESRV_STARTED": "the name server started",
-    "NAMESRV_READY": "the name server was ready",
-    "NAMESRV_DRAINING": "the name server sent its clients elsewhere",
-    "NAMESRV_PAUSED": "the name server itself stood still",
+    "NAMESRV_READY": "the name server became ready",
+    "NAMESRV_DRAINING": "the name server is draining: clients were sent elsewhere",
+    "NAMESRV_PAUSED": "the name server stalled",
     "NAMESRV_STOPPED": "the name server stopped",
 }
 _OF_DETAIL = ("seconds", "lost", "baseline", "up", "note", "by", "previous_addr", "previous_broker_id", "claimant_addr")
 
 
 @dataclass(frozen=True, slots=True)
-class Sighting:
-    """One name server's part of it."""
+class Observation:
+    """A departure as seen by one name server."""
 
     node: str
     at: datetime
     event: str
     reason: str | None
     planned: bool
-    """As this name server recorded it last."""
+    """As last recorded by this name server."""
     last_heard_at: datetime | None
     back_at: datetime | None
     until: datetime
-    """Back, or the last that this name server could say of it."""
+    """Time of the recovery, or of the name server's last row."""
     watched: bool
-    """Whether this name server, in whichever life, watched at the moment of the question."""
+    """Whether this name server (any run of it) was running at the queried moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A replica was out of the routes for some time."""
+    """A period in which a replica was not routed."""
 
     group: Group
     broker_id: int
     addr: str | None
-    sightings: tuple[Sighting, ...]
+    observations: tuple[Observation, ...]
     """By time."""
 
     @property
     def at(self) -> datetime:
-        return self.sightings[0].at
+        return self.observations[0].at
 
     @property
     def last_at(self) -> datetime:
-        """When the last name server saw it go."""
-        return max(sighting.at for sighting in self.sightings)
+        """When the last name server removed it."""
+        return max(one.at for one in self.observations)
 
     @property
     def last_heard_at(self) -> datetime | None:
-        return max((one.last_heard_at for one in self.sightings if one.last_heard_at is not None), default=None)
+        return max((one.last_heard_at for one in self.observations if one.last_heard_at is not None), default=None)
 
     @property
     def back_at(self) -> datetime | None:
-        """When the first name server had it back."""
-        return min((one.back_at for one in self.sightings if one.back_at is not None), default=None)
+        """When the first name server routed it again."""
+        return min((one.back_at for one in self.observations if one.back_at is not None), default=None)
 
     @property
     def is_planned(self) -> bool:
-        return all(one.planned for one in self.sightings)
+        return all(one.planned for one in self.observations)
 
     def lasted_at(self, at: datetime) -> bool:
-        """Whether it was out at that moment, to any name server that watched."""
-        return any(one.watched and one.at <= at and (one.back_at is None or one.back_at > at) for one in self.sightings)
+        """Whether it was not routed at that moment by any running name server."""
+        return any(
+            one.watched and one.at <= at and (one.back_at is None or one.back_at > at) for one in self.observations
+        )
 
 
-def departures(story: Story, *, since: datetime, at: datetime) -> tuple[Departure, ...]:
-    """All that began between the two moments, the newest last."""
-    own: dict[tuple[Group, int], list[tuple[Sighting, Told]]] = defaultdict(list)
-    for node in {life.node for life in story.lives}:
-        for key, sighting in _seen_by(node, story, since=since, at=at):
-            own[key].append(sighting)
+def departures(history: TopicHistory, *, since: datetime, at: datetime) -> tuple[Departure, ...]:
+    """Return the departures that began between the two moments, the newest last."""
+    own: dict[tuple[Group, int], list[tuple[Observation, HistoryRow]]] = defaultdict(list)
+    for node in {run.node for run in history.runs}:
+        for key, observation in _seen_by(node, history, since=since, at=at):
+            own[key].append(observation)
     found = [
-        Departure(group, broker_id, together[0][1].broker_addr, tuple(sighting for sighting, _ in together))
+        Departure(group, broker_id, together[0][1].broker_addr, tuple(observation for observation, _ in together))
         for (group, broker_id), seen in own.items()
         for together in _together(sorted(seen, key=lambda one: (one[0].at, one[0].node)))
     ]
@@ -108,51 +111,55 @@ def departures(story: Story, *, since: datetime, at: datetime) -> tuple[Departur
 
 
 def _seen_by(
-    node: str, story: Story, *, since: datetime, at: datetime
-) -> Iterable[tuple[tuple[Group, int], tuple[Sighting, Told]]]:
-    """What one name server saw of each replica, life after life; who was gone already does not go again."""
-    lives = [life for life in story.lives if life.node == node]
-    watched = any(life.watched(at) for life in lives)
-    own = _told_by(node, story.rows)
-    gone: dict[tuple[Group, int], tuple[Told, Told]] = {}
+    node: str, history: TopicHistory, *, since: datetime, at: datetime
+) -> Iterable[tuple[tuple[Group, int], tuple[Observation, HistoryRow]]]:
+    """Yield the departures seen by one name server over its runs; removing a removed replica is not a new one."""
+    runs = [run for run in history.runs if run.node == node]
+    watched = any(run.watched(at) for run in runs)
+    own = _rows_of(node, history.rows)
+    removed: dict[tuple[Group, int], tuple[HistoryRow, HistoryRow]] = {}
     for row in own:
         if row.broker_id is None or row.state is None:
             continue
         key = (row.group, row.broker_id)
         if not row.is_routed:
-            went, _ = gone.get(key, (row, row))
-            gone[key] = (went, row)
-        elif key in gone:
-            went, last = gone.pop(key)
+            went, _ = removed.get(key, (row, row))
+            removed[key] = (went, row)
+        elif key in removed:
+            went, last = removed.pop(key)
             if since <= went.at <= at:
                 yield key, (_sighting(went, last, row.at, row.at, watched=watched), went)
-    # A living name server writes rows that are not among these.
-    moments = [*(life.last_at for life in lives), *(row.at for row in own)]
+    # A running name server also writes rows that are not in this history.
+    moments = [*(run.last_at for run in runs), *(row.at for row in own)]
     end = max([*moments, at] if watched else moments)
-    for key, (went, last) in gone.items():
+    for key, (went, last) in removed.items():
         if since <= went.at <= at:
             yield key, (_sighting(went, last, None, end, watched=watched), went)
 
 
-def _told_by(node: str, rows: list[Told]) -> list[Told]:
-    """A name server's rows, each life's in its own order."""
-    lives: dict[str, list[Told]] = defaultdict(list)
+def _rows_of(node: str, rows: list[HistoryRow]) -> list[HistoryRow]:
+    """Return a name server's rows, those of each run in order."""
+    runs: dict[str, list[HistoryRow]] = defaultdict(list)
     for row in rows:
         if row.node == node:
-            lives[row.boot_id].append(row)
-    return [row for own in lives.values() for row in sorted(own, key=lambda row: row.seq)]
+            runs[row.boot_id].append(row)
+    return [row for own in runs.values() for row in sorted(own, key=lambda row: row.seq)]
 
 
-def _sighting(went: Told, last: Told, back_at: datetime | None, until: datetime, *, watched: bool) -> Sighting:
-    heard = None if went.interval_ms is None else went.at - timedelta(milliseconds=went.interval_ms)
-    return Sighting(went.node, went.at, went.event, went.reason, bool(last.planned), heard, back_at, until, watched)
+def _sighting(
+    went: HistoryRow, last: HistoryRow, back_at: datetime | None, until: datetime, *, watched: bool
+) -> Observation:
+    last_heartbeat = None if went.interval_ms is None else went.at - timedelta(milliseconds=went.interval_ms)
+    return Observation(
+        went.node, went.at, went.event, went.reason, bool(last.planned), last_heartbeat, back_at, until, watched
+    )
 
 
-def _together(seen: list[tuple[Sighting, Told]]) -> Iterable[list[tuple[Sighting, Told]]]:
-    """Sightings of one replica that overlap are one departure."""
-    together: list[tuple[Sighting, Told]] = []
+def _together(seen: list[tuple[Observation, HistoryRow]]) -> Iterable[list[tuple[Observation, HistoryRow]]]:
+    """Group overlapping observations of one replica into departures."""
+    together: list[tuple[Observation, HistoryRow]] = []
     for one in seen:
-        if together and one[0].at > max(sighting.until for sighting, _ in together):
+        if together and one[0].at > max(observation.until for observation, _ in together):
             yield together
             together = []
         together.append(one)
@@ -161,8 +168,8 @@ def _together(seen: list[tuple[Sighting, Told]]) -> Iterable[list[tuple[Sighting
 
 
 @dataclass(frozen=True, slots=True)
-class Happening:
-    """One thing, and which name servers told of it."""
+class TimelineEvent:
+    """An event, and the name servers that recorded it."""
 
     at: datetime
     event: str
@@ -173,41 +180,41 @@ class Happening:
     nodes: tuple[str, ...]
 
 
-def happenings(story: Story, topic: str, *, since: datetime, at: datetime) -> tuple[Happening, ...]:
-    """What was told between the two moments, the newest last."""
-    found: list[Happening] = []
+def timeline_events(history: TopicHistory, topic: str, *, since: datetime, at: datetime) -> tuple[TimelineEvent, ...]:
+    """Return the events between the two moments, the newest last."""
+    found: list[TimelineEvent] = []
     latest: dict[object, int] = {}
-    for row in story.rows:
+    for row in history.rows:
         what = _what(row, topic) if since <= row.at <= at else None
         if what is None:
             continue
-        one = Happening(row.at, row.event, row.reason, row.group, row.broker_id, what, (row.node,))
-        thing = (one.event, one.reason, one.group, one.broker_id, one.what)
-        place = latest.get(thing)
+        one = TimelineEvent(row.at, row.event, row.reason, row.group, row.broker_id, what, (row.node,))
+        identity = (one.event, one.reason, one.group, one.broker_id, one.what)
+        place = latest.get(identity)
         if place is None or not _is_same(found[place], one):
-            latest[thing] = len(found)
+            latest[identity] = len(found)
             found.append(one)
         else:
             found[place] = replace(found[place], nodes=(*found[place].nodes, row.node))
     return tuple(found)
 
 
-def _is_same(first: Happening, one: Happening) -> bool:
-    """Whether another name server tells of the same thing; of itself each tells alone."""
+def _is_same(first: TimelineEvent, one: TimelineEvent) -> bool:
+    """Whether another name server recorded the same event; events of a name server itself are never merged."""
     is_its_own = one.event.startswith("NAMESRV_")
     return one.at - first.at <= TOGETHER and not is_its_own and one.nodes[0] not in first.nodes
 
 
-def _what(row: Told, topic: str) -> str | None:
+def _what(row: HistoryRow, topic: str) -> str | None:
     if row.set is not None:
         return _change(row.set.queues, removed=row.set.removed) if not row.set.full else None
     if row.event == "PERM_CHANGED":
         wiped = row.detail.get("writable") is False
-        return _with_detail("the write permission was wiped" if wiped else "the write permission was given back", row)
+        return _with_detail("the write permission was wiped" if wiped else "the write permission was restored", row)
     if row.event == "TOPIC_DELETED" and row.detail.get("topic") != topic:
         return None
-    told = _TOLD.get(row.event)
-    return None if told is None else _with_detail(told, row)
+    text = _TEXTS.get(row.event)
+    return None if text is None else _with_detail(text, row)
 
 
 def _change(queues: Queues | None, *, removed: bool) -> str | None:
@@ -219,7 +226,7 @@ def _change(queues: Queues | None, *, removed: bool) -> str | None:
     return f"the broker set the topic to {read} read and {write} write queues, perm {perm}"
 
 
-def _with_detail(told: str, row: Told) -> str:
+def _with_detail(text: str, row: HistoryRow) -> str:
     detail: Mapping[str, object] = row.detail
     facts = [f"{name} {detail[name]}" for name in _OF_DETAIL if detail.get(name) not in (None, "")]
-    return f"{told} ({', '.join(facts)})" if facts else told
+    return f"{text} ({', '.join(facts)})" if facts else text

@@ -1,4 +1,4 @@
-"""Which brokers other thresholds would have flagged on days that were computed, and for how long."""
+"""``simulate``: brokers that other thresholds would have flagged on computed days, and for how long."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pointsman_report.report.table_rows import key
 from pointsman_report.schemas import INSTANCE
 from pointsman_report.transforms.flagged import METHODS, days_to_decay, flagged_by_day, flagged_by_penalty
 
-MOST_BROKERS = 1_000
-"""Brokers that are named; the sums count all."""
-MOST_LINES = 20
+MAX_BROKERS = 1_000
+"""Limit of listed brokers; the sums include all."""
+MAX_LINES = 20
 
 SIMULATED = {
     "flapping": (
@@ -38,23 +38,23 @@ SIMULATED = {
     ),
     "ranking": ("false_discovery_rate", "percent_high", "count_at_least"),
 }
-"""What the tables of a day can tell of other parameters; the rest needs the days computed anew."""
+"""Parameters that can be simulated from the tables; the others need a recomputation of the days."""
 
 FLAGGED_BY = ("flapping", "incidents", "ranking")
-"""Tables of parameters that bear on who is flagged."""
+"""Tables of parameters that affect flags."""
 
-_SAYS = {
+_METHOD_NAMES = {
     "penalty": "penalty above its threshold",
-    "percent": "percent of state changes",
-    "count": "outages on a day, counted",
-    "slow": "rate against its cluster",
+    "percent": "state changes, percent",
+    "count": "outages per day",
+    "slow": "rate compared with cluster",
 }
 _MEASURES = ("penalty_times", "penalty_seconds", *(f"{name}_days" for name in METHODS[1:]))
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A parameter that the two sets differ in."""
+    """A parameter that differs between the two sets."""
 
     name: str
     given: object
@@ -64,7 +64,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Flagged:
-    """How many brokers a method flags with the one set and with the other."""
+    """Number of brokers flagged by a method with each set."""
 
     method: str
     given: int
@@ -75,7 +75,7 @@ class Flagged:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """Other parameters against the given ones."""
+    """The comparison of other parameters with the given ones."""
 
     first_day: date
     last_day: date
@@ -86,10 +86,10 @@ class Simulation:
     other_seconds: float
     differing: int
     brokers: tuple[dict[str, Any], ...]
-    """Those that a method flags differently, the most different time above the threshold first."""
+    """Brokers that are flagged differently, by the difference of the time above the threshold."""
     not_computed: tuple[date, ...]
     computed_otherwise: tuple[date, ...]
-    """With other parameters than the given ones, so far as they bear on who is flagged."""
+    """Days computed with parameters that differ from the given ones and affect flags."""
 
     @property
     def exit_code(self) -> int:
@@ -122,37 +122,37 @@ class Simulation:
             "computed_with_other_parameters": [day.isoformat() for day in self.computed_otherwise],
         }
 
-    def text(self, zone: ZoneInfo) -> str:  # noqa: ARG002  # whole days of UTC, as the tables have them
+    def text(self, zone: ZoneInfo) -> str:  # noqa: ARG002  # whole UTC days
         if not self.known_brokers:
-            return f"no data: nothing was computed for {self.first_day} to {self.last_day}\n"
+            return f"no data: no day from {self.first_day} to {self.last_day} was computed\n"
         lines = [f"{self.first_day} to {self.last_day} (UTC days), {self.known_brokers:,} brokers"]
         lines += [f"  {change.name} = {change.other} instead of {change.given}" for change in self.changes]
-        unsaid = [change.name for change in self.changes if not change.is_simulated]
-        if unsaid:
-            lines.append(f"the tables cannot tell what these would change, compute the days anew: {', '.join(unsaid)}")
+        not_simulated = [change.name for change in self.changes if not change.is_simulated]
+        if not_simulated:
+            lines.append(f"cannot be simulated, recompute the days instead: {', '.join(not_simulated)}")
         if self.not_computed:
-            lines.append(f"not computed, so without charges of their own: {_named(self.not_computed)}")
+            lines.append(f"days not computed, without charges: {_named(self.not_computed)}")
         if self.computed_otherwise:
-            lines.append(f"computed with other parameters than those given: {_named(self.computed_otherwise)}")
-        lines += ["", f"{'flagged by':<28}{'given':>8}{'others':>8}{'newly':>8}{'no more':>8}"]
+            lines.append(f"days computed with parameters other than the given ones: {_named(self.computed_otherwise)}")
+        lines += ["", f"{'flagged by':<28}{'given':>8}{'others':>8}{'added':>8}{'removed':>8}"]
         lines += [
-            f"{_SAYS[one.method]:<28}{one.given:>8,}{one.others:>8,}{one.newly:>8,}{one.no_longer:>8,}"
+            f"{_METHOD_NAMES[one.method]:<28}{one.given:>8,}{one.others:>8,}{one.newly:>8,}{one.no_longer:>8,}"
             for one in self.flagged
         ]
         lines.append(
-            f"flagged by penalty for {duration(self.other_seconds)} in all, {duration(self.given_seconds)} given"
+            f"flagged by penalty for a total of {duration(self.other_seconds)} (given: {duration(self.given_seconds)})"
         )
         if self.brokers:
-            lines += ["", *(_line(broker) for broker in self.brokers[:MOST_LINES])]
-        if self.differing > MOST_LINES:
-            lines.append(f"and {self.differing - min(MOST_LINES, len(self.brokers)):,} brokers more")
+            lines += ["", *(_line(broker) for broker in self.brokers[:MAX_LINES])]
+        if self.differing > MAX_LINES:
+            lines.append(f"and {self.differing - min(MAX_LINES, len(self.brokers)):,} more brokers")
         return "\n".join(lines) + "\n"
 
 
 def simulate(
     warehouse: Warehouse, first_day: date, last_day: date, *, given: Parameters, others: Parameters
 ) -> Simulation:
-    """Hold other parameters against the given ones, over the published tables of the days."""
+    """Compare other parameters with the given ones, from the published tables of the days."""
     both = _side(warehouse, first_day, last_day, given, "given").join(
         _side(warehouse, first_day, last_day, others, "others"), on=list(INSTANCE), how="full"
     )
@@ -162,7 +162,7 @@ def simulate(
         worst = both.filter(_differs()).orderBy(
             F.desc(F.abs(F.col("others_penalty_seconds") - F.col("given_penalty_seconds"))), *INSTANCE
         )
-        named = tuple(_broker(row.asDict()) for row in worst.limit(MOST_BROKERS).collect())
+        named = tuple(_broker(row.asDict()) for row in worst.limit(MAX_BROKERS).collect())
     finally:
         both.unpersist()
     flagged = tuple(
@@ -190,7 +190,8 @@ def _computed_otherwise(warehouse: Warehouse, first_day: date, last_day: date, g
 
 
 def is_other(written: str | None, given: Parameters) -> bool:
-    """Whether what a day was computed with would flag otherwise than the given; what cannot be read may."""
+    """Whether the parameters of a computed day may flag differently from the given ones; true if they are
+    unreadable."""
     try:
         used = json.loads(written or "")
         return any(used[name] != given.as_dict()[name] for name in FLAGGED_BY)
@@ -205,7 +206,7 @@ def _side(warehouse: Warehouse, first_day: date, last_day: date, parameters: Par
     by_penalty = flagged_by_penalty(charges, **span, parameters=parameters.flapping)
     tables = (warehouse.read(table, **span) for table in ("flapping", "flap_ranking"))
     by_day = flagged_by_day(*tables, parameters=parameters.ranking)
-    # Whoever was charged before the first day alone may still be above the threshold.
+    # A broker charged only before the first day may still be above the threshold.
     joined = by_day.join(by_penalty, on=list(INSTANCE), how="left").fillna(0)
     return joined.select(*INSTANCE, *(F.col(name).alias(f"{side}_{name}") for name in _MEASURES))
 
@@ -256,12 +257,12 @@ def _named(days: tuple[date, ...]) -> str:
 
 def _line(broker: dict[str, Any]) -> str:
     given, others = broker["given"], broker["others"]
-    said = []
+    parts = []
     if given["penalty_seconds"] != others["penalty_seconds"]:
         now, before = others["penalty_seconds"], given["penalty_seconds"]
-        said.append(f"by penalty {duration(now) if now else 'never'} ({duration(before) if before else 'never'})")
+        parts.append(f"by penalty {duration(now) if now else 'never'} ({duration(before) if before else 'never'})")
     for method in METHODS[1:]:
         name = f"{method}_days"
         if given[name] != others[name]:
-            said.append(f"by {_SAYS[method]} on {others[name]} days ({given[name]})")
-    return f"  {broker_label(*key(broker))}: {', '.join(said)}"
+            parts.append(f"by {_METHOD_NAMES[method]} on {others[name]} days ({given[name]})")
+    return f"  {broker_label(*key(broker))}: {', '.join(parts)}"

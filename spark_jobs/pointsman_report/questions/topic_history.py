@@ -1,6 +1,6 @@
-"""The rows of history that a question about one topic needs: those of the brokers that had it, no others.
+"""The history rows of one topic: only those of the brokers that had it.
 
-They come from a warehouse, or from the name servers' files as they are.
+They are read from a warehouse, or directly from the name servers' files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pointsman_report.io import History, Warehouse
 from pointsman_report.schemas import OBSERVER
 from pointsman_report.schemas.table_types import BOOL, INT, TEXT, struct
 from pointsman_report.transforms import history_rows
-from pointsman_report.transforms.observer_windows import MOST_GAPS
+from pointsman_report.transforms.observer_windows import MAX_GAPS
 
 Group = tuple[str, str]
 """A cluster and a broker name."""
@@ -27,10 +27,10 @@ Queues = tuple[int, int, int]
 """Read queues, write queues, permission."""
 
 NOT_ROUTED = frozenset({"OUT", "GONE"})
-"""States of a replica that is registered with a failing probe, and of one that left."""
+"""States of a registered replica with a failing probe, and of a removed one."""
 
 SILENT_AFTER = timedelta(seconds=150)
-"""A name server writes a row a minute."""
+"""A name server writes a row every minute."""
 _TOPICS = struct(
     part=INT,
     parts=INT,
@@ -40,7 +40,7 @@ _TOPICS = struct(
     removed=T.ArrayType(TEXT),
 )
 ROUTINE = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS", "NAMESRV_ALIVE", "KV_CHANGED")
-"""Rows that bear on no route; they show that a life went on, so they are counted, not collected."""
+"""Rows that do not affect routes. They show that a run continues, so they are counted but not collected."""
 _FIELDS = (
     "event",
     "reason",
@@ -62,7 +62,7 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """What a TOPICS row says of the one topic."""
+    """The entry of the topic in a TOPICS row."""
 
     part: int
     parts: int
@@ -73,7 +73,7 @@ class Set:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class HistoryRow:
     """One row of history."""
 
     at: datetime
@@ -101,38 +101,38 @@ class Told:
 
     @property
     def is_routed(self) -> bool:
-        """Whether the replica that the row is about is in the routes."""
+        """Whether the row's replica is routed."""
         return self.state not in NOT_ROUTED
 
     @property
     def state_since(self) -> datetime | None:
-        """Since when the replica is in this state; None where a restart of the name server forgot it."""
+        """When the replica's state began; None if lost in a restart of the name server."""
         return None if self.since_ms is None else self.at - timedelta(milliseconds=self.since_ms)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Life:
-    """One life of one name server, as far as the rows up to a moment show it."""
+class NameServerRun:
+    """One run of one name server, from its rows up to a moment."""
 
     node: str
     boot_id: str
     first_at: datetime
     last_at: datetime
-    """Of the rows up to that moment."""
-    goes_on: bool
-    """Whether it wrote a row after it."""
+    """Time of the last row up to that moment."""
+    continues: bool
+    """Whether it wrote rows after that moment."""
     missing: int = 0
-    """Rows up to that moment that were numbered and are not there."""
+    """Number of missing rows up to that moment."""
     started_at: datetime | None = None
     ready_at: datetime | None = None
     draining_at: datetime | None = None
     stopped_at: datetime | None = None
 
     def watched(self, at: datetime) -> bool:
-        """Whether it answered at that moment."""
+        """Whether it was running at that moment."""
         if self.first_at > at or (self.stopped_at is not None and self.stopped_at <= at):
             return False
-        return self.goes_on or at - self.last_at <= SILENT_AFTER
+        return self.continues or at - self.last_at <= SILENT_AFTER
 
     def state(self, at: datetime) -> str:
         """WARMING, READY or DRAINING."""
@@ -142,17 +142,17 @@ class Life:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """What was told of a topic."""
+class TopicHistory:
+    """The rows of a topic's brokers, and the runs of name servers."""
 
-    lives: list[Life]
-    rows: list[Told]
-    """By time, and each life's in its own order."""
+    runs: list[NameServerRun]
+    rows: list[HistoryRow]
+    """By time; those of each run in order."""
     last_row_at: datetime | None
-    """Of all rows that were read, about whomever; None where there were none."""
+    """Time of the last row read, of any broker; None if nothing was read."""
 
 
-def told_of(
+def topic_history_of(
     events: DataFrame,
     topic: str,
     *,
@@ -160,40 +160,40 @@ def told_of(
     until: datetime,
     cluster: str | None,
     windows: DataFrame | None = None,
-) -> Story:
-    """Collect what the history tells of a topic's brokers up to ``until``, and which name servers lived at ``at``.
+) -> TopicHistory:
+    """Collect the rows of a topic's brokers up to ``until``, and the name servers running at ``at``.
 
-    ``windows``: the days' ``observer_windows``, which know what was lost from what ``compact`` dropped.
+    ``windows``: the days' ``observer_windows``, which distinguish lost rows from those dropped by ``compact``.
     """
     lean = _lean(events.filter(F.col("event_at") <= F.lit(until)), topic).persist()
     try:
-        lives = [row.asDict() for row in _lives(lean, windows, at=at).collect()]
-        rows = [_told(row.asDict(recursive=True)) for row in _rows(lean, cluster).collect()]
+        runs = [row.asDict() for row in _runs(lean, windows, at=at).collect()]
+        rows = [_history_row(row.asDict(recursive=True)) for row in _rows(lean, cluster).collect()]
     finally:
         lean.unpersist()
-    ends = [life.pop("end_at") for life in lives]
-    begun = [_life(life) for life in lives if life["last_at"] is not None]
-    return Story(
-        sorted(begun, key=lambda life: (life.node, life.first_at, life.boot_id)),
+    ends = [run.pop("end_at") for run in runs]
+    begun = [_run(run) for run in runs if run["last_at"] is not None]
+    return TopicHistory(
+        sorted(begun, key=lambda run: (run.node, run.first_at, run.boot_id)),
         sorted(rows, key=lambda row: (row.at, row.node, row.boot_id, row.seq)),
         moment_of(max(ends, default=None)),
     )
 
 
 def days_before(at: datetime) -> tuple[date, date]:
-    """The days to read: a day begins with all there is, but a name server may have been off then."""
+    """The days to read: each day begins with a checkpoint, but a name server may have been down then."""
     day = at.astimezone(UTC).date()
     return day - timedelta(days=1), day
 
 
 def _lean(events: DataFrame, topic: str) -> DataFrame:
-    """Rows without what they say of other topics."""
+    """Rows without the entries of other topics."""
     is_set = F.col("event") == "TOPICS"
     at = F.unix_micros("event_at").alias("at")
-    # As a generator: a detail is long, and would else be parsed once for each field.
+    # As a generator: a detail is long, and would otherwise be parsed once per field.
     parsed = F.inline(F.array(F.when(is_set, F.from_json("detail", _TOPICS))))
     rows = events.select(at, *_FIELDS, "detail", parsed)
-    said = F.struct(
+    entry = F.struct(
         "part",
         "parts",
         "full",
@@ -203,22 +203,22 @@ def _lean(events: DataFrame, topic: str) -> DataFrame:
     )
     no_text = is_set | F.col("event").isin(*ROUTINE)
     return rows.select(
-        "at", *_FIELDS, F.when(~no_text, F.col("detail")).alias("detail"), F.when(is_set, said).alias("said")
+        "at", *_FIELDS, F.when(~no_text, F.col("detail")).alias("detail"), F.when(is_set, entry).alias("entry")
     )
 
 
-def _lives(lean: DataFrame, windows: DataFrame | None, *, at: datetime) -> DataFrame:
-    heard = F.col("at") <= F.lit(microseconds(at))
+def _runs(lean: DataFrame, windows: DataFrame | None, *, at: datetime) -> DataFrame:
+    up_to_moment = F.col("at") <= F.lit(microseconds(at))
 
     def first_of(event: str) -> Column:
         return F.min(F.when(F.col("event") == event, F.col("at")))
 
-    seqs = F.when(heard, F.col("seq"))
-    lives = lean.groupBy(*OBSERVER).agg(
+    seqs = F.when(up_to_moment, F.col("seq"))
+    runs = lean.groupBy(*OBSERVER).agg(
         F.min("at").alias("first_at"),
-        F.max(F.when(heard, F.col("at"))).alias("last_at"),
+        F.max(F.when(up_to_moment, F.col("at"))).alias("last_at"),
         F.max("at").alias("end_at"),
-        F.bool_or(~heard).alias("goes_on"),
+        F.bool_or(~up_to_moment).alias("continues"),
         (F.max(seqs) - F.min(seqs) + 1 - F.count(seqs)).alias("missing"),
         F.max(seqs).alias("last_seq"),
         first_of("NAMESRV_STARTED").alias("started_at"),
@@ -226,32 +226,34 @@ def _lives(lean: DataFrame, windows: DataFrame | None, *, at: datetime) -> DataF
         first_of("NAMESRV_DRAINING").alias("draining_at"),
         first_of("NAMESRV_STOPPED").alias("stopped_at"),
     )
-    return (lives if windows is None else _without_dropped(lives, windows)).drop("last_seq")
+    return (runs if windows is None else _without_dropped(runs, windows)).drop("last_seq")
 
 
-def _without_dropped(lives: DataFrame, windows: DataFrame) -> DataFrame:
-    """Of what is not there count as missing only what never arrived."""
-    whole = F.size("gaps") < MOST_GAPS
+def _without_dropped(runs: DataFrame, windows: DataFrame) -> DataFrame:
+    """Count only rows that never arrived as missing, not those dropped by ``compact``."""
+    whole = F.size("gaps") < MAX_GAPS
     gaps = windows.groupBy(*OBSERVER).agg(
         F.flatten(F.collect_list("gaps")).alias("gaps"), F.bool_and(whole).alias("whole")
     )
-    heard = F.filter("gaps", lambda gap: gap["from_seq"] < F.col("last_seq"))
-    lost = F.aggregate(heard, F.lit(0).cast("long"), lambda sum_, gap: sum_ + gap["to_seq"] - gap["from_seq"] + 1)
-    known = lives.join(gaps, on=list(OBSERVER), how="left")
-    # A day may have got rows since its windows were computed; least() skips a null.
+    up_to_moment = F.filter("gaps", lambda gap: gap["from_seq"] < F.col("last_seq"))
+    lost = F.aggregate(
+        up_to_moment, F.lit(0).cast("long"), lambda sum_, gap: sum_ + gap["to_seq"] - gap["from_seq"] + 1
+    )
+    known = runs.join(gaps, on=list(OBSERVER), how="left")
+    # Rows may have arrived after the windows were computed; least() skips nulls.
     return known.withColumn("missing", F.least("missing", F.when(F.col("whole"), lost))).drop("gaps", "whole")
 
 
 def _rows(lean: DataFrame, cluster: str | None) -> DataFrame:
     of_cluster = F.lit(True) if cluster is None else F.col("cluster") == cluster
-    mentions = F.col("said.queues").isNotNull() | F.coalesce(F.col("said.removed"), F.lit(False))
+    mentions = F.col("entry.queues").isNotNull() | F.coalesce(F.col("entry.removed"), F.lit(False))
     groups = lean.filter(mentions & of_cluster).select("cluster", "broker_name").distinct()
     rows = lean.filter(~F.col("event").isin(*ROUTINE))
     of_groups = rows.join(groups, on=["cluster", "broker_name"], how="left_semi")
     whole = rows.filter(F.col("broker_name").isNull())
     of_clusters = whole.join(groups.select("cluster").distinct(), on="cluster", how="left_semi")
-    of_nobody = whole.filter(F.col("cluster").isNull() & F.col("event").startswith("NAMESRV_"))
-    return of_groups.unionByName(of_clusters).unionByName(of_nobody)
+    of_name_servers = whole.filter(F.col("cluster").isNull() & F.col("event").startswith("NAMESRV_"))
+    return of_groups.unionByName(of_clusters).unionByName(of_name_servers)
 
 
 def microseconds(moment: datetime) -> int:
@@ -262,15 +264,15 @@ def moment_of(value: int | None) -> datetime | None:
     return None if value is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
 
 
-def _life(row: dict[str, Any]) -> Life:
+def _run(row: dict[str, Any]) -> NameServerRun:
     facts: dict[str, Any] = {name: moment_of(value) if name.endswith("_at") else value for name, value in row.items()}
-    return Life(**facts)
+    return NameServerRun(**facts)
 
 
-def _told(row: dict[str, Any]) -> Told:
-    at, detail, said = moment_of(row.pop("at")), row.pop("detail"), row.pop("said")
+def _history_row(row: dict[str, Any]) -> HistoryRow:
+    at, detail, entry = moment_of(row.pop("at")), row.pop("detail"), row.pop("entry")
     assert at is not None  # noqa: S101  # every row of history has a time
-    return Told(at=at, detail=_object(detail), set=_set(said), **row)
+    return HistoryRow(at=at, detail=_object(detail), set=_set(entry), **row)
 
 
 def _object(text: str | None) -> dict[str, Any]:
@@ -281,17 +283,18 @@ def _object(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _set(said: dict[str, Any] | None) -> Set | None:
-    if said is None or said["full"] is None or None in (said["part"], said["parts"]):
+def _set(entry: dict[str, Any] | None) -> Set | None:
+    if entry is None or entry["full"] is None or None in (entry["part"], entry["parts"]):
         return None
-    queues = said["queues"]
+    queues = entry["queues"]
     usable = queues is not None and len(queues) >= 3 and None not in queues[:3]
-    return Set(**{**said, "queues": tuple(queues[:3]) if usable else None})
+    return Set(**{**entry, "queues": tuple(queues[:3]) if usable else None})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One of the two. Files are read for the one question and nothing is written: so an hour ago can be asked about."""
+    """A warehouse, or history files. Files are read for one query and nothing is written, so the last hour can be
+    queried."""
 
     warehouse: Warehouse | None = None
     history: History | None = None
@@ -308,13 +311,13 @@ class Source:
         return self._tables().read("registration_events", first_day=first_day, last_day=last_day)
 
     def windows(self, first_day: date, last_day: date) -> DataFrame | None:
-        """Rows of ``observer_windows``; None where no report has computed any."""
+        """Rows of ``observer_windows``; None without a warehouse."""
         if self.warehouse is None:
             return None
         return self.warehouse.read("observer_windows", first_day=first_day, last_day=last_day)
 
     def incidents(self, first_day: date, last_day: date) -> DataFrame | None:
-        """Rows of ``incidents``; None where no report has looked for any."""
+        """Rows of ``incidents``; None without a warehouse."""
         if self.warehouse is None:
             return None
         return self.warehouse.read("incidents", first_day=first_day, last_day=last_day)

@@ -1,1 +1,1 @@
-"""From published tables to a report: `collect` reads the `sections`, `page` and `output` show them."""
+"""The report from published tables: `collect` reads the `sections`, `page` and `output` render them."""

@@ -1,4 +1,4 @@
-"""Brokers over time: the state of each, how often each went down, and the flap penalties."""
+"""Plots of brokers over time: states, outages per step, and flap penalties."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from pointsman_report.report.drawing import (
 from pointsman_report.report.span import Window
 from pointsman_report.report.table_rows import Instance, Key
 
-MOST_BARS = 16_000
+MAX_BARS = 16_000
 BACK_TO_FRONT = (UP, PLANNED, DOWN)
 ON_DARK = "#ffffff"
 SHADES = (0.2, 0.4, 0.6, 0.8, 1.0)
-POINTS_A_CURVE = 400
+POINTS_PER_CURVE = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,14 +50,14 @@ class StateBar(Instance):
 
 @dataclass(frozen=True, slots=True)
 class BrokerDowns(Instance):
-    """How often a broker went down in each step of time."""
+    """Outages of a broker in each time step."""
 
     downs: list[int]
 
 
 @dataclass(frozen=True, slots=True)
 class Transitions:
-    """Of the worst brokers, over ``columns`` steps."""
+    """Outages of the worst brokers in ``columns`` time steps."""
 
     step_seconds: int
     columns: int
@@ -66,14 +66,14 @@ class Transitions:
 
 @dataclass(frozen=True, slots=True)
 class Charge(Instance):
-    """A broker's penalty just after it was charged."""
+    """A broker's penalty after a charge."""
 
     at: int
     penalty: float
 
 
 class Curve(NamedTuple):
-    """A broker whose penalty is drawn, and that penalty as the plot begins."""
+    """A broker whose penalty is drawn, with its penalty at the start of the plot."""
 
     broker: Key
     label: str
@@ -81,7 +81,7 @@ class Curve(NamedTuple):
 
 
 def timeline(names: list[tuple[Key, str]], intervals: Iterable[StateBar], *, window: Window, zone: ZoneInfo) -> str:
-    """Draw one bar for each broker, top to bottom as given: up, down, away by plan, and blank where nobody watched."""
+    """Draw one bar for each broker, in the given order: up, down, planned, and blank without monitoring."""
     row_inches = min(0.26, max(0.17, 12 / max(len(names), 1)))
     position = {key: n for n, (key, _) in enumerate(names)}
     bars: dict[tuple[str, int], list[Bar]] = {}
@@ -95,11 +95,11 @@ def timeline(names: list[tuple[Key, str]], intervals: Iterable[StateBar], *, win
         ordered = sorted(_few_enough(bars, window).items(), key=lambda bar: BACK_TO_FRONT.index(bar[0][0]))
         for (colour, n), own in ordered:
             ends = [(in_days(at), n) for start, end in own for at in (start, end)]
-            # One path a broker and colour: a page of many outages stays small.
+            # One path per broker and colour keeps a page with many outages small.
             path = Path(ends, [Path.MOVETO, Path.LINETO] * len(own))
             axes.add_patch(PathPatch(path, fill=False, edgecolor=colour, linewidth=thickness, capstyle="butt"))
         axes.set_ylim(len(names) - 0.4, -0.6)
-        # A name with two dollar signs is no formula.
+        # A name with two dollar signs must not be parsed as a formula.
         size = min(9.0, row_inches * 50)
         axes.set_yticks(range(len(names)), [name for _, name in names], fontsize=size, parse_math=False)
         time_axis(axes, window, zone)
@@ -109,11 +109,11 @@ def timeline(names: list[tuple[Key, str]], intervals: Iterable[StateBar], *, win
 
 
 def _few_enough(bars: dict[tuple[str, int], list[Bar]], window: Window) -> dict[tuple[str, int], list[Bar]]:
-    """Make each bar at least a pixel wide and join those nearer than that; coarser, until the page can hold them."""
+    """Make each bar at least a pixel wide and join closer ones; coarser steps until they fit the page."""
     pixel = max(1, (window[1] - window[0]) // PIXELS)
     while True:
         joined = {which: _joined(sorted(own), pixel) for which, own in bars.items()}
-        if sum(map(len, joined.values())) <= MOST_BARS:
+        if sum(map(len, joined.values())) <= MAX_BARS:
             return joined
         pixel *= 2
 
@@ -157,11 +157,11 @@ def heat_map(found: Transitions, *, start: int, zone: ZoneInfo) -> str:
         time_axis(axes, (start, start + columns * step), zone)
         axes.grid(axis="x", color=FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
-        return svg(drawn, "How often each broker went down over time")
+        return svg(drawn, "Outages of each broker over time")
 
 
 def shade_of(count: int, most: int) -> int:
-    """Place a count among the shades, by its logarithm: one is the lightest, the highest the darkest."""
+    """Return the shade of a count by its logarithm: 1 is the lightest, the highest the darkest."""
     if most <= 1:
         return len(SHADES) - 1
     return min(len(SHADES) - 1, int(math.log(count) / math.log(most) * (len(SHADES) - 1) + 0.5))
@@ -204,7 +204,7 @@ def _curve(
     half_life = half_life_minutes * 60e6
     begin, end = window
     curve = [(begin, at_start)]
-    between = max(1, POINTS_A_CURVE // (len(charges) + 1))
+    between = max(1, POINTS_PER_CURVE // (len(charges) + 1))
     for at, penalty in [*charges, (end, math.nan)]:
         since, height = curve[-1]
         steps = [since + (at - since) * n // between for n in range(1, between + 1)] if at > since else []

@@ -1,6 +1,6 @@
 """Collect a report from the published tables.
 
-What is collected is bounded: the worst of each kind, and how many the rest are.
+The size is bounded: each section has its worst entries, and the number of the others.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ REPORT_VERSION = 3
 
 
 def collect_report(warehouse: Warehouse, span: Span, *, parameters: Parameters, run: Run, version: str) -> Report:
-    """Collect everything that a report shows of the days; ``version`` is the code's."""
+    """Collect all sections of a report; ``version`` is the code's version."""
     rows = broker_rows(warehouse, span, parameters=parameters.flapping).persist()
     try:
         top = headline(warehouse, span, rows)
         brokers = listed_brokers(warehouse, span, rows, in_all=top.brokers_seen)
     finally:
         rows.unpersist()
-    # Those of a field of the report each, which do not need each other; the last is two fields.
+    # One independent function for each field of the report; the last one fills two fields.
     sections: dict[str, Callable[[], Any]] = {
         "incidents": partial(incidents, warehouse, span),
         "rolling_restarts": partial(rolling_restarts, warehouse, span),
@@ -86,7 +86,7 @@ def collect_report(warehouse: Warehouse, span: Span, *, parameters: Parameters, 
 
 
 def with_findings(report: Report) -> Report:
-    """Add what the other sections show that needs an operator, and what a reader must know."""
+    """Add the findings from the other sections, and the notices."""
     found = findings(report)
     texts = [finding.text for finding in found]
     return replace(report, findings=found, headline=replace(report.headline, findings=texts, notices=notices(report)))

@@ -1,4 +1,5 @@
-"""What a report contains, section by section; page, JSON, terminal and Prometheus show this and nothing else."""
+"""What a report contains, section by section; the source of the page, the JSON, the terminal summary and the
+metrics."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from pointsman_report.report.sections.outage_lengths import OutageLengths
 from pointsman_report.report.sections.queue_advice import Queues
 from pointsman_report.report.sections.report_basis import Completeness, ComputedDays, Coverage
 from pointsman_report.report.sections.topic_risk import ChangedTopic, TopicsAtRisk
-from pointsman_report.report.sections.watch_gaps import Life
+from pointsman_report.report.sections.watch_gaps import NameServerRun
 from pointsman_report.report.sections.worst_brokers import Broker
 from pointsman_report.report.span import Interval
 from pointsman_report.report.table_rows import Listing
@@ -30,7 +31,7 @@ Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | Non
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that needs an operator; ``see`` is the section of the page that has the rest."""
+    """Something that needs attention; ``see`` is the section of the page with the details."""
 
     kind: str
     text: str
@@ -40,7 +41,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All of ``report.json``: a field for each key, with an underscore where Python has another use for the name."""
+    """The content of ``report.json``: a field for each key, with a trailing underscore for names that Python
+    reserves."""
 
     report_version: int
     date_: date
@@ -65,7 +67,7 @@ class Report:
     queues: Queues
     trend: Trend
     computed: ComputedDays
-    observers: list[Life]
+    observers: list[NameServerRun]
     completeness: Completeness
     parameters: Parameters
     classes: dict[str, str]
@@ -74,7 +76,7 @@ class Report:
 
     @property
     def days(self) -> str:
-        """The day, or the days, as a reader writes them."""
+        """The day or the range of days, as text."""
         return f"{self.to}" if self.from_ == self.to else f"{self.from_} to {self.to}"
 
     def as_dict(self) -> dict[str, Json]:
@@ -82,12 +84,12 @@ class Report:
 
 
 def _fields(value: object) -> dict[str, Json]:
-    fields = dataclasses.fields(value)  # type: ignore[arg-type]  # of a dataclass, as the callers know
+    fields = dataclasses.fields(value)  # type: ignore[arg-type]  # callers pass dataclasses
     return {field.name.rstrip("_"): _json(getattr(value, field.name)) for field in fields}
 
 
 def _json(value: object) -> Json:
-    """Dates as ISO 8601; a number that JSON cannot write as null."""
+    """Convert dates to ISO 8601, and numbers that JSON does not support to null."""
     match value:
         case date():
             return value.isoformat()

@@ -1,7 +1,7 @@
-"""What all plots share: their style, their time axis, and how a figure becomes SVG in the page's own colours.
+"""Shared by all plots: style, time axis, and conversion to SVG with the page's colours.
 
-Matplotlib writes fixed colours. Those named here are replaced by the page's CSS variables, so one drawing serves a
-light screen, a dark one and paper. The same numbers give the same bytes.
+Matplotlib writes fixed colours. They are replaced by the page's CSS variables, so one drawing works in light and dark
+mode and on paper. The output is deterministic.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CURVE_COLOURS = ("#c62829", "#1565c0", "#ef6c00", "#6a1b9a", "#2e7d32")
 VARIABLES = {UP: "up", DOWN: "down", PLANNED: "planned", INK: "ink", SOFT: "soft", FAINT: "line"} | {
     colour: f"curve{n}" for n, colour in enumerate(CURVE_COLOURS, 1)
 }
-"""What the page's style sheet calls each colour."""
+"""The CSS variable of each colour."""
 
 WIDE_INCHES, HALF_INCHES = 10.0, 5.4
 PIXELS = 1_000
@@ -54,13 +54,13 @@ _STYLE: Any = {
     "ytick.labelcolor": INK,
 }
 _COLOUR = re.compile("|".join(VARIABLES))
-# Several drawings stand on one page: only what a drawing refers to keeps its name.
+# Several drawings are on one page: unreferenced ids are removed.
 _NAMES = re.compile(r' id="(?:figure|axes|patch|text|line2d|xtick|ytick|legend|matplotlib\.axis|\w*Collection)_\d+"')
 
 
 @contextmanager
 def figure(*, width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
-    # Half a page wide on a screen, a phone's whole width: larger letters.
+    # Half a page wide on a screen, full width on a phone: larger letters.
     with mpl.rc_context(_STYLE | {"font.size": 9 if width > HALF_INCHES else 10.5}):
         drawn = Figure(figsize=(width, height))
         axes = drawn.add_subplot()
@@ -70,7 +70,7 @@ def figure(*, width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
 
 
 def time_axis(axes: Axes, window: tuple[int, int], zone: ZoneInfo) -> None:
-    # Days and hours as the tables write them; the first day stands in the label.
+    # Days and hours in the format of the tables; the first day is in the label.
     shown: Any = {
         "formats": ["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S"],
         "zero_formats": ["", "%Y", "%m-%d", "%m-%d", "%H:%M", "%H:%M"],
@@ -87,7 +87,7 @@ def time_axis(axes: Axes, window: tuple[int, int], zone: ZoneInfo) -> None:
 
 
 def legend(axes: Axes, lines: list[Line2D], names: list[str]) -> None:
-    """Name the lines above the plot; a legend of Matplotlib's own leaves out names that begin with an underscore."""
+    """Add a legend above the plot. Without explicit lines Matplotlib would omit names that begin with an underscore."""
     columns = 5 if sum(map(len, names)) < 80 else 3
     placed = axes.legend(lines, names, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
     for entry in placed.get_texts():
@@ -95,18 +95,18 @@ def legend(axes: Axes, lines: list[Line2D], names: list[str]) -> None:
 
 
 def svg(drawn: Figure, title: str) -> Markup:
-    """Return the figure as an image with a name, without width and height: these are the page's.
+    """Return the figure as an SVG with a label, without width and height, which the page sets.
 
-    Matplotlib has escaped its texts.
+    Matplotlib escapes its texts.
     """
     buffer = io.StringIO()
-    unsaid = dict.fromkeys(("Creator", "Date", "Format", "Type"))
+    no_metadata = dict.fromkeys(("Creator", "Date", "Format", "Type"))
     with warnings.catch_warnings():
-        # The reader's fonts draw the text, not ours.
+        # The text is drawn with the reader's fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing from", category=UserWarning)
-        drawn.savefig(buffer, format="svg", bbox_inches="tight", transparent=True, metadata=unsaid)
+        drawn.savefig(buffer, format="svg", bbox_inches="tight", transparent=True, metadata=no_metadata)
     text = buffer.getvalue()
-    # The page is HTML: no XML declaration.
+    # Drop the XML declaration: the page is HTML.
     head, _, rest = text[text.index("<svg") :].partition(">")
     kept = " ".join(part for part in head.split() if not part.startswith(("width=", "height=")))
     themed = re.sub(r'style="[^"]*"', lambda style: _COLOUR.sub(_variable, style[0]), rest)
@@ -119,5 +119,5 @@ def _variable(colour: re.Match[str]) -> str:
 
 
 def in_days(microseconds: float) -> float:
-    # Matplotlib's own scale: days since 1970.
+    # Matplotlib's unit: days since 1970.
     return microseconds / 86_400e6

@@ -1,4 +1,4 @@
-"""What somebody has to look at: each a plain sentence, and what to do or where to look; the worst first."""
+"""Findings that need attention: a sentence each, and what to do; the worst first."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pointsman_report.report.sections.name_server_record import NodeClock
 from pointsman_report.report.sections.report_basis import Completeness
 from pointsman_report.report.sections.worst_brokers import Broker
 
-LEAST_WATCHED_SECONDS = 43_200.0
-"""Half a day of each broker: an objective says nothing yet of less."""
+MIN_COVERAGE_PER_BROKER_SECONDS = 43_200.0
+"""Half a day of each broker; with less data an objective is not evaluated."""
 
 
 def findings(report: Report) -> list[Finding]:
-    """Say what somebody has to look at; none means all is well."""
+    """Return the findings of a report; empty if nothing needs attention."""
     parts = (
-        _nobody_looked,
+        _coverage,
         _incidents,
         _guards,
         _rolling_restarts,
@@ -36,28 +36,28 @@ def findings(report: Report) -> list[Finding]:
 
 
 def notices(report: Report) -> list[str]:
-    """Say what a reader must know and nobody has to mend."""
-    said = []
+    """Return notices that need no action."""
+    texts = []
     stop = report.completeness.stopped_before
     if stop and stop.told_before:
         at = report.interval.time.clock(stop.to_at)
-        said.append(
-            f"NO DATA: no name server has run since {printable(stop.node)}, the last of all, stopped politely at "
-            f"{at}; this was told on the first day without them"
+        texts.append(
+            f"NO DATA: the last name server ({printable(stop.node)}) was shut down at {at}; "
+            "this was reported on the first day without data"
         )
     if report.interval.timezone != "UTC" and report.interval.hours % 24:
-        said.append(f"the clocks changed: these days have {report.interval.hours:g} hours")
-    return said
+        texts.append(f"daylight saving time changed: these days have {report.interval.hours:g} hours")
+    return texts
 
 
-def _nobody_looked(report: Report) -> Iterator[Finding]:
+def _coverage(report: Report) -> Iterator[Finding]:
     data = report.completeness
     if data.warehouse_ends_on:
         after = data.warehouse_ends_on + timedelta(days=1)
         yield Finding(
             "warehouse_gap",
             f"the warehouse ends on {data.warehouse_ends_on}: run pointsman-report backfill --from {after} "
-            f"--to {data.last_day}, or what was down since then is forgotten",
+            f"--to {data.last_day}, otherwise outages since then are missing",
             "run that command with the same --history and --warehouse",
             "basis",
         )
@@ -66,21 +66,21 @@ def _nobody_looked(report: Report) -> Iterator[Finding]:
         if not (stop and stop.told_before):
             yield Finding(
                 "no_data",
-                "NO DATA: not one row of history for these days; nothing can be said about any broker",
-                "see whether the name servers run, and whether --history names their directories",
+                "NO DATA: the history has no rows for these days; the state of all brokers is unknown",
+                "check that the name servers are running, and that --history lists their directories",
                 "basis",
             )
     elif data.days_without_rows:
         yield Finding(
             "no_rows",
-            f"no rows at all on {some(data.days_without_rows)}",
-            "see whether the name servers ran on these days and their files were shipped",
+            f"no history rows on {some(data.days_without_rows)}",
+            "check that the name servers were running on these days and their files were shipped",
             "basis",
         )
     for cluster, days in data.unwatched_clusters.items():
         yield Finding(
             "unwatched",
-            f"nobody watched cluster {printable(cluster)} on {some(days)}",
+            f"no monitoring data for cluster {printable(cluster)} on {some(days)}",
             "start its name servers, or add their directories with --history",
             "basis",
         )
@@ -88,9 +88,9 @@ def _nobody_looked(report: Report) -> Iterator[Finding]:
         last = data.fell_silent
         yield Finding(
             "fell_silent",
-            f"no name server watched at the end of {data.last_day}: {printable(last.node)} fell silent at "
-            f"{last.to_at} and did not say that it stopped",
-            "see whether it runs, and whether its newest files were shipped",
+            f"no monitoring at the end of {data.last_day}: the last name server ({printable(last.node)}) wrote no rows "
+            f"after {last.to_at}, no clean shutdown recorded",
+            "check that it is running, and that its newest files were shipped",
             "nameservers",
         )
 
@@ -100,18 +100,18 @@ def _incidents(report: Report) -> Iterator[Finding]:
     if not incidents.in_all:
         return
     worst = incidents.rows[0]
-    many = f"{counted(incidents.in_all, 'incident')} took {counted(incidents.outages, 'broker')} down"
+    many = f"{counted(incidents.in_all, 'incident')} took down {counted(incidents.outages, 'broker')}; the largest"
     hit = worst.topics_unwritable or 0
-    topics = f", {counted(hit, 'topic')} left without a writable queue" if hit else ""
+    topics = f", {counted(hit, 'topic')} without a writable queue" if hit else ""
     largest = (
-        f"the largest {counted(worst.brokers, 'broker')} of {worst.shared} at the same moment from "
-        f"{time.clock(worst.from_at)}"
+        f"{many if incidents.in_all > 1 else 'incident'} at {time.clock(worst.from_at)}: "
+        f"{counted(worst.brokers, 'broker')} of {worst.shared} down at the same moment"
     )
     evidence = f" ({printable(worst.evidence)})" if worst.evidence else ""
     yield Finding(
         "incident",
-        f"{many}: {largest}{topics}; cause: {cause_name(worst.cause or 'unknown')}{evidence}",
-        ADVICE.get(worst.cause or "", "see its outages and their evidence"),
+        f"{largest}{topics}; cause: {cause_name(worst.cause or 'unknown')}{evidence}",
+        ADVICE.get(worst.cause or "", "check its outages and their evidence"),
         "incidents",
     )
 
@@ -122,7 +122,7 @@ def _guards(report: Report) -> Iterator[Finding]:
         own = [row for row in guards.rows if row.cluster == cluster]
         longest = own[0]
         many = "" if len(own) == 1 else f" {counted(len(own), 'time')}, the longest"
-        still = ", still on at the end" if longest.open else ""
+        still = ", still on at the end of the report" if longest.open else ""
         lost = "" if longest.lost is None else f" ({longest.lost:,} lost of {longest.baseline or 0:,})"
         limit = ", beyond its limit" if any(row.over_limit for row in own) else ""
         yield Finding(
@@ -130,14 +130,14 @@ def _guards(report: Report) -> Iterator[Finding]:
             f"the expiry guard of cluster {printable(cluster)} was on{many} from {time.clock(longest.from_at)} for "
             f"{duration(longest.seconds)}{still}{limit}: it kept {counted(longest.kept, 'broker')} in the "
             f"routes{lost} at {_nodes(longest.nodes)}",
-            "see which brokers were lost then: routes named them although they may have been down",
+            "check the brokers that expired then: routes included them although they may have been down",
             "guards",
         )
 
 
 def _rolling_restarts(report: Report) -> Iterator[Finding]:
     found, time = report.rolling_restarts, report.interval.time
-    # Those whose brokers all left by a planned shutdown need nothing.
+    # Rolling restarts with planned shutdowns only need no action.
     if not found.unplanned:
         return
     row = next((row for row in found.rows if row.unplanned), found.rows[0])
@@ -162,7 +162,7 @@ def _topics(report: Report) -> Iterator[Finding]:
     longest = [f"{printable(row.topic)} ({duration(row.unwritable_seconds)})" for row in cut]
     yield Finding(
         "topics_unwritable",
-        f"{counted(count, 'topic')} had no writable queue for a time: {some(longest, of=count)}",
+        f"{counted(count, 'topic')} had no writable queue for some time: {some(longest, of=count)}",
         "spread them over more brokers, or give their brokers slaves that take over",
         "topics",
     )
@@ -171,27 +171,27 @@ def _topics(report: Report) -> Iterator[Finding]:
 def _budgets(report: Report) -> Iterator[Finding]:
     for cluster in report.headline.clusters:
         left, slo = cluster.budget_left_seconds, cluster.slo
-        # A budget of nothing belongs to a cluster that nobody watched.
+        # Without a budget the cluster was not monitored.
         if left is None or left >= 0 or not cluster.budget_seconds or slo is None:
             continue
         watched = cluster.budget_seconds / (1 - slo)
-        if watched < cluster.brokers * LEAST_WATCHED_SECONDS:
+        if watched < cluster.brokers * MIN_COVERAGE_PER_BROKER_SECONDS:
             continue
         yield Finding(
             "budget_spent",
-            f"cluster {printable(cluster.cluster)} has spent its error budget "
+            f"cluster {printable(cluster.cluster)} has exceeded its error budget "
             f"of {counted(cluster.slo_days or 0, 'day')} ({percent(slo)}) "
-            f"and is {duration(-left)} of broker time over it",
-            "the brokers with the most down time spent it: they stand in the table of the worst",
+            f"by {duration(-left)} of broker downtime",
+            "start with the brokers with the most downtime",
             "clusters",
         )
 
 
 _ADVICE = {
-    "chronic": "take it out of service until its cause is found",
-    "flapping": "see its likely cause, then its own log around its outages",
-    "dead": "bring it back, or unregister it so that it counts as retired",
-    "unseen": "check that it still runs: it did not unregister and no name server knows it",
+    "chronic": "take it out of service until the cause is found",
+    "flapping": "check its likely cause, then its log around the outages",
+    "dead": "restart it, or unregister it so that it counts as retired",
+    "unseen": "check that it is running: it did not unregister, and no name server knows it",
 }
 
 
@@ -205,8 +205,8 @@ def _classes(report: Report) -> Iterator[Finding]:
 
 
 def _advice(name: str, brokers: list[Broker]) -> str:
-    """What to do about a class of brokers; where they all have one known cause, about that."""
-    general = _ADVICE.get(name, "see the table of the worst")
+    """Advice for a class of brokers, including that for their cause if they all have the same known one."""
+    general = _ADVICE.get(name, "see the table of brokers")
     causes = {broker.cause for broker in brokers}
     advice = ADVICE.get(causes.pop() or "") if len(causes) == 1 else None
     return f"{general}; {advice}" if advice else general
@@ -224,39 +224,39 @@ def _outliers(report: Report) -> Iterator[Finding]:
         if broker.ranking and broker.ranking.outlier and broker.class_ not in FINDINGS
     ]
     if slow:
-        told = [f"{broker.label} ({counted(ranking.outages, 'outage')})" for broker, ranking in slow]
+        names = [f"{broker.label} ({counted(ranking.outages, 'outage')})" for broker, ranking in slow]
         days = max(ranking.days for _, ranking in slow)
-        more = "fail" if len(slow) > 1 else "fails"
+        rate = "an outage rate" if len(slow) == 1 else "outage rates"
         yield Finding(
             "outlier",
-            f"{counted(len(slow), 'broker')} {more} more often than the rest of the cluster "
-            f"(last {counted(days, 'day')}), too slowly to be flapping: {some(told)}",
-            "compare host, version and load with the neighbours'",
+            f"{counted(len(slow), 'broker')} with {rate} above the cluster's "
+            f"(last {counted(days, 'day')}), below the flapping threshold: {some(names)}",
+            "compare host, version and load with other brokers of the cluster",
             "brokers",
         )
 
 
 def _clocks(clocks: list[NodeClock], limit: float) -> Iterator[Finding]:
-    # The median itself stands in the middle of two that differ.
+    # With two clocks the median is in the middle between them.
     offsets = [0.0, *(row.offset_seconds or 0.0 for row in clocks)]
     apart = max(offsets) - min(offsets)
     if apart > limit:
         off = [row for row in clocks if abs(row.offset_seconds or 0.0) > limit / 2]
-        told = [f"{printable(row.node)} by {duration(row.offset_seconds)}" for row in off]
+        names = [f"{printable(row.node)} by {duration(row.offset_seconds)}" for row in off]
         yield Finding(
             "clocks_apart",
-            f"clocks of name servers are up to {duration(apart)} apart, from the median {some(told)}: an outage "
-            "shorter than that shows as a disagreement only",
-            "see that NTP runs there: outages are dated by these clocks",
+            f"name server clocks differ by up to {duration(apart)} (offset from the median: {some(names)}); shorter "
+            "outages appear only as disagreements",
+            "check NTP on these hosts: outages are dated by these clocks",
             "nameservers",
         )
     stepped = [row for row in clocks if (row.stepped_seconds or 0.0) > limit]
     if stepped:
-        told = [f"{printable(row.node)} by {duration(row.stepped_seconds)}" for row in stepped]
+        names = [f"{printable(row.node)} by {duration(row.stepped_seconds)}" for row in stepped]
         yield Finding(
             "clock_stepped",
-            f"the clock of a running name server was put forward or back: {some(told)}",
-            "have its time service slew the clock: what that name server saw around the step is in the wrong order",
+            f"the clock of a running name server was stepped: {some(names)}",
+            "configure its time service to slew the clock: rows around the step are in the wrong order",
             "nameservers",
         )
 
@@ -268,17 +268,17 @@ def _name_servers(report: Report) -> Iterator[Finding]:
     if twice:
         yield Finding(
             "node_used_twice",
-            f"{counted(len(twice), 'node name')} used by two name servers at once: {some(twice)}",
-            "give each name server a node name of its own, or what one saw is taken for the other's",
+            f"{counted(len(twice), 'node name')} used by two name servers at the same time: {some(twice)}",
+            "give each name server its own node name: otherwise their observations are mixed up",
             "nameservers",
         )
-    gone = [row for row in servers.nodes.rows if row.vanished]
-    if gone:
-        told = [f"{printable(row.node)} ({counted(row.vanished, 'time')})" for row in gone]
+    crashed = [row for row in servers.nodes.rows if row.vanished]
+    if crashed:
+        names = [f"{printable(row.node)} ({counted(row.vanished, 'time')})" for row in crashed]
         yield Finding(
             "name_server_vanished",
-            f"{counted(len(gone), 'name server')} ended without saying so: {some(told)}",
-            "see its log and the kernel's: it was killed, or its machine went down",
+            f"{counted(len(crashed), 'name server')} crashed (no clean stop recorded): {some(names)}",
+            "check its log and the kernel's: it was killed, or its machine went down",
             "nameservers",
         )
     views = servers.partial_views
@@ -288,7 +288,7 @@ def _name_servers(report: Report) -> Iterator[Finding]:
             "partial_views",
             f"name servers disagreed on {counted(views.brokers, 'broker')} for more than a minute "
             f"({counted(views.in_all, 'time')}); longest on {longest.label}, {duration(longest.seconds)}",
-            f"see the network between {_nodes(longest.seen_down_by)} and that broker",
+            f"check the network between {_nodes(longest.seen_down_by)} and that broker",
             "nameservers",
         )
 
@@ -297,12 +297,12 @@ def _agents(report: Report) -> Iterator[Finding]:
     clocks, limit = report.punctuality.clocks, report.parameters.health.clock_offset_above_seconds
     if not clocks.in_all:
         return
-    told = [f"{row.label} is {ahead_or_behind(row.ahead_seconds)}" for row in clocks.rows]
+    names = [f"{row.label} is {ahead_or_behind(row.ahead_seconds)}" for row in clocks.rows]
     yield Finding(
         "agent_clocks",
-        f"{counted(clocks.in_all, 'agent')} with a clock more than {duration(limit)} off the name servers': "
-        f"{some(told, of=clocks.in_all)}",
-        "see that NTP runs on their hosts: brokers there date messages by the same clock",
+        f"{counted(clocks.in_all, 'agent')} with a clock offset above {duration(limit)} to the name servers: "
+        f"{some(names, of=clocks.in_all)}",
+        "check NTP on their hosts: brokers there use the same clock for message timestamps",
         "heartbeats",
     )
 
@@ -313,15 +313,15 @@ def _nodes(names: list[str] | None) -> str:
 
 def _history(report: Report) -> Iterator[Finding]:
     data, computed = report.completeness, report.computed
-    for kind, count, says, do in _faults_of_history(data):
+    for kind, count, text, do in _history_problems(data):
         if count:
-            yield Finding(kind, says, do, "basis")
+            yield Finding(kind, text, do, "basis")
     late = data.rows_too_late
     if late:
         yield Finding(
             "rows_too_late",
-            f"{counted(late, 'row')} of history came too late for {_its(late)} day to be computed anew",
-            "run pointsman-report backfill from that day if it matters; the table registration_events has them",
+            f"{counted(late, 'history row')} arrived too late; {_its(late)} day was not recomputed",
+            "run pointsman-report backfill from that day to include them (table registration_events has them)",
             "basis",
         )
     if data.stale_after:
@@ -329,51 +329,51 @@ def _history(report: Report) -> Iterator[Finding]:
         yield Finding(
             "stale_state",
             f"the days after {data.stale_after} continue from a state that has changed since",
-            f"run pointsman-report backfill --from {after} to the last day that was computed",
+            f"run pointsman-report backfill --from {after} to the last computed day",
             "basis",
         )
     days = computed.stale
     if days:
         yield Finding(
             "stale_days",
-            f"{counted(len(days), 'day')} {_has(days)} more rows now than when computed: {some(days)}",
+            f"{counted(len(days), 'day')} {_has(days)} more history rows now than when computed: {some(days)}",
             f"run pointsman-report backfill --from {days[0]} --to {report.to}",
             "basis",
         )
 
 
-def _faults_of_history(data: Completeness) -> Iterator[tuple[str, int, str, str]]:
+def _history_problems(data: Completeness) -> Iterator[tuple[str, int, str, str]]:
     lost, ahead, behind = data.rows_missing, data.rows_ahead, data.rows_misdated
     files, in_all = data.unreadable_files, data.unreadable_files_in_all
     lines = data.quarantined_lines - in_all
     yield (
         "rows_lost",
         lost,
-        f"{counted(lost, 'row')} of history {_was(lost)} lost ({'number' if lost == 1 else 'numbers'} missing)",
-        "see the name server's disk and its count of dropped rows",
+        f"{counted(lost, 'history row')} lost (missing sequence {'number' if lost == 1 else 'numbers'})",
+        "check the name server's disk and its number of dropped rows",
     )
     yield (
         "rows_ahead",
         ahead,
-        f"{counted(ahead, 'row')} of history {_is(ahead)} dated in the future: a clock is or was wrong",
-        "see that NTP runs on the name servers",
+        f"{counted(ahead, 'history row')} dated in the future: a clock is or was wrong",
+        "check NTP on the name servers",
     )
     yield (
         "rows_misdated",
         behind,
-        f"{counted(behind, 'row')} of history, dated days before {_its(behind)} folder, {_was(behind)} left aside",
-        "a clock is or was wrong: see that NTP runs on the name servers",
+        f"{counted(behind, 'history row')} dated days before {_its(behind)} folder, skipped",
+        "a clock is or was wrong: check NTP on the name servers",
     )
     yield (
         "unreadable_files",
         in_all,
-        f"{counted(in_all, 'file')} of history cannot be read to {_its(in_all)} end: {some(files, of=in_all)}",
-        "fetch them again from the name server while it keeps them",
+        f"{counted(in_all, 'history file')} cannot be read to {_its(in_all)} end: {some(files, of=in_all)}",
+        "copy them again from the name server before its retention ends",
     )
     yield (
         "quarantine",
         lines,
-        f"{counted(lines, 'line')} of history could not be read and {_is(lines)} in quarantine",
+        f"{counted(lines, 'history line')} could not be read and {_is(lines)} in quarantine",
         "the table quarantine has each line, its file and the reason",
     )
 
@@ -381,10 +381,10 @@ def _faults_of_history(data: Completeness) -> Iterator[tuple[str, int, str, str]
 def _groups(report: Report) -> Iterator[Finding]:
     behind, count = report.queues.behind.rows, report.queues.behind.in_all
     if count:
-        told = [f"{printable(str(row.consumer_group))} of {printable(str(row.topic))}" for row in behind]
+        names = [f"{printable(str(row.consumer_group))} of {printable(str(row.topic))}" for row in behind]
         yield Finding(
             "falling_behind",
-            f"{counted(count, 'consumer group')} {'falls' if count == 1 else 'fall'} behind: {some(told, of=count)}",
+            f"{counted(count, 'consumer group')} {'falls' if count == 1 else 'fall'} behind: {some(names, of=count)}",
             printable(behind[0].cure or "see the table of queues"),
             "queues",
         )

@@ -1,4 +1,4 @@
-"""How a report writes a number, a time, a broker."""
+"""Formatting of numbers, times and broker names in a report."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def percent(share: float | None, *, digits: int = 3) -> str:
     if share >= 1:
         return "100 %"
     scale = 10**digits
-    # A share such as 0.9993 is a hair less in binary: what is far below the last digit is not rounded down for.
+    # A share such as 0.9993 is slightly less in binary; a difference far below the last digit must not round it down.
     parts = math.floor(round(share * 100 * scale, 6))
     return f"{min(parts, 100 * scale - 1) / scale:.{digits}f} %"
 
 
 def coarse_percent(share: float | None, *, is_short: bool) -> str:
-    """A share of a day; of a few seconds of it, without decimals that mean nothing."""
+    """A share of a day as a percentage, with one decimal if the report covers less than an hour."""
     return percent(share, digits=1) if is_short else percent(share)
 
 
 def duration(seconds: float | None) -> str:
-    """Two units at most, as a person says it."""
+    """A duration in at most two units."""
     if seconds is None:
         return NOTHING
     if seconds < 0:
@@ -49,19 +49,19 @@ def duration(seconds: float | None) -> str:
 
 
 def milliseconds(value: float | None) -> str:
-    """A time between beats: below ten seconds in milliseconds."""
+    """A time between heartbeats: below ten seconds in milliseconds."""
     if value is None:
         return NOTHING
     return f"{value:,.0f} ms" if value < 10_000 else duration(value / 1_000)
 
 
 def number(value: float | None, *, digits: int = 0) -> str:
-    """A count or a rate, with thousands apart."""
+    """A count or a rate, with thousands separators."""
     return NOTHING if value is None else f"{value:,.{digits}f}"
 
 
 def ahead_or_behind(seconds: float) -> str:
-    """How a clock stands to another, as ``1 min 5 s ahead``."""
+    """A clock offset, such as ``1 min 5 s ahead``."""
     return f"{duration(abs(seconds))} {'ahead' if seconds > 0 else 'behind'}"
 
 
@@ -71,7 +71,7 @@ def counted(count: int, singular: str, plural: str | None = None) -> str:
 
 
 def some(names: Sequence[object], *, of: int | None = None, most: int = 5) -> str:
-    """Name the first few, and say how many more there are."""
+    """List the first few, and the number of the others."""
     rest = (len(names) if of is None else of) - min(len(names), most)
     return ", ".join(map(str, names[:most])) + (f" and {rest:,} more" if rest > 0 else "")
 
@@ -82,7 +82,7 @@ def broker_label(cluster: str, broker_name: str, broker_id: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace control characters, line ends among them, by a visible sign."""
+    """Replace control characters, including line ends, by a visible character."""
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 
@@ -95,7 +95,7 @@ def rfc3339(microseconds: int | None) -> str | None: ...
 
 
 def rfc3339(microseconds: int | None) -> str | None:
-    """UTC with milliseconds, as the history writes it."""
+    """A UTC time with milliseconds, as in the history."""
     if microseconds is None:
         return None
     moment = datetime.fromtimestamp(microseconds // 1_000_000, tz=UTC)
@@ -103,23 +103,23 @@ def rfc3339(microseconds: int | None) -> str | None:
 
 
 def micros(text: str) -> int:
-    """Read such a time back."""
+    """Parse an RFC 3339 time to microseconds."""
     return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1)
 
 
 def report_folder(first_day: date, last_day: date) -> str:
-    """Name a report's folder within a warehouse."""
+    """The name of a report's folder in a warehouse."""
     return f"dt={first_day}" if first_day == last_day else f"from={first_day}_to={last_day}"
 
 
 @dataclass(frozen=True, slots=True)
 class LocalTime:
-    """How times are told to a person: in the zone of the report."""
+    """Times in the time zone of the report."""
 
     zone: ZoneInfo
 
     def moment(self, text: str) -> datetime:
-        """Read a UTC time of the numbers."""
+        """Parse a UTC time and convert it to the zone."""
         return datetime.fromisoformat(text).astimezone(self.zone)
 
     def day_and_time(self, text: str | None) -> tuple[str, str]:

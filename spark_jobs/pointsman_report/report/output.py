@@ -1,7 +1,7 @@
-"""Where a report goes: the files ``report.html`` and ``report.json``, and figures for Prometheus.
+"""Output of a report: the files ``report.html`` and ``report.json``, and metrics for Prometheus.
 
-The file for the node exporter's textfile collector is written after the report, so a run that fails leaves it as it was
-and its timestamp ages: alert on that.
+The file for the node exporter's textfile collector is written after the report, so a failed run leaves it unchanged and
+its timestamp grows old: alert on that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PREFIX = "pointsman_report"
 
 
 def report_files(report: Report, drawn: Drawn) -> dict[str, str]:
-    """Render both files, by name; the page comes last, so that a reader who waits for it finds the other."""
+    """Render both files, by name; the page comes last: when it exists, the JSON exists too."""
     return {
         "report.json": json.dumps(report.as_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         PAGE: page(report, drawn),
@@ -30,7 +30,7 @@ def report_files(report: Report, drawn: Drawn) -> dict[str, str]:
 
 
 def write_report(directory: Path, texts: dict[str, str]) -> str:
-    """Write the files into a folder of this machine and return the page's path."""
+    """Write the files to a local folder and return the page's path."""
     directory.mkdir(parents=True, exist_ok=True)
     for name, text in texts.items():
         unfinished = directory / f".{name}.tmp"
@@ -39,8 +39,8 @@ def write_report(directory: Path, texts: dict[str, str]) -> str:
     return str(directory / PAGE)
 
 
-def write_report_far_away(files: Files, folder: str, texts: dict[str, str]) -> str:
-    """Write the files into a folder that only Hadoop can name and return the page's path."""
+def write_remote_report(files: Files, folder: str, texts: dict[str, str]) -> str:
+    """Write the files to a folder on a Hadoop file system and return the page's path."""
     files.make(folder)
     for name, text in texts.items():
         files.write(f"{folder}/{name}", text)
@@ -48,7 +48,7 @@ def write_report_far_away(files: Files, folder: str, texts: dict[str, str]) -> s
 
 
 def write_textfile(path: Path, report: Report, *, succeeded_at: float) -> None:
-    """Write the headline's figures, whole or not at all; ``succeeded_at`` is in seconds since 1970."""
+    """Write the headline's figures atomically; ``succeeded_at`` is in seconds since 1970."""
     registry = CollectorRegistry()
 
     def gauge(name: str, says: str, value: float, labels: tuple[str, ...] = ()) -> Gauge:
@@ -61,7 +61,7 @@ def write_textfile(path: Path, report: Report, *, succeeded_at: float) -> None:
     gauge("last_success_timestamp_seconds", "Time at which the last report was written.", succeeded_at)
     gauge("findings", "Findings that need attention.", len(headline.findings))
     gauge("no_data", "1 if the report is based on no history at all.", headline.no_data)
-    gauge("incidents", "Outages of several brokers at once.", report.incidents.in_all)
+    gauge("incidents", "Outages of several brokers at the same time.", report.incidents.in_all)
     at_risk = gauge(
         "topics_at_risk", "Topics at risk, by worst state: unwritable, no_master, one_broker.", 0, ("worst",)
     )

@@ -1,7 +1,7 @@
-"""The report as one HTML page: no script, nothing fetched, readable on a screen, a phone and paper.
+"""The report as one HTML page: no scripts, no external resources, readable on a screen, a phone and paper.
 
-A section's module chooses what the section shows; templates/sections.html lays it out, and holds all HTML. A text
-becomes HTML in one place: jinja2 escapes it, without control characters.
+A section's module selects its values; templates/sections.html has the layout and all HTML. Values become HTML in one
+place: jinja2 escapes them, and control characters are replaced.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from pointsman_report.report.sections.worst_brokers import brokers_section
 
 
 def members(event: Incident | RollingRestart) -> str:
-    """Name the first brokers of an incident or a rolling restart."""
+    """List the first brokers of an incident or a rolling restart."""
     names = [f"{member.broker_name}/{member.broker_id}" for member in event.members]
     return some(names, of=event.brokers, most=3)
 
@@ -73,7 +73,7 @@ TEMPLATES = Environment(
 for _filter in (ahead_or_behind, cause_name, counted, duration, members, milliseconds, number, percent, some):
     TEMPLATES.filters[_filter.__name__] = _filter
 TEMPLATES.globals |= {"ADVICE": ADVICE, "STATES": STATES}
-# What is HTML is Markup where it is made: no template can declare a text to be it.
+# HTML is marked as Markup where it is made; templates cannot mark a string as safe.
 del TEMPLATES.filters["safe"]
 
 
@@ -125,7 +125,7 @@ def _sections(report: Report, drawn: Drawn) -> tuple[Section | None, ...]:
 
 
 def _hours(report: Report) -> str:
-    """The time that the report is of, in its zone and in UTC."""
+    """The period of the report, in its time zone and in UTC."""
     span, time = report.interval, report.interval.time
     zone = span.timezone
     offsets = sorted({span.from_offset, span.to_offset}, reverse=True)
@@ -137,10 +137,10 @@ def _hours(report: Report) -> str:
 
 
 def _of_utc_days(report: Report) -> str:
-    """State that a table is of whole UTC days, where the report is not."""
+    """A note that a table covers whole UTC days, if the report does not."""
     if report.interval.from_at.endswith("T00:00:00.000Z") and report.interval.to_at.endswith("T00:00:00.000Z"):
         return ""
-    return f"Of the UTC {'day' if report.from_ == report.to else 'days'} {report.days}. "
+    return f"For the whole UTC {'day' if report.from_ == report.to else 'days'} {report.days}. "
 
 
 class Tile(NamedTuple):
@@ -162,7 +162,7 @@ def _tiles(report: Report) -> list[Tile]:
             "availability",
             f"{duration(top.down_seconds)} downtime",
         ),
-        Tile(number(top.brokers_seen), "brokers", f"{top.new.count:,} new, {top.gone.count:,} gone"),
+        Tile(number(top.brokers_seen), "brokers", f"{top.new.count:,} new, {top.gone.count:,} removed"),
         Tile(
             number(flapping.now),
             "flapping",
@@ -175,7 +175,7 @@ def _tiles(report: Report) -> list[Tile]:
         Tile(
             number(topics.in_all),
             "topics at risk",
-            f"{topics.unwritable:,} could not be written to",
+            f"{topics.unwritable:,} unwritable for some time",
             bad=bool(topics.unwritable),
         ),
         _coverage_tile(report),
@@ -186,5 +186,5 @@ def _coverage_tile(report: Report) -> Tile:
     data, covered = report.completeness, report.coverage
     lost = f"{counted(data.rows_missing, 'row')} lost, {counted(data.quarantined_lines, 'bad line')}"
     if covered.is_short:
-        return Tile(duration(covered.seconds), "of the day covered", lost)
+        return Tile(duration(covered.seconds), "monitoring coverage", lost)
     return Tile(percent(covered.share, digits=1), "monitoring coverage", lost, bad=covered.share < 0.99)

@@ -26,7 +26,7 @@ def section(ident: str, title: str, **shown: object) -> Section:
 
 @dataclass(frozen=True, slots=True)
 class Shown(Generic[R]):
-    """The first rows of a listing, and the sentence that states how many it leaves out and where they are."""
+    """The first rows of a listing, and a sentence with the number of the others and where they are."""
 
     rows: list[R]
     rest: str
@@ -38,4 +38,4 @@ def first(found: Listing[R], of_what: str, where: str, *, most: int = TOP) -> Sh
 
 
 def left_out(in_all: int, shown: int, of_what: str, where: str) -> str:
-    return "" if in_all == shown else f"{shown:,} of {in_all:,} {of_what} are listed; the others are in {where}."
+    return "" if in_all == shown else f"{shown:,} of {in_all:,} {of_what} are shown; see {where} for the others."

@@ -1,8 +1,8 @@
-"""The days a report is about: local days of a zone, over tables of UTC days.
+"""The days of a report: local days of a time zone, from tables of UTC days.
 
-A local day lasts from local midnight to local midnight: 23, 24 or 25 hours. What tables hold with an instant (outages,
-charges, changes) is cut to it. What they hold only as a sum of a UTC day (quantiles, seconds of a topic) is read from
-the UTC day of the same date.
+A local day lasts from local midnight to local midnight: 23, 24 or 25 hours. Rows with a time (outages, charges,
+changes) are cut to it. Values that exist only per UTC day (quantiles, seconds of a topic) are taken from the UTC day of
+the same date.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Window = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The time that a report is of: where it begins and ends, in UTC and in the zone of its days."""
+    """The period of a report: its start and end, in UTC and in its time zone."""
 
     from_at: str
     to_at: str
@@ -35,7 +35,7 @@ class Interval:
     from_offset: str
     to_offset: str
     utc_days: tuple[date, date]
-    """The first and the last UTC day that it touches."""
+    """The first and the last UTC day that it overlaps."""
 
     @property
     def time(self) -> LocalTime:
@@ -48,7 +48,8 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Local days first..last; no table reaches beyond ``now_us``, when the report is made (None: long after)."""
+    """Local days first..last; no table reaches beyond ``now_us``, the time of the report (None: long after the
+    days)."""
 
     first_day: date
     last_day: date
@@ -69,13 +70,13 @@ class Span:
 
     @property
     def last_utc_day(self) -> date:
-        """The last UTC day that it touches, of those that have begun."""
+        """The last UTC day that it overlaps and that has begun."""
         last = _utc_day(self.to_us - 1)
         return last if self.now_us is None else max(self.first_utc_day, min(last, _utc_day(self.now_us)))
 
     @property
     def is_whole_utc_days(self) -> bool:
-        """Whether the days of the tables are the days that the person reads."""
+        """Whether the report's days are whole UTC days, as in the tables."""
         return self.from_us == start_of(self.first_day) and self.to_us == end_of(self.last_day)
 
     @property
@@ -99,11 +100,11 @@ class Span:
         )
 
     def _offset(self, microseconds: int) -> str:
-        """How far the zone's clocks are from UTC at an instant."""
+        """The zone's offset from UTC at an instant."""
         return datetime.fromtimestamp(microseconds // SECOND, tz=self.zone).isoformat()[19:]
 
     def touched(self, warehouse: Warehouse, table: str) -> DataFrame:
-        """Rows of every UTC day that the span touches."""
+        """Rows of every UTC day that the span overlaps."""
         return warehouse.read(table, first_day=self.first_utc_day, last_day=self.last_utc_day)
 
     def named(self, warehouse: Warehouse, table: str) -> DataFrame:
@@ -111,20 +112,20 @@ class Span:
         return warehouse.read(table, first_day=self.first_day, last_day=self.last_day)
 
     def back(self, warehouse: Warehouse, table: str, *, days: int) -> DataFrame:
-        """Rows of so many UTC days, of which the span's last date is the last."""
+        """Rows of this number of UTC days, ending with the span's last date."""
         return warehouse.read(table, first_day=self.last_day - timedelta(days=days - 1), last_day=self.last_day)
 
     def holds(self, instant: str) -> Column:
-        """Say whether a timestamp column lies in the span."""
+        """Whether a timestamp column is in the span."""
         return F.unix_micros(instant).between(self.from_us, self.to_us - 1)
 
     def cut(self, start: str, end: str) -> Column:
-        """Return the microseconds of an interval that lie in the span."""
+        """The part of an interval inside the span, microseconds."""
         within = F.least(F.unix_micros(end), F.lit(self.to_us)) - F.greatest(F.unix_micros(start), F.lit(self.from_us))
         return F.greatest(within, F.lit(0).cast("long"))
 
     def whole_intervals(self, warehouse: Warehouse) -> DataFrame:
-        """Each row of ``broker_intervals`` that touches the span, once."""
+        """Each row of ``broker_intervals`` that overlaps the span, once."""
         intervals = self.touched(warehouse, "broker_intervals")
         once = intervals.filter(~F.col("open") | (F.col("dt") == F.lit(self.last_utc_day)))
         if self.is_whole_utc_days:

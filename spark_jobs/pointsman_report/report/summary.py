@@ -8,21 +8,21 @@ from pointsman_report.report.meanings import cause_name
 from pointsman_report.report.sections.headline import Cluster
 from pointsman_report.report.sections.worst_brokers import Broker
 
-MOST_BROKERS = 10
+MAX_BROKERS = 10
 
 
 def summary(report: Report) -> str:
-    """Say what was seen, what somebody has to look at, and the worst brokers."""
+    """Return the main figures, the worst brokers, and the findings."""
     headline, zone = report.headline, report.interval.timezone
-    # Without data, any count would look like an answer.
+    # Without data any count would be misleading.
     nothing = [f"NO DATA on {report.days} ({zone})"]
     lines = nothing if headline.no_data else [*_seen(report), *_worst(report)]
     lines += ["", *(f"! {text}" for text in headline.notices)] if headline.notices else [""]
     for finding in report.findings:
         lines += [f"! {finding.text}", f"    {finding.do}"]
     if not report.findings and not headline.no_data:
-        lines.append("Nothing to look at.")
-    # A name can hold what would move a terminal's cursor.
+        lines.append("No findings.")
+    # Names may contain control characters of a terminal.
     return "\n".join(printable(line) for line in lines)
 
 
@@ -33,19 +33,19 @@ def _seen(report: Report) -> list[str]:
     lines = [f"Brokers on {report.days} ({zone}): {headline.brokers_seen} seen, {counts}"]
     lines += [f"  {_cluster(report, cluster)}" for cluster in headline.clusters]
     runs = counted(data.lives, "name server run")
-    return [*lines, f"  {counted(data.rows, 'row')} of {runs}; {_covers(report)}"]
+    return [*lines, f"  {counted(data.rows, 'row')} from {runs}; {_covers(report)}"]
 
 
 def _covers(report: Report) -> str:
     covered = report.coverage
     if covered.is_short:
         return f"covers {duration(covered.seconds)} of the day: no rates, no ranks"
-    return f"covers {percent(covered.share, digits=1)} of the time"
+    return f"monitoring coverage {percent(covered.share, digits=1)}"
 
 
 def _worst(report: Report) -> list[str]:
-    well = ("healthy", "new", "retired")
-    shown = [broker for broker in report.brokers if broker.class_ not in well][:MOST_BROKERS]
+    healthy = ("healthy", "new", "retired")
+    shown = [broker for broker in report.brokers if broker.class_ not in healthy][:MAX_BROKERS]
     if not shown:
         return []
     width = max(len(broker.label) for broker in shown)
@@ -71,10 +71,10 @@ def _share(report: Report, value: float | None) -> str:
 
 def _cluster(report: Report, cluster: Cluster) -> str:
     brokers = counted(cluster.brokers, "broker")
-    said = f"{cluster.cluster}: {brokers}, {_share(report, cluster.availability)} available"
+    text = f"{cluster.cluster}: {brokers}, {_share(report, cluster.availability)} available"
     left = cluster.budget_left_seconds
     if left is None or not cluster.budget_seconds:
-        return said
+        return text
     budget = f"error budget {duration(cluster.budget_seconds)}, used {duration(cluster.budget_seconds - left)}"
     over = f" (over by {duration(-left)})" if left < 0 else ""
-    return f"{said}, {budget}{over} ({percent(cluster.slo)} over {counted(cluster.slo_days or 0, 'day')})"
+    return f"{text}, {budget}{over} ({percent(cluster.slo)} over {counted(cluster.slo_days or 0, 'day')})"

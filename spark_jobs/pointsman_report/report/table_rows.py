@@ -1,4 +1,4 @@
-"""Rows of a table as typed rows of a report: few, in an order that is always the same."""
+"""Rows of a table as typed rows of a report: limited in number, in a deterministic order."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pointsman_report.schemas import INSTANCE
 from pointsman_report.schemas.table_types import LONG, TEXT, struct
 
 Row = dict[str, Any]
-"""A row as Spark gives it; it ends in the module that reads it."""
+"""A row as returned by Spark; not passed beyond the module that reads it."""
 Key = tuple[str, str, int]
 R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """What names a broker in the first columns of its rows."""
+    """The key columns of a broker."""
 
     cluster: str
     broker_name: str
@@ -58,7 +58,7 @@ def typed(make: Callable[..., R], rows: DataFrame) -> list[R]:
 def worst(make: Callable[..., R], rows: DataFrame, most: int, *order: Column | str) -> Listing[R]:
     """Collect the first few in an order, as `typed` does."""
     found = typed(make, rows.orderBy(*order).limit(most + 1))
-    # Counted only where there are more: each count costs a Spark job.
+    # Counted only if there are more: each count costs a Spark job.
     in_all = rows.count() if len(found) > most else len(found)
     return Listing(found[:most], in_all, in_all - len(found[:most]))
 
@@ -78,13 +78,14 @@ def key(row: Row) -> Key:
 
 
 def total_seconds(name: str) -> Column:
-    """Add up a column of seconds, null as none: as whole microseconds, since a sum of floats depends on the order."""
+    """Sum a column of seconds (null counts as 0) as whole microseconds, because a sum of floats depends on the
+    order."""
     whole = F.round(F.coalesce(F.col(name), F.lit(0.0)) * 1e6).cast("long")
     return (F.coalesce(F.sum(whole), F.lit(0)) / 1e6).alias(name)
 
 
 def micros(*names: str) -> list[Column]:
-    """Timestamps as microseconds: PySpark would give local times without a zone."""
+    """Timestamps as microseconds: PySpark would return local times without a zone."""
     return [F.unix_micros(name).alias(name) for name in names]
 
 

@@ -1,1 +1,1 @@
-"""From the log of RocketMQ's own name server to a history that the report reads. Needs neither Spark nor Java."""
+"""Import of logs of RocketMQ's own name server as history. Needs neither Spark nor Java."""

@@ -1,4 +1,4 @@
-"""Logs in, files of the history out: streaming, one file of each run and day, the same for the same logs."""
+"""Import of logs into history files: streaming, one file per run and day, deterministic."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from pathlib import Path
 from typing import IO
 
 from pointsman_report.rocketmq_log.lines import LogFileError, LogLine, parse, raw_lines
-from pointsman_report.rocketmq_log.log_rows import Row, Story
+from pointsman_report.rocketmq_log.log_rows import Row, RowBuilder
 
 MAX_PROBLEMS = 20
 SEARCHED_LINES = 100_000
-"""Lines in which the first dated one of a file is searched for."""
+"""Number of lines that are searched for the first dated one of a file."""
 
 
 @dataclass(slots=True)
 class Imported:
-    """What an import read and wrote."""
+    """Statistics of an import."""
 
     files: int = 0
     lines: int = 0
     undated: int = 0
-    """Of stack traces, mostly."""
+    """Lines without a date, mostly stack traces."""
     unreadable: int = 0
     problems: list[str] = field(default_factory=list)
-    """The first of them, with file and line."""
+    """The first unreadable lines, with file and number."""
     broken_files: list[str] = field(default_factory=list)
     rows: int = 0
     days: set[str] = field(default_factory=set)
 
 
 class HistoryFolder:
-    """Writes rows, which come in order, into ``raw/dt=YYYY-MM-DD/<node>-<boot>-1.jsonl.gz``."""
+    """Writes rows, in order, to ``raw/dt=YYYY-MM-DD/<node>-<boot>-1.jsonl.gz``."""
 
     def __init__(self, directory: Path) -> None:
         self._raw = directory / "raw"
@@ -48,7 +48,7 @@ class HistoryFolder:
     def write(self, row: Row) -> str:
         """Write one row and return its day. Raises OSError."""
         day = str(row["event_at"])[:10]
-        # No colon: Hadoop reads one in a path as the end of a scheme. No dash: it separates node, boot and number.
+        # No colon: in a path, Hadoop takes it as the end of a scheme. No dash: it separates node, boot id and number.
         node = re.sub(r"[^A-Za-z0-9._]", "_", str(row["node"]))
         path = self._raw / f"dt={day}" / f"{node}-{row['boot_id']}-1.jsonl.gz"
         if path != self._path:
@@ -60,13 +60,13 @@ class HistoryFolder:
 
     def _open(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Hidden until it is whole: readers skip names that begin with a dot.
+        # Hidden until it is complete: readers skip names that begin with a dot.
         self._plain = path.with_name(f".{path.name}").open("wb")
         self._file = gzip.GzipFile("", "wb", 6, self._plain, mtime=0)
         self._path = path
 
     def close(self) -> None:
-        """Finish the open file; it takes the place of one that an earlier import wrote. Raises OSError."""
+        """Finish the open file, replacing that of an earlier import. Raises OSError."""
         path, file, plain = self._path, self._file, self._plain
         self._path = self._file = self._plain = None
         if path is None or file is None or plain is None:
@@ -78,7 +78,7 @@ class HistoryFolder:
         path.with_name(f".{path.name}").replace(path)
 
     def abandon(self) -> None:
-        """Leave nothing of the open file behind."""
+        """Remove the open file."""
         path, plain = self._path, self._plain
         self._path = self._file = self._plain = None
         if path is not None and plain is not None:
@@ -86,14 +86,14 @@ class HistoryFolder:
             path.with_name(f".{path.name}").unlink(missing_ok=True)
 
 
-def import_logs(files: Sequence[Path], story: Story, folder: HistoryFolder, zone: tzinfo) -> Imported:
+def import_logs(files: Sequence[Path], builder: RowBuilder, folder: HistoryFolder, zone: tzinfo) -> Imported:
     """Read the logs of one name server, the oldest first, and write their rows. Raises OSError of the folder."""
     done = Imported()
     try:
         for file in _in_order(files, zone, done):
             for line in _lines_of(file, zone, done):
-                _write(story.take(line), folder, done)
-        _write(story.end(), folder, done)
+                _write(builder.take(line), folder, done)
+        _write(builder.end(), folder, done)
         folder.close()
     finally:
         folder.abandon()
@@ -107,7 +107,7 @@ def _write(rows: Iterator[Row], folder: HistoryFolder, done: Imported) -> None:
 
 
 def _in_order(files: Sequence[Path], zone: tzinfo, done: Imported) -> list[Path]:
-    """The files by their first dated line: a rotated log has its lowest number on the newest file."""
+    """Sort the files by their first dated line: among rotated logs, the lowest number is the newest."""
     found = []
     for number, file in enumerate(files):
         try:
@@ -116,7 +116,7 @@ def _in_order(files: Sequence[Path], zone: tzinfo, done: Imported) -> list[Path]
             done.broken_files.append(str(error))
             continue
         if first is None:
-            done.broken_files.append(f"{file}: no line of a RocketMQ name server's log in it")
+            done.broken_files.append(f"{file}: has no line of a RocketMQ name server's log")
             continue
         found.append((first, number, file))
     return [file for _, _, file in sorted(found)]
@@ -152,5 +152,5 @@ def _lines_of(file: Path, zone: tzinfo, done: Imported) -> Iterator[LogLine]:
             else:
                 yield line
     except LogFileError as error:
-        # What stood before the damage was read.
+        # The lines before the damage were read.
         done.broken_files.append(str(error))

@@ -1,7 +1,7 @@
-"""Lines of ``namesrv.log`` (RocketMQ 4.9 and 5.x) and what they say of brokers.
+"""Parser of ``namesrv.log`` (RocketMQ 4.9 and 5.x) for lines about brokers.
 
 The pattern is that of RocketMQ's own logback files, ``%d{yyy-MM-dd HH:mm:ss,GMT+8} %p %t - %m%n``: whole seconds, no
-blank in the thread's name. A line without a date belongs to a stack trace.
+spaces in the thread's name. A line without a date belongs to a stack trace.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from zoneinfo import ZoneInfo
 from pointsman_report.report_errors import ReportError
 
 MAX_LINE_BYTES = 64 * 1024
-"""Of a longer line only the beginning is read."""
+"""Longer lines are truncated."""
 
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?\d*\s+[A-Z]+\s+(\S+) - (.*)", re.DOTALL)
 _OFFSET = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d\d))?")
@@ -30,25 +30,25 @@ _OF_BROKER = (
 
 
 class LogFileError(ReportError):
-    """A log that cannot be opened or unpacked; the text says which and why."""
+    """A log that cannot be opened or unpacked; the message names the file and the reason."""
 
 
 class Kind(Enum):
-    """What a line is to the history."""
+    """The kind of a line."""
 
     BOOT = auto()
-    """The name server serves."""
+    """The name server has started."""
     STOPPING = auto()
-    """It shuts down; the connections that it closes are no outages."""
+    """It shuts down; connections that it closes are not outages."""
     STARTING = auto()
-    """Of the thread ``main``, which logs before a name server serves and never after."""
+    """From the thread ``main``, which logs only before the name server has started."""
     REGISTERED = auto()
     REMOVED = auto()
-    """Out of the tables; why, other lines of that second say (5.x), or nothing does: it unregistered (4.9)."""
+    """Removed from the tables; other lines of that second have the reason (5.x), or it unregistered (4.9)."""
     EXPIRED = auto()
-    """Silent for too long; in 4.9 it is removed with this line."""
+    """Expired; in 4.9 this line is also the removal."""
     DISCONNECTED = auto()
-    """Its connection ended; in 5.x the line does not say whose."""
+    """A connection ended; in 5.x the line does not name the broker."""
     OTHER = auto()
 
 
@@ -59,10 +59,10 @@ class LogLine:
     at: datetime
     kind: Kind
     cluster: str | None = None
-    """None: the line does not say."""
+    """None: not in the line."""
     addr: str | None = None
     is_old: bool = False
-    """As 4.9 writes it."""
+    """Whether it has the format of 4.9."""
 
 
 _RULES: tuple[tuple[Kind, str, re.Pattern[str]], ...] = (
@@ -78,10 +78,10 @@ _EVENTS_THREAD = "NettyEventExecutor"
 
 
 def zone_of(text: str) -> tzinfo:
-    """Read a time zone: ``GMT+8`` and ``+08:00`` as Java and people mean them (east of Greenwich), or an IANA name.
+    """Parse a time zone: ``GMT+8`` and ``+08:00`` as in Java (east of Greenwich), or an IANA name.
 
     Raises:
-        ValueError: it is none.
+        ValueError: it is not a time zone.
     """
     if found := _OFFSET.fullmatch(text.strip()):
         sign, hours, minutes = found.groups()
@@ -95,10 +95,10 @@ def zone_of(text: str) -> tzinfo:
 
 
 def raw_lines(path: Path) -> Iterator[bytes]:
-    """The lines of a plain or gzipped file, each cut to `MAX_LINE_BYTES`.
+    """Yield the lines of a plain or gzipped file, each cut to `MAX_LINE_BYTES`.
 
     Raises:
-        LogFileError: it cannot be read; what stood before was given.
+        LogFileError: it cannot be read to its end; earlier lines were yielded.
     """
     opened = gzip.open if path.suffix == ".gz" else open
     try:
@@ -117,10 +117,10 @@ def _bounded(file: IO[bytes] | gzip.GzipFile) -> Iterator[bytes]:
 
 
 def parse(line: bytes, zone: tzinfo) -> LogLine | None:
-    """Read a line; None for one without a date.
+    """Parse a line; None for one without a date.
 
     Raises:
-        ValueError: it begins as a line about a broker, and does not go on as one; or no such day exists.
+        ValueError: it begins like a line about a broker but does not match; or the date does not exist.
     """
     found = _DATED.fullmatch(line.decode(errors="replace").rstrip("\r\n"))
     if found is None:
@@ -138,7 +138,7 @@ def _of_kind(kind: Kind, at: datetime, thread: str, found: re.Match[str] | None,
         raise ValueError(f"cannot be read: {message[:120]!r}")
     named = found.groupdict()
     addr = named.get("addr") or named.get("old")
-    # A 5.x name server logs the same words when it expires a broker: those have a line that names it.
+    # A 5.x name server logs the same text when it expires a broker: another line names that broker.
     if kind is Kind.DISCONNECTED and addr is None and thread != _EVENTS_THREAD:
         kind = Kind.OTHER
     return LogLine(at, kind, named.get("cluster"), addr, is_old=bool(named.get("old")))

@@ -1,12 +1,12 @@
-"""From the lines of a name server's log to rows of the history. Pure: lines in, rows out, in order.
+"""History rows from the lines of a name server's log. Pure: lines in, rows out, in order.
 
-A run of the name server is a run of an observer. It begins with "boot success", or where the log begins, and ends with
-its shutdown, or with its last line before the next process writes one. The log of a running name server has a line at
-least every ten minutes, so a later line of the same run shows that it watched all the while.
+A run of the name server is a run of an observer. It begins with "boot success" or the start of the log, and ends with
+its shutdown, or with its last line before the next process. A running name server logs a line at least every ten
+minutes, so a later line of the same run shows that it was running in between.
 
-Why a broker of a 5.x name server left takes several lines of one second, in any order: those that expired are named;
-as many of the others as there are ends of connections lost theirs; the rest unregistered. Where both kinds are in one
-second it is unknown which is which. 4.9 names the broker in each line.
+With 5.x the reason of a removal is in several lines of the same second, in any order: expired brokers are named; of the
+others, as many as connections ended lost theirs; the remaining ones unregistered. If both kinds occur in one second,
+the reason is unknown. 4.9 names the broker in each line.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ DEFAULT_CLUSTER = "DefaultCluster"
 SETTLED = timedelta(seconds=90)
 """Within this time brokers register with a restarted name server (``registerNameServerPeriod``, 10 to 60 s)."""
 ALIVE = timedelta(minutes=10)
-"""After this time without a row, one shows that the run lasts."""
+"""After this time without a row, a NAMESRV_ALIVE row is written."""
 LONGEST_GAP = timedelta(hours=6)
-"""Between two lines of one run; behind a longer gap a new run begins, since files of the log may be missing."""
+"""Longest gap between two lines of one run. After a longer gap a new run begins, because log files may be missing."""
 SHUTDOWN = timedelta(minutes=2)
-"""A name server that received SIGTERM has ended by then."""
+"""Within this time after SIGTERM a name server has ended."""
 TOLERATED = timedelta(minutes=1)
-"""By which a line may be older than the one before it; threads write at the same time, and clocks are corrected."""
+"""A line may be older than the one before it by this much: threads write concurrently, and clocks are corrected."""
 _NEVER = datetime.min.replace(tzinfo=UTC)
 MAX_BROKERS = 100_000
 MAX_MOMENT = 100_000
@@ -52,7 +52,7 @@ class _Cause(Enum):
 class _Broker:
     identity: BrokerId
     since: datetime | None
-    """When it registered; None: it is down."""
+    """Time of its registration; None if it is down."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class _Run:
     began_at: datetime
     boot_id: str
     expected: dict[str, BrokerId]
-    """Of the run before: who was up, and has not registered yet."""
+    """Brokers that were up in the previous run and have not registered yet."""
     brokers: dict[str, _Broker] = field(default_factory=dict)
     seq: int = 0
     row_at: datetime = _NEVER
@@ -71,8 +71,8 @@ class _Run:
         return self.expected | up
 
 
-class Story:
-    """Takes lines, gives rows. What it holds is bounded by the brokers that the log names."""
+class RowBuilder:
+    """Converts log lines to history rows. Its memory is bounded by `MAX_BROKERS`."""
 
     def __init__(self, *, node: str, ids: Mapping[str, BrokerId] | None = None, cluster: str = DEFAULT_CLUSTER) -> None:
         self._node = node
@@ -84,12 +84,12 @@ class Story:
         self._moment: list[LogLine] = []
         self._expired: set[str] = set()
         self.counts: Counter[str] = Counter()
-        """``out_of_order`` and ``too_many_brokers``: lines that were skipped; ``runs``; ``broker_lines``."""
+        """``out_of_order`` and ``too_many_brokers``: skipped lines; ``runs``; ``broker_lines``."""
         self.unnamed: set[str] = set()
-        """Addresses that stand for their brokers, for want of an id."""
+        """Addresses used as broker names because their ids are unknown."""
 
     def take(self, line: LogLine) -> Iterator[Row]:
-        """Give the rows that are certain with this line."""
+        """Yield the rows that are certain after this line."""
         if self._at is not None and line.at < self._at:
             if self._at - line.at > TOLERATED:
                 self.counts["out_of_order"] += 1
@@ -106,7 +106,7 @@ class Story:
         self._at = line.at
 
     def end(self) -> Iterator[Row]:
-        """Give the rows that waited for another line."""
+        """Yield the rows that waited for further lines."""
         if self._moment:
             yield from self._resolve()
 
@@ -141,7 +141,7 @@ class Story:
         for part in parts:
             others, connections = self._others(part)
             cause = _Cause.CONNECTION if connections >= others else _Cause.UNKNOWN if connections else _Cause.SHUTDOWN
-            # The line of the removal may stand before the one that says why.
+            # The line of a removal may come before the one with its reason.
             self._expired |= {line.addr for line in part if line.kind is Kind.EXPIRED and line.addr is not None}
             for line in part:
                 yield from self._apply(line, cause)
@@ -152,7 +152,7 @@ class Story:
         if line.kind is Kind.BOOT:
             yield from self._begin(line.at, expected=self._run.up() if self._run is not None else {})
         elif line.kind is Kind.STARTING:
-            # A new process: the one before ended unseen, with the line before this one or a little later.
+            # A new process: the previous one ended without a shutdown line, with its last line or shortly after.
             yield from self._end_unseen()
             self._starting_at = line.at
         else:
@@ -179,7 +179,7 @@ class Story:
             yield from self._left(run, line, line.addr, cause if cause is not None and not line.is_old else of_old)
 
     def _begin_without_boot(self, line: LogLine) -> Iterator[Row]:
-        """A log that begins in the middle of a run, or misses a part, has a run of which the begin is not there."""
+        """Begin a run without a boot line, if the log starts in the middle of a run or a part is missing."""
         run, idle_since = self._run, self._starting_at
         if run is not None:
             idle_since = run.ended_at
@@ -193,7 +193,7 @@ class Story:
 
     def _begin(self, at: datetime, *, expected: dict[str, BrokerId]) -> Iterator[Row]:
         self.counts["runs"] += 1
-        # The same log gives the same rows, whenever and how often it is imported.
+        # Deterministic: importing the same log again gives the same rows.
         twin = self._run is not None and self._run.began_at == at
         boot_id = hashlib.blake2b(f"{self._node} {at.isoformat()} {twin}".encode(), digest_size=8).hexdigest()
         run = self._run = _Run(at, boot_id, expected)
@@ -250,7 +250,7 @@ class Story:
         )
 
     def _pass_time(self, run: _Run, to: datetime) -> Iterator[Row]:
-        """What the time until this line brings: who did not come back, midnights, signs that the run lasts."""
+        """Yield the rows due before this line: brokers that did not come back, midnights, NAMESRV_ALIVE."""
         settled_at = run.began_at + SETTLED
         if run.expected and settled_at <= to:
             yield from self._midnights(run, settled_at)

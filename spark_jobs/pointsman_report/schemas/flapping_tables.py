@@ -1,4 +1,4 @@
-"""What brokers are charged for, how they rank, and what happened to several at once."""
+"""Penalty points and rank of brokers, and events of several brokers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FLAP_CHARGES = struct(
     points=DOUBLE,
     penalty=DOUBLE,
 )
-"""Each thing a broker was charged for, and its penalty just after. Outages of an incident are not among them."""
+"""Each charge of a broker, and its penalty after it. Outages of incidents are not charged."""
 
 FLAPPING = T.StructType(
     [
@@ -54,14 +54,14 @@ FLAPPING = T.StructType(
         T.StructField("cause_says", TEXT),
     ]
 )
-"""A broker's day as the score sees it.
+"""The flap score of a broker's day.
 
 ``raised``: a charge of the day took the penalty above the threshold. ``flagged``: still above the reuse threshold at
-the day's end. ``flapped_days``: days with ``raised`` among the last seven. ``incident_downs``: outages of the day
-that were charged to an incident and not to the broker. ``percent_state_change``: Nagios' measure on a grid of five
-minutes, the day's highest. ``longest_stable_seconds``: the most that one interval took of the day. ``cause``: the
-likely one (restart_loop, overload, and those of `OUTAGE_CAUSES`), unknown where the evidence shows none, null for a day
-without outages, restarts and planned shutdowns; ``cause_says``: the evidence in a few words.
+the day's end. ``flapped_days``: days with ``raised`` among the last seven. ``incident_downs``: outages of the day that
+belong to an incident and do not count against the broker. ``percent_state_change``: Nagios' measure on a grid of five
+minutes, the day's highest. ``longest_stable_seconds``: the longest part of the day that one interval covers. ``cause``:
+the likely one (restart_loop, overload, and those of `OUTAGE_CAUSES`), unknown without evidence, null for a day without
+outages, restarts and planned shutdowns; ``cause_says``: a short text with the evidence.
 """
 
 FLAP_RANKING = broker_day(
@@ -75,12 +75,13 @@ FLAP_RANKING = broker_day(
     outlier=BOOL,
     rank=LONG,
 )
-"""The slow track: a broker's outages of the last days (``days``: how many the warehouse holds) against its cluster's.
+"""The slow track: a broker's outages of the last days (``days``: number of them in the warehouse) compared with its
+cluster's.
 
-``outages``: without those of incidents. ``cluster_rate_per_day``: of the cluster's other brokers, had they had one
-outage more. ``p_value``: the chance of so many outages at that rate (Poisson), null for a broker without others.
-``outlier``: kept by a bound on the false discoveries of the cluster's day. ``rank``: 1 is the worst of the cluster:
-outliers first, then by ``p_value``, then by rate.
+``outages``: without those of incidents. ``cluster_rate_per_day``: of the cluster's other brokers, with one extra
+outage. ``p_value``: the probability of at least this number of outages at that rate (Poisson), null for the only broker
+of a cluster. ``outlier``: significant at the false discovery rate of the cluster's day. ``rank``: 1 is the worst of the
+cluster: outliers first, then by ``p_value``, then by rate.
 """
 
 INCIDENTS = struct(
@@ -102,9 +103,9 @@ INCIDENTS = struct(
 """Several brokers of one host, zone or cluster (``scope``) that were down at the same moment: one event, not many.
 
 ``from_at``, ``to_at``: the first and the last outage's start; ``back_at``: the end of the last, null while one is open
-at the day's end or its end was not seen. ``known_brokers``: how many of the scope were watched that day. ``members``:
-each broker with its first outage. ``down_seconds``: of all its outages, on that day. ``cause``: that of more than half
-of its outages, else unknown (`OUTAGE_CAUSES`). An incident belongs to one UTC day.
+at the day's end or its end was not observed. ``known_brokers``: brokers of the scope that were monitored on that day.
+``members``: each broker with its first outage. ``down_seconds``: sum of its outages, on that day. ``cause``: the cause
+of more than half of its outages, else unknown (`OUTAGE_CAUSES`). An incident belongs to one UTC day.
 """
 
 ROLLING_RESTARTS = struct(
@@ -121,11 +122,11 @@ ROLLING_RESTARTS = struct(
     down_seconds=DOUBLE,
     members=T.ArrayType(struct(start_at=TIME, end_at=TIME, broker_name=TEXT, broker_id=LONG, planned=BOOL)),
 )
-"""Brokers of a cluster that were restarted one after another, each back before the next went: not an incident.
+"""Brokers of a cluster that were restarted one after another, each back before the next one went down: not an incident.
 
 ``from_at``, ``to_at``: the start of the first and the last outage; ``back_at``: the end of the last. ``unplanned``:
-outages of it that count against their brokers. ``version_after``: the new version that most came back with, null where
-none did. ``down_seconds``: of the unplanned ones.
+outages of it that count against their brokers. ``version_after``: the most frequent new version, null if no version
+changed. ``down_seconds``: of the unplanned ones.
 """
 
 OUTAGE_CAUSES = broker_day(
@@ -148,14 +149,15 @@ OUTAGE_CAUSES = broker_day(
     silent_on_host=LONG,
     rolling_restart_id=TEXT,
 )
-"""Why a broker was down: a row for each down interval of ``broker_intervals`` and each day on which it began, lasted
-(``open``) or ended, with what was known by the end of that day; the row of the day on which it ended knows most.
+"""Causes of outages: a row for each down interval of ``broker_intervals`` and each day on which it began, lasted
+(``open``) or ended, with the facts known by the end of that day; the row of the day on which it ended is the most
+complete.
 
-``cause``: planned, deploy, rolling_restart, process_died, network, host_lost, agent_lost, unknown; ``evidence``: what
-is known of it in a few words. ``signal``: how it went: LEFT (planned), REFUSED (its own machine refused the probe),
-PROBE (the probe failed otherwise), STREAM_BROKEN, SILENCE; ``probe``: the probe's text. ``process``: NEW or SAME, what
-came back; null where no incarnation shows it. ``silent_together``: brokers of its incident that fell silent, on
-``hosts_together`` host labels; ``silent_on_host``: those of its own host label.
+``cause``: planned, deploy, rolling_restart, process_died, network, host_lost, agent_lost, unknown; ``evidence``: a
+short text. ``signal``: how it went down: LEFT (planned), REFUSED (the broker's machine refused the probe), PROBE (the
+probe failed otherwise), STREAM_BROKEN, SILENCE; ``probe``: the probe's message. ``process``: whether a NEW or the SAME
+process came back; null if no incarnation shows it. ``silent_together``: brokers of its incident that fell silent, on
+``hosts_together`` host labels; ``silent_on_host``: those with the same host label.
 """
 
 GUARD_PERIODS = struct(
@@ -175,9 +177,9 @@ GUARD_PERIODS = struct(
 )
 """When a name server's expiry guard was on for a cluster: GUARD_ON to GUARD_OFF, or to the end of that run.
 
-``mode``, ``lost``, ``baseline``, ``up``: as it turned on. ``kept``: brokers that it kept in the
-routes on that day (PROTECTED). ``over_limit``: it was on for longer than its limit. A day's row begins where the period
-began, be it days before, and ends with the day at the latest (``open``).
+``mode``, ``lost``, ``baseline``, ``up``: when it turned on. ``kept``: brokers that it kept in the routes on that day
+(PROTECTED). ``over_limit``: it was on for longer than its limit. A row has the start of the period, possibly on an
+earlier day, and ends at the latest with its day (``open``).
 """
 
 TABLES = (

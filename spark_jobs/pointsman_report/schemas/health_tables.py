@@ -1,4 +1,4 @@
-"""How well clusters, heartbeats and queues did."""
+"""Health of clusters, heartbeats and queues."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ HEARTBEAT_PUNCTUALITY = broker_day(
     late=LONG,
     clock_ahead_ms=DOUBLE,
 )
-"""Times between a broker's beats, all observers together; quantiles read off the histogram, evenly within a bucket.
+"""Times between a broker's heartbeats at all observers; quantiles are interpolated linearly within a bucket.
 
-``heartbeat_interval_ms`` is what the broker promised last (null: no checkpoint of the day tells), ``late`` the late
-beats as the name server saw them that saw most. ``clock_ahead_ms``: how far the agent's clock is ahead of the name
-servers', negative behind, less what its beats are on their way; null where it does not tell.
+``heartbeat_interval_ms`` is the interval the broker last announced (null: in no checkpoint of the day), ``late`` the
+late heartbeats at the name server with the most. ``clock_ahead_ms``: how far the agent's clock is ahead of the name
+servers' clocks (negative: behind), minus the network delay; null if not recorded.
 """
 
 HEARTBEAT_HISTOGRAM = struct(dt=DAY, cluster=TEXT, up_to_ms=LONG, beats=LONG)
-"""Times between beats of a cluster's brokers; ``up_to_ms`` null: above the last edge."""
+"""Times between heartbeats of a cluster's brokers; ``up_to_ms`` null: above the last edge."""
 
 QUEUE_STATS = broker_day(
     samples=LONG,
@@ -36,8 +36,8 @@ QUEUE_STATS = broker_day(
     lag=LONG,
     lag_max=LONG,
 )
-"""A broker's queues over the day: rates are messages a second, the mean weighted by time; ``depth`` and ``lag`` are the
-last told."""
+"""A broker's queues over the day: rates are messages per second, the mean weighted by time; ``depth`` and ``lag`` are
+the last reported."""
 
 TOPIC_LOAD = struct(
     dt=DAY,
@@ -53,11 +53,11 @@ TOPIC_LOAD = struct(
     hottest_queue_id=LONG,
     hottest_put_rate=DOUBLE,
 )
-"""How a topic was filled; ``skew`` = the fullest queue's rate over the mean queue's, 1 is even.
+"""Messages into a topic; ``skew`` = rate of the fastest queue / mean rate of its queues; 1 is even.
 
-``queues`` is the last told, ``idle_queues`` got nothing in any report of the day. ``highest_put_rate`` is the mean of
-what the fullest queue got in each report, whichever that was; ``hottest_...`` is the one queue that got most over the
-day, null where reports name none.
+``queues`` is the last number reported; ``idle_queues`` got no message in any report of the day. ``highest_put_rate`` is
+the mean of the fastest queue's rate in each report, possibly of different queues; ``hottest_...`` is the queue with the
+most messages of the day, null if no report names one.
 """
 
 GROUP_LAG = struct(
@@ -74,11 +74,11 @@ GROUP_LAG = struct(
     farthest_broker_name=TEXT,
     farthest_queue_id=LONG,
 )
-"""How far a consumer group was behind, summed over brokers: ``lag_first`` when each broker first told of it,
-``lag_last`` in each broker's last report of the day, ``lag_max`` in the worst twenty minutes.
+"""Lag of a consumer group, summed over brokers: ``lag_first`` in each broker's first report of it, ``lag_last`` in each
+broker's last report of the day, ``lag_max`` in the worst twenty minutes.
 
-``queues`` and ``members`` are the last told. ``highest_lag`` is the worst queue's at the end, ``farthest_...`` that
-queue, null where reports name none.
+``queues`` and ``members`` are the last numbers reported. ``highest_lag`` is that of the worst queue at the end,
+``farthest_...`` is that queue, null if no report names one.
 """
 
 HOT_QUEUES = struct(
@@ -94,8 +94,8 @@ HOT_QUEUES = struct(
     says=TEXT,
     cure=TEXT,
 )
-"""What to do about queues, in words: ``kind`` is key_skew, too_few_queues, too_many_queues, idle_members or
-falling_behind; ``value`` is what was measured, ``limit`` what makes it worth a line."""
+"""Findings about queues, as text: ``kind`` is key_skew, too_few_queues, too_many_queues, idle_members or
+falling_behind; ``value`` is the measurement, ``limit`` the threshold."""
 
 CLUSTER_HEALTH = struct(
     dt=DAY,
@@ -122,9 +122,10 @@ CLUSTER_HEALTH = struct(
 )
 """A cluster's day, and its last days against its objective: budget = (1 - slo) x (up + down) of ``slo_days`` days.
 
-``slo_days``: how many of the days that the objective looks back on the warehouse holds. A ``budget_left_seconds`` below
-0 was overdrawn. ``mttr_seconds`` is of the outages that ended on the day with both ends seen (``repaired``).
-``..._low``, ``..._high``: 95 % interval of the outage rate (Poisson), since a quiet day proves little.
+``slo_days``: days of the objective's period that are in the warehouse. A ``budget_left_seconds`` below 0 is an
+overspent budget. ``mttr_seconds`` covers outages that ended on the day and were observed from start to end
+(``repaired``). ``..._low``, ``..._high``: 95 % interval of the outage rate (Poisson), because a day without outages
+proves little.
 """
 
 TABLES = (

@@ -1,4 +1,4 @@
-"""Raw history, and the tables of what was read of it."""
+"""Raw history, and the tables of ingested rows and files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pyspark.sql import types as T
 from pointsman_report.schemas.table_types import BOOL, DAY, INT, LONG, TEXT, TIME, Table, struct
 
 RAW_LINE = struct(line=TEXT, file=TEXT, file_modified_at=TIME, fault=TEXT)
-"""A line of raw history and where it stood; or no line, and the ``fault`` of its file."""
+"""A line of raw history and its file; or no line, and the ``fault`` (read error) of the file."""
 
 HISTORY_ROW_JSON = struct(
     schema_version=INT,
@@ -34,7 +34,7 @@ HISTORY_ROW_JSON = struct(
     planned=BOOL,
     detail=TEXT,
 )
-"""A row as it stands in the JSON; ``registration_event.schema.json`` says what each field means."""
+"""A row as in the JSON; ``registration_event.schema.json`` describes each field."""
 
 REGISTRATION_EVENTS = T.StructType(
     [
@@ -46,11 +46,11 @@ REGISTRATION_EVENTS = T.StructType(
         T.StructField("other", TEXT),
     ]
 )
-"""The history, typed, each row once. ``detail`` stays JSON text; ``other`` holds fields that the format does not name,
-as a JSON object, or null."""
+"""The history, typed, each row once. ``detail`` stays JSON text; ``other`` is a JSON object of unknown fields, or
+null."""
 
 QUARANTINE = struct(dt=DAY, file=TEXT, reason=TEXT, line=TEXT)
-"""Lines that are no history rows. ``dt`` is the line's own day, else its folder's, else its file's."""
+"""Lines that are not history rows. ``dt`` is the day of the line, else of its folder, else of its file."""
 
 INGESTED_FILES = struct(
     dt=DAY,
@@ -68,16 +68,14 @@ INGESTED_FILES = struct(
     misdated_rows=LONG,
     schema_version=INT,
 )
-"""The files that the warehouse has read, without ``.gz``, as each was when it was read last; a file that lies there
-plain and packed has two rows.
+"""The files read into the warehouse, without ``.gz``, as of the last read; a file that exists both plain and compressed
+has two rows.
 
-``dt`` is the folder's day, else the file's. A file of the same size and time is not read again, unless it holds rows
-that were left aside and are wanted now: ``ahead_rows`` are dated later than they can have been written, the first of
-them on ``ahead_from``; ``older_rows`` are of days before those that the run might touch, the last of them on
-``older_to``. Of the older ones ``late_rows`` are of days that had been computed without them, and ``misdated_rows`` are
-days older than the folder they lie in.
-``schema_version``: the version of a row that the reader knew; a file with bad lines is worth another look by a newer
-one.
+``dt`` is the folder's day, else the file's. A file of the same size and time is not read again, unless it has skipped
+rows that are needed now: ``ahead_rows`` are dated in the future, the first of them on ``ahead_from``; ``older_rows``
+are of days before the days of the run, the last of them on ``older_to``. Of the older rows, ``late_rows`` are of days
+that were computed without them, and ``misdated_rows`` are days older than their folder. ``schema_version``: the row
+version of the reader; a newer reader reads files with bad lines again.
 """
 
 COMPUTED_DAYS = struct(
@@ -88,11 +86,9 @@ COMPUTED_DAYS = struct(
     parameters=TEXT,
     continues=BOOL,
 )
-"""One row for each computed day: how many rows of history it was computed from, by what and with which parameters
-(JSON).
+"""One row for each computed day: number of history rows, code version and parameters (JSON).
 
-A day that holds more rows now than it was computed from has to be computed anew. ``continues``: the state of the day
-before was there.
+A day that has more rows now must be recomputed. ``continues``: the state of the day before was available.
 """
 
 TABLES = (

@@ -1,4 +1,4 @@
-"""Who was up and down when, who saw it, and how well those watched."""
+"""Up and down intervals of brokers, their observers, and the observers' coverage."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pointsman_report.schemas.table_types import (
 )
 
 SEQ_GAP = struct(from_seq=LONG, to_seq=LONG, after_at=TIME)
-"""Rows that were numbered and never arrived, both ends included; ``after_at``: of the last row before them."""
+"""Range of missing sequence numbers, both ends included; ``after_at``: time of the last row before them."""
 
 OBSERVER_WINDOWS = struct(
     dt=DAY,
@@ -34,7 +34,7 @@ OBSERVER_WINDOWS = struct(
     rows_missing=LONG,
     gaps=T.ArrayType(SEQ_GAP),
 )
-"""When a name server's life watched (``from_at`` is null before it was ready), and what was lost of its rows."""
+"""The monitoring window of a run of a name server (``from_at`` is null before it was ready), and its missing rows."""
 
 INTERVAL_START = struct(
     state=TEXT,
@@ -47,13 +47,14 @@ INTERVAL_START = struct(
     last_sign_of_life_at=TIME,
     observers=LONG,
 )
-"""What is known of an interval when it begins.
+"""Facts about an interval at its start.
 
 ``planned``: a down interval that is not an outage, as the last name server that removed the broker recorded it.
 ``event`` and ``reason`` of a down interval are those of that removal; a failed probe is always PROBE_FAILED.
-``continues``: a down interval that takes up an outage which was cut because nobody watched, or that shows only now
-because whoever saw the broker up watches no more; it is not a further outage. ``last_sign_of_life_at``: of a down
-interval whose start was seen. ``observers``: how many name servers with an opinion of the broker were watching.
+``continues``: a down interval that continues an outage which was cut by time without monitoring, or which was hidden by
+an observer that saw the broker up until its window ended; it is not a further outage. ``last_sign_of_life_at``: time of
+the last heartbeat, for a down interval whose start was observed. ``observers``: running name servers with an opinion of
+the broker.
 """
 
 BROKER_INTERVALS = T.StructType(
@@ -65,8 +66,8 @@ BROKER_INTERVALS = T.StructType(
 )
 """Up and down of each broker, merged over all observers.
 
-Partition ``dt`` holds the intervals that ended on that day, and those open at its end (``open``: cut at midnight by
-the day's end alone, ``end_censored``). The whole history is every row that is not open plus the last day's open ones.
+Partition ``dt`` holds the intervals that ended on that day, and those open at its end (``open``: cut only by the end of
+the day, ``end_censored``). The full history is every row that is not open, plus the last day's open rows.
 """
 
 AVAILABILITY = struct(
@@ -87,8 +88,8 @@ AVAILABILITY = struct(
 )
 """A broker's day: ``availability`` = up / (up + down), unplanned down time only.
 
-``outages`` began on the day. ``repaired`` ended on it with both ends seen, ``repair_seconds`` is their whole length,
-``mttr_seconds`` their mean. ``mtbf_seconds`` = up time / outages.
+``outages`` began on the day. ``repaired`` ended on it and were observed from start to end, ``repair_seconds`` is their
+total length, ``mttr_seconds`` their mean. ``mtbf_seconds`` = up time / outages.
 """
 
 OPINION = struct(
@@ -102,8 +103,8 @@ OPINION = struct(
     opinion=TEXT,
     planned=BOOL,
 )
-"""What one observer last recorded of a broker, and the row that says so. ``opinion``: up, down, none (the observer does
-not know: its guard keeps a silent broker) or lost (rows of that observer are missing that may have changed it)."""
+"""An observer's opinion of a broker, and the row it comes from. ``opinion``: up, down, none (unknown: its guard
+protects a silent broker) or lost (missing rows of that observer may have changed it)."""
 
 LAST_LOSS = struct(event=TEXT, reason=TEXT, last_sign_of_life_at=TIME, planned=BOOL)
 """The row that last removed a broker from the routes."""
@@ -124,9 +125,9 @@ BROKER_STATE = struct(
     flagged=BOOL,
     flapped_on=T.ArrayType(DAY),
 )
-"""Each known broker at the end of a day: with it and the open observer windows the next day can be computed alone.
+"""Each known broker at the end of a day: together with the open observer windows, all that the next day needs.
 
-``current`` is null while nobody watches; ``last_state`` (up, down, left) is what was last known.
+``current`` is null while no name server runs; ``last_state`` (up, down, left) is the last known state.
 """
 
 BLIND_PERIODS = struct(
@@ -140,10 +141,10 @@ BLIND_PERIODS = struct(
     open=BOOL,
 )
 """An observer's own pauses (``why`` PAUSED, ``cluster`` null: all), and the periods of its expiry guard of a cluster
-(GUARD). Nothing that it held counts in a pause. In a guard's period only the brokers that it recorded as PROTECTED for
-silence or a broken stream are unknown.
+(GUARD). None of its opinions counts during a pause. In a guard's period only brokers recorded as PROTECTED for silence
+or a broken stream are unknown.
 
-A day's row begins where the period began, be it days before, and ends with the day at the latest (``open``).
+A row has the start of the period, possibly on an earlier day, and ends at the latest with its day (``open``).
 """
 
 MAINTENANCE_WINDOWS = struct(
@@ -156,9 +157,9 @@ MAINTENANCE_WINDOWS = struct(
     open=BOOL,
     until_at=TIME,
 )
-"""Absences as each name server was told of them; ``broker_name`` null: the whole cluster. ``until_at``: as announced.
+"""Maintenance windows at each name server; ``broker_name`` null: the whole cluster. ``until_at``: the planned end.
 
-A day's row begins where the window began, be it days before, and ends with the day at the latest (``open``).
+A row has the start of the window, possibly on an earlier day, and ends at the latest with its day (``open``).
 """
 
 PARTIAL_VIEWS = broker_day(
@@ -168,7 +169,8 @@ PARTIAL_VIEWS = broker_day(
     seen_up_by=T.ArrayType(TEXT),
     seen_down_by=T.ArrayType(TEXT),
 )
-"""Times in which some observers saw a broker up and others saw it down (nodes, sorted); cut at midnight (``open``)."""
+"""Periods in which some observers saw a broker up and others saw it down (nodes, sorted); cut at midnight
+(``open``)."""
 
 BROKER_FACTS = broker_day(
     broker_addr=TEXT,
@@ -179,7 +181,7 @@ BROKER_FACTS = broker_day(
     owner=TEXT,
     seen_at=TIME,
 )
-"""What each known broker last said of itself, at the day's end; ``owner`` is its label of that name."""
+"""The last registered facts of each known broker at the day's end; ``owner`` is its label of that name."""
 
 BROKER_CHANGES = broker_day(
     changed_at=TIME,
@@ -187,8 +189,7 @@ BROKER_CHANGES = broker_day(
     before=TEXT,
     after=TEXT,
 )
-"""What a broker said anew of itself: ``what`` is address, version, incarnation, zone, host, owner or role (its other
-id)."""
+"""Changes of a broker's facts: ``what`` is address, version, incarnation, zone, host, owner or role (broker id)."""
 
 OBSERVER_CLOCKS = struct(
     dt=DAY,
@@ -197,11 +198,11 @@ OBSERVER_CLOCKS = struct(
     samples=LONG,
     stepped_seconds=DOUBLE,
 )
-"""How far a node's clock is ahead of the median of all nodes, by what several of them saw; null where they share
-nothing.
+"""How far a node's clock is ahead of the median of all nodes, by facts that several of them recorded; null without
+shared facts.
 
-``stepped_seconds``: how far its wall clock strayed from its own uptime within a life, steps and drift together; null
-where it does not say its uptime. ``samples``: what it shares with others.
+``stepped_seconds``: deviation of its wall clock from its uptime within a run, steps and drift together; null without
+uptimes. ``samples``: number of shared facts.
 """
 
 NAMESRV_DAYS = struct(
@@ -223,9 +224,10 @@ NAMESRV_DAYS = struct(
     rows_dropped=LONG,
     overlapping_lives=LONG,
 )
-"""The name servers' own record. ``vanished``: lives that ended without a NAMESRV_STOPPED. ``rows_dropped``: what the
-server itself says it could not write. ``overlapping_lives``: lives that wrote while another life of the same node did:
-two machines go by one name."""
+"""Reliability of the name servers. ``lives``: runs of the process. ``vanished``: runs that ended without
+NAMESRV_STOPPED (crashes). ``rows_dropped``: rows that the name server reports it could not write.
+``overlapping_lives``: runs that wrote rows at the same time as another run of the node: two machines have the same
+name."""
 
 TABLES = (
     Table("observer_windows", OBSERVER_WINDOWS, OBSERVER),

@@ -1,4 +1,4 @@
-"""What all schemas are made of: a broker's and an observer's keys, and what a table is."""
+"""Building blocks of the schemas: keys of brokers and observers, column types, and `Table`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pyspark.sql import types as T
 
 INSTANCE = ("cluster", "broker_name", "broker_id")
-"""What a broker is in every table: one replica of one broker group of one cluster."""
+"""Key of a broker in every table: one replica of one broker group of one cluster."""
 
 OBSERVER = ("node", "boot_id")
-"""One life of one name server; ``seq`` counts its rows from 1."""
+"""Key of one run of one name server; ``seq`` numbers its rows from 1."""
 
 DAY, TIME, TEXT, LONG, INT = T.DateType(), T.TimestampType(), T.StringType(), T.LongType(), T.IntegerType()
 BOOL, DOUBLE = T.BooleanType(), T.DoubleType()
@@ -21,13 +21,13 @@ def struct(**fields: T.DataType) -> T.StructType:
 
 
 def broker_day(**fields: T.DataType) -> T.StructType:
-    """A row of a broker's day."""
+    """A schema with the key of a broker's day and these fields."""
     return struct(dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG, **fields)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A folder of the warehouse: what a row is, and what tells two rows of one ``dt`` apart."""
+    """A folder of the warehouse: the schema, and the columns that identify a row within a ``dt``."""
 
     name: str
     schema: T.StructType

@@ -1,4 +1,4 @@
-"""Which topic had which queues where, and what that was worth."""
+"""Topics and queues of brokers over time, and the topics' availability."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ TOPIC_INTERVALS = broker_day(
     to_at=TIME,
     open=BOOL,
 )
-"""Which queues of which topic a broker registered, from when to when; cut at midnight on both sides (``open``: lasted
-to the day's end). Whether the broker was up meanwhile is for ``broker_intervals`` to say.
+"""Queues of each topic that a broker registered, over time; cut at midnight on both sides (``open``: lasted to the
+day's end). ``broker_intervals`` shows whether the broker was up.
 
-What a broker had at midnight it still has on the next day if it is up or missed then; one that left politely and stays
-away has nothing from midnight on. What operators laid over it (wiped permission, deletion) does not show here.
+The topics of a broker continue over midnight if it is up or in an outage on the next day; a broker that stays down
+after a planned shutdown has none from midnight on. Changes by operators (wiped permission, deletion) are not included.
 """
 
 TOPIC_CHURN = struct(
@@ -44,10 +44,10 @@ TOPIC_CHURN = struct(
     queue_changes=LONG,
     perm_changes=LONG,
 )
-"""How often a topic's registration changed on the day, counted at each of the ``brokers`` where it did; topics without
-a change are left out.
+"""How often a topic's registration changed on the day, counted at each of the ``brokers`` where it changed; topics
+without a change are omitted.
 
-What the day first knows of a broker changes nothing: its topics at midnight, else its first set.
+The first topics of a broker on a day are not a change: its topics at midnight, else its first set.
 """
 
 TOPICS_AT_RISK = struct(
@@ -61,13 +61,13 @@ TOPICS_AT_RISK = struct(
     first_at=TIME,
     worst=TEXT,
 )
-"""Topics that were one fault away from nobody writing to them, or beyond it.
+"""Topics that one more outage would make unwritable, or that were unwritable.
 
-``brokers``: master brokers that held it for writing at any time of the day. ``one_broker_seconds``: of several, one
-alone was up; a topic that only one ever held has none. ``no_master_seconds``: only slaves were up.
-``unwritable_seconds``: no master with a write queue was up (those seconds included). A planned absence counts as well;
-time in which the state of a master that holds the topic is not known does not. ``worst``: unwritable (for a time there
-was nobody to read from either), no_master or one_broker.
+``brokers``: master brokers that held it for writing at any time of the day. ``one_broker_seconds``: only one of several
+was up; 0 for a topic with only one broker. ``no_master_seconds``: only slaves were up. ``unwritable_seconds``: no
+master with a write queue was up (those seconds included). Planned downtime counts as well; time in which the state of
+one of its masters is unknown does not. ``worst``: unwritable (for a time without a slave to read from either),
+no_master or one_broker.
 """
 
 BLAST_RADIUS = struct(
@@ -78,9 +78,9 @@ BLAST_RADIUS = struct(
     unwritable_seconds=DOUBLE,
     topics=T.ArrayType(TEXT),
 )
-"""What an incident did to topics: how many had queues on its brokers, how many were left without a writable queue, and
-for how long together, between its first outage and its last return or the day's end. ``topics``: at most 20, the
-longest unwritable first."""
+"""Topics affected by an incident: the number with queues on its brokers, the number left without a writable queue, and
+their total time, between its first outage and its last recovery or the day's end. ``topics``: at most 20, the longest
+unwritable first."""
 
 TABLES = (
     Table("topic_intervals", TOPIC_INTERVALS, (*INSTANCE, "topic", "from_at")),

@@ -1,10 +1,10 @@
-"""What brokers say of themselves: address, zone, host, process, version, owner; and when that changed.
+"""Facts that brokers register about themselves (address, zone, host, process, version, owner), and their changes.
 
-Registrations say it, and so does a checkpoint of the day if all name servers' checkpoints agree: one that did not hear
-of a change yet must not undo it. The same change seen by several name servers is one, at the first time it was seen. A
-row that tells anew of what was known earlier that day is late, and dropped, unless its name server had told of what
-came after: then the broker went back. A row that leaves a field out says nothing of it. The first time that a broker is
-heard of, nothing changed.
+Facts come from registrations, and from the day's checkpoints if those of all name servers agree: a name server that has
+not received a change yet must not undo it. The same change seen by several name servers counts once, at the first time
+it was seen. A row that repeats facts which were replaced earlier that day is late and is dropped, unless its name
+server had already recorded the newer facts: then the broker went back. A field that a row leaves out keeps its value.
+The first registration of a broker is not a change.
 """
 
 from __future__ import annotations
@@ -32,20 +32,21 @@ _FIELDS = tuple(FACTS.values())
 _ORDER = ("at", "node", "boot_id", "seq")
 
 
-def told_facts(events: DataFrame, yesterday: DataFrame) -> DataFrame:
-    """Every row that counts, in whose order the facts follow each other: ``<field>`` after it, ``was_<field>`` before.
+def ordered_facts(events: DataFrame, yesterday: DataFrame) -> DataFrame:
+    """Return the rows that count, in order, with the facts after each row (``<field>``) and before it
+    (``was_<field>``).
 
     ``yesterday``: ``broker_facts`` of the day before; its rows come first (``node`` is empty).
     """
-    said = _registrations(events).unionByName(_checkpoints(events))
+    stated = _registrations(events).unionByName(_checkpoints(events))
     new_at = F.min("at").over(Window.partitionBy("dt", *INSTANCE, *_FIELDS))
     of_day = Window.partitionBy("dt", *INSTANCE).orderBy(*_ORDER)
     newest = F.max("new_at").over(of_day.rowsBetween(Window.unboundedPreceding, Window.currentRow))
     by_observer = Window.partitionBy("dt", *INSTANCE, *OBSERVER).orderBy("at", "seq")
-    told_before = F.max("new_at").over(by_observer.rowsBetween(Window.unboundedPreceding, -1))
-    dated = said.withColumn("new_at", new_at).withColumns({"newest_at": newest, "told_at": told_before})
-    goes_back = F.coalesce(F.col("told_at") == F.col("newest_at"), F.lit(False))
-    timely = dated.filter((F.col("new_at") == F.col("newest_at")) | goes_back)
+    newest_recorded = F.max("new_at").over(by_observer.rowsBetween(Window.unboundedPreceding, -1))
+    dated = stated.withColumn("new_at", new_at).withColumns({"newest_at": newest, "recorded_at": newest_recorded})
+    went_back = F.coalesce(F.col("recorded_at") == F.col("newest_at"), F.lit(False))
+    timely = dated.filter((F.col("new_at") == F.col("newest_at")) | went_back)
     carried = yesterday.select(
         *INSTANCE,
         F.unix_micros("seen_at").alias("at"),
@@ -54,29 +55,31 @@ def told_facts(events: DataFrame, yesterday: DataFrame) -> DataFrame:
         *_FIELDS,
     )
     both = timely.select(*INSTANCE, *_ORDER, *_FIELDS).unionByName(carried)
-    story = Window.partitionBy(*INSTANCE).orderBy(*_ORDER)
-    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    before = story.rowsBetween(Window.unboundedPreceding, -1)
+    timeline = Window.partitionBy(*INSTANCE).orderBy(*_ORDER)
+    to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    before = timeline.rowsBetween(Window.unboundedPreceding, -1)
     return both.select(
         *INSTANCE,
         *_ORDER,
         *(F.last(name, ignorenulls=True).over(to_here).alias(name) for name in _FIELDS),
         *(F.last(name, ignorenulls=True).over(before).alias(f"was_{name}") for name in _FIELDS),
-        F.lead("at").over(story).alias("next_at"),
+        F.lead("at").over(timeline).alias("next_at"),
     )
 
 
-def broker_facts(told: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
-    """Each known broker at the end of each day, from ``told_facts``."""
+def broker_facts(facts_of_day: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
+    """Each known broker at the end of each day, from `ordered_facts`."""
     until = F.coalesce("next_at", F.lit(utc_days.end_of(last_day)))
     first = F.greatest(utc_days.day_of(F.col("at")), lit_day(first_day))
-    held = told.select("*", F.explode(utc_days.days_between(first, F.date_sub(utc_days.day_of(until), 1))).alias("dt"))
+    held = facts_of_day.select(
+        "*", F.explode(utc_days.days_between(first, F.date_sub(utc_days.day_of(until), 1))).alias("dt")
+    )
     return held.withColumn("seen_at", F.timestamp_micros("at")).select(*BROKER_FACTS.fieldNames())
 
 
-def broker_changes(told: DataFrame, events: DataFrame) -> DataFrame:
-    """What changed, once however many saw it."""
-    fresh = told.filter(F.col("node") != "")
+def broker_changes(facts_of_day: DataFrame, events: DataFrame) -> DataFrame:
+    """Each change once, however many name servers saw it."""
+    fresh = facts_of_day.filter(F.col("node") != "")
     each = F.inline(
         F.array(
             *(

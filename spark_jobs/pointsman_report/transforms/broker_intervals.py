@@ -1,19 +1,19 @@
-"""From the sweep's steps to each broker's intervals, its day in seconds, its state for the next day, and disagreements.
+"""Each broker's intervals, its day in seconds, its state for the next day, and disagreements, from the sweep's steps.
 
-`broker_intervals`: from the sweep's steps to the intervals of each day, and to what each broker is at each day's end.
+`broker_intervals`: the intervals of each day, and the state of each broker at the end of the day.
 
-`availability`: a broker's day in seconds: up, down, away by plan; outages and how long they took to repair.
+`availability`: a broker's day in seconds: up, down, planned; outages and their time to recover.
 
 Computed from one partition of ``broker_intervals`` alone. Definitions: availability = U / (U + D); MTTR = mean length
-of the outages that ended on the day with both ends seen; MTBF = U / outages that began on it. A polite leave is no
-outage and its time is in neither U nor D.
+of the outages that ended on the day and were observed from start to end; MTBF = U / outages that began on the day. A
+planned shutdown is not an outage, and its time is in neither U nor D.
 
-`broker_state`: what is carried from a day to the next, so that a day can be computed alone.
+`broker_state`: the state carried from one day to the next, so that a day can be computed alone.
 
-`partial_views`: when some name servers saw a broker up and others saw it down.
+`partial_views`: periods in which some name servers saw a broker up and others saw it down.
 
-A few seconds at each expiry are normal, for name servers notice at different times; the report picks what lasts. Those
-who have no vote (no opinion, blind, not watching) are on neither side.
+A few seconds at each expiry are normal, because name servers do not notice it at the same moment; the report shows the
+long ones. Name servers without a vote (no opinion, paused, not running) are on neither side.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _SETS = ("seen_up_by", "seen_down_by")
 _AFTER_ALL_PHASES = 3
 
 
-def _story() -> WindowSpec:
+def _timeline() -> WindowSpec:
     return Window.partitionBy(*INSTANCE).orderBy("at", "node", "boot_id", "seq")
 
 
 def broker_intervals(sweep: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
-    """Put each interval under the day it ended on, and a copy cut at midnight under each day it outlasted."""
+    """Return each interval under the day it ended on, with a copy cut at midnight for each earlier day."""
     changes = sweep.filter("changes").withColumns(
-        {"end_us": F.lead("at").over(_story()), "end_seen": F.lead(F.col("start").isNotNull()).over(_story())}
+        {"end_us": F.lead("at").over(_timeline()), "end_seen": F.lead(F.col("start").isNotNull()).over(_timeline())}
     )
     known = changes.filter(F.col("start").isNotNull())
     ended_on = utc_days.day_of(F.col("end_us"))
@@ -73,24 +73,24 @@ def broker_intervals(sweep: DataFrame, *, first_day: date, last_day: date) -> Da
 
 def state_at_day_end(sweep: DataFrame, *, last_day: date) -> DataFrame:
     """One row for each known broker and day: ``current``, ``last_state``, ``last_loss`` as of its end."""
-    until = F.coalesce(F.lead("at").over(_story()), F.lit(utc_days.end_of(last_day)))
+    until = F.coalesce(F.lead("at").over(_timeline()), F.lit(utc_days.end_of(last_day)))
     held_on = utc_days.days_between(utc_days.day_of(F.col("at")), F.date_sub(utc_days.day_of(F.col("until")), 1))
     held = sweep.withColumn("until", until).select("*", F.explode(held_on).alias("dt"))
     return held.select("dt", *INSTANCE, F.col("start").alias("current"), "last_state", "last_loss")
 
 
 def is_outage() -> Column:
-    """An interval of ``broker_intervals`` that is an unplanned down."""
+    """Whether an interval of ``broker_intervals`` is an outage: down and not planned."""
     return (F.col("state") == "down") & ~F.col("planned")
 
 
 def began_on_its_day() -> Column:
-    """Of the rows of one partition: those whose interval began on that day. Each interval is so counted once."""
+    """Whether an interval began on the day of its partition; counts each interval once."""
     return (F.to_date("start_at") == F.col("dt")) & ~F.col("continues")
 
 
 def availability(intervals: DataFrame) -> DataFrame:
-    """Sum up each broker and day of ``broker_intervals``."""
+    """Sum ``broker_intervals`` by broker and day."""
     start, end = F.unix_micros("start_at"), F.unix_micros("end_at")
     of_day = end - F.greatest(start, utc_days.starts(F.col("dt")))
     whole = end - start
@@ -135,22 +135,22 @@ def broker_state(days_known: DataFrame, opinions_at_day_end: DataFrame) -> DataF
 
 
 def partial_views(sweep: DataFrame, votes: DataFrame, *, last_day: date) -> DataFrame:
-    """A row for each time and each day it touches, with who saw what."""
-    told = _who_saw_what(_moments(sweep, last_day=last_day), votes)
+    """Return a row for each disagreement and each day it touches, with the name servers on each side."""
+    votes_of = _who_saw_what(_moments(sweep, last_day=last_day), votes)
     last = utc_days.day_of(F.col("until") - 1)
-    daily = told.select("*", F.explode(utc_days.days_between(utc_days.day_of(F.col("at")), last)).alias("dt"))
+    daily = votes_of.select("*", F.explode(utc_days.days_between(utc_days.day_of(F.col("at")), last)).alias("dt"))
     cut = daily.withColumns(
         {
             "from_us": F.greatest("at", utc_days.starts(F.col("dt"))),
             "to_us": F.least("until", utc_days.ends(F.col("dt"))),
         }
     )
-    story = Window.partitionBy("dt", *INSTANCE).orderBy("from_us")
+    timeline = Window.partitionBy("dt", *INSTANCE).orderBy("from_us")
     same = F.lit(True)
     for name in ("to_us", *_SETS):
         other = F.col("from_us") if name == "to_us" else F.col(name)
-        same = same & F.coalesce(F.lag(name).over(story) == other, F.lit(False))
-    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+        same = same & F.coalesce(F.lag(name).over(timeline) == other, F.lit(False))
+    to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     pieces = cut.withColumn("begins", (~same).cast("int")).withColumn("piece", F.sum("begins").over(to_here))
     whole = pieces.groupBy("dt", *INSTANCE, "piece", *_SETS).agg(
         F.timestamp_micros(F.min("from_us")).alias("from_at"),
@@ -161,35 +161,35 @@ def partial_views(sweep: DataFrame, votes: DataFrame, *, last_day: date) -> Data
 
 
 def _moments(sweep: DataFrame, *, last_day: date) -> DataFrame:
-    """Times between two steps in which there were votes on both sides."""
-    story = Window.partitionBy(*INSTANCE).orderBy(*ORDER)
-    until = F.coalesce(F.lead("at").over(story), F.lit(utc_days.end_of(last_day)))
+    """Periods between two steps with votes on both sides."""
+    timeline = Window.partitionBy(*INSTANCE).orderBy(*ORDER)
+    until = F.coalesce(F.lead("at").over(timeline), F.lit(utc_days.end_of(last_day)))
     lasting = sweep.withColumn("until", until).filter((F.col("up") > 0) & (F.col("down") > 0))
     return lasting.filter(F.col("until") > F.col("at")).select(*INSTANCE, "at", "until")
 
 
 def _who_saw_what(moments: DataFrame, votes: DataFrame) -> DataFrame:
-    """Add the two sets of nodes to each moment: ask each observer of the broker for its last vote till then."""
+    """Add the two sets of nodes to each period: each observer's last vote before it counts."""
     divided = moments.select(*INSTANCE).distinct()
     cast = votes.select(*INSTANCE, *OBSERVER, "at", "phase", "seq", "vote").join(
         divided, on=list(INSTANCE), how="left_semi"
     )
-    lives = cast.groupBy(*INSTANCE).agg(F.collect_set(F.struct(*OBSERVER)).alias("lives"))
-    asked = moments.join(lives, on=list(INSTANCE), how="inner").select(
+    observers = cast.groupBy(*INSTANCE).agg(F.collect_set(F.struct(*OBSERVER)).alias("observers"))
+    queried = moments.join(observers, on=list(INSTANCE), how="inner").select(
         *INSTANCE,
-        F.inline("lives"),
+        F.inline("observers"),
         "at",
         F.lit(_AFTER_ALL_PHASES).alias("phase"),
         F.lit(0).cast("long").alias("seq"),
         "until",
     )
-    story = Window.partitionBy(*INSTANCE, *OBSERVER).orderBy("at", "phase", "seq")
-    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    both = cast.unionByName(asked, allowMissingColumns=True)
-    answered = both.withColumn("vote", F.last("vote", ignorenulls=True).over(to_here)).filter(
+    timeline = Window.partitionBy(*INSTANCE, *OBSERVER).orderBy("at", "phase", "seq")
+    to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    both = cast.unionByName(queried, allowMissingColumns=True)
+    last_votes = both.withColumn("vote", F.last("vote", ignorenulls=True).over(to_here)).filter(
         F.col("until").isNotNull()
     )
-    return answered.groupBy(*INSTANCE, "at", "until").agg(
+    return last_votes.groupBy(*INSTANCE, "at", "until").agg(
         _nodes_that_voted("up").alias("seen_up_by"), _nodes_that_voted("down").alias("seen_down_by")
     )
 

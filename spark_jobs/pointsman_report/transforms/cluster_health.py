@@ -1,7 +1,7 @@
 """A cluster's day, and its last days against its objective. Definitions are those of ``availability``.
 
-What began before the first day or lasts beyond the last is in the availability and not in the MTTR. Days that the
-warehouse does not hold are in neither the budget nor its use.
+An outage that began before the first day or lasts beyond the last counts in the availability, not in the MTTR. Days
+missing from the warehouse count neither in the error budget nor in its use.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from pointsman_report.transforms.utc_days import lit_day
 
 
 def cluster_health(availability: DataFrame, *, first_day: date, parameters: HealthParameters) -> DataFrame:
-    """Sum up ``availability`` by cluster; it holds the days before the first that the objective looks back on."""
+    """Sum ``availability`` by cluster; it includes the earlier days of the objective's period."""
     sums = availability.groupBy("dt", "cluster").agg(
         F.count("*").alias("brokers"),
         *(F.sum(_us(name)).alias(name) for name in ("up_seconds", "down_seconds", "planned_seconds", "repair_seconds")),
         F.sum("outages").alias("outages"),
         F.sum("repaired").alias("repaired"),
     )
-    looked_back = Window.partitionBy("cluster").orderBy(F.unix_date("dt")).rangeBetween(1 - parameters.slo_days, 0)
+    period = Window.partitionBy("cluster").orderBy(F.unix_date("dt")).rangeBetween(1 - parameters.slo_days, 0)
     up, down = F.col("up_seconds"), F.col("down_seconds")
     long_ = sums.withColumns(
         {
             "slo": _objective(parameters),
-            "slo_days": F.count("*").over(looked_back),
-            "slo_up": F.sum("up_seconds").over(looked_back),
-            "slo_down": F.sum("down_seconds").over(looked_back),
+            "slo_days": F.count("*").over(period),
+            "slo_up": F.sum("up_seconds").over(period),
+            "slo_down": F.sum("down_seconds").over(period),
         }
     ).filter(F.col("dt") >= lit_day(first_day))
     broker_days = (up + down) / F.lit(float(utc_days.DAY))

@@ -1,8 +1,8 @@
 """Which brokers a set of parameters flags over some days, from what the days' tables recorded.
 
-The penalty is played anew over the recorded charges, with the points that the parameters give to their causes; it
-begins so early that nothing is left of what was before. Charges of incidents are recorded nowhere, and what
-makes a charge or an incident is as it was.
+The penalty is recomputed from the recorded charges, with the points that the parameters give to their causes. It starts
+early enough for any older penalty to have decayed. Charges of incidents are not recorded, and the rules that make a
+charge or an incident stay as they were.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.flap_ranking import with_outliers
 
 METHODS = ("penalty", "percent", "count", "slow")
-"""What flags a broker: the decayed penalty, Nagios' percentage, outages counted, the slow track."""
+"""Detectors: the decayed penalty, Nagios' percentage, the number of outages, the slow track."""
 
 NOTHING_LEFT = 0.001
-"""Points; so few make no difference to a flag."""
+"""Penalty points; fewer make no difference to a flag."""
 
 
 def flagged_by_day(flapping: DataFrame, ranking: DataFrame, *, parameters: RankingParameters) -> DataFrame:
-    """On how many of the tables' days the other methods flag each broker: ``percent_days``, ``count_days``, ..."""
+    """Count the days on which each other method flags a broker: ``percent_days``, ``count_days``, ..."""
     own = F.col("down_count") - F.coalesce("incident_downs", F.lit(0))
     percent = F.coalesce(F.col("percent_state_change") >= parameters.percent_high, F.lit(False))
     no = F.lit(False)
@@ -40,20 +40,20 @@ def flagged_by_day(flapping: DataFrame, ranking: DataFrame, *, parameters: Ranki
 
 
 def flagged_by_penalty(charges: DataFrame, *, first_day: date, last_day: date, parameters: FlapParameters) -> DataFrame:
-    """``penalty_times`` that each broker's penalty rose above the threshold, and ``penalty_seconds`` above reuse since.
+    """Return ``penalty_times`` (rises above the threshold) and ``penalty_seconds`` (time until reuse) of each broker.
 
     ``charges``: the table ``flap_charges`` from `days_to_decay` days before the first.
     """
     charge = F.struct(F.unix_micros("charged_at").alias("at"), _points(parameters).alias("points"), "cause")
     brokers = charges.groupBy(*INSTANCE).agg(F.sort_array(F.collect_list(charge)).alias("charges"))
-    played = brokers.withColumn("played", _played(first_day, last_day, parameters))
-    return played.select(
-        *INSTANCE, F.col("played.times").alias("penalty_times"), F.col("played.seconds").alias("penalty_seconds")
+    replayed = brokers.withColumn("replayed", _replayed(first_day, last_day, parameters))
+    return replayed.select(
+        *INSTANCE, F.col("replayed.times").alias("penalty_times"), F.col("replayed.seconds").alias("penalty_seconds")
     )
 
 
 def days_to_decay(parameters: FlapParameters) -> int:
-    """After how many days without a charge nothing is left of the highest penalty."""
+    """Days without a charge after which the highest penalty has decayed."""
     half_lives = math.log2(max(2.0, parameters.ceiling / NOTHING_LEFT))
     return math.ceil(half_lives * parameters.half_life_minutes / (24 * 60))
 
@@ -73,7 +73,7 @@ def _points(parameters: FlapParameters) -> Column:
     return points
 
 
-def _played(first_day: date, last_day: date, parameters: FlapParameters) -> Column:
+def _replayed(first_day: date, last_day: date, parameters: FlapParameters) -> Column:
     half_life = parameters.half_life_minutes * 60 * utc_days.SECOND
     state = "struct<penalty:double,at:bigint,on:boolean,times:bigint,seconds:double>"
     begin = F.lit(None).cast(state)

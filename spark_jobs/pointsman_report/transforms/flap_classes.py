@@ -1,15 +1,15 @@
 """The class of each broker on each day, and the likely cause of a bad one.
 
-`causes`: the likely cause of a broker's bad day, and the evidence for it in a few words.
+`causes`: the likely cause of a broker's outages on a day, and a short text with the evidence.
 
-The first that holds, of: restart_loop (new processes at a regular period); the cause of most of its outages
-(`outage_causes`); deploy (a new version just after most outages and restarts); network (name servers disagreed for
-long); overload (late heartbeats before most outages); planned (mostly planned shutdowns). Otherwise it is unknown.
+The first that applies: restart_loop (new processes at a regular period); the cause of most of its outages
+(`outage_causes`); deploy (a new version just after most outages and restarts); network (name servers disagreed for at
+least a minute); overload (late heartbeats before most outages); planned (mostly planned shutdowns). Otherwise unknown.
 
-`flapping`: the class of each broker on each day, and the numbers that it follows from.
+`flapping`: the class of each broker on each day, and the numbers behind it.
 
-The first that holds, of: dead, chronic, flapping, unseen, retired, unwatched, degraded, new, healthy (`meanings` in
-the report says what each is).
+The first that applies: dead, chronic, flapping, unseen, retired, unwatched, degraded, new, healthy (`meanings` in the
+report says what each is).
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from pointsman_report.transforms.broker_intervals import began_on_its_day
 from pointsman_report.transforms.outage_causes import PLANNED, UNKNOWN
 
 LOOP_RESTARTS = 4
-"""Fewer restarts have too few gaps to distinguish a period from chance."""
+"""With fewer restarts a regular period cannot be distinguished from chance."""
 LOOP_GAPS_NEAR_MEDIAN = 0.75
-"""This share of the gaps lies within a quarter of the median gap; of gaps by chance about one in six does. Unlike their
-variance this tolerates the one long gap between two loops of a day."""
+"""This share of the gaps lies within a quarter of the median gap; about one in six random gaps does. Unlike the
+variance, this tolerates one long gap between two loops of a day."""
 DEPLOY_WITHIN = 900 * utc_days.SECOND
 """A new version shows when the broker registers again: within the time that a slow start takes."""
 LATE_WITHIN = 600 * utc_days.SECOND
 """Heartbeats are late until the broker goes down; it is removed two minutes after the last of them."""
 VIEWS_DIFFER = 60 * utc_days.SECOND
-"""Name servers see a silent broker expire within seconds of each other."""
+"""Name servers see a without_text broker expire within seconds of each other."""
 FEWEST_VIEWS = 2
 
 _BROKER = ("dt", *INSTANCE)
-_TROUBLES = ("outage", "restart", "leave")
+_PROBLEMS = ("outage", "restart", "leave")
 UNSEEN_DAYS = 7
-"""A broker that nobody had an opinion of for longer leaves the tables of the day; its state is kept."""
+"""A broker without any opinion for longer is dropped from the day's tables; its state is kept."""
 
 
 def moments(outages: DataFrame, charges: DataFrame, intervals: DataFrame, changes: DataFrame) -> DataFrame:
-    """What happened to each broker and when: ``at``, ``kind``, ``says``. ``charges`` are those of the table."""
+    """Events of each broker: ``at``, ``kind``, ``says``. ``charges`` are those of the table."""
     fell = outages.select(*_BROKER, "at", F.lit("outage").alias("kind"))
     signs = charges.select(*_BROKER, F.unix_micros("charged_at").alias("at"), _kind_of_sign().alias("kind"))
     leaves = intervals.filter(F.col("planned") & began_on_its_day())
@@ -57,17 +57,17 @@ def moments(outages: DataFrame, charges: DataFrame, intervals: DataFrame, change
         F.col("what").alias("kind"),
         F.concat_ws(" ", "before", F.lit("to"), "after", F.lit("at"), hour).alias("says"),
     )
-    silent = fell.unionByName(signs.filter("kind is not null")).unionByName(left)
-    return silent.withColumn("says", F.lit(None).cast("string")).unionByName(new)
+    without_text = fell.unionByName(signs.filter("kind is not null")).unionByName(left)
+    return without_text.withColumn("says", F.lit(None).cast("string")).unionByName(new)
 
 
 def causes(moments: DataFrame, partial_views: DataFrame, outage_causes: DataFrame) -> DataFrame:
     """``cause`` and ``cause_says`` of each broker and day with an outage, a restart or a planned shutdown."""
     kind, at = F.col("kind"), F.col("at")
-    trouble = kind.isin(*_TROUBLES)
-    story = Window.partitionBy(*_BROKER).orderBy("at", F.when(trouble, 0).otherwise(1), "kind")
-    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    looked_back = moments.withColumns(
+    trouble = kind.isin(*_PROBLEMS)
+    timeline = Window.partitionBy(*_BROKER).orderBy("at", F.when(trouble, 0).otherwise(1), "kind")
+    to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    marked = moments.withColumns(
         {
             "after_late": at - F.last(F.when(kind == "late", at), ignorenulls=True).over(to_here),
             "after_trouble": at - F.last(F.when(trouble, at), ignorenulls=True).over(to_here),
@@ -75,7 +75,7 @@ def causes(moments: DataFrame, partial_views: DataFrame, outage_causes: DataFram
     )
     fell = kind == "outage"
     deployed = (kind == "version") & (F.col("after_trouble") <= DEPLOY_WITHIN)
-    summed = looked_back.groupBy(*_BROKER).agg(
+    summed = marked.groupBy(*_BROKER).agg(
         _count(trouble).alias("troubles"),
         _count(fell).alias("outages"),
         _count(kind == "leave").alias("leaves"),
@@ -175,9 +175,9 @@ def seen_days(known: DataFrame, availability: DataFrame, yesterday: DataFrame) -
         *INSTANCE, F.col("first_seen_on").alias("carried_first"), F.col("last_seen_on").alias("carried_last")
     )
     dated = known.join(seen, on=["dt", *INSTANCE], how="left").join(carried, on=list(INSTANCE), how="left")
-    story = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    first = F.coalesce("carried_first", F.min("dt").over(story))
-    last = F.coalesce(F.last("seen_on", ignorenulls=True).over(story), "carried_last", first)
+    timeline = Window.partitionBy(*INSTANCE).orderBy("dt").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    first = F.coalesce("carried_first", F.min("dt").over(timeline))
+    last = F.coalesce(F.last("seen_on", ignorenulls=True).over(timeline), "carried_last", first)
     each = dated.select("dt", *INSTANCE, first.alias("first_seen_on"), last.alias("last_seen_on"))
     began = each.groupBy("dt").agg(F.min("first_seen_on").alias("history_began_on"))
     return each.join(F.broadcast(began), on="dt", how="inner")
@@ -195,10 +195,11 @@ def flapped_days(scored: DataFrame, yesterday: DataFrame) -> DataFrame:
 
 
 def flapping(days_known: DataFrame, blind_periods: DataFrame, *, parameters: FlapParameters) -> DataFrame:
-    """Class each broker and day of `days_known`, which joins all that is known of a broker's day."""
-    # Name servers of another cluster say nothing of this one; one that knows a neighbour would know this broker too.
+    """Classify each broker and day of `days_known`, which joins all facts about a broker's day."""
+    # A name server that serves only other clusters proves nothing; one that knows a neighbour would know this broker
+    # too.
     watched = days_known.groupBy("dt", "cluster").agg(F.max(F.col("current").isNotNull()).alias("watched_at_end"))
-    # Unless its guard was on: then it knows of those alone that registered anew.
+    # Unless its guard was on: then it knows only the brokers that re-registered.
     guarded = blind_periods.filter(F.col("open") & F.col("cluster").isNotNull()).select("dt", "cluster").distinct()
     watched = watched.join(guarded, on=["dt", "cluster"], how="left_anti")
     joined = days_known.join(watched, on=["dt", "cluster"], how="left").fillna({"watched_at_end": False})
@@ -221,14 +222,14 @@ def flapping(days_known: DataFrame, blind_periods: DataFrame, *, parameters: Fla
 def _class(parameters: FlapParameters) -> Column:
     open_since = utc_days.ends(F.col("dt")) - F.unix_micros("current.start_at")
     long_ago = open_since > int(parameters.dead_after_hours * 3_600 * utc_days.SECOND)
-    away = F.col("current.state") == "down"
+    is_down = F.col("current.state") == "down"
     unknown = F.col("current").isNull() & F.col("watched_at_end")
     return (
-        F.when(away & ~F.col("current.planned") & long_ago, "dead")
+        F.when(is_down & ~F.col("current.planned") & long_ago, "dead")
         .when(F.col("flapped_days") >= parameters.chronic_days, "chronic")
         .when(F.col("raised") | F.col("flagged_start"), "flapping")
         .when(unknown & (F.col("last_state") != "left"), "unseen")
-        .when((away & F.col("current.planned") & long_ago) | (unknown & (F.col("last_state") == "left")), "retired")
+        .when((is_down & F.col("current.planned") & long_ago) | (unknown & (F.col("last_state") == "left")), "retired")
         .when(~F.coalesce(F.col("watched_seconds") > 0, F.lit(False)), "unwatched")
         .when((F.col("down_seconds") > 0) | (F.col("charged_points") >= parameters.degraded_points), "degraded")
         .when((F.col("first_seen_on") == F.col("dt")) & (F.col("history_began_on") < F.col("dt")), "new")

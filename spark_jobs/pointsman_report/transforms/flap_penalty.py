@@ -1,24 +1,25 @@
-"""What each broker is charged for, and its decayed penalty after each charge.
+"""The charges of each broker (penalty points), and its decayed penalty after each charge.
 
-`signs`: of trouble, each once however many observers saw it.
+`signs`: signs of instability, each once however many observers saw it.
 
-A sign that names what is new (an incarnation, an address) is the same for all observers. Signs that repeat are matched
-by number: within a slot the nth of one observer is the nth of each other. A slot begins with a sign after as long a
-rest as a slot is long, so that no boundary falls between two observers' rows of one sign, and is cut where signs go on
-for longer. A day looks back over midnight by one slot: what another observer saw just before is not charged again.
+A sign that names a new value (an incarnation, an address) is the same for all observers. Repeating signs are matched by
+number: within a slot, the nth of one observer is the nth of every other. A slot begins with a sign after a quiet period
+of one slot length, so that no boundary separates two observers' rows of one sign. A longer sequence of signs is cut
+into slots. A day also reads the last slot of the day before, so that a sign seen by another observer just before
+midnight is not charged again.
 
-`charges`: what each broker is charged for: its own outages, polite stops that were soon over, and signs of trouble.
+`charges`: the broker's own outages, short planned shutdowns, and signs of instability.
 
-Outages come from the merged intervals, so each is charged once. One that belongs to an incident is charged to that and
-not to the broker. Nothing that happens in a maintenance window is charged.
+Outages come from the merged intervals, so each is charged once. An outage that belongs to an incident does not count
+against its broker. Nothing that happens in a maintenance window is charged.
 
 `penalties`: the decayed penalty of each broker after each charge: exact, with the ceiling, without a loop over the
 charges.
 
 With x = P * 2^(t/H) decay vanishes: a charge adds a = points * 2^(t/H), and the ceiling c = ceiling * 2^(t/H) cuts, so
 x_i = min(c_i, x_(i-1) + a_i). Unrolled: x_i = S_i + min(x_0, min over j <= i of (c_j - S_j)) with S the running sum of
-a. That is two running aggregates, so a broker with very many charges costs a sort and no more. Time starts anew each
-midnight, which keeps 2^(t/H) small; from day to day a fold carries P, because each day needs the one before.
+a. That is two running aggregates, so even a broker with very many charges costs only a sort. t restarts at 0 each
+midnight, which keeps 2^(t/H) small. A fold carries P from day to day, because each day needs the one before.
 """
 
 from __future__ import annotations
@@ -41,11 +42,11 @@ _COLUMNS = ("dt", *INSTANCE, "at", "cause", "points")
 def sign_rows(events: DataFrame) -> DataFrame:
     """The rows that are charged as signs: instance, observer, ``seq``, ``at``, ``cause``, ``what`` is new.
 
-    ``silent_us``: for how long the broker had not been heard.
+    ``silent_us``: time since the broker's last heartbeat.
     """
     event = F.col("event")
     named = events.filter(F.col("broker_name").isNotNull() & event.isin(*_CAUSES))
-    # RECOVERED after a failed probe ends an outage that was charged already.
+    # RECOVERED after a failed probe ends an outage that is charged already.
     charged = named.filter((event != "RECOVERED") | (F.col("reason") == "HEARTBEAT"))
     what = F.when(event == "RESTARTED", F.col("incarnation")).when(
         event.isin("ADDRESS_CHANGED", "ROLE_CHANGED"), F.col("broker_addr")
@@ -62,8 +63,8 @@ def sign_rows(events: DataFrame) -> DataFrame:
     )
 
 
-def heard_well(rows: DataFrame, blind: DataFrame) -> DataFrame:
-    """Drop the signs that end a silence in which the observer was blind: it may have been its own."""
+def without_blind(rows: DataFrame, blind: DataFrame) -> DataFrame:
+    """Drop late heartbeats during which the observer itself was paused or guarded: the delay may be its own."""
     times = blind.select(
         *(F.col(name).alias(f"of_{name}") for name in (*OBSERVER, "cluster")),
         F.unix_micros("from_at").alias("from_us"),
@@ -72,8 +73,8 @@ def heard_well(rows: DataFrame, blind: DataFrame) -> DataFrame:
     own = (F.col("node") == F.col("of_node")) & (F.col("boot_id") == F.col("of_boot_id"))
     of_all = F.col("of_cluster").isNull() | (F.col("of_cluster") == F.col("cluster"))
     began = F.col("at") - F.coalesce("silent_us", F.lit(0))
-    meanwhile = (F.col("at") >= F.col("from_us")) & (began <= F.col("to_us"))
-    return rows.join(F.broadcast(times), own & of_all & meanwhile & F.col("cause").isin(*_SILENCES), "left_anti")
+    overlaps = (F.col("at") >= F.col("from_us")) & (began <= F.col("to_us"))
+    return rows.join(F.broadcast(times), own & of_all & overlaps & F.col("cause").isin(*_SILENCES), "left_anti")
 
 
 def signs(rows: DataFrame, *, first_day: date, last_day: date, parameters: FlapParameters) -> DataFrame:
@@ -81,11 +82,11 @@ def signs(rows: DataFrame, *, first_day: date, last_day: date, parameters: FlapP
     slot = int(parameters.same_sign_seconds * utc_days.SECOND)
     late = rows.filter(F.col("at") >= utc_days.ends(F.col("dt")) - slot).withColumn("dt", F.date_add("dt", 1))
     of_days = F.col("dt").between(utc_days.lit_day(first_day), utc_days.lit_day(last_day))
-    looked_at = rows.unionByName(late).filter(of_days)
-    story = Window.partitionBy("dt", *INSTANCE, "cause").orderBy("at")
-    rested = F.col("at") - F.lag("at").over(story) > slot
-    begun = looked_at.withColumn("begins", F.when(F.coalesce(rested, F.lit(True)), F.col("at")))
-    to_here = story.rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    in_reach = rows.unionByName(late).filter(of_days)
+    timeline = Window.partitionBy("dt", *INSTANCE, "cause").orderBy("at")
+    is_new_slot = F.col("at") - F.lag("at").over(timeline) > slot
+    begun = in_reach.withColumn("begins", F.when(F.coalesce(is_new_slot, F.lit(True)), F.col("at")))
+    to_here = timeline.rangeBetween(Window.unboundedPreceding, Window.currentRow)
     began = F.max("begins").over(to_here)
     in_slot = (began + F.floor((F.col("at") - began) / slot) * slot).cast("string")
     slotted = begun.withColumn("same", F.coalesce("what", in_slot))
@@ -119,13 +120,13 @@ def charges(
 ) -> DataFrame:
     """Columns: ``dt``, instance, ``at`` (microseconds), ``cause``, ``points``.
 
-    ``members`` are the outages of incidents; ``windows`` those of the day before as well. An outage's rows
-    state whether it was planned; the rest is compared with the windows of all nodes.
+    ``members`` are the outages of incidents; ``windows`` those of the day before as well. An outage's rows state
+    whether it was planned; all other charges are compared with the windows of all nodes.
     """
     own = outages.join(members.select("dt", *INSTANCE, "at").distinct(), on=["dt", *INSTANCE, "at"], how="left_anti")
     charged = own.withColumns({"cause": F.col("event"), "points": F.lit(float(parameters.points_outage))})
-    rest = _quick_shutdowns(intervals, parameters).unionByName(signs.withColumn("began", F.col("at")))
-    return charged.select(*_COLUMNS).unionByName(_outside_of(windows, rest).select(*_COLUMNS))
+    others = _quick_shutdowns(intervals, parameters).unionByName(signs.withColumn("began", F.col("at")))
+    return charged.select(*_COLUMNS).unionByName(_outside_of(windows, others).select(*_COLUMNS))
 
 
 def _outside_of(windows: DataFrame, rows: DataFrame) -> DataFrame:
@@ -157,12 +158,12 @@ def _quick_shutdowns(intervals: DataFrame, parameters: FlapParameters) -> DataFr
     ).select(*_COLUMNS, "began")
 
 
-def _story() -> WindowSpec:
+def _timeline() -> WindowSpec:
     return Window.partitionBy("dt", *INSTANCE).orderBy("at", "points", "cause")
 
 
 def _to_here() -> WindowSpec:
-    return _story().rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return _timeline().rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
 
 def running_sums(charges: DataFrame, *, parameters: FlapParameters) -> DataFrame:
@@ -189,7 +190,7 @@ def penalty_days(sums: DataFrame, known: DataFrame, yesterday: DataFrame, *, par
         F.count("*").alias("charge_count"),
         F.max("points_so_far").alias("charged_points"),
     )
-    # Without a charge the ceiling leaves all the room that a penalty can need.
+    # Without a charge the ceiling never cuts.
     dense = known.join(by_day, on=["dt", *INSTANCE], how="left").fillna(
         {"total": 0.0, "room": parameters.ceiling, "charge_count": 0, "charged_points": 0.0}
     )
@@ -205,7 +206,7 @@ def penalties(sums: DataFrame, starts: DataFrame) -> DataFrame:
     """The table ``flap_charges``: each charge with the penalty after it."""
     scored = sums.join(starts.select("dt", *INSTANCE, "penalty_start"), on=["dt", *INSTANCE], how="inner")
     after = (F.col("total") + F.least("penalty_start", "room")) * F.col("decay")
-    # Rounded, so that three times 1000 is 3000 to the comparison with a threshold too.
+    # Rounded, so that three times 1000 compares equal to a threshold of 3000.
     charged = scored.withColumns({"charged_at": F.timestamp_micros("at"), "penalty": F.round(after, 6)})
     return charged.select(*FLAP_CHARGES.fieldNames())
 
@@ -227,9 +228,9 @@ def scored_days(
     carried = yesterday.select(*INSTANCE, F.col("flagged").alias("flagged_yesterday"))
     scored = starts.join(by_day, on=["dt", *INSTANCE], how="left").join(carried, on=list(INSTANCE), how="left")
     at_end = F.when(F.col("penalty_end") < parameters.reuse_below, F.lit(False)).otherwise(F.col("last_mark"))
-    story = Window.partitionBy(*INSTANCE).orderBy("dt")
-    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    before = story.rowsBetween(Window.unboundedPreceding, -1)
+    timeline = Window.partitionBy(*INSTANCE).orderBy("dt")
+    to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    before = timeline.rowsBetween(Window.unboundedPreceding, -1)
     flagged_yesterday = F.coalesce("flagged_yesterday", F.lit(False))
     return scored.withColumn("mark", at_end).select(
         "dt",
@@ -246,8 +247,8 @@ def scored_days(
 
 
 def mark(parameters: FlapParameters) -> Column:
-    """Of a charge: true where the flag went up, false where it had come down before, else null."""
-    # Where the ceiling cut, the penalty raised the flag and what it was before does not matter.
+    """The flag after a charge: true if it was raised, false if it had been cleared before, null if unchanged."""
+    # Where the ceiling cut, the flag was raised anyway, so the penalty before does not matter.
     before = F.round(F.col("penalty") - F.col("points"), 6)
     raised, cleared = F.col("penalty") > parameters.suppress_above, before < parameters.reuse_below
     return F.when(raised, F.lit(True)).when(cleared, F.lit(False))

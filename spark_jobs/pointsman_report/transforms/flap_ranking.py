@@ -1,18 +1,18 @@
-"""The slow track and Nagios' percentage, which are computed beside the penalty.
+"""The slow track and Nagios' percentage, computed in addition to the penalty.
 
-`flap_ranking`: the slow track: each broker's outages of the last days against the other brokers of its cluster.
+`flap_ranking`: the slow track: each broker's outages of the last days compared with its cluster's other brokers.
 
-The rate of the others leaves the broker itself out, so that a flapper does not hide behind its own outages, and adds
-one outage to theirs, so that quiet neighbours prove little. Outages of incidents count for nobody. Which of a cluster's
-brokers are outliers is bounded by the share of false ones among them (Benjamini and Hochberg).
+The rate of the others excludes the broker itself, so that a flapping broker does not raise its own baseline. It
+includes one extra outage, so that a cluster without outages proves little. Outages of incidents are not counted. The
+number of outliers in a cluster is limited by the false discovery rate (Benjamini and Hochberg).
 
 `state_changes`: Nagios' percentage of state changes, and the longest time without one.
 
 The state is sampled on a grid that begins at midnight; of the last 21 samples each of the 20 steps that changed weighs
 0.75 (the oldest) to 1.25 (the newest), and their sum over 20 is the percentage (base/flapping.c of Nagios Core). Down
-is an outage; a polite leave and a time that nobody watched change nothing. An outage between two samples is not seen.
-The first samples of a day look back over midnight, twenty steps and no further. Only changes are looked at: the
-percentage is highest at one.
+is an outage; planned shutdowns and time without monitoring change nothing. An outage between two samples is not seen.
+The first samples of a day also use the last twenty steps of the day before. Only samples with a change are computed,
+because the percentage is highest there.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ def flap_ranking(
 ) -> DataFrame:
     """Rank the brokers of each day from first to last; ``broker_days`` also has the days before.
 
-    Ranked are outliers before others, then by chance, the least likely first, then by rate.
+    Outliers come first, then the least likely by chance, then the highest rate.
     """
     reached = utc_days.days_between(
         F.greatest("dt", utc_days.lit_day(first_day)),
         F.least(F.date_add("dt", parameters.days - 1), utc_days.lit_day(last_day)),
     )
-    told = broker_days.withColumnsRenamed({"dt": "told_on"}).withColumn("dt", F.col("told_on"))
-    spread = told.select("*", F.explode(reached).alias("for_day")).drop("dt").withColumnRenamed("for_day", "dt")
+    counted = broker_days.withColumnsRenamed({"dt": "counted_on"}).withColumn("dt", F.col("counted_on"))
+    spread = counted.select("*", F.explode(reached).alias("for_day")).drop("dt").withColumnRenamed("for_day", "dt")
     summed = spread.groupBy("dt", *INSTANCE).agg(
         F.sum("watched_us").alias("watched_us"), F.sum("outages").alias("outages")
     )
-    held = spread.groupBy("dt").agg(F.count_distinct("told_on").alias("days"))
-    rated = _rated(summed.filter(F.col("watched_us") > 0)).join(F.broadcast(held), on="dt", how="inner")
+    days_held = spread.groupBy("dt").agg(F.count_distinct("counted_on").alias("days"))
+    rated = _rated(summed.filter(F.col("watched_us") > 0)).join(F.broadcast(days_held), on="dt", how="inner")
     outliers = with_outliers(rated, false_discovery_rate=parameters.false_discovery_rate)
     worst_first = Window.partitionBy(*_CLUSTER).orderBy(
         F.desc("outlier"), F.asc_nulls_last("p_value"), F.desc("rate_per_day"), "broker_name", "broker_id"
@@ -111,42 +111,42 @@ def state_changes(intervals: DataFrame, *, first_day: date, last_day: date, para
     changes = _changes(
         _bad_samples(_within_reach(intervals, first_day, last_day, grid), grid), -(-utc_days.DAY // grid)
     )
-    # The day's first sample sees what changed before midnight.
+    # The day's first sample includes changes before midnight.
     at_midnight = changes.select(*_BROKER).distinct().select(*_BROKER, F.lit(0).alias("sample"), F.lit(0).alias("n"))
-    looked_at = changes.unionByName(at_midnight)
+    sampled_at = changes.unionByName(at_midnight)
     last_steps = Window.partitionBy(*_BROKER).orderBy("sample").rangeBetween(-(STEPS - 1), Window.currentRow)
     n, ages = F.sum("n").over(last_steps), F.sum(F.col("n") * F.col("sample")).over(last_steps)
     older = n * F.col("sample") - ages
     slope = (NEWEST - OLDEST) / (STEPS - 1)
     percent = (n * F.lit(NEWEST) - older * F.lit(slope)) * (100.0 / STEPS)
-    scored = looked_at.withColumn("percent", percent).filter(F.col("sample") >= 0)
+    scored = sampled_at.withColumn("percent", percent).filter(F.col("sample") >= 0)
     return scored.groupBy(*_BROKER).agg(F.max("percent").alias("percent_state_change"))
 
 
 def longest_stable(intervals: DataFrame) -> DataFrame:
-    """``longest_stable_seconds``: the most that one interval took of the day."""
+    """``longest_stable_seconds``: the longest part of the day that one interval covers."""
     of_day = F.unix_micros("end_at") - F.greatest(F.unix_micros("start_at"), utc_days.starts(F.col("dt")))
     return intervals.groupBy(*_BROKER).agg(utc_days.seconds(F.max(of_day)).alias("longest_stable_seconds"))
 
 
 def _within_reach(intervals: DataFrame, first_day: date, last_day: date, grid: int) -> DataFrame:
     """The intervals of each day, and those of the day before that ended within reach of its first sample."""
-    told = intervals.select(
+    rows = intervals.select(
         *_BROKER,
         is_outage().alias("bad"),
         "open",
         F.unix_micros("start_at").alias("start"),
         F.unix_micros("end_at").alias("end"),
     )
-    late = told.filter(~F.col("open") & (F.col("end") >= utc_days.ends(F.col("dt")) - STEPS * grid))
-    both = told.unionByName(late.withColumn("dt", F.date_add("dt", 1)))
+    late = rows.filter(~F.col("open") & (F.col("end") >= utc_days.ends(F.col("dt")) - STEPS * grid))
+    both = rows.unionByName(late.withColumn("dt", F.date_add("dt", 1)))
     return both.filter(F.col("dt").between(utc_days.lit_day(first_day), utc_days.lit_day(last_day)))
 
 
 def _bad_samples(intervals: DataFrame, grid: int) -> DataFrame:
-    """Ranges of samples that found the broker down: ``from_sample``, and ``to_sample`` behind them."""
-    story = Window.partitionBy(*_BROKER).orderBy("start", "end", "open")
-    until = F.coalesce(F.lead("start").over(story), utc_days.ends(F.col("dt")))
+    """Ranges of samples with the broker down: from ``from_sample`` up to, not including, ``to_sample``."""
+    timeline = Window.partitionBy(*_BROKER).orderBy("start", "end", "open")
+    until = F.coalesce(F.lead("start").over(timeline), utc_days.ends(F.col("dt")))
 
     def first_sample_from(at: str) -> Column:
         return F.ceil((F.col(at) - utc_days.starts(F.col("dt"))) / grid)
@@ -160,9 +160,9 @@ def _bad_samples(intervals: DataFrame, grid: int) -> DataFrame:
 
 def _changes(bad: DataFrame, samples: int) -> DataFrame:
     """The samples that differ from the one before."""
-    story = Window.partitionBy(*_BROKER).orderBy("from_sample")
-    falls = F.coalesce(F.lag("to_sample").over(story) < F.col("from_sample"), F.lit(True))
-    rises = F.coalesce(F.lead("from_sample").over(story) > F.col("to_sample"), F.lit(True))
+    timeline = Window.partitionBy(*_BROKER).orderBy("from_sample")
+    falls = F.coalesce(F.lag("to_sample").over(timeline) < F.col("from_sample"), F.lit(True))
+    rises = F.coalesce(F.lead("from_sample").over(timeline) > F.col("to_sample"), F.lit(True))
     both = F.array(F.when(falls, F.col("from_sample")), F.when(rises, F.col("to_sample")))
     changed = bad.withColumn("both", both).select(*_BROKER, F.explode("both").alias("sample"))
     in_reach = F.col("sample").between(-(STEPS - 1), samples - 1)

@@ -1,15 +1,14 @@
-"""Times between heartbeats: all observers' histograms of a day, and the quantiles read off them.
+"""Times between heartbeats: all observers' histograms of a day, and their quantiles.
 
-`beats`: the times between each broker's beats: all observers' histograms of the day added up; and the clocks of the
-agents.
+`beats`: the times between each broker's heartbeats, summed over the day's histograms of all observers; and the agents'
+clock offsets.
 
-A name server writes a histogram each hour, and after ten minutes if a heartbeat was late. Single beats, which a history
-may hold as well or instead, are counted for the brokers and days of which there is no histogram.
+A name server writes a histogram each hour, and after ten minutes if a heartbeat was late. Rows of single heartbeats are
+counted only for brokers and days without a histogram.
 
-`heartbeat_punctuality`: how punctual heartbeats were: quantiles of a broker, and the histogram of a cluster.
+`heartbeat_punctuality`: quantiles of a broker, and the histogram of a cluster.
 
-A quantile is read off the histogram: within its bucket the beats count as evenly spread, and no quantile lies below the
-shortest or above the longest time that was measured.
+A quantile is interpolated linearly within its bucket, and limited to the shortest and longest measured time.
 """
 
 from __future__ import annotations
@@ -21,58 +20,64 @@ from pointsman_report.schemas import INSTANCE
 from pointsman_report.schemas.health_tables import HEARTBEAT_HISTOGRAM, HEARTBEAT_PUNCTUALITY
 
 EDGES_MS = tuple(round(250 * 2 ** (i / 2)) for i in range(25))
-"""Upper edges of a name server's buckets, milliseconds; beyond the last one is 'inf'."""
+"""Upper edges of a name server's buckets, milliseconds; larger times are in 'inf'."""
 
-MOST_BEATS = 10**9
-"""Of a bucket: an hour holds no more, and no day's sum of so many leaves a long."""
+MAX_BEATS = 10**9
+"""Largest count accepted in a bucket. No hour has more, and a day's sum fits into a long."""
 
 _DETAIL = (
     "struct<min_ms:double,max_ms:double,heartbeat_interval_ms:bigint,clock_ahead_ms:bigint,buckets:map<string,bigint>>"
 )
-_TOLD, _SINGLE, _LATE, _CHECKPOINT = "HEARTBEATS", "HEARTBEAT", "LATE_HEARTBEAT", "CHECKPOINT"
+_HISTOGRAM, _SINGLE, _LATE, _CHECKPOINT = "HEARTBEATS", "HEARTBEAT", "LATE_HEARTBEAT", "CHECKPOINT"
 
 
 def beats(events: DataFrame, clocks: DataFrame) -> DataFrame:
-    """A row for each broker and day that beat: ``buckets`` (up_to_ms, beats; null is beyond the last edge, and stands
-    last), ``min_ms``, ``max_ms``, ``heartbeat_interval_ms``, ``late`` and ``clock_ahead_ms``.
+    """A row for each broker and day with heartbeats: ``buckets`` (up_to_ms, beats; the last one has null: no upper
+    edge), ``min_ms``, ``max_ms``, ``heartbeat_interval_ms``, ``late`` and ``clock_ahead_ms``.
 
-    ``clocks``: the days' ``observer_clocks``; an agent's clock is told against the median of the name servers'.
+    ``clocks``: the days' ``observer_clocks``; an agent's clock is compared with the median of the name servers' clocks.
     """
     counted = _counted(events, clocks).groupBy("dt", *INSTANCE, "event", "node", "up_to_ms")
-    # An observer matters to late beats alone: with it in every group there would be three times as many.
+    # The observer matters for late heartbeats only; in every group it would triple their number.
     by_bucket = counted.agg(
         F.sum("beats").alias("beats"),
         F.min("min_ms").alias("min_ms"),
         F.max("max_ms").alias("max_ms"),
-        F.max("promised").alias("promised"),
+        F.max("announced").alias("announced"),
         F.max("clock_ahead_ms").alias("clock_ahead_ms"),
     )
     one = F.struct(F.col("up_to_ms").isNull().alias("beyond"), "up_to_ms", "beats")
     sums = by_bucket.groupBy("dt", *INSTANCE).agg(
-        F.max(F.col("event") == _TOLD).alias("is_told"),
-        *(_of(kind, one, prefix) for kind, prefix in ((_TOLD, "told"), (_SINGLE, "single"))),
-        *(F.min(F.when(F.col("event") == kind, F.col("min_ms"))).alias(f"min_{kind}") for kind in (_TOLD, _SINGLE)),
-        *(F.max(F.when(F.col("event") == kind, F.col("max_ms"))).alias(f"max_{kind}") for kind in (_TOLD, _SINGLE)),
-        F.max("promised")["interval_ms"].alias("heartbeat_interval_ms"),
+        F.max(F.col("event") == _HISTOGRAM).alias("has_histogram"),
+        *(_of(kind, one, prefix) for kind, prefix in ((_HISTOGRAM, "histogram"), (_SINGLE, "single"))),
+        *(
+            F.min(F.when(F.col("event") == kind, F.col("min_ms"))).alias(f"min_{kind}")
+            for kind in (_HISTOGRAM, _SINGLE)
+        ),
+        *(
+            F.max(F.when(F.col("event") == kind, F.col("max_ms"))).alias(f"max_{kind}")
+            for kind in (_HISTOGRAM, _SINGLE)
+        ),
+        F.max("announced")["interval_ms"].alias("heartbeat_interval_ms"),
         F.coalesce(F.max(F.when(F.col("event") == _LATE, F.col("beats"))), F.lit(0)).alias("late"),
-        # What a beat is on its way makes it less, so the most is the truest.
+        # Network delay lowers the value, so the highest is the most accurate.
         F.max("clock_ahead_ms").alias("clock_ahead_ms"),
     )
 
-    def chosen(told: str, single: str) -> Column:
-        return F.when(F.col("is_told"), F.col(told)).otherwise(F.col(single))
+    def chosen(histogram: str, single: str) -> Column:
+        return F.when(F.col("has_histogram"), F.col(histogram)).otherwise(F.col(single))
 
     whole = sums.select(
         "dt",
         *INSTANCE,
-        chosen("told", "single").alias("buckets"),
-        chosen(f"min_{_TOLD}", f"min_{_SINGLE}").alias("min_ms"),
-        chosen(f"max_{_TOLD}", f"max_{_SINGLE}").alias("max_ms"),
+        chosen("histogram", "single").alias("buckets"),
+        chosen(f"min_{_HISTOGRAM}", f"min_{_SINGLE}").alias("min_ms"),
+        chosen(f"max_{_HISTOGRAM}", f"max_{_SINGLE}").alias("max_ms"),
         "heartbeat_interval_ms",
         "late",
         "clock_ahead_ms",
     )
-    # A checkpoint alone says nothing of beats.
+    # A checkpoint alone does not count as a heartbeat.
     return whole.filter((F.size("buckets") > 0) | (F.col("late") > 0))
 
 
@@ -81,28 +86,28 @@ def _of(kind: str, one: Column, name: str) -> Column:
 
 
 def _counted(events: DataFrame, clocks: DataFrame) -> DataFrame:
-    """A row for each bucket of a histogram, each single beat, each late one and each promised interval."""
+    """A row for each bucket of a histogram, each single heartbeat, each late one and each announced interval."""
     event = F.col("event")
-    about = events.filter(event.isin(_TOLD, _SINGLE, _LATE, _CHECKPOINT) & F.col("broker_id").isNotNull())
-    detail = F.from_json(F.when(event.isin(_TOLD, _CHECKPOINT), F.col("detail")), _DETAIL)
-    told = about.select("dt", *INSTANCE, "node", "event", "event_at", "interval_ms", detail.alias("said"))
-    told = told.join(F.broadcast(clocks.select("dt", "node", "offset_seconds")), on=["dt", "node"], how="left")
+    rows = events.filter(event.isin(_HISTOGRAM, _SINGLE, _LATE, _CHECKPOINT) & F.col("broker_id").isNotNull())
+    detail = F.from_json(F.when(event.isin(_HISTOGRAM, _CHECKPOINT), F.col("detail")), _DETAIL)
+    rows = rows.select("dt", *INSTANCE, "node", "event", "event_at", "interval_ms", detail.alias("parsed"))
+    rows = rows.join(F.broadcast(clocks.select("dt", "node", "offset_seconds")), on=["dt", "node"], how="left")
     usable = F.col("interval_ms") >= 0
     single = F.struct(_bucket(F.col("interval_ms")).alias("edge"), F.lit(1).cast("long").alias("beats"))
     no_bucket = F.struct(F.lit(None).cast("string").alias("edge"), F.lit(1).cast("long").alias("beats"))
     entries = (
-        F.when(event == _TOLD, F.transform(F.map_entries("said.buckets"), _entry))
+        F.when(event == _HISTOGRAM, F.transform(F.map_entries("parsed.buckets"), _entry))
         .when((event == _SINGLE) & usable, F.array(single))
         .when(event.isin(_LATE, _CHECKPOINT), F.array(no_bucket))
     )
-    each = told.withColumn("entry", F.explode(entries)).withColumns(
+    each = rows.withColumn("entry", F.explode(entries)).withColumns(
         {"edge": F.col("entry.edge"), "beats": F.col("entry.beats")}
     )
     edge = F.when(F.col("edge") != "inf", F.col("edge").try_cast("long"))
     is_bucket = (F.col("edge") == "inf") | (edge >= 0)
-    good = (is_bucket & F.col("beats").between(1, MOST_BEATS)) | event.isin(_LATE, _CHECKPOINT)
+    good = (is_bucket & F.col("beats").between(1, MAX_BEATS)) | event.isin(_LATE, _CHECKPOINT)
     interval = F.col("interval_ms").cast("double")
-    promised = F.col("said.heartbeat_interval_ms")
+    announced = F.col("parsed.heartbeat_interval_ms")
     return each.filter(good).select(
         "dt",
         *INSTANCE,
@@ -110,12 +115,12 @@ def _counted(events: DataFrame, clocks: DataFrame) -> DataFrame:
         F.when(event == _LATE, F.col("node")).alias("node"),
         edge.alias("up_to_ms"),
         "beats",
-        F.when(event == _SINGLE, interval).otherwise(_measured("said.min_ms")).alias("min_ms"),
-        F.when(event == _SINGLE, interval).otherwise(_measured("said.max_ms")).alias("max_ms"),
-        F.when((event == _CHECKPOINT) & (promised > 0), F.struct("event_at", promised.alias("interval_ms"))).alias(
-            "promised"
+        F.when(event == _SINGLE, interval).otherwise(_measured("parsed.min_ms")).alias("min_ms"),
+        F.when(event == _SINGLE, interval).otherwise(_measured("parsed.max_ms")).alias("max_ms"),
+        F.when((event == _CHECKPOINT) & (announced > 0), F.struct("event_at", announced.alias("interval_ms"))).alias(
+            "announced"
         ),
-        (F.col("said.clock_ahead_ms") + F.coalesce("offset_seconds", F.lit(0.0)) * 1_000).alias("clock_ahead_ms"),
+        (F.col("parsed.clock_ahead_ms") + F.coalesce("offset_seconds", F.lit(0.0)) * 1_000).alias("clock_ahead_ms"),
     )
 
 
@@ -130,13 +135,13 @@ def _bucket(interval_ms: Column) -> Column:
 
 
 def _measured(name: str) -> Column:
-    """What can be a time; JSON's readers take 'NaN' and 'Infinity' for numbers."""
+    """Return the value if it can be a time, else null: JSON readers accept 'NaN' and 'Infinity' as numbers."""
     value = F.col(name)
     return F.when(~F.isnan(value) & (value >= 0) & (value < float("inf")), value)
 
 
 def heartbeat_punctuality(beats: DataFrame) -> DataFrame:
-    """Each broker's day of `beats`."""
+    """One row for each broker and day of `beats`."""
     total = F.aggregate("buckets", F.lit(0).cast("long"), lambda sum_, bucket: sum_ + bucket["beats"])
     counted = beats.withColumn("beats", total).withColumn("buckets", _with_lower_edges())
     return counted.select(
@@ -153,7 +158,7 @@ def heartbeat_punctuality(beats: DataFrame) -> DataFrame:
 
 
 def heartbeat_histogram(beats: DataFrame) -> DataFrame:
-    """The clusters' sums of `beats`."""
+    """Sum `beats` by cluster."""
     each = beats.select("dt", "cluster", F.inline("buckets"))
     return (
         each.groupBy("dt", "cluster", "up_to_ms")
@@ -163,7 +168,8 @@ def heartbeat_histogram(beats: DataFrame) -> DataFrame:
 
 
 def _with_lower_edges() -> Column:
-    """Empty buckets are not told: below a name server's edge lies its next lower one, below another the broker's."""
+    """Add each bucket's lower edge. Histograms omit empty buckets, so it is the name server's next lower edge if that
+    is known, else the broker's previous bucket."""
     edges = F.array(*(F.lit(edge) for edge in EDGES_MS))
     lowers = F.array(*(F.lit(edge) for edge in (0, *EDGES_MS)))
 

@@ -1,6 +1,6 @@
-"""From raw lines to typed rows, and the lines that are none to the quarantine, with the reason.
+"""Typed rows from raw lines; lines that are not history rows go to quarantine, with the reason.
 
-A row's day is that of its ``event_at``; the folder it lay in decides nothing.
+The day of a row is that of its ``event_at``, whatever folder its file is in.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _UNPARSED = "_unparsed"
 _SPACE = " \t\r\n"
 _ROW = ("dt", "node", "boot_id", "seq")
 _CLOCK_WRONG_DAYS = 2
-"""A row that is older than its folder by more was dated by a wrong clock."""
+"""A row older than its folder by more than this was dated by a wrong clock."""
 _FIRST_DAY, _LAST_DAY = date(1970, 1, 1), date(9999, 12, 31)
 
 
 def parsed_lines(lines: DataFrame) -> DataFrame:
-    """Give each line its fields, its day ``dt`` and, where it is no history row, the ``problem``.
+    """Give each line its fields, its day ``dt`` and, if it is not a history row, the ``problem``.
 
-    A bad one alone keeps its ``line``, and has a ``file_day``: the folder's day, else the file's.
+    Only bad lines keep ``line`` and have ``file_day``: the day of the folder, else of the file.
     """
     source = lines.select(*RAW_LINE.fieldNames())
     as_json = T.StructType([*HISTORY_ROW_JSON.fields, T.StructField(_UNPARSED, T.StringType())])
     row = F.from_json("line", as_json, {"columnNameOfCorruptRecord": _UNPARSED, "allowSingleQuotes": "false"})
     fields = source.withColumn("row", row).select(*RAW_LINE.fieldNames(), "row.*")
     timed = fields.withColumn("happened_at", F.when(F.col("event_at").rlike(_TIME), F.try_to_timestamp("event_at")))
-    # Costly, and needed for bad lines only: so never a column of its own before these are known.
+    # Costly, and needed for bad lines only, so not computed as a column before these are known.
     file_day = F.coalesce(_folder_day(), F.to_date("file_modified_at"))
     dated = timed.withColumn("dt", F.coalesce(F.to_date("happened_at"), file_day))
     judged = dated.withColumn("problem", _problem())
@@ -71,19 +71,20 @@ def _other() -> Column:
 
 
 def _problem() -> Column:
-    """Say why a line is no history row; null for a good one."""
+    """The reason why a line is not a history row; null for a good line."""
     missing = F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in REQUIRED))
     anonymous = F.concat_ws(", ", *(F.when(F.col(name).isNull(), F.lit(name)) for name in INSTANCE))
     about_one = F.col("event").isin(*ABOUT_A_REPLICA)
     has_state = about_one | (F.col("event").isin(*MAY_BE_ABOUT_ONE) & F.col("broker_id").isNotNull())
     is_known = F.coalesce(F.col("state").isin(*STATES), F.lit(False))
-    # Nearly every line is without spaces, and to look for them at its end takes as long as to parse it.
+    # Few lines have spaces, and searching for them at the end takes as long as parsing the line.
     is_object = F.startswith("line", F.lit("{")) | F.ltrim("line", F.lit(_SPACE)).startswith("{")
     is_ended = F.endswith("line", F.lit("}")) | F.rtrim("line", F.lit(_SPACE)).endswith("}")
-    # Spark's parsers stop behind the first object of a line; within an array they have to read on to its end.
+    # Spark's parsers stop after the first object of a line; inside an array they must read to its end.
     as_array = F.concat(F.lit("["), "line", F.lit("]"))
     alone = F.coalesce(F.json_array_length(as_array) == 1, F.lit(False)) & is_ended
-    # An object that parses as JSON but not as our fields has a field of another type; this parser takes 'text' too.
+    # An object that parses as JSON but not with this schema has a field of the wrong type. This parser also accepts
+    # single quotes.
     is_json = F.get_json_object("line", "$").isNotNull() & ~F.col("line").rlike(r"^\s*\{\s*'")
     return (
         F.when(F.col("fault").isNotNull(), F.col("fault"))
@@ -97,9 +98,9 @@ def _problem() -> Column:
             F.format_string(f"schema_version is %d, not {SCHEMA_VERSION}", "schema_version"),
         )
         .when(missing != "", F.concat(F.lit("missing: "), missing))
-        .when(F.col("happened_at").isNull(), "event_at is no RFC 3339 time")
+        .when(F.col("happened_at").isNull(), "event_at is not an RFC 3339 time")
         .when(F.col("seq") < 1, "seq is below 1")
-        .when(~F.col("event").rlike(_EVENT), "event is not of capital letters")
+        .when(~F.col("event").rlike(_EVENT), "event is not in capital letters")
         .when(about_one & (anonymous != ""), F.concat(F.lit("names no broker: "), anonymous))
         .when(has_state & ~is_known, F.concat(F.lit("no known state: "), F.coalesce("state", F.lit("null"))))
     )
@@ -108,9 +109,9 @@ def _problem() -> Column:
 def registration_events(
     parsed: DataFrame, stored: DataFrame | None = None, *, first_day: date, last_day: date
 ) -> DataFrame:
-    """Keep each row once, of the good ones that were read of the days and those that a warehouse holds of some days.
+    """Return each row once, from the good rows read and the rows that the warehouse already holds.
 
-    Of rows with one number the smallest stays, whatever file or run brought it.
+    Of rows with the same number the smallest is kept, regardless of file and run.
     """
     good = _good(parsed).filter(_within("dt", first_day, last_day)).withColumn("event_at", F.col("happened_at"))
     columns = REGISTRATION_EVENTS.fieldNames()
@@ -125,15 +126,15 @@ def registration_events(
 def quarantine(
     stored: DataFrame, parsed: DataFrame, read_files: DataFrame, *, first_day: date, last_day: date
 ) -> DataFrame:
-    """Keep each bad line once: a file and its gzipped copy hold the same lines.
+    """Return each bad line once: a file and its gzipped copy have the same lines.
 
-    Stored lines of ``read_files`` (a column ``name``, without ``.gz``) give way to what was read of these files now. A
-    line dated outside the days stands under its file's day: a wrong clock must not spread it over years.
+    Stored lines of ``read_files`` (a column ``name``, without ``.gz``) are replaced by what was read from these files
+    now. A line dated outside the days is listed under its file's day: a wrong clock must not spread it over years.
     """
     bad = parsed.filter(F.col("problem").isNotNull())
-    # A line that stands three times in a file was bad three times.
+    # A line that occurs three times in a file is bad three times.
     nth = bad.withColumn("nth", F.row_number().over(Window.partitionBy("file", "line").orderBy("problem")))
-    # The fault of a gzip is its own, not that of the file it was made of.
+    # A read error of a gzip belongs to the gzip, not to the file it was made from.
     plain = F.when(F.col("fault").isNull(), _plain_name("file")).otherwise(F.col("file"))
     of_file = nth.withColumn("file", plain).withColumn("dt", quarantine_day(first_day=first_day, last_day=last_day))
     first = Window.partitionBy("file", "line", "nth").orderBy("problem", "dt")
@@ -149,7 +150,7 @@ def quarantine_day(*, first_day: date, last_day: date) -> Column:
 
 
 def read_of_files(parsed: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
-    """Count what was read, by file and day: good rows and bad lines; with a null day what is dated outside the days."""
+    """Count good rows and bad lines by file and day; the day is null for rows dated outside the days."""
     is_good, inside = F.col("problem").isNull(), _within("dt", first_day, last_day)
     older, ahead = is_good & (F.col("dt") < lit_day(first_day)), is_good & (F.col("dt") > lit_day(last_day))
     behind_folder = F.date_diff(F.when(older, _folder_day()), "dt") > _CLOCK_WRONG_DAYS
@@ -165,7 +166,7 @@ def read_of_files(parsed: DataFrame, *, first_day: date, last_day: date) -> Data
         F.count_if(ahead).alias("ahead_rows"),
         F.least(F.min(F.when(ahead, F.col("dt"))), lit_day(_LAST_DAY)).alias("ahead_from"),
     )
-    # greatest() and least() skip nulls, so a bound alone would stand where there is no such row.
+    # greatest() and least() skip nulls, so without such a row they would return the bound.
     return counted.withColumns(
         {
             "older_to": F.when(F.col("older_rows") > 0, F.col("older_to")),
@@ -175,16 +176,16 @@ def read_of_files(parsed: DataFrame, *, first_day: date, last_day: date) -> Data
 
 
 def unseen_by_file(parsed: DataFrame, stored: DataFrame) -> DataFrame:
-    """Count by file the good rows of the stored rows' days that are not among them."""
+    """Count the good rows by file that are missing among the stored rows of their days."""
     missing = _good(parsed).join(stored.select(*_ROW), on=list(_ROW), how="left_anti")
     return missing.groupBy("file").agg(F.count("*").alias("rows"))
 
 
-def heard(events: DataFrame) -> DataFrame:
-    """Say of each observer when it was ready, stopped and last heard in some days' rows and the next day's.
+def observer_times(events: DataFrame) -> DataFrame:
+    """When each observer was ready, stopped and wrote its first and last row, in the days' rows and the next day's.
 
-    A day's run may so see that a name server went on the next morning, which the day's own rows cannot tell. But a
-    single row that a jumping clock dated years ahead must not make a killed name server watch until then.
+    The next day's rows show that a name server kept running past midnight. Later rows do not count: a single row that a
+    jumping clock dated years ahead must not extend the run of a killed name server.
     """
     at = F.unix_micros("event_at")
     event = F.col("event")

@@ -1,30 +1,28 @@
-"""What happened to several brokers at once: incidents, and rolling restarts, which are none.
+"""Outages of several brokers: incidents (at the same time) and rolling restarts (one after another).
 
-`places`: where each broker ran: the scopes in which several can fall at once.
+`places`: zone and host of each broker: the scopes of an incident.
 
-A host lies within its zone and a zone within its cluster. A broker that never named its zone or host has none, and
-falls with its cluster alone.
+A host is part of its zone, and a zone part of its cluster. A broker without zone and host labels belongs to its cluster
+only.
 
-`episodes`: the times in which more brokers of one host, zone or cluster were down at the same moment than chance
-explains.
+`episodes`: periods with more brokers of one host, zone or cluster down at the same moment than chance explains.
 
-A sweep over time: each outage counts from its start until it ends, and for `within_seconds` at most, so that a broker
-that has been down for hours is not part of what happens now. An outage shorter than `tolerance_seconds` counts for that
-long, because sweeps notice the outages of one moment that much apart. The cost is that of sorting each
-scope's day.
+A sweep over time: each outage counts from its start to its end, at most for `within_seconds`, so that a broker that has
+been down for hours is not part of a new incident. A shorter outage counts for `tolerance_seconds`, because sweeps
+detect outages of the same moment that much apart. The cost is one sort of each scope's day.
 
 `incidents`: several brokers down at the same moment: one incident of the narrowest of host, zone and cluster that
 explains it.
 
-A narrower scope explains a wider one's episode when it holds an incident itself and what is left of the episode is what
-chance brings, or a few strays. An outage belongs to one incident at most, an incident to one UTC day: one over midnight
-is two. Outages one after another are not an incident (`rolling_restarts`).
+A narrower scope explains the episode of a wider one if it has an incident itself, and the other outages of the episode
+are no more than chance, or a few strays. An outage belongs to at most one incident, and an incident to one UTC day: an
+incident over midnight becomes two. Outages one after another are not an incident (`rolling_restarts`).
 
-`rolling_restarts`: brokers of a cluster that went down one after another, each back before the next.
+`rolling_restarts`: brokers of a cluster that went down one after another, each one back before the next went down.
 
-Only outages that restarted the broker count: another process or version came back, or it left by a planned shutdown.
-Not part of a run are a broker that goes twice in it, which flaps, and an outage that begins before the last one is over
-or lasts over several others: it is another matter, and does not end the run. Outages of an incident belong to that.
+Only restarts count: a new process or version came back, or the shutdown was planned. A broker that goes down twice is
+flapping and is not part of the sequence. An outage that overlaps the one before or spans several others is not part of
+it either, and does not end it. Outages of an incident belong to the incident.
 """
 
 from __future__ import annotations
@@ -43,16 +41,16 @@ SCOPE = ("dt", "cluster", "scope", "scope_name")
 _OUTAGE = ("dt", *INSTANCE, "at")
 
 STRAYS = 4
-"""One broker elsewhere for four of a host or zone does not make its zone's or cluster's incident of it."""
+"""One outage elsewhere per four outages of a host or zone does not widen the incident to the zone or cluster."""
 _CLUSTER = ("dt", "cluster")
-_STORY = (*_CLUSTER, "version")
+_RUN_KEY = (*_CLUSTER, "version")
 
 LONGEST_RESTART = 900 * utc_days.SECOND
-"""A broker that is away for longer is not one step of a rolling restart; the next one does not wait for it."""
+"""A broker that is down for longer is not a step of a rolling restart."""
 
 
 def places(availability: DataFrame, facts: DataFrame) -> DataFrame:
-    """Columns: ``dt``, instance, ``zone``, ``host``; each broker that was watched on the day."""
+    """Columns: ``dt``, instance, ``zone``, ``host``; each broker monitored on the day."""
     named = facts.select(
         "dt", *INSTANCE, *(F.nullif(F.col(place), F.lit("")).alias(place) for place in ("zone", "host"))
     )
@@ -60,7 +58,7 @@ def places(availability: DataFrame, facts: DataFrame) -> DataFrame:
 
 
 def by_scope(placed: DataFrame) -> DataFrame:
-    """Repeat each row for its broker's host, zone and cluster, as far as it has them: ``scope``, ``scope_name``."""
+    """Repeat each row for its broker's cluster, zone and host, if known: ``scope``, ``scope_name``."""
     scopes = F.array(
         *(
             F.struct(F.lit(scope).alias("scope"), F.col(scope).alias("scope_name"))
@@ -80,7 +78,7 @@ def episodes(outages: DataFrame, *, parameters: IncidentParameters) -> DataFrame
 
     ``outages`` has the columns of `SCOPE`, a broker, ``at`` and ``down_us``; all its columns are kept. An episode is a
     time during which enough brokers of the scope are down; an outage that touches two belongs to the first. ``bound``:
-    the most brokers that chance brings down at one moment; ``usual``: how many it often brings.
+    the highest number of brokers that chance explains at one moment; ``usual``: the number that is common.
     """
     moments = _moments(_counted(outages, parameters))
     scope = Window.partitionBy(*SCOPE)
@@ -90,17 +88,17 @@ def episodes(outages: DataFrame, *, parameters: IncidentParameters) -> DataFrame
         {"bound": _above_mean(parameters.sigmas), "usual": _above_mean(1.0)}
     )
     high = is_more_than_chance(F.col("down"), F.col("bound"), parameters)
-    story = scope.orderBy("point", "gain")
-    so_far = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    rose = bounded.withColumn("high", high).withColumn("was_high", F.lag("high", 1, False).over(story))
+    timeline = scope.orderBy("point", "gain")
+    so_far = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    rose = bounded.withColumn("high", high).withColumn("was_high", F.lag("high", 1, False).over(timeline))
     sank = F.last(F.when(~F.col("high") & F.col("was_high"), F.col("point")), ignorenulls=True).over(so_far)
-    # Where the number sinks for no longer than sweeps differ, it is one episode.
+    # A drop no longer than the difference between sweeps does not end the episode.
     is_another = F.coalesce(F.col("point") - sank > _microseconds(parameters.tolerance_seconds), F.lit(True))
     rises = F.col("high") & ~F.col("was_high")
     begun = rose.withColumn("begins", F.when(rises & is_another, F.col("point")))
     current = F.last("begins", ignorenulls=True).over(so_far)
     numbered = begun.withColumn("current", current).withColumn("rise", F.when(rises, F.struct("point", "current")))
-    # Sorted once more, backwards: a frame that ends with the partition would cost the square of its rows.
+    # Sorted again, backwards: a frame that ends with the partition costs the square of its rows.
     backwards = scope.orderBy(F.desc("point"), F.desc("gain")).rowsBetween(Window.unboundedPreceding, -1)
     ahead = numbered.withColumn("next_rise", F.last("rise", ignorenulls=True).over(backwards))
     is_down_then = F.col("next_rise.point") < F.col("until")
@@ -118,7 +116,7 @@ def _microseconds(seconds: float) -> int:
 
 
 def _counted(outages: DataFrame, parameters: IncidentParameters) -> DataFrame:
-    """Add ``until``: up to when an outage counts; never beyond the next one of the same broker."""
+    """Add ``until``: the time until which an outage counts, at most to the next outage of the broker."""
     tolerance, within = map(_microseconds, (parameters.tolerance_seconds, parameters.within_seconds))
     broker = Window.partitionBy(*SCOPE, "broker_name", "broker_id").orderBy("at")
     lasts = F.least(F.greatest("down_us", F.lit(tolerance)), F.lit(within))
@@ -137,8 +135,8 @@ def _moments(counted: DataFrame) -> DataFrame:
     )
     moments = counted.select("*", F.inline(points))
     scope = Window.partitionBy(*SCOPE)
-    # By range: all that begins and ends at one instant counts together, so that a broker that is back when the next
-    # goes is not down together with it.
+    # By range: everything at one instant counts together, so that a broker that recovers when the next one goes down
+    # does not overlap with it.
     to_here = scope.orderBy("point").rangeBetween(Window.unboundedPreceding, Window.currentRow)
     down = moments.withColumn("down", F.sum("gain").over(to_here))
     until_next = F.coalesce(F.lead("point").over(scope.orderBy("point", "gain")) - F.col("point"), F.lit(0))
@@ -153,8 +151,8 @@ def _moments(counted: DataFrame) -> DataFrame:
 def _mean(by_count: Column, by_union: Column) -> Column:
     """The mean number of brokers down at one moment.
 
-    By count it includes an incident with all its brokers; by the share of time with no broker down it includes it once,
-    but says nothing when there is none. The smaller of the two holds for both.
+    The mean by count includes an incident with all its brokers. The mean by the share of time without a broker down
+    includes it once, but is undefined if there is no such time. The smaller of the two applies.
     """
     by_empty = F.when(by_union < 1, -F.log1p(-by_union))
     return F.least(by_count, by_empty)
@@ -165,7 +163,7 @@ def _above_mean(sigmas: float) -> Column:
 
 
 def outages(intervals: DataFrame) -> DataFrame:
-    """The unplanned downs that began on their day: ``at``, ``down_us`` of it, ``back_us`` where its end was seen."""
+    """The outages that began on their day: ``at``, ``down_us``, and ``back_us`` if the recovery was observed."""
     began = intervals.filter(is_outage() & began_on_its_day())
     end = F.unix_micros("end_at")
     return began.withColumns(
@@ -177,26 +175,30 @@ def outages(intervals: DataFrame) -> DataFrame:
     ).select(*_OUTAGE, "event", "down_us", "back_us")
 
 
-def members(fallen: DataFrame, places: DataFrame, *, parameters: IncidentParameters) -> DataFrame:
+def members(outages_of_day: DataFrame, places: DataFrame, *, parameters: IncidentParameters) -> DataFrame:
     """The outages that belong to an incident: the columns of `outages`, the scope and ``incident_id``.
 
-    Of each broker the first within the incident: one that falls again while it lasts flaps by itself.
+    Only the first outage of each broker: a broker that goes down again during the incident is flapping.
     """
     placed = (
-        fallen.select(*_OUTAGE, "down_us").dropDuplicates([*_OUTAGE]).join(places, on=["dt", *INSTANCE], how="left")
+        outages_of_day.select(*_OUTAGE, "down_us")
+        .dropDuplicates([*_OUTAGE])
+        .join(places, on=["dt", *INSTANCE], how="left")
     )
-    # All that follows goes by a cluster's day and more: without this each step would shuffle anew.
+    # All following steps partition by at least day and cluster: without this each of them would shuffle again.
     placed = placed.repartition("dt", "cluster")
     found = _narrowest(_in_episodes(placed, parameters), parameters)
     whole = found.filter("is_first").filter(is_more_than_chance(F.col("brokers"), F.col("bound"), parameters))
     first_us = F.min("at").over(Window.partitionBy(*SCOPE, "from_us"))
     began_at = F.date_format(F.timestamp_micros(first_us), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
     named = whole.withColumn("incident_id", F.concat_ws("/", "cluster", "scope", "scope_name", began_at))
-    return fallen.join(named.select(*_OUTAGE, "scope", "scope_name", "incident_id"), on=list(_OUTAGE), how="inner")
+    return outages_of_day.join(
+        named.select(*_OUTAGE, "scope", "scope_name", "incident_id"), on=list(_OUTAGE), how="inner"
+    )
 
 
 def incidents(members: DataFrame, places: DataFrame, causes: DataFrame) -> DataFrame:
-    """Sum up each incident of `members`; ``causes`` are those of `incident_causes`."""
+    """Sum each incident of `members`; ``causes`` are those of `incident_causes`."""
     member = F.struct("broker_name", "broker_id", F.timestamp_micros("at").alias("start_at"))
     summed = members.groupBy(*SCOPE, "incident_id").agg(
         F.timestamp_micros(F.min("at")).alias("from_at"),
@@ -212,7 +214,8 @@ def incidents(members: DataFrame, places: DataFrame, causes: DataFrame) -> DataF
 
 
 def _in_episodes(placed: DataFrame, parameters: IncidentParameters) -> DataFrame:
-    """Each outage of an episode, with that of its cluster, zone and host: ``<scope>_from``, ``_bound``, ``_usual``."""
+    """Each outage of an episode, with the episodes of its cluster, zone and host: ``<scope>_from``, ``_bound``,
+    ``_usual``."""
     within = episodes(by_scope(placed), parameters=parameters)
     each = {
         f"{scope}_{name}": F.max(F.when(F.col("scope") == scope, F.col(column)))
@@ -223,7 +226,7 @@ def _in_episodes(placed: DataFrame, parameters: IncidentParameters) -> DataFrame
 
 
 def _narrowest(found: DataFrame, parameters: IncidentParameters) -> DataFrame:
-    """Choose one scope for each outage: ``scope``, ``scope_name``, ``from_us``, ``brokers`` that share it."""
+    """Select one scope for each outage: ``scope``, ``scope_name``, ``from_us``, ``brokers`` that share it."""
     has_zone = F.col("zone").isNotNull()
     within_cluster = F.when(has_zone, F.concat(F.lit("zone/"), "zone")).otherwise(F.concat(F.lit("host/"), "host"))
     within_bound = F.when(has_zone, F.col("zone_bound")).otherwise(F.col("host_bound"))
@@ -252,16 +255,16 @@ def _narrowest(found: DataFrame, parameters: IncidentParameters) -> DataFrame:
 
 
 def _settle(rows: DataFrame, scope: str, window: tuple[str, ...], parameters: IncidentParameters) -> DataFrame:
-    """Add ``in_<scope>``: the outage is in an episode of that scope that nothing narrower explains."""
+    """Add ``in_<scope>``: the outage is in an episode of that scope that no narrower scope explains."""
     first = rows.withColumn("is_first", _is_first_of_its_broker(window))
     fell = _count("is_first", Window.partitionBy(*window))
     fell_within = _count("is_first", Window.partitionBy(*window, "narrower"))
     counted = first.withColumns({"fell": fell, "fell_within": fell_within})
     itself = is_more_than_chance(F.col("fell_within"), F.col("narrower_bound"), parameters)
-    rest = F.col("fell") - F.col("fell_within")
-    strays = (rest < parameters.brokers) & (rest * STRAYS <= F.col("fell_within"))
-    explained_rest = strays | (rest <= F.col(f"{scope}_usual"))
-    explains = F.coalesce(F.col("narrower").isNotNull() & itself & explained_rest, F.lit(False))
+    others = F.col("fell") - F.col("fell_within")
+    strays = (others < parameters.brokers) & (others * STRAYS <= F.col("fell_within"))
+    explained_others = strays | (others <= F.col(f"{scope}_usual"))
+    explains = F.coalesce(F.col("narrower").isNotNull() & itself & explained_others, F.lit(False))
     explained = F.max(explains).over(Window.partitionBy(*window))
     kept = counted.withColumn(f"in_{scope}", F.col(f"{scope}_from").isNotNull() & ~explained)
     return kept.drop("is_first", "fell", "fell_within")
@@ -289,16 +292,16 @@ def rolling_outages(rows: DataFrame, *, parameters: IncidentParameters) -> DataF
     is_whole = F.col("end_us").isNotNull() & (F.col("start_at") == F.col("began_at"))
     began = is_whole & (F.to_date("start_at") == F.col("dt")) & F.col("incident_id").isNull()
     quick = F.col("end_us") - F.col("start_us") <= LONGEST_RESTART
-    # Those that get the same version are one deploy, whatever else is restarted meanwhile.
+    # Restarts to the same version are one deploy, whatever else restarts at the same time.
     candidates = rows.filter(began & quick & F.coalesce(is_restart | left, F.lit(False))).withColumn(
         "version", F.coalesce("version_after", F.lit(""))
     )
-    # First all that are near each other, then without those that flap in it, in runs of one after another.
+    # Group restarts that are near each other, drop flapping brokers, then group the sequences.
     near = _runs(candidates, _is_near(parameters))
-    of_run = Window.partitionBy(*_STORY, "run", "broker_name", "broker_id")
+    of_run = Window.partitionBy(*_RUN_KEY, "run", "broker_name", "broker_id")
     once = near.withColumn("times", F.count("*").over(of_run)).filter("times = 1").drop("run", "times")
     runs = _runs(_one_after_another(once), _is_near(parameters))
-    run = Window.partitionBy(*_STORY, "run")
+    run = Window.partitionBy(*_RUN_KEY, "run")
     began_at = F.date_format(F.timestamp_micros(F.min("start_us").over(run)), "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'")
     brokers = F.count("*").over(run)
     named = runs.withColumns(
@@ -307,12 +310,12 @@ def rolling_outages(rows: DataFrame, *, parameters: IncidentParameters) -> DataF
             "rolling_restart_id": F.concat_ws("/", "cluster", began_at, F.nullif(F.col("version"), F.lit(""))),
         }
     )
-    # An outage of a run is one of another broker each: those that flap are gone.
+    # Each outage of a run is of a different broker: flapping brokers were dropped.
     return named.filter(F.col("brokers") >= parameters.brokers).drop("run", "brokers", "version")
 
 
 def rolling_restarts(members: DataFrame) -> DataFrame:
-    """Sum up each rolling restart of `rolling_outages`."""
+    """Sum each rolling restart of `rolling_outages`."""
     end_at = F.timestamp_micros("end_us")
     member = F.struct("start_at", end_at.alias("end_at"), "broker_name", "broker_id", "planned")
     unplanned = ~F.col("planned")
@@ -337,22 +340,22 @@ def _is_near(parameters: IncidentParameters) -> Column:
 
 
 def _one_after_another(rows: DataFrame) -> DataFrame:
-    """Drop the outages that are not a step: those that last over several others, then those that overlap the last."""
-    story = Window.partitionBy(*_STORY).orderBy("start_us", "broker_name", "broker_id")
-    lasting = F.coalesce(F.lead("start_us", 2).over(story) < F.col("end_us"), F.lit(False))
+    """Drop outages that are not a step: those that span several others, then those that overlap the one before."""
+    timeline = Window.partitionBy(*_RUN_KEY).orderBy("start_us", "broker_name", "broker_id")
+    lasting = F.coalesce(F.lead("start_us", 2).over(timeline) < F.col("end_us"), F.lit(False))
     steps = rows.withColumn("lasting", lasting).filter(~F.col("lasting")).drop("lasting")
-    overlaps = F.coalesce(F.col("start_us") < F.lag("end_us").over(story), F.lit(False))
+    overlaps = F.coalesce(F.col("start_us") < F.lag("end_us").over(timeline), F.lit(False))
     return steps.withColumn("overlaps", overlaps).filter(~F.col("overlaps")).drop("overlaps")
 
 
 def _runs(rows: DataFrame, continues: Column) -> DataFrame:
-    """Number the runs of each cluster's day and new version: a new one begins where ``continues`` does not hold.
+    """Number the runs of each cluster, day and new version; a run ends where ``continues`` is false.
 
-    ``back_before``: when all that began before were back.
+    ``back_before``: the time at which all earlier outages had ended.
     """
-    story = Window.partitionBy(*_STORY).orderBy("start_us", "broker_name", "broker_id")
-    before = story.rowsBetween(Window.unboundedPreceding, -1)
-    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    timeline = Window.partitionBy(*_RUN_KEY).orderBy("start_us", "broker_name", "broker_id")
+    before = timeline.rowsBetween(Window.unboundedPreceding, -1)
+    to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     dated = rows.withColumn("back_before", F.max("end_us").over(before))
     begins = ~F.coalesce(continues, F.lit(False))
     return dated.withColumn("run", F.sum(begins.cast("long")).over(to_here)).drop("back_before")

@@ -1,12 +1,12 @@
-"""The name servers' own record, and how far their clocks are apart.
+"""Reliability of the name servers, and their clock offsets.
 
-`namesrv_days`: the name servers' own record: lives, starts and stops, warm-up, pauses, guard, rows.
+`namesrv_days`: runs, starts and stops, warm-up, pauses, guard and rows of each name server.
 
-`observer_clocks`: how far the clocks of the name servers are apart, by the same facts that several of them wrote
-down.
+`observer_clocks`: clock offsets between name servers, measured by facts that several of them recorded.
 
-A fact is a registration, a leave or a topic change that names its process and topic version, and that a node wrote once
-on that day. Name servers hear of it within a second or so; the median over many facts leaves the clocks.
+A fact is a registration, a planned shutdown or a topic change that names its process and topic version, and that a node
+wrote once on that day. Name servers receive it within about a second of each other; the median over many facts is the
+clock offset.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ _COUNTED = (
 )
 _SECONDS = ("watched_seconds", "paused_seconds", "guard_seconds")
 SHARED = ("REGISTERED", "RESTARTED", "ADDRESS_CHANGED", "ROLE_CHANGED", "UNREGISTERED", "TOPICS")
-LEAST_SAMPLES = 5
-"""Fewer shared facts say nothing."""
+MIN_SAMPLES = 5
+"""With fewer shared facts the offset is unknown."""
 
 
 def namesrv_days(events: DataFrame, windows: DataFrame, blind: DataFrame) -> DataFrame:
-    """A row for each node and day of its life."""
+    """A row for each node and day on which it ran."""
     day = ("dt", "node")
-    life = ("dt", *OBSERVER)
+    run = ("dt", *OBSERVER)
     start = utc_days.starts(F.col("dt"))
     watched = F.unix_micros("to_at") - F.greatest(F.unix_micros("from_at"), start)
-    lives = (
-        windows.join(_said(events), on=list(life), how="left")
-        .join(_blind(blind), on=list(life), how="left")
-        .join(_overlaps(windows), on=list(life), how="left")
+    runs = (
+        windows.join(_counts(events), on=list(run), how="left")
+        .join(_blind(blind), on=list(run), how="left")
+        .join(_overlaps(windows), on=list(run), how="left")
     )
     ended = ~F.col("open") & (F.unix_micros("to_at") >= start) & (F.coalesce("stops", F.lit(0)) == 0)
-    summed = lives.groupBy(*day).agg(
+    summed = runs.groupBy(*day).agg(
         F.count("*").alias("lives"),
         *(F.sum(name).alias(name) for name in ("starts", "stops", "pauses", "rejected", "rows_dropped")),
         F.count(F.when(ended, 1)).alias("vanished"),
@@ -66,7 +66,7 @@ def namesrv_days(events: DataFrame, windows: DataFrame, blind: DataFrame) -> Dat
     return summed.fillna(0, list(_COUNTED)).fillna(0.0, list(_SECONDS)).select(*NAMESRV_DAYS.fieldNames())
 
 
-def _said(events: DataFrame) -> DataFrame:
+def _counts(events: DataFrame) -> DataFrame:
     dropped = F.get_json_object("detail", "$.rows_dropped").try_cast("bigint")
     own = events.filter(F.col("event").isin(*_ABOUT_ITSELF)).withColumn("dropped", dropped)
     counted = own.groupBy("dt", *OBSERVER).agg(
@@ -78,7 +78,7 @@ def _said(events: DataFrame) -> DataFrame:
         F.max("dropped").alias("most"),
         F.min("dropped").alias("least"),
     )
-    # The server counts from its start on.
+    # The name server counts from its start.
     since = F.when(F.col("starts") > 0, F.lit(0)).otherwise(F.col("least"))
     return counted.withColumn("rows_dropped", F.try_subtract("most", since)).drop("most", "least")
 
@@ -100,7 +100,7 @@ def _blind(blind: DataFrame) -> DataFrame:
 
 
 def _overlaps(windows: DataFrame) -> DataFrame:
-    """Lives that were at work while another life of their node was, by what they wrote."""
+    """Runs that overlap another run of the same node, by the rows they wrote."""
     one, other = windows.alias("one"), windows.alias("other")
     both = one.join(
         other,
@@ -116,11 +116,11 @@ def _overlaps(windows: DataFrame) -> DataFrame:
 
 
 def observer_clocks(events: DataFrame) -> DataFrame:
-    """A row for each node and day it wrote on."""
-    # In its own unit, for a microsecond count has no room for the absurd.
+    """A row for each node and day with rows."""
+    # Subtracted with overflow checks: an absurd uptime would overflow a count of microseconds.
     began = F.try_subtract(F.unix_micros("event_at"), F.try_multiply("uptime_ms", F.lit(1_000)))
-    lives = events.groupBy("dt", *OBSERVER).agg(F.try_subtract(F.max(began), F.min(began)).alias("strayed"))
-    nodes = lives.groupBy("dt", "node").agg(utc_days.seconds(F.max("strayed")).alias("stepped_seconds"))
+    runs = events.groupBy("dt", *OBSERVER).agg(F.try_subtract(F.max(began), F.min(began)).alias("strayed"))
+    nodes = runs.groupBy("dt", "node").agg(utc_days.seconds(F.max("strayed")).alias("stepped_seconds"))
     measured = nodes.join(_offsets(events), on=["dt", "node"], how="left").withColumn(
         "samples", F.coalesce("samples", F.lit(0))
     )
@@ -128,10 +128,10 @@ def observer_clocks(events: DataFrame) -> DataFrame:
 
 
 def _offsets(events: DataFrame) -> DataFrame:
-    told = F.col("reason").isNull() | ~F.col("reason").isin("DAY", "START", "SNAPSHOT")
+    is_live = F.col("reason").isNull() | ~F.col("reason").isin("DAY", "START", "SNAPSHOT")
     known = F.col("incarnation").isNotNull() & F.col("data_version").isNotNull() & F.col("broker_name").isNotNull()
     fact = ("dt", *INSTANCE, "event", "incarnation", "data_version")
-    facts = events.filter(F.col("event").isin(*SHARED) & told & known)
+    facts = events.filter(F.col("event").isin(*SHARED) & is_live & known)
     once = facts.groupBy(*fact, "node").agg(F.min(F.unix_micros("event_at")).alias("at"), F.count("*").alias("times"))
     seen = F.collect_list(F.struct("node", "at"))
     shared = (
@@ -145,5 +145,5 @@ def _offsets(events: DataFrame) -> DataFrame:
     apart = samples.groupBy("dt", "node").agg(
         F.percentile(ahead, F.lit(0.5)).alias("offset"), F.count("*").alias("samples")
     )
-    enough = F.when(F.col("samples") >= LEAST_SAMPLES, utc_days.seconds(F.col("offset")))
+    enough = F.when(F.col("samples") >= MIN_SAMPLES, utc_days.seconds(F.col("offset")))
     return apart.withColumn("offset_seconds", enough)

@@ -1,24 +1,22 @@
-"""Periods that name servers recorded, by day: own pauses and expiry guards, maintenance windows.
+"""Periods recorded by name servers, by day: their pauses, expiry guards, maintenance windows.
 
-`blind_periods`: an observer's own pauses, and the periods of its expiry guard of a cluster.
+`blind_periods`: an observer's pauses, and the periods in which its expiry guard of a cluster was on.
 
-A paused name server receives nothing, so it has no vote on any broker in that time (`votes`). In a guard's period it
-records of each broker what it knows (`opinions`); the period itself is for readers, and late heartbeats in it count
-against no broker.
+A paused name server receives nothing, so it has no vote on any broker in that time (`votes`). While a guard is on, the
+state in each row still counts (`opinions`); the period is shown in the report, and late heartbeats in it are not
+counted against brokers.
 
 A guard is on from the first GUARD_ON to the next GUARD_OFF of that cluster in that run of the name server, whatever
-their reasons; LIMIT and a changed mode only repeat that it is on. It keeps every broker that neither a maintenance
-window covers nor strong evidence removes, so any other EXPIRED ends a guard whose GUARD_OFF was lost. A pause is known
-at its end alone, and a finished day is not written again: one that lasted over midnight counts from midnight.
+their reasons; LIMIT and a changed mode only repeat that it is on. An active guard prevents every expiry except in a
+maintenance window or with strong evidence, so any other EXPIRED ends a guard whose GUARD_OFF is missing. A pause is
+recorded only when it ends, and a finished day is not rewritten: a pause over midnight counts from midnight.
 
-`maintenance_windows`: for readers: whether a broker is down by plan stands in each row about it
-(``planned``).
+`maintenance_windows`: for the report; whether an outage is planned is recorded in each row (``planned``).
 
-A window lasts until its time is over, until an operator ends it, or until that node gets another one of the same broker
-or cluster.
+A window ends at its end time, when an operator ends it, or when that node gets another window for the same broker or
+cluster.
 
-`guard_periods`: when the expiry guard of a cluster was on, at which name server, and how many brokers it kept in the
-routes.
+`guard_periods`: when the expiry guard of a cluster was on, at which name server, and how many brokers it protected.
 
 A period lasts from the first GUARD_ON to the next GUARD_OFF of that cluster in that run of the name server; GUARD_ON
 again (reason LIMIT, a changed mode) continues it. It ends with the run at the latest.
@@ -39,8 +37,8 @@ from pointsman_report.transforms.utc_days import lit_day
 
 LONGEST_PAUSE_SECONDS = 86_400.0
 _PERIOD = (*OBSERVER, "cluster", "why", "from_us", "to_us")
-UNTIL_TOLD_SECONDS = 86_400.0
-"""How long a window of no length lasts if nobody ends it: a forgotten one must not hide outages for good."""
+DEFAULT_WINDOW_SECONDS = 86_400.0
+"""Length of a window without a recorded length: one that is never ended must not hide outages for good."""
 
 LONGEST_SECONDS = 1e9
 _WATCH = (*OBSERVER, "cluster")
@@ -54,16 +52,16 @@ def blind_periods(
 
     ``windows`` are the observer windows of the days, ``yesterday`` the blind periods of the day before the first.
     """
-    ended = windows.groupBy(*OBSERVER).agg(F.max(F.when(~F.col("open"), F.unix_micros("to_at"))).alias("life_end"))
+    ended = windows.groupBy(*OBSERVER).agg(F.max(F.when(~F.col("open"), F.unix_micros("to_at"))).alias("run_end"))
     periods = _guards(events, yesterday).unionByName(_pauses(events)).join(F.broadcast(ended), on=list(OBSERVER))
-    cut = periods.withColumn("to_us", F.least("to_us", "life_end")).filter(_lasts())
+    cut = periods.withColumn("to_us", F.least("to_us", "run_end")).filter(_lasts())
     return by_day(cut, first_day=first_day, last_day=last_day).select(*BLIND_PERIODS.fieldNames())
 
 
 def by_day(periods: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
-    """Put periods (``from_us``, ``to_us`` or null) under each of the days they touch: ``from_at``, ``to_at``, ``open``.
+    """Split periods (``from_us``, ``to_us`` or null) by day: ``from_at``, ``to_at``, ``open``.
 
-    One that ends at midnight is still open at the end of the day: that is all the day itself can know.
+    A period that ends at midnight is open at the end of the day: the rows of the day do not show its end.
     """
     first = F.greatest(utc_days.day_of(F.col("from_us")), lit_day(first_day))
     last = F.least(F.coalesce(utc_days.day_of(F.col("to_us")), lit_day(last_day)), lit_day(last_day))
@@ -86,7 +84,7 @@ def _guards(events: DataFrame, yesterday: DataFrame) -> DataFrame:
     evidence = F.coalesce(F.get_json_object("detail", "$.evidence"), F.lit("WEAK"))
     unguarded = (F.col("event") == "EXPIRED") & ~F.coalesce("planned", F.lit(False)) & (evidence != "STRONG")
     turned = events.filter((F.col("event").isin("GUARD_ON", "GUARD_OFF") | unguarded) & F.col("cluster").isNotNull())
-    said = turned.select(
+    switches = turned.select(
         *OBSERVER, "cluster", F.unix_micros("event_at").alias("at"), "seq", (F.col("event") == "GUARD_ON").alias("on")
     )
     carried = yesterday.filter(F.col("open") & (F.col("why") == "GUARD")).select(
@@ -96,9 +94,9 @@ def _guards(events: DataFrame, yesterday: DataFrame) -> DataFrame:
         F.lit(0).cast("long").alias("seq"),
         F.lit(True).alias("on"),
     )
-    story = Window.partitionBy(*OBSERVER, "cluster").orderBy("at", "seq")
-    told = said.unionByName(carried).withColumn("was_on", F.lag("on", 1, False).over(story))
-    turns = told.filter(F.col("on") != F.col("was_on")).withColumn("to_us", F.lead("at").over(story))
+    timeline = Window.partitionBy(*OBSERVER, "cluster").orderBy("at", "seq")
+    switched = switches.unionByName(carried).withColumn("was_on", F.lag("on", 1, False).over(timeline))
+    turns = switched.filter(F.col("on") != F.col("was_on")).withColumn("to_us", F.lead("at").over(timeline))
     on = turns.filter("on").withColumns({"why": F.lit("GUARD"), "from_us": F.col("at")})
     return on.select(*_PERIOD)
 
@@ -107,24 +105,24 @@ def _pauses(events: DataFrame) -> DataFrame:
     seconds = F.get_json_object("detail", "$.seconds").try_cast("double")
     paused = events.filter((F.col("event") == "NAMESRV_PAUSED") & seconds.between(0.0, LONGEST_PAUSE_SECONDS))
     at = F.unix_micros("event_at")
-    told = paused.select(
+    pauses = paused.select(
         *OBSERVER, at.alias("to_us"), "seq", F.round(seconds * utc_days.SECOND).cast("long").alias("us")
     )
     before = F.lag("to_us").over(Window.partitionBy(*OBSERVER).orderBy("to_us", "seq"))
     # greatest() skips the null of the first; two pauses never overlap.
     began = F.greatest(F.col("to_us") - F.col("us"), utc_days.starts(utc_days.day_of(F.col("to_us"))), before)
     none = F.lit(None).cast("string")
-    return told.withColumns({"from_us": began, "cluster": none, "why": F.lit("PAUSED")}).select(*_PERIOD)
+    return pauses.withColumns({"from_us": began, "cluster": none, "why": F.lit("PAUSED")}).select(*_PERIOD)
 
 
 def maintenance_windows(events: DataFrame, yesterday: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
     """A row for each window and each day it touches; ``yesterday``: those of the day before the first."""
-    told = events.filter(F.col("event").isin("MAINTENANCE_ON", "MAINTENANCE_OFF") & F.col("cluster").isNotNull())
+    recorded = events.filter(F.col("event").isin("MAINTENANCE_ON", "MAINTENANCE_OFF") & F.col("cluster").isNotNull())
     at = F.unix_micros("event_at")
     length = F.get_json_object("detail", "$.seconds").try_cast("double")
-    bounded = F.when(length.between(0.0, LONGEST_SECONDS), length).otherwise(F.lit(UNTIL_TOLD_SECONDS))
+    bounded = F.when(length.between(0.0, LONGEST_SECONDS), length).otherwise(F.lit(DEFAULT_WINDOW_SECONDS))
     until = at + F.round(bounded * utc_days.SECOND).cast("long")
-    said = told.select(
+    announced = recorded.select(
         "node",
         "boot_id",
         "seq",
@@ -142,9 +140,9 @@ def maintenance_windows(events: DataFrame, yesterday: DataFrame, *, first_day: d
         F.unix_micros("from_at").alias("from_us"),
         F.unix_micros("until_at").alias("until_us"),
     )
-    story = Window.partitionBy("node", "cluster", "broker_name").orderBy("from_us", "boot_id", "seq")
-    told_next = said.unionByName(carried).withColumn("next_us", F.lead("from_us").over(story))
-    windows = told_next.filter(F.col("until_us").isNotNull()).withColumns(
+    timeline = Window.partitionBy("node", "cluster", "broker_name").orderBy("from_us", "boot_id", "seq")
+    ordered = announced.unionByName(carried).withColumn("next_us", F.lead("from_us").over(timeline))
+    windows = ordered.filter(F.col("until_us").isNotNull()).withColumns(
         {"to_us": F.least("until_us", "next_us"), "until_at": F.timestamp_micros("until_us")}
     )
     lasting = windows.filter(F.col("to_us") > F.col("from_us"))
@@ -157,12 +155,12 @@ def guard_periods(
     """A row for each period and day; ``yesterday``: those of the day before the first."""
     ended = windows.groupBy(*OBSERVER).agg(F.max(F.when(~F.col("open"), F.unix_micros("to_at"))).alias("run_end"))
     periods = _periods(events, yesterday).join(F.broadcast(ended), on=list(OBSERVER), how="left")
-    # least() skips the null of a period that is still on, and of a run that is.
+    # least() skips nulls: of a period that is still on, and of a run that has not ended.
     cut = periods.withColumn("to_us", F.least("to_us", "run_end"))
     daily = by_day(cut, first_day=first_day, last_day=last_day)
-    said = _kept(events, daily)
+    protected = _kept(events, daily)
     limit = F.col("limit_us") < utc_days.ends(F.col("dt"))
-    known = daily.join(said, on=["dt", *_WATCH, "from_at"], how="left").withColumns(
+    known = daily.join(protected, on=["dt", *_WATCH, "from_at"], how="left").withColumns(
         {"kept": F.coalesce("kept", F.lit(0)).cast("long"), "over_limit": F.coalesce(limit, F.lit(False))}
     )
     return known.select(*GUARD_PERIODS.fieldNames())
@@ -171,7 +169,7 @@ def guard_periods(
 def _periods(events: DataFrame, yesterday: DataFrame) -> DataFrame:
     turned = events.filter(F.col("event").isin("GUARD_ON", "GUARD_OFF") & F.col("cluster").isNotNull())
     at = F.unix_micros("event_at")
-    said = turned.select(
+    switches = turned.select(
         *_WATCH,
         at.alias("at"),
         "seq",
@@ -191,9 +189,9 @@ def _periods(events: DataFrame, yesterday: DataFrame) -> DataFrame:
         F.when(F.col("over_limit"), F.unix_micros("from_at")).alias("limit_us"),
         *_FACTS,
     )
-    story = Window.partitionBy(*_WATCH).orderBy("at", "seq")
-    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    both = said.unionByName(carried).withColumn("begins", F.col("on") & ~F.lag("on", 1, False).over(story))
+    timeline = Window.partitionBy(*_WATCH).orderBy("at", "seq")
+    to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    both = switches.unionByName(carried).withColumn("begins", F.col("on") & ~F.lag("on", 1, False).over(timeline))
     numbered = both.withColumn("period", F.sum(F.col("begins").cast("long")).over(to_here)).filter("period > 0")
     first = F.struct("at", "seq")
     return numbered.groupBy(*_WATCH, "period").agg(
@@ -207,11 +205,11 @@ def _periods(events: DataFrame, yesterday: DataFrame) -> DataFrame:
 def _kept(events: DataFrame, daily: DataFrame) -> DataFrame:
     """``kept``: brokers that the period's name server marked PROTECTED while it lasted."""
     protected = events.filter((F.col("event") == "PROTECTED") & F.col("broker_name").isNotNull())
-    said = protected.select("dt", *OBSERVER, *INSTANCE, F.unix_micros("event_at").alias("at"))
+    marked = protected.select("dt", *OBSERVER, *INSTANCE, F.unix_micros("event_at").alias("at"))
     periods = daily.select("dt", *_WATCH, "from_at", F.unix_micros("from_at").alias("since"), "to_at")
     # The row of a broker that turns the guard on is written just before or after GUARD_ON, at the same moment.
     within = F.col("at").between(F.col("since"), F.unix_micros("to_at"))
-    joined = said.join(F.broadcast(periods), on=["dt", *_WATCH], how="inner").filter(within)
+    joined = marked.join(F.broadcast(periods), on=["dt", *_WATCH], how="inner").filter(within)
     return joined.groupBy("dt", *_WATCH, "from_at").agg(F.count_distinct("broker_name", "broker_id").alias("kept"))
 
 

@@ -1,23 +1,21 @@
-"""What each observer recorded of each broker, and from when on its missing rows make that unknown.
+"""The state of each broker as recorded by each observer, and when missing rows make it unknown.
 
-`opinions`: what each observer recorded of each broker: up, down, none (it does not know) or lost (its rows are
-missing).
+`opinions`: each observer's opinion of each broker: up, down, none (unknown) or lost (its rows are missing).
 
-An opinion is a function of one row: its state, and what the guard protects a replica from. UP and SUSPECT are up, OUT
-and GONE are down. PROVISIONAL is none. So is PROTECTED, unless the broker's agent reports that the probe fails: that is
-down, whatever the guard does with the route.
+An opinion is a function of one row: its state and, if PROTECTED, the reason. UP and SUSPECT are up, OUT and GONE are
+down. PROVISIONAL is none. PROTECTED is none too, unless the broker's agent reports a failing probe: then the broker is
+down, although the guard keeps its route.
 
 An observer has no opinion of a broker before its first row about it, and none outside its window. Where rows of an
-observer are missing, `with_losses` adds opinions ``lost``; the next row about the broker ends that time. A
-replica that is up then was up since its state began (``since_ms``), but a row says nothing of the days before its own.
+observer are missing, `with_losses` adds opinions ``lost``; the next row about the broker ends that period. A replica
+that is up then was up since its state began (``since_ms``), but at most since the start of the row's day.
 
-`with_losses`: where rows of an observer are missing: from when on its opinion of a broker is ``lost``, and which row
-ends that.
+`with_losses`: the period in which an observer's opinion of a broker is ``lost`` because rows are missing.
 
 A missing row may have changed any broker's state. A state is known over a gap only if the row before it and the row
-after it agree, the latter's ``since_ms`` reaches back over the gap, and it is not itself a change of reason or plan. A
-replica that a complete checkpoint does not name is not registered by then; if it was up before, how it left is unknown
-(``none``). No gap shows that the last rows of a run are missing, nor which broker's every row is.
+after it agree, the latter's ``since_ms`` reaches back over the gap, and the row is not itself a change of reason or
+plan. A replica that a complete checkpoint does not name is no longer registered; if it was up before, the reason is
+unknown (``none``). Gaps do not show that the last rows of a run are missing, or that all rows of a broker are.
 """
 
 from __future__ import annotations
@@ -38,10 +36,10 @@ UP, DOWN, NONE, LOST = "up", "down", "none", "lost"
 LONGEST_MS = 366 * 86_400_000
 _STATED = ("seq", "at", "event", "reason", "sign_us", "since_us", "opinion", "planned", "is_change")
 STATED = (*INSTANCE, *OBSERVER, *_STATED)
-"""``is_change``: the row was written because the reason or plan of the state changed, be it an old state."""
+"""``is_change``: the row was written because the reason or plan of the state changed, possibly of an old state."""
 
 MANY = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS", "TOPICS")
-"""Events of which a day has most rows, or the longest. None of them changes a state."""
+"""Events with the most rows per day, or the longest. None of them changes a state."""
 LEFT_OUT = "LEFT_OUT"
 """Not an event of the history: a complete checkpoint does not name the replica."""
 
@@ -55,17 +53,17 @@ _EACH = (*INSTANCE, *OBSERVER)
 
 
 def in_order() -> WindowSpec:
-    """What an observer recorded of a broker, in order."""
+    """All rows of one observer about one broker, in order."""
     return Window.partitionBy(*INSTANCE, *OBSERVER).orderBy("at", "seq")
 
 
 def rare_events(events: DataFrame) -> DataFrame:
-    """All rows but the `MANY`: what most questions to the history need, and a small part of it."""
+    """All rows but the `MANY`: a small part of the history that answers most queries."""
     return events.filter(~F.col("event").isin(*MANY))
 
 
 def stated(rare: DataFrame, events: DataFrame, windows: DataFrame, state: DataFrame) -> DataFrame:
-    """Every row that states what a replica is (`STATED`), with what ``state``, the day before's, carries.
+    """Every row that states the state of a replica (`STATED`), with those carried by ``state`` of the day before.
 
     ``rare`` is `rare_events`; ``windows`` are those of the days.
     """
@@ -73,7 +71,8 @@ def stated(rare: DataFrame, events: DataFrame, windows: DataFrame, state: DataFr
 
 
 def opinions(stated: DataFrame, windows: DataFrame) -> DataFrame:
-    """The rows that set an opinion, from when on, with the observer's window (``watch_to`` is null while it is open).
+    """The rows that change an opinion, with the time it counts from and the observer's window (``watch_to`` is null
+    while it is open).
 
     ``is_fresh``: the state began with this row.
     """
@@ -81,23 +80,23 @@ def opinions(stated: DataFrame, windows: DataFrame) -> DataFrame:
         F.min(F.unix_micros("from_at")).alias("watch_from"),
         F.max(F.when(~F.col("open"), F.unix_micros("to_at"))).alias("watch_to"),
     )
-    story = stated.join(F.broadcast(watches), on=list(OBSERVER), how="inner")
-    known = story.withColumn("before", F.lag(F.struct("opinion", "planned", "at", "since_us")).over(in_order()))
+    timeline = stated.join(F.broadcast(watches), on=list(OBSERVER), how="inner")
+    known = timeline.withColumn("before", F.lag(F.struct("opinion", "planned", "at", "since_us")).over(in_order()))
     is_first = F.col("before").isNull() | (F.col("before.opinion") == LOST)
     same = (F.col("before.opinion") == F.col("opinion")) & F.col("before.planned").eqNullSafe(F.col("planned"))
     fresh = F.coalesce(F.col("since_us") == F.col("at"), F.lit(False))
-    # The event of a removal counts, however often a broker that is out already is removed again.
+    # The event of each removal counts, even if a broker that is already down is removed again.
     removed_again = (F.col("opinion") == DOWN) & fresh & ~F.col("before.since_us").eqNullSafe(F.col("since_us"))
     repeats = F.coalesce(same & ~removed_again, F.lit(False))
     # greatest() skips the null of a first row.
     known_us = F.greatest(reach_us(F.col("since_us"), F.col("at")), "before.at")
-    told = known.filter(~repeats).withColumns(
+    changing = known.filter(~repeats).withColumns(
         {
             "at": F.when(is_first & (F.col("opinion") == UP), known_us).otherwise(F.col("at")),
             "is_fresh": fresh & ~F.coalesce(F.col("reason") == "SNAPSHOT", F.lit(False)),
         }
     )
-    in_time = told.filter(F.col("watch_to").isNull() | (F.col("at") <= F.col("watch_to")))
+    in_time = changing.filter(F.col("watch_to").isNull() | (F.col("at") <= F.col("watch_to")))
     columns = (name for name in STATED if name not in {"since_us", "is_change"})
     return in_time.select(*columns, "is_fresh", "watch_from", "watch_to").withColumn(
         "next_at", F.lead("at").over(in_order())
@@ -105,7 +104,7 @@ def opinions(stated: DataFrame, windows: DataFrame) -> DataFrame:
 
 
 def reach_us(since_us: Column, at: Column) -> Column:
-    """Since when a row says that its state lasts; it says nothing of the days before its own."""
+    """When the state of a row began, at the earliest at the start of the row's day."""
     return F.greatest(F.coalesce(since_us, at), utc_days.starts(utc_days.day_of(at)))
 
 
@@ -114,16 +113,16 @@ def of_a_replica() -> Column:
 
 
 def _rows(events: DataFrame, *more: str) -> DataFrame:
-    """Type the rows that state what a replica is."""
+    """Typed columns of the rows that state the state of a replica."""
     at, state = F.unix_micros("event_at"), F.col("state")
     silence = F.when(F.col("interval_ms").between(0, LONGEST_MS), F.col("interval_ms") * 1_000)
     age = F.when(F.col("since_ms") >= 0, F.least("since_ms", F.lit(LONGEST_MS)) * 1_000)
-    # A checkpoint, for one, has a reason of its own; that the probe fails stands in the detail of any row.
+    # Some rows, such as checkpoints, have another reason; a failing probe is in the detail of any row.
     silent = F.coalesce(F.col("reason").isin("SILENCE", "STREAM_BROKEN"), F.lit(False))
     failing = (F.col("reason") == "PROBE") | (~silent & F.get_json_object("detail", "$.probe").isNotNull())
     down = state.isin(*REMOVED) | ((state == "PROTECTED") & F.coalesce(failing, F.lit(False)))
     opinion = F.when(state.isin(*ROUTED), UP).when(down, DOWN).otherwise(NONE)
-    # Whatever row says so first, the broker is down because its probe failed.
+    # Whichever row is first, the broker is down because its probe failed.
     probe_failed = (F.col("opinion") == DOWN) & (state != "GONE")
     named = F.when(F.col("reason").isin("REFUSED", "PROBE"), F.col("reason"))
     typed = events.filter(state.isNotNull() & of_a_replica()).withColumns(
@@ -145,9 +144,9 @@ def _rows(events: DataFrame, *more: str) -> DataFrame:
 
 
 def _repeated(events: DataFrame, windows: DataFrame) -> DataFrame:
-    """Of the `MANY` rows about a broker the first of each day, and all of them where rows of the observer are missing.
+    """The first of each day of the `MANY` rows about a broker, and all of them where the observer has missing rows.
 
-    Why the guard protects a replica is in the detail, which is not read for so many rows.
+    PROTECTED rows are excluded: their reason is in the detail, which is not parsed here.
     """
     many = events.filter(F.col("event").isin(*MANY) & (F.col("state") != "PROTECTED"))
     rows = _rows(many.withColumn("detail", F.lit(None).cast("string")), "dt")
@@ -158,11 +157,11 @@ def _repeated(events: DataFrame, windows: DataFrame) -> DataFrame:
     def first_where(condition: Column) -> Column:
         return F.min(F.when(condition, F.col("seq")))
 
-    # Reduced as plain numbers: most rows of a day are of this kind, and structs would have to be sorted.
+    # Aggregated as plain numbers: these are most rows of a day, and structs would have to be sorted.
     first = marked.groupBy("dt", *INSTANCE, *OBSERVER, each.alias("each")).agg(
         F.min("seq").alias("seq"),
         F.min("at").alias("at"),
-        # A later row's state began behind the first row.
+        # A state that began later than the first row is ignored.
         F.min("since_us").alias("earliest_us"),
         first_where(F.col("opinion") == UP).alias("up_seq"),
         first_where(F.col("opinion") == DOWN).alias("down_seq"),
@@ -196,19 +195,19 @@ def _carried(state: DataFrame) -> DataFrame:
 
 
 def in_force(opinions: DataFrame) -> DataFrame:
-    """Opinions from the moment they count: what was recorded before the window began counts from its beginning."""
+    """Opinions from the moment they count: those recorded before the window count from its start."""
     counted = opinions.filter(F.col("watch_from").isNotNull())
     latest = counted.filter(F.col("next_at").isNull() | (F.col("next_at") >= F.col("watch_from")))
     return latest.withColumn("at", F.greatest("at", "watch_from"))
 
 
 def at_day_end(opinions: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
-    """What each observer still watching held of each broker at the end of each day, as ``opinions`` of a state row."""
+    """The opinions of all running observers at the end of each day, as ``opinions`` of a state row."""
     until = F.least(
         F.coalesce("next_at", F.lit(utc_days.end_of(last_day))),
         F.coalesce("watch_to", F.lit(utc_days.end_of(last_day))),
     )
-    # An opinion that lasts to midnight exactly is held at the day's end, unless the same midnight brings another.
+    # An opinion that lasts exactly until midnight counts at the day's end, unless another one begins at that midnight.
     first = F.greatest(utc_days.day_of(F.col("at")), lit_day(first_day))
     last = F.date_sub(utc_days.day_of(until), 1)
     held = opinions.select("*", F.explode(utc_days.days_between(first, last)).alias("dt"))
@@ -227,14 +226,14 @@ def at_day_end(opinions: DataFrame, *, first_day: date, last_day: date) -> DataF
 
 
 def any_missing(windows: DataFrame, state: DataFrame) -> bool:
-    """Whether rows are missing on the days, or an opinion that the day before carries is lost."""
+    """Whether rows are missing on the days, or an opinion carried from the day before is lost."""
     carried = state.filter(F.exists("opinions", lambda held: held["opinion"] == LOST))
     missing = windows.filter("rows_missing > 0").select(F.lit(1)).unionByName(carried.select(F.lit(1)))
     return not missing.isEmpty()
 
 
 def with_losses(stated: DataFrame, rare: DataFrame, windows: DataFrame) -> DataFrame:
-    """Add to `stated` an opinion ``lost`` at each gap that is not bridged, and what checkpoints leave out."""
+    """Add to `stated` an opinion ``lost`` at each gap that is not bridged, and the brokers missing from checkpoints."""
     gaps = _gaps(windows)
     marked = _left_out(stated, rare).withColumn("is_left_out", F.lit(True))
     both = stated.withColumn("is_left_out", F.lit(False)).unionByName(marked)
@@ -243,7 +242,7 @@ def with_losses(stated: DataFrame, rare: DataFrame, windows: DataFrame) -> DataF
 
 
 def _before_first(stated: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Of a broker whose first row stands behind a gap of that day: it may have been registered before."""
+    """Opinions ``lost`` of brokers whose first row follows a gap of that day: they may have been registered before."""
     first = stated.groupBy(*_EACH).agg(F.min_by(F.struct("seq", "at"), F.struct("at", "seq")).alias("first"))
     of_day = gaps.groupBy(*OBSERVER, "dt").agg(F.min(F.struct("from_seq", "gap_us")).alias("gap"))
     dated = first.withColumn("dt", utc_days.day_of(F.col("first.at")))
@@ -256,7 +255,7 @@ def _before_first(stated: DataFrame, gaps: DataFrame) -> DataFrame:
 
 
 def _lost(rows: DataFrame) -> DataFrame:
-    """Where a gap follows that the row behind it does not bridge."""
+    """Opinions ``lost`` at gaps that the row after them does not bridge."""
     after = F.lead(F.struct("seq", "at", "since_us", "opinion", "planned", "is_change")).over(in_order())
     paired = rows.withColumn("after", after)
     opens = F.col("gap.from_seq") < F.coalesce("after.seq", F.lit(2**63 - 1))
@@ -280,15 +279,15 @@ def _losses(rows: DataFrame) -> DataFrame:
 
 
 def _nothing() -> dict[str, Column]:
-    """The columns of which a row that stands for missing ones knows nothing."""
+    """The columns that are null in a row that represents missing rows."""
     kinds = {"reason": "string", "sign_us": "long", "since_us": "long", "planned": "boolean", "is_change": "boolean"}
     return {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
 
 
 def _gaps(windows: DataFrame) -> DataFrame:
-    """Each gap of each observer: ``from_seq``, and ``gap_us``, from when on its rows may be missing.
+    """Each gap of each observer: ``from_seq``, and ``gap_us``, the earliest time of its rows.
 
-    A gap belongs to the day of the row behind it: the day before was computed without it.
+    A gap belongs to the day of the row after it: the day before was computed without it.
     """
     each = windows.select("dt", *OBSERVER, F.inline("gaps"))
     begins = F.greatest(F.unix_micros("after_at"), utc_days.starts(F.col("dt")))
@@ -296,14 +295,14 @@ def _gaps(windows: DataFrame) -> DataFrame:
 
 
 def _with_next_gap(rows: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Add ``gap`` (``from_seq``, ``at``), the first gap of the observer behind each row."""
+    """Add ``gap`` (``from_seq``, ``at``), the observer's first gap after each row."""
     gap = F.struct("from_seq", F.col("gap_us").alias("at"))
     within = gaps.groupBy(*OBSERVER, F.floor(F.col("from_seq") / BLOCK).alias("block")).agg(
         F.sort_array(F.collect_list(gap)).alias("within")
     )
     placed = rows.withColumn("block", F.floor(F.col("seq") / BLOCK))
     blocks = placed.select(*OBSERVER, "block").distinct().join(within, on=[*OBSERVER, "block"], how="full")
-    # A block without gaps is searched in vain: the first gap of a later block counts.
+    # If the block has no further gap, the first gap of a later block counts.
     behind_it = Window.partitionBy(*OBSERVER).orderBy("block").rowsBetween(1, Window.unboundedFollowing)
     later = F.first(F.get("within", F.lit(0)), ignorenulls=True).over(behind_it)
     found = placed.join(F.broadcast(blocks.withColumn("later", later)), on=[*OBSERVER, "block"], how="left")
@@ -312,29 +311,31 @@ def _with_next_gap(rows: DataFrame, gaps: DataFrame) -> DataFrame:
 
 
 def _behind_gaps(rows: DataFrame) -> DataFrame:
-    """Of what checkpoints leave out keep what only missing rows explain, with its opinion."""
+    """Of the brokers missing from checkpoints, keep those that only missing rows explain, with their opinion."""
     before = F.lag("gap").over(in_order())
     real = F.when(~F.col("is_left_out"), F.when(_was_down(), DOWN).otherwise(F.col("opinion")))
     last = F.last(real, ignorenulls=True).over(in_order().rowsBetween(Window.unboundedPreceding, -1))
     was_lost = F.coalesce(F.lag("opinion").over(in_order()) == LOST, F.lit(False))
     marked = rows.withColumns({"gap_before": before, "last": last, "was_lost": was_lost})
     explained = F.coalesce(F.col("gap_before.from_seq") < F.col("seq"), F.lit(False)) | F.col("was_lost")
-    gone = F.when(F.col("last") == DOWN, DOWN).otherwise(NONE)
+    opinion_then = F.when(F.col("last") == DOWN, DOWN).otherwise(NONE)
     kept = marked.filter(~F.col("is_left_out") | explained)
-    return kept.withColumn("opinion", F.when(F.col("is_left_out"), gone).otherwise(F.col("opinion")))
+    return kept.withColumn("opinion", F.when(F.col("is_left_out"), opinion_then).otherwise(F.col("opinion")))
 
 
 def _was_down() -> Column:
-    """Whether a broker was down when its opinion was lost, which its event then tells."""
+    """Whether a broker was down when its opinion was lost: then the event is set."""
     return F.coalesce((F.col("opinion") == LOST) & F.col("event").isNotNull(), F.lit(False))
 
 
 def _left_out(stated: DataFrame, rare: DataFrame) -> DataFrame:
-    """A row for each broker that an observer knew before a complete checkpoint, and recorded nothing of within it."""
+    """A row for each broker that an observer knew before a complete checkpoint but that is missing from it."""
     checkpoints = F.broadcast(_complete_checkpoints(rare))
     seq = F.col("seq")
-    told = stated.join(checkpoints, on=list(OBSERVER), how="inner").groupBy(*_EACH, "first_seq", "last_seq", "last_us")
-    known = told.agg(
+    joined = stated.join(checkpoints, on=list(OBSERVER), how="inner").groupBy(
+        *_EACH, "first_seq", "last_seq", "last_us"
+    )
+    known = joined.agg(
         F.bool_or(seq < F.col("first_seq")).alias("known"),
         F.bool_or(seq.between(F.col("first_seq"), F.col("last_seq"))).alias("named"),
     ).filter("known and not named")
@@ -345,11 +346,11 @@ def _left_out(stated: DataFrame, rare: DataFrame) -> DataFrame:
 
 
 def _complete_checkpoints(rare: DataFrame) -> DataFrame:
-    """``first_seq``, ``last_seq`` and time of each checkpoint of which all n rows arrived."""
+    """``first_seq``, ``last_seq`` and time of each checkpoint with all of its n rows."""
     number = {name: F.get_json_object("detail", f"$.{name}").try_cast("long") for name in ("i", "n")}
     rows = rare.filter((F.col("event") == "CHECKPOINT") & of_a_replica()).withColumns(number)
-    story = Window.partitionBy(*OBSERVER).orderBy("seq")
-    numbered = rows.withColumn("nth", F.count(F.when(F.col("i") == 1, 1)).over(story))
+    timeline = Window.partitionBy(*OBSERVER).orderBy("seq")
+    numbered = rows.withColumn("nth", F.count(F.when(F.col("i") == 1, 1)).over(timeline))
     whole = numbered.groupBy(*OBSERVER, "nth").agg(
         F.min("seq").alias("first_seq"),
         F.max("seq").alias("last_seq"),

@@ -1,19 +1,19 @@
 """The cause of each outage, from what the history recorded around it.
 
-`outages_with_facts`: how the broker went, and which process came back.
+`outages_with_facts`: how the broker went down, and which process came back.
 
-Of each outage the rows from shortly before its start (a broken stream is recorded before the removal) until shortly
-after its end (a new process registers soon after it is up). The way it went is fixed when the outage begins; what came
-back is read from each day's rows, so that a night computes what a backfill computes. An empty incarnation proves
-nothing: neither that the process is the same nor that it is another.
+It reads the rows from shortly before an outage (a broken stream is recorded before the removal) until shortly after it
+(a new process registers soon after it is up). How the broker went down is fixed when the outage begins. What came back
+is read from each day's rows, so that nightly runs and backfills compute the same. An empty incarnation proves neither
+the same process nor a new one.
 
-`outage_causes`: from how the broker went, which process came back, and what went with it.
+`outage_causes`: the cause, from how the broker went down, which process came back, and which brokers went down with it.
 
-The first that holds, of: planned; deploy (another version came back); rolling_restart (one broker after another);
-process_died (its own machine refused the probe, and a new process came back); network (several of an incident fell
+The first that applies: planned; deploy (another version came back); rolling_restart (one broker after another);
+process_died (the broker's machine refused the probe, and a new process came back); network (several of an incident fell
 silent, and the same process came back); host_lost (several of one host label fell silent in an incident, and new
-processes came back on it); agent_lost (its stream broke, no other broker fell silent with it, its probe had not
-failed, and the same process came back). Whatever the evidence does not show is unknown.
+processes came back on it); agent_lost (its stream broke, no other broker fell silent, its probe had not failed, and the
+same process came back). Without such evidence the cause is unknown.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.utc_days import lit_day
 
 BEFORE = 300 * utc_days.SECOND
-"""A stream breaks, or a probe fails, at most this long before the broker is removed for it: the default expiry of two
-minutes, and agents with a longer one."""
+"""A stream breaks, or a probe fails, at most this long before the broker is removed for it: the default expiry is two
+minutes, and some agents have a longer one."""
 SETTLED = 60 * utc_days.SECOND
 """A broker that is back registers its new process within this time, if it has one."""
 
 LEFT, REFUSED, PROBE, STREAM_BROKEN, SILENCE = "LEFT", "REFUSED", "PROBE", "STREAM_BROKEN", "SILENCE"
 SILENT = (STREAM_BROKEN, SILENCE)
-"""The agent was not heard; the others it reported itself."""
+"""No heartbeats from the agent; the other signals are reported by the agent."""
 
 NEW, SAME = "NEW", "SAME"
 
@@ -44,12 +44,12 @@ OUTAGE = (*INSTANCE, "start_at")
 _BACK = ("REGISTERED", "REREGISTERED", "RESTARTED", "ROLE_CHANGED", "ADDRESS_CHANGED", "RECOVERED")
 _GOING = ("EXPIRED", "PROBE_FAILED", "UNREGISTERED", "SUSPECTED", "PROTECTED")
 _TEXT = 160
-"""Characters of a probe's text that are kept."""
+"""Characters kept of a probe's message."""
 PLANNED, DEPLOY, ROLLING_RESTART, PROCESS_DIED = "planned", "deploy", "rolling_restart", "process_died"
 NETWORK, HOST_LOST, AGENT_LOST, UNKNOWN = "network", "host_lost", "agent_lost", "unknown"
 
 SEVERAL = 2
-"""Silent brokers of one incident, itself included, from which it is not one agent's matter."""
+"""From this number of silent brokers in an incident, the cause is not a single agent."""
 
 _WENT = ("signal", "probe", "incarnation_before", "version_before", "host")
 _TOGETHER = ("incident_id", "silent_together", "hosts_together", "silent_on_host")
@@ -58,7 +58,7 @@ _TOGETHER = ("incident_id", "silent_together", "hosts_together", "silent_on_host
 def fact_rows(events: DataFrame) -> DataFrame:
     """The rows that are evidence, with the columns that the rest of this module reads.
 
-    This is the one place that knows the history's format.
+    Only this function depends on the history's format.
     """
     event, probe = F.col("event"), F.get_json_object("detail", "$.probe")
     failed = (event == "PROBE_FAILED") | F.col("reason").isin("PROBE", "REFUSED") & event.isin(*_GOING)
@@ -78,7 +78,7 @@ def fact_rows(events: DataFrame) -> DataFrame:
 
 
 def downs(intervals: DataFrame) -> DataFrame:
-    """Each time a broker was down, planned or not, once: instance, ``start_at``, and its end where it has one."""
+    """Each period in which a broker was down, planned or not: instance, ``start_at``, and the end if it has ended."""
     down = intervals.filter(F.col("state") == "down")
     end = F.min(F.when(~F.col("open"), F.unix_micros("end_at")))
     return down.groupBy(*OUTAGE).agg(end.alias("end_us")).withColumn("start_us", F.unix_micros("start_at"))
@@ -92,11 +92,11 @@ def near_rows(rows: DataFrame, down: DataFrame) -> DataFrame:
     point = F.struct("start_us", "end_us", "start_at")
     marks = down.select(*INSTANCE, F.col("start_us").alias("at"), F.lit(1).alias("kind"), point.alias("down"))
     both = rows.withColumn("kind", F.lit(0)).unionByName(marks, allowMissingColumns=True)
-    # A removal at the start itself is what began the outage.
-    story, before = ("at", "kind", "seq"), (Window.unboundedPreceding, -1)
-    forwards = Window.partitionBy(*INSTANCE).orderBy(*story).rowsBetween(*before)
-    # Sorted once more: a frame that ends with the partition would cost the square of its rows.
-    backwards = Window.partitionBy(*INSTANCE).orderBy(*map(F.desc, story)).rowsBetween(*before)
+    # A removal at the very start began the outage.
+    row_order, before = ("at", "kind", "seq"), (Window.unboundedPreceding, -1)
+    forwards = Window.partitionBy(*INSTANCE).orderBy(*row_order).rowsBetween(*before)
+    # Sorted again: a frame that ends with the partition would cost the square of its rows.
+    backwards = Window.partitionBy(*INSTANCE).orderBy(*map(F.desc, row_order)).rowsBetween(*before)
     placed = both.withColumns(
         {
             "last": F.last("down", ignorenulls=True).over(forwards),
@@ -104,7 +104,7 @@ def near_rows(rows: DataFrame, down: DataFrame) -> DataFrame:
         }
     ).filter("kind = 0")
     at = F.col("at")
-    # Of an outage that has not ended, all that follows belongs to it.
+    # All later rows belong to an outage that has not ended.
     is_of_last = F.coalesce(at <= F.col("last.end_us") + SETTLED, F.col("last").isNotNull())
     is_over = F.col("last").isNull() | F.coalesce(at >= F.col("last.end_us"), F.lit(False))
     is_of_next = (F.col("next.start_us") - at <= BEFORE) & is_over
@@ -123,7 +123,7 @@ def near_rows(rows: DataFrame, down: DataFrame) -> DataFrame:
 
 
 def how_it_went(near: DataFrame) -> DataFrame:
-    """Of each outage: ``signal``, ``probe``, and what the broker was before. Rows of the outage's first day alone."""
+    """``signal``, ``probe`` and the facts before each outage, from the rows of its first day only."""
     first_day = utc_days.day_of(F.col("start_us"))
     rows = near.filter((utc_days.day_of(F.col("at")) <= first_day) & F.col("went"))
     order = F.struct("at", "seq")
@@ -154,9 +154,9 @@ def how_it_went(near: DataFrame) -> DataFrame:
 
 
 def what_came_back(near: DataFrame) -> DataFrame:
-    """Of each outage and day ``dt``: the ``incarnations`` and ``versions`` recorded from its start on.
+    """``incarnations`` and ``versions`` recorded since the start of each outage, by day ``dt``.
 
-    ``returned``: the incarnations of rows with which the broker came back, or that followed.
+    ``returned``: the incarnations in rows with which the broker came back, or later ones.
     """
     rows = near.filter(~F.col("is_before")).withColumn("dt", utc_days.day_of(F.col("at")))
     back = F.col("is_back") & F.coalesce(F.col("at") >= F.col("end_us"), F.lit(False))
@@ -168,7 +168,7 @@ def what_came_back(near: DataFrame) -> DataFrame:
 
 
 def early_rows(events: DataFrame, first_day: date) -> DataFrame:
-    """Of the day before the first: the rows that may belong to an outage that begins just after midnight."""
+    """Rows of the day before the first that may belong to an outage just after midnight."""
     return events.filter(F.col("event_at") >= F.timestamp_micros(F.lit(utc_days.start_of(first_day) - BEFORE)))
 
 
@@ -181,15 +181,15 @@ def outages_with_facts(
     *,
     first_day: date,
 ) -> DataFrame:
-    """A row for each day on which an outage began, lasted or ended, with all that is known of it by the day's end.
+    """A row for each day on which an outage began, lasted or ended, with all facts known by the day's end.
 
     ``intervals`` begin with those of the day before the first; ``went`` and ``back`` are those of `outage_facts`;
     ``members`` the outages of incidents; ``yesterday`` the table ``outage_causes`` of the day before the first.
-    ``process``: NEW, SAME or null, where the evidence shows neither. An interval that continues an outage which was
-    cut (no name server had a vote for a time) is part of it: ``began_at``.
+    ``process``: NEW, SAME, or null if the evidence shows neither. An interval that continues a cut outage (no name
+    server had a vote for a time) is part of it: ``began_at``.
     """
-    story = Window.partitionBy(*INSTANCE).orderBy("start_at", "dt")
-    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    row_order = Window.partitionBy(*INSTANCE).orderBy("start_at", "dt")
+    to_here = row_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     began_at = F.last(F.when(~F.col("continues"), F.col("start_at")), ignorenulls=True).over(to_here)
     all_down = intervals.filter(F.col("state") == "down").withColumn("began_at", began_at)
     down = all_down.filter(F.col("dt") >= lit_day(first_day)).select(
@@ -201,7 +201,7 @@ def outages_with_facts(
         F.unix_micros("start_at").alias("start_us"),
         F.when(~F.col("open"), F.unix_micros("end_at")).alias("end_us"),
     )
-    # LEFT is of an interval: an unplanned and a planned one that begin at the same moment are one outage.
+    # LEFT belongs to an interval: an unplanned and a planned interval that begin at the same moment are one outage.
     went_before = yesterday.withColumn("signal", F.nullif("signal", F.lit(LEFT)))
     carried = went_before.select(*OUTAGE, *_WENT, *_TOGETHER).distinct()
     began = went.filter(F.unix_micros("start_at") >= utc_days.start_of(first_day))
@@ -224,7 +224,7 @@ def outages_with_facts(
 
 
 def _of_outage(name: str) -> Column:
-    """An array of all the intervals of an outage."""
+    """Merge an array over all intervals of an outage."""
     return F.flatten(F.collect_list(name).over(Window.partitionBy("dt", *INSTANCE, "began_at")))
 
 
@@ -234,7 +234,7 @@ _BEFORE_AND_AFTER = (("incarnations", "incarnation"), ("versions", "version"))
 def outage_causes(rows: DataFrame, rolling: DataFrame) -> DataFrame:
     """The table ``outage_causes``; ``rolling``: the outages of rolling restarts, with their ``rolling_restart_id``."""
     joined = rows.join(rolling.select("dt", *OUTAGE, "rolling_restart_id"), on=["dt", *OUTAGE], how="left")
-    # A host that has not lost its power brings the same processes back.
+    # A host that did not restart comes back with the same processes.
     on_host = Window.partitionBy("dt", "incident_id", "host")
     stayed = F.count(F.when((F.col("process") == SAME) & F.col("signal").isin(*SILENT), 1)).over(on_host)
     counted = joined.withColumn("stayed_on_host", stayed)
@@ -267,7 +267,7 @@ def incident_causes(causes: DataFrame) -> DataFrame:
 
 
 def _with_company(began: DataFrame, members: DataFrame) -> DataFrame:
-    """Add the incident of each outage, how many of it fell silent together, and on how many hosts."""
+    """Add the incident of each outage, the number of its silent brokers, and of their hosts."""
     of_incident = members.select(*INSTANCE, F.timestamp_micros("at").alias("start_at"), "incident_id")
     joined = began.join(of_incident, on=list(OUTAGE), how="left")
     is_silent = F.col("incident_id").isNotNull() & F.col("signal").isin(*SILENT)
@@ -293,7 +293,7 @@ def _with_company(began: DataFrame, members: DataFrame) -> DataFrame:
 
 
 def _another(names: str, before: str) -> Column:
-    """The first of an array's values that is not what was before; null where that is not known."""
+    """The first value of an array that differs from the one before; null if that one is unknown."""
     others = F.filter(F.col(names), lambda name: name != F.col(before))
     return F.when(F.col(before).isNotNull(), F.try_element_at(others, F.lit(1)))
 
@@ -315,7 +315,7 @@ def _cause() -> Column:
 
 
 def _evidence() -> Column:
-    """All that is known of the outage in a few words, whatever the cause."""
+    """A short text with all known facts of the outage, whatever the cause."""
     signal = F.col("signal")
     text = F.when(F.col("probe").isNotNull(), F.concat(F.lit(" ("), "probe", F.lit(")"))).otherwise(F.lit(""))
     went = (
@@ -344,8 +344,8 @@ def _evidence() -> Column:
     process = (
         F.when(F.col("process") == NEW, F.lit("new process afterwards"))
         .when(F.col("process") == SAME, F.lit("same process afterwards"))
-        .when(F.col("open"), F.lit("not back by the end of the day"))
-        .when(~F.col("planned"), F.lit("process afterwards not known"))
+        .when(F.col("open"), F.lit("not recovered by the end of the day"))
+        .when(~F.col("planned"), F.lit("process afterwards unknown"))
     )
-    rolling = F.when(F.col("rolling_restart_id").isNotNull(), F.lit("one of a rolling restart"))
+    rolling = F.when(F.col("rolling_restart_id").isNotNull(), F.lit("part of a rolling restart"))
     return F.concat_ws(", ", went, company, version, process, rolling)

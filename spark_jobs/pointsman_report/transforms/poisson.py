@@ -1,15 +1,14 @@
 """The Poisson distribution as columns: its upper tail, and the 95 % interval of a rate.
 
-`upper_tail`: the chance of so many events or more at a given mean, as a column: the Poisson distribution's upper
-tail.
+`upper_tail`: the probability of at least N events at a given mean (the Poisson distribution's upper tail).
 
-The tail is its first term times a series that falls; above the mean it is summed upwards, else what is left of one is
-summed downwards. Both are as exact as a double for counts to some ten thousands, down to the smallest double.
+The tail is its first term times a falling series. Above the mean it is summed upwards, otherwise its complement is
+summed downwards. Both have double precision for counts up to some ten thousands, down to the smallest double.
 
-`low`: the 95 % interval of a rate of which so many events were counted (Garwood's, for Poisson counts).
+`low`, `high`: Garwood's 95 % interval of the expected number of events, from the number counted.
 
 Its limits are half a chi-square quantile, by Wilson and Hilferty's cube within 0.5 %; the cube is poor for the lower
-limits of few events, so those are given. Where none was counted all of the 5 % lies above: the rule of three.
+limits of few events, so these are tabulated. With no events, all of the 5 % is above: the rule of three.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def _log_factorial(count: Column) -> Column:
 
 
 def _series(count: Column, ratio: Callable[[Column], Column]) -> Column:
-    """1 + r1 + r1 r2 + ... with factors that fall from about 1 at most; none is left of them after so many."""
+    """1 + r1 + r1 r2 + ... with factors that fall from at most about 1; later terms are negligible."""
     terms = (F.lit(30) + F.ceil(F.sqrt(F.greatest(count, F.lit(0))) * 8)).cast("int")
     begin = F.struct(F.lit(1.0).alias("term"), F.lit(1.0).alias("sum"))
 
@@ -70,13 +69,13 @@ def _series(count: Column, ratio: Callable[[Column], Column]) -> Column:
 
 
 def low(events: Column) -> Column:
-    """Of the expected number of events."""
+    """Lower limit of the expected number of events."""
     few = F.get(F.array(*map(F.lit, FEW_LOW)), events.cast("int"))
     return F.when(events < len(FEW_LOW), few).otherwise(_half_chi_square(events, -Z))
 
 
 def high(events: Column) -> Column:
-    """Of the expected number of events."""
+    """Upper limit of the expected number of events."""
     return F.when(events == 0, NONE_HIGH).otherwise(_half_chi_square(events + 1, Z))
 
 

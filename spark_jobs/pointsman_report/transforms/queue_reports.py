@@ -1,22 +1,22 @@
-"""What agents reported of queues, summed up by broker, by topic and by consumer group.
+"""Queue reports of the agents, summed by broker, by topic and by consumer group.
 
-`queue_reports`: what agents reported of their brokers' queues, each report once, with whatever cannot be set to null.
+`queue_reports`: each report of an agent about its broker's queues once; impossible values are null.
 
-A report goes to every name server, and each writes it. The same text of the same broker is counted as often as the
-name server that heard it most often heard it, and dated when the first of them heard it: a report that one name server
-missed counts, and clocks that differ make no second report.
+A report goes to every name server, and each writes it. Identical reports of a broker count as often as the name server
+with the most copies wrote them, dated by the first copy. So a report missed by one name server still counts, and clocks
+that differ do not duplicate it.
 
 `queue_stats`: a broker's queues over the day, as its agent reported them.
 
-`topic_load`: how a topic was filled, summed over its brokers.
+`topic_load`: messages into a topic, summed over its brokers.
 
-A report names its broker's twenty topics and its twenty queues that fill fastest. What a report does not name counts as
-filled with nothing in that time: a day's rate is at most too low, and for brokers of up to twenty topics it is exact.
+A report names the twenty fastest topics and queues of its broker. Anything it does not name counts as 0 for that
+period: a day's rate can be too low, but is exact for brokers of up to twenty topics.
 
-`group_lag`: how far consumer groups were behind, summed over brokers.
+`group_lag`: lag of consumer groups, summed over brokers.
 
-A report names its broker's twenty groups that are farthest behind, each with what it has of one topic. At the end of
-the day a group counts as far behind as each broker's last report has it: not at all where that does not name it.
+A report names the twenty groups with the highest lag on its broker, each with one topic. The lag at the end of the day
+is that of each broker's last report: 0 if that does not name the group.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from pointsman_report.schemas.health_tables import GROUP_LAG, QUEUE_STATS, TOPIC
 from pointsman_report.transforms import utc_days
 
 SLOT = 1_200 * utc_days.SECOND
-"""Agents report each ten minutes, give or take one: in twice that, every living one has."""
+"""Agents report every ten minutes, plus or minus one: within twice that time every running agent has reported."""
 
-MOST_PERIOD_MS = 86_400_000
-MOST_RATE = 1e7
-"""Messages a second; what is above is none. A day of so many still has a sum."""
+MAX_PERIOD_MS = 86_400_000
+MAX_RATE = 1e7
+"""Messages per second; higher values are ignored. The sum of a day at this rate does not overflow."""
 
 _REPORT = (
     "struct<queue_count:bigint,topic_count:bigint,depth:bigint,put_rate:double,lag:bigint,"
@@ -49,28 +49,28 @@ _GROUP = ("dt", "cluster", "consumer_group", "topic")
 
 
 def queue_reports(events: DataFrame) -> DataFrame:
-    """Columns: ``dt``, instance, ``at`` (microseconds), ``slot``, the report's fields, and what they count for.
+    """Columns: ``dt``, instance, ``at`` (microseconds), ``slot``, the report's fields, and how they count.
 
-    ``leads``: of the replicas of its broker name that reported in that time this has the lowest id, so that a slave's
-    copies of its master's queues are not counted again. ``is_last``: the broker name's last leading report of the day.
-    ``led_ms``: how long all its leading reports measured.
+    ``leads``: this replica has the lowest id of all replicas of its broker name that reported in the slot; a slave's
+    copies of its master's queues are so not counted twice. ``is_last``: the broker name's last leading report of the
+    day. ``led_ms``: total period of its leading reports.
     """
     rows = events.filter(
         (F.col("event") == "QUEUE_STATS") & F.col("broker_id").isNotNull() & F.col("detail").isNotNull()
     )
-    # One exchange: all that follows keeps the rows of a broker name together.
+    # One exchange: all following steps keep the rows of a broker name together.
     together = rows.select("dt", *INSTANCE, "node", "boot_id", "seq", F.unix_micros("event_at").alias("at"), "detail")
     together = together.repartition("dt", "cluster", "broker_name")
-    # Texts are long, and a sort by them slow.
-    told = together.withColumn("text", F.xxhash64("detail"))
-    told_by = Window.partitionBy("dt", *INSTANCE, "text", "node").orderBy("at", "boot_id", "seq")
-    heard_by = Window.partitionBy("dt", *INSTANCE, "text", "nth").orderBy("at", "node", "boot_id", "seq")
-    numbered = told.withColumn("nth", F.row_number().over(told_by))
-    once = numbered.withColumn("copy", F.row_number().over(heard_by)).filter(F.col("copy") == 1)
+    # The JSON texts are long, and sorting by them is slow.
+    hashed = together.withColumn("text", F.xxhash64("detail"))
+    by_observer = Window.partitionBy("dt", *INSTANCE, "text", "node").orderBy("at", "boot_id", "seq")
+    by_time = Window.partitionBy("dt", *INSTANCE, "text", "nth").orderBy("at", "node", "boot_id", "seq")
+    numbered = hashed.withColumn("nth", F.row_number().over(by_observer))
+    once = numbered.withColumn("copy", F.row_number().over(by_time)).filter(F.col("copy") == 1)
     group = Window.partitionBy("dt", "cluster", "broker_name")
     in_slot = Window.partitionBy("dt", "cluster", "broker_name", "slot")
     period = F.from_json("detail", "struct<period_ms:bigint>")["period_ms"]
-    usable = F.when(period > 0, F.least(period, F.lit(MOST_PERIOD_MS)))
+    usable = F.when(period > 0, F.least(period, F.lit(MAX_PERIOD_MS)))
     slotted = once.withColumns({"slot": F.floor(F.col("at") / SLOT), "period_ms": usable})
     led = slotted.withColumn("leads", F.col("broker_id") == F.min("broker_id").over(in_slot))
     last = F.max(F.when(F.col("leads"), F.struct("at", "text"))).over(group)
@@ -99,39 +99,39 @@ def count(value: Column) -> Column:
 
 
 def rate(value: Column) -> Column:
-    """Messages a second; JSON's readers take 'NaN' and 'Infinity' for numbers."""
-    return F.when(~F.isnan(value) & value.between(0.0, MOST_RATE), value)
+    """Messages per second, or null: JSON readers accept 'NaN' and 'Infinity' as numbers."""
+    return F.when(~F.isnan(value) & value.between(0.0, MAX_RATE), value)
 
 
 def millionths(put_rate: Column, period_ms: Column) -> Column:
-    """Millionths of a message that came at a rate in a time: sums of them do not depend on the order of the rows."""
+    """Messages of a period in millionths: a sum of integers does not depend on the order of the rows."""
     return F.round(put_rate * period_ms * 1e3).cast("long")
 
 
 def mean_rate(millionths_: Column, period_ms: Column) -> Column:
-    """Messages a second, to a millionth."""
+    """Messages per second, to a millionth."""
     return F.round(F.try_divide(millionths_, period_ms * 1e3), 6)
 
 
-def last_told(name: str) -> Column:
-    """The last of a group's values that is one; of several at one moment the highest."""
+def last_known(name: str) -> Column:
+    """The last value of a group that is not null; of several at one moment the highest."""
     value = F.col(name)
-    return F.max(F.when(value.isNotNull(), F.struct("at", value.alias("told"))))["told"]
+    return F.max(F.when(value.isNotNull(), F.struct("at", value.alias("value"))))["value"]
 
 
 def queue_stats(reports: DataFrame) -> DataFrame:
-    """Sum up each replica's day of `queue_reports`."""
+    """Sum `queue_reports` by replica and day."""
     rated = F.col("put_rate").isNotNull() & F.col("period_ms").isNotNull()
     summed = reports.groupBy("dt", *INSTANCE).agg(
         F.count("*").alias("samples"),
         F.try_sum("period_ms").alias("ms"),
         F.try_sum(F.when(rated, F.col("period_ms"))).alias("rated_ms"),
         F.try_sum(F.when(rated, millionths(F.col("put_rate"), F.col("period_ms")))).alias("put"),
-        last_told("queue_count").alias("queues"),
-        last_told("topic_count").alias("topics"),
-        last_told("depth").alias("depth"),
+        last_known("queue_count").alias("queues"),
+        last_known("topic_count").alias("topics"),
+        last_known("depth").alias("depth"),
         F.max("put_rate").alias("put_rate_max"),
-        last_told("lag").alias("lag"),
+        last_known("lag").alias("lag"),
         F.max("lag").alias("lag_max"),
     )
     rates = summed.withColumns(
@@ -144,11 +144,11 @@ def queue_stats(reports: DataFrame) -> DataFrame:
 
 
 def topic_load(reports: DataFrame) -> DataFrame:
-    """Sum up `queue_reports` by topic."""
+    """Sum `queue_reports` by topic."""
     named = reports.filter("leads").select(*_BROKER, "at", "period_ms", "led_ms", F.inline(_topics_and_queues()))
     of_broker = named.filter(F.col("topic").isNotNull()).groupBy(*_BROKER, "topic", "is_queue", "queue_id")
     summed = of_broker.agg(
-        last_told("queues").alias("queues"),
+        last_known("queues").alias("queues"),
         F.min("idle_queues").alias("idle_queues"),
         mean_rate(F.try_sum(_put("put_rate")), F.max("led_ms")).alias("put_rate"),
         mean_rate(F.try_sum(_put("highest_put_rate")), F.max("led_ms")).alias("highest_put_rate"),
@@ -176,7 +176,7 @@ def topic_load(reports: DataFrame) -> DataFrame:
 
 
 def _topics_and_queues() -> Column:
-    """Both lists of a report as one, so that they are read and summed once."""
+    """Both lists of a report as one, so that they are parsed and summed once."""
     nothing = F.lit(None)
 
     def topic(each: Column) -> Column:
@@ -215,23 +215,23 @@ def _sum_of_rates(put_rate: Column) -> Column:
 
 
 def group_lag(reports: DataFrame) -> DataFrame:
-    """Sum up `queue_reports` by group and topic."""
+    """Sum `queue_reports` by group and topic."""
     broker = ("dt", "cluster", "broker_name")
     named = reports.filter("leads").select(*broker, "at", "slot", "is_last", F.inline(_groups_and_queues()))
     each = named.filter(F.col("consumer_group").isNotNull() & F.col("topic").isNotNull())
     farthest = F.struct((-F.col("queue_lag")).alias("less"), "broker_name", "queue_id")
     of_slot = each.groupBy(*_GROUP, "broker_name", "slot").agg(
-        F.count(F.when(~F.col("is_queue"), 1)).alias("told"),
+        F.count(F.when(~F.col("is_queue"), 1)).alias("reports"),
         F.max("lag").alias("slot_lag"),
         F.min(F.when(F.col("lag").isNotNull(), F.struct("at", "lag"))).alias("first"),
         F.max(F.when(F.col("is_last") & ~F.col("is_queue"), F.struct("lag", "highest_lag"))).alias("last"),
         F.max("at").alias("at"),
-        last_told("queues").alias("queues"),
-        last_told("members").alias("members"),
+        last_known("queues").alias("queues"),
+        last_known("members").alias("members"),
         F.min(F.when((F.col("queue_lag") > 0) & F.col("queue_id").isNotNull(), farthest)).alias("farthest"),
     )
     # One exchange for the three sums that follow.
-    together = of_slot.filter(F.col("told") > 0).repartition(*_GROUP)
+    together = of_slot.filter(F.col("reports") > 0).repartition(*_GROUP)
     all_brokers = F.try_sum("slot_lag").over(Window.partitionBy(*_GROUP, "slot"))
     of_broker = (
         together.withColumn("slot_lag", all_brokers)
@@ -240,14 +240,14 @@ def group_lag(reports: DataFrame) -> DataFrame:
             F.max("slot_lag").alias("slot_max"),
             F.min("first")["lag"].alias("lag_first"),
             F.max("last").alias("last"),
-            last_told("queues").alias("queues"),
-            last_told("members").alias("members"),
+            last_known("queues").alias("queues"),
+            last_known("members").alias("members"),
             F.min("farthest").alias("farthest"),
         )
     )
     summed = of_broker.groupBy(*_GROUP).agg(
         F.try_sum("queues").alias("queues"),
-        # Every broker knows all members; in a roll-out there are more for a while, so not the most of the day.
+        # Every broker knows all members; a roll-out adds some for a while, so the day's maximum is not used.
         F.max("members").alias("members"),
         F.try_sum("lag_first").alias("lag_first"),
         F.try_sum(F.coalesce("last.lag", F.lit(0))).alias("lag_last"),
@@ -266,7 +266,7 @@ def group_lag(reports: DataFrame) -> DataFrame:
 
 
 def _groups_and_queues() -> Column:
-    """The groups of a report and, of the day's last one, their farthest queues: read and summed once."""
+    """The groups of a report and, for the day's last one, their queues with the highest lag: parsed and summed once."""
     nothing = F.lit(None)
 
     def group(each: Column) -> Column:

@@ -1,18 +1,18 @@
-"""Topics against the times of the brokers that hold them: at risk, and hit by incidents.
+"""Availability of topics, from the intervals of their brokers: topics at risk, and topics hit by incidents.
 
-`holdings`: who of a topic's brokers was up when, swept once for all topics that the same brokers held at the same
+`holdings`: which of a topic's brokers were up when, computed once for all topics held by the same brokers at the same
 times.
 
-A hundred thousand topics on ten brokers are one such holding, and so is a topic on ten thousand brokers. Only holdings
-of which a broker was down or away on the day are swept, and those of slaves without a master.
+A hundred thousand topics on the same ten brokers are one holding, and so is one topic on ten thousand brokers. Only
+holdings with a broker that was down on the day are swept, and those of slaves without a master.
 
-A master counts as holding a topic for writing where it has write queues and the write permission. A slave counts while
-its own master is down or away, or was never up on that day: else it is the master's word that is in the routes. Time
-counts where the state of every master that holds the topic is known.
+A master is a writer of a topic if it has write queues and the write permission. A slave counts while its master is
+down, or if its master was never up on that day: otherwise the routes have the master's queues. Time counts only if the
+state of every master of the topic is known.
 
-`topics_at_risk`: topics that were one fault away from nobody writing to them, or beyond it.
+`topics_at_risk`: topics that one more outage would make unwritable, or that were unwritable.
 
-`blast_radius`: what incidents did to topics.
+`blast_radius`: topics affected by incidents.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ PERM_WRITE = 2
 MASTER_ID = 0
 _HOLDING = ("dt", "cluster", "holding")
 _COUNTS = ("writers", "writers_up", "writers_down", "readers", "readers_down", "slaves_up")
-MOST_NAMES = 20
+MAX_NAMES = 20
 
 
 def holdings(topic_intervals: DataFrame, broker_intervals: DataFrame) -> DataFrame:
     """Each holding that may have been at risk: ``dt``, ``cluster``, ``holding`` (its number), ``topics`` (names), and
-    ``holders``, who held them from when to when."""
-    is_trouble = (F.col("state") == "down") | (F.col("broker_id") != MASTER_ID)
-    troubled = _states(broker_intervals).filter(is_trouble).select("dt", *INSTANCE).distinct()
-    marked = topic_intervals.join(troubled.withColumn("missed", F.lit(True)), on=["dt", *INSTANCE], how="left")
+    ``holders``, the brokers that held them and when."""
+    is_relevant = (F.col("state") == "down") | (F.col("broker_id") != MASTER_ID)
+    relevant = _states(broker_intervals).filter(is_relevant).select("dt", *INSTANCE).distinct()
+    marked = topic_intervals.join(relevant.withColumn("missed", F.lit(True)), on=["dt", *INSTANCE], how="left")
     writes = (F.col("write_queues") > 0) & (F.col("perm").bitwiseAND(PERM_WRITE) != 0)
     holder = F.struct(
         "broker_name",
@@ -52,7 +52,7 @@ def holdings(topic_intervals: DataFrame, broker_intervals: DataFrame) -> DataFra
         "holders",
         lambda one: one["writes"] & ~one["missed"] & (one["from_us"] == begin) & (one["to_us"] == end),
     )
-    # Two masters that held it all day and were never missed: whatever befell the others, it was not at risk.
+    # Two masters that held it all day and were never down: the topic was not at risk.
     doubtful = by_topic.filter(F.exists("holders", lambda one: one["missed"]) & (F.size(steady) < 2))
     in_order = doubtful.withColumn("holders", F.sort_array("holders"))
     named = in_order.withColumn("holding", F.xxhash64("holders"))
@@ -74,7 +74,8 @@ def holdings_at_risk(holdings: DataFrame, broker_intervals: DataFrame) -> DataFr
 
 
 def _states(broker_intervals: DataFrame) -> DataFrame:
-    """The masters' intervals, cut to the day; of the slaves the times in which they were up and their masters not."""
+    """The masters' intervals, cut to the day, and the slaves' intervals in which they were up and their masters were
+    not."""
     start = F.greatest(F.unix_micros("start_at"), utc_days.starts(F.col("dt")))
     cut = broker_intervals.select(
         "dt", *INSTANCE, "state", start.alias("state_from"), F.unix_micros("end_at").alias("state_to")
@@ -85,8 +86,8 @@ def _states(broker_intervals: DataFrame) -> DataFrame:
     group, up = ["dt", "cluster", "broker_name"], slaves.filter(F.col("state") == "up")
     seen_up = masters.filter(F.col("state") == "up").select(*group).distinct()
     without = up.join(seen_up, on=group, how="left_anti")
-    gone = masters.filter(F.col("state") == "down").join(seen_up, on=group, how="left_semi")
-    missed = gone.select(*group, F.col("state_from").alias("gone_from"), F.col("state_to").alias("gone_to"))
+    masters_down = masters.filter(F.col("state") == "down").join(seen_up, on=group, how="left_semi")
+    missed = masters_down.select(*group, F.col("state_from").alias("gone_from"), F.col("state_to").alias("gone_to"))
     left_alone = up.join(missed, on=group, how="inner").withColumns(
         {"state_from": F.greatest("state_from", "gone_from"), "state_to": F.least("state_to", "gone_to")}
     )
@@ -101,7 +102,7 @@ def _topics(holdings: DataFrame) -> DataFrame:
 
 
 def _steps(holders: DataFrame, states: DataFrame) -> DataFrame:
-    """What each count gains or loses at which instant."""
+    """The change of each count at each instant."""
     holds = holders.withColumn("state", F.lit("held"))
     joined = holders.join(states, on=["dt", *INSTANCE], how="inner")
     within = joined.withColumns(
@@ -122,17 +123,20 @@ def _steps(holders: DataFrame, states: DataFrame) -> DataFrame:
         "readers_down": reads & (F.col("state") == "down"),
         "slaves_up": (F.col("broker_id") != MASTER_ID) & (F.col("state") == "up"),
     }
-    at_once = [F.sum(F.when(which, F.col("gain")).otherwise(0)).alias(name) for name, which in gains.items()]
-    return steps.groupBy(*_HOLDING, "at").agg(*at_once)
+    gains_at = [F.sum(F.when(which, F.col("gain")).otherwise(0)).alias(name) for name, which in gains.items()]
+    return steps.groupBy(*_HOLDING, "at").agg(*gains_at)
 
 
 def _counted(steps: DataFrame) -> DataFrame:
     """The counts from each instant to the next."""
-    story = Window.partitionBy(*_HOLDING).orderBy("at")
-    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    timeline = Window.partitionBy(*_HOLDING).orderBy("at")
+    to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     counts = {name: F.sum(name).over(to_here) for name in _COUNTS}
     return steps.select(
-        *_HOLDING, "at", F.lead("at").over(story).alias("until"), *(count.alias(name) for name, count in counts.items())
+        *_HOLDING,
+        "at",
+        F.lead("at").over(timeline).alias("until"),
+        *(count.alias(name) for name, count in counts.items()),
     )
 
 
@@ -158,9 +162,9 @@ def _any(*names: str) -> Column:
 
 
 def topics_at_risk(holdings: DataFrame) -> DataFrame:
-    """Sum up the periods of `holdings_at_risk` for each topic.
+    """Sum the periods of `holdings_at_risk` by topic.
 
-    A topic that one broker alone ever held is no finding while that one is up: that is how it was made.
+    A topic that only one broker has is not a finding while that broker is up: it was created that way.
     """
     one_broker, no_master, unwritable = map(_microseconds, ("one_broker", "no_master", "unwritable"))
     summed = holdings.select(
@@ -173,7 +177,7 @@ def topics_at_risk(holdings: DataFrame) -> DataFrame:
         unwritable.alias("unwritable"),
         F.timestamp_micros(F.array_min(F.transform("periods", lambda period: period["from_us"]))).alias("first_at"),
     )
-    # Time without a master in which nobody was left to read from either is the worst.
+    # Time without a master and without a slave to read from is the worst.
     worst = (
         F.when(F.col("unwritable") > F.col("no_master"), "unwritable")
         .when(F.col("no_master") > 0, "no_master")
@@ -197,7 +201,7 @@ def _microseconds(risk: str) -> Column:
 
 
 def blast_radius(incidents: DataFrame, topic_intervals: DataFrame, holdings: DataFrame) -> DataFrame:
-    """Say for each incident which topics had queues on its brokers, and how long those had no writable queue.
+    """For each incident, the topics with queues on its brokers, and how long those had no writable queue.
 
     Counted from the incident's first outage until its last broker was back, or until the day's end. ``holdings`` are
     those of `holdings_at_risk`.
@@ -208,13 +212,13 @@ def blast_radius(incidents: DataFrame, topic_intervals: DataFrame, holdings: Dat
     )
     hit = _hit(spans, topic_intervals)
     seconds = _unwritable(hit, holdings)
-    told = hit.join(seconds, on=["dt", "incident_id", "cluster", "topic"], how="left")
-    told = told.withColumn("lasted", F.coalesce("lasted", F.lit(0)))
-    ranked = told.withColumn(
+    affected = hit.join(seconds, on=["dt", "incident_id", "cluster", "topic"], how="left")
+    affected = affected.withColumn("lasted", F.coalesce("lasted", F.lit(0)))
+    ranked = affected.withColumn(
         "place",
         F.row_number().over(Window.partitionBy("dt", "incident_id").orderBy(F.col("lasted").desc(), "topic")),
     )
-    listed = F.when(F.col("place") <= MOST_NAMES, F.struct("place", "topic"))
+    listed = F.when(F.col("place") <= MAX_NAMES, F.struct("place", "topic"))
     summed = ranked.groupBy("dt", "incident_id").agg(
         F.count("*").alias("topics_hit"),
         F.count_if(F.col("lasted") > 0).alias("topics_unwritable"),

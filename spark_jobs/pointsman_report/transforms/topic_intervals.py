@@ -1,12 +1,12 @@
-"""What brokers said of their topics, which queues they had from when to when, and how often that changed.
+"""Topics and queues of each broker over time, and how often they changed.
 
-`statements`: what brokers said of their topics, each thing once: full sets and changes of them, in the order in which
-they count.
+`statements`: the topics that brokers registered, each statement once: full sets and changes, in the order in which they
+apply.
 
-Several name servers write what one broker said. The same statement (version of the topics, the version that it starts
-from, and the how-manieth time that a name server heard it on that day) counts when the first of them heard it, and a
-part of it that one lost is taken from another. What a name server found in its snapshot when it started (reason START)
-counts only where nothing was heard of that broker before on that day: others may have heard newer topics meanwhile.
+Several name servers record the same registration. A statement is identified by the version of the topics, the version
+it starts from, and its number of the day at a name server. It counts from the first time that a name server received
+it, and a part missing at one name server is taken from another. Topics loaded from a snapshot at a start (reason START)
+count only if no other statement of that broker was recorded earlier that day: other name servers may have newer topics.
 
 `topic_intervals`: which queues of which topic each broker had registered, from when to when.
 
@@ -37,7 +37,7 @@ _ENTRY = (*INSTANCE, "topic", "there", *_QUEUES, "ordinal", "at", "next_ordinal"
 
 
 def of_brokers() -> Column:
-    """Rows of the history that tell topics of one replica."""
+    """Whether a row holds topics of one replica."""
     named = F.col("cluster").isNotNull() & F.col("broker_name").isNotNull() & F.col("broker_id").isNotNull()
     return (F.col("event") == "TOPICS") & named
 
@@ -47,21 +47,23 @@ def statements(
 ) -> DataFrame:
     """Every statement that changes something, numbered for each broker from 1 (``ordinal``).
 
-    Columns: instance, ``ordinal``, ``at``, ``rows`` (node, boot and number of the rows that hold it), ``whole_set``
-    (what it does not name is gone), and of the next whole set after it ``next_ordinal`` and ``next_at``.
-    ``carried`` are the topic intervals of the day before the first, ``intervals`` the broker intervals of the days.
+    Columns: instance, ``ordinal``, ``at``, ``rows`` (node, boot and number of its rows), ``whole_set`` (topics it does
+    not name are removed), and ``next_ordinal`` and ``next_at`` of the next whole set. ``carried`` are the topic
+    intervals of the day before the first, ``intervals`` the broker intervals of the days.
     """
-    # Not from the facts: their details would be parsed once more for it.
+    # Not from the statements: that would parse their details again.
     brokers = events.filter(of_brokers()).select(*INSTANCE).unionByName(carried.select(*INSTANCE)).distinct()
-    told = _facts(_heard(events)).unionByName(_forgotten(brokers, intervals, first_day=first_day, last_day=last_day))
+    recorded = _facts(_by_observer(events)).unionByName(
+        _dropped(brokers, intervals, first_day=first_day, last_day=last_day)
+    )
     of_day = Window.partitionBy("dt", *INSTANCE).orderBy(*_ORDER).rowsBetween(Window.unboundedPreceding, -1)
     earlier = F.count(F.when(F.size("rows") > 0, 1)).over(of_day)
-    live = told.withColumn("earlier", earlier).filter(~F.col("is_start") | (F.col("earlier") == 0))
-    story = Window.partitionBy(*INSTANCE).orderBy(*_ORDER)
-    fresh = _without_repeats(live, story)
+    live = recorded.withColumn("earlier", earlier).filter(~F.col("is_start") | (F.col("earlier") == 0))
+    timeline = Window.partitionBy(*INSTANCE).orderBy(*_ORDER)
+    fresh = _without_repeats(live, timeline)
     whole_set = F.col("full") & F.col("whole")
-    numbered = fresh.withColumns({"ordinal": F.row_number().over(story), "whole_set": whole_set})
-    later = story.rowsBetween(1, Window.unboundedFollowing)
+    numbered = fresh.withColumns({"ordinal": F.row_number().over(timeline), "whole_set": whole_set})
+    later = timeline.rowsBetween(1, Window.unboundedFollowing)
     ahead = F.first(F.when(whole_set, F.struct("ordinal", "at")), ignorenulls=True).over(later)
     return numbered.withColumn("ahead", ahead).select(
         *INSTANCE,
@@ -74,14 +76,14 @@ def statements(
     )
 
 
-def _heard(events: DataFrame) -> DataFrame:
-    """What each life of a name server heard of each broker, without what it had heard just before."""
-    # As a generator: a detail is long, and would else be parsed once for each field and each filter of it.
+def _by_observer(events: DataFrame) -> DataFrame:
+    """The statements recorded by each run of a name server, without immediate repetitions."""
+    # As a generator: a detail is long, and would otherwise be parsed again for each field and filter.
     head = F.inline(F.array(F.from_json("detail", _HEAD)))
     kept = ("dt", *INSTANCE, *OBSERVER, "seq", "event_at", "reason", "data_version")
     rows = events.filter(of_brokers()).select(*kept, head)
     good = rows.filter(F.col("full").isNotNull() & F.col("part").between(1, F.col("parts")))
-    # The rows of one statement follow each other.
+    # The rows of one statement have consecutive numbers.
     own = good.groupBy(
         "dt",
         *INSTANCE,
@@ -97,14 +99,14 @@ def _heard(events: DataFrame) -> DataFrame:
         F.sort_array(F.collect_list("part")).alias("held"),
     )
     whole = own.withColumn("whole", F.size("held") == F.col("parts"))
-    story = Window.partitionBy("dt", *INSTANCE, *OBSERVER).orderBy("seq")
+    timeline = Window.partitionBy("dt", *INSTANCE, *OBSERVER).orderBy("seq")
     same = Window.partitionBy("dt", *INSTANCE, *OBSERVER, "version", "full", "base").orderBy("seq")
-    return _without_repeats(whole, story).withColumn("nth", F.row_number().over(same))
+    return _without_repeats(whole, timeline).withColumn("nth", F.row_number().over(same))
 
 
-def _facts(heard: DataFrame) -> DataFrame:
-    """Each statement once, when it was heard first, each part of it from whoever heard that first."""
-    part = heard.select(*_FACT, "parts", "is_start", "at", *OBSERVER, "seq", F.explode("held").alias("part"))
+def _facts(by_observer: DataFrame) -> DataFrame:
+    """Each statement once, at its first time, with each part from the name server that recorded it first."""
+    part = by_observer.select(*_FACT, "parts", "is_start", "at", *OBSERVER, "seq", F.explode("held").alias("part"))
     row = F.struct("at", *OBSERVER, (F.col("seq") + F.col("part")).alias("seq"))
     parts = part.groupBy(*_FACT, "part").agg(
         F.min(row).alias("row"), F.bool_and("is_start").alias("is_start"), F.max("parts").alias("parts")
@@ -118,22 +120,23 @@ def _facts(heard: DataFrame) -> DataFrame:
     return facts.select("dt", *INSTANCE, "first.*", "version", "full", "base", "whole", "is_start", "rows")
 
 
-def _forgotten(brokers: DataFrame, intervals: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
-    """An empty set at the beginning of each day on which a broker was neither up nor missed.
+def _dropped(brokers: DataFrame, intervals: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
+    """An empty set at the start of each day on which a broker was neither up nor in an outage.
 
-    Whoever left politely and stays away holds nothing from the next midnight on, nor does one whom nobody watched.
+    A broker that stays down after a planned shutdown has no topics from the next midnight on; nor has one without
+    monitoring.
     """
     missed = (F.col("state") == "up") | ~F.col("planned")
     there = intervals.filter(missed).select("dt", *INSTANCE).distinct()
     each_day = brokers.select("*", F.explode(utc_days.days_between(lit_day(first_day), lit_day(last_day))).alias("dt"))
-    away = each_day.join(there, on=["dt", *INSTANCE], how="left_anti")
-    nobody = F.lit("")
-    return away.select(
+    absent = each_day.join(there, on=["dt", *INSTANCE], how="left_anti")
+    no_observer = F.lit("")
+    return absent.select(
         "dt",
         *INSTANCE,
         utc_days.starts(F.col("dt")).alias("at"),
-        nobody.alias("node"),
-        nobody.alias("boot_id"),
+        no_observer.alias("node"),
+        no_observer.alias("boot_id"),
         F.lit(0).cast("long").alias("seq"),
         F.lit(None).cast("string").alias("version"),
         F.lit(True).alias("full"),
@@ -144,17 +147,17 @@ def _forgotten(brokers: DataFrame, intervals: DataFrame, *, first_day: date, las
     )
 
 
-def _without_repeats(told: DataFrame, story: WindowSpec) -> DataFrame:
-    """Leave out full sets of the version that is known already: a flapping broker says the same each time."""
-    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+def _without_repeats(rows: DataFrame, timeline: WindowSpec) -> DataFrame:
+    """Drop full sets of a version that is already known: a flapping broker registers the same set each time."""
+    to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     anchor = F.col("full") & F.col("whole")
-    was = told.withColumns({"was": F.lag("version").over(story), "n": F.row_number().over(story)})
+    was = rows.withColumns({"was": F.lag("version").over(timeline), "n": F.row_number().over(timeline)})
     repeats = F.col("full") & (F.col("version") == F.col("was"))
-    goes_on = F.coalesce(repeats | (~F.col("full") & F.col("whole") & (F.col("base") == F.col("was"))), F.lit(False))
-    begins = F.max(F.when(anchor | ~goes_on, F.col("n"))).over(to_here)
-    # Known: from a whole set on, by changes that each start from the version before.
+    follows = F.coalesce(repeats | (~F.col("full") & F.col("whole") & (F.col("base") == F.col("was"))), F.lit(False))
+    begins = F.max(F.when(anchor | ~follows, F.col("n"))).over(to_here)
+    # Known: from a whole set on, while each change starts from the version before it.
     known = was.withColumn("known", F.coalesce(F.max(F.when(anchor, F.col("n"))).over(to_here) == begins, F.lit(False)))
-    was_known = known.withColumn("was_known", F.lag("known").over(story))
+    was_known = known.withColumn("was_known", F.lag("known").over(timeline))
     fresh = was_known.filter(~F.coalesce(repeats & F.col("was_known"), F.lit(False)))
     return fresh.drop("was", "n", "known", "was_known")
 
@@ -164,35 +167,37 @@ def topic_intervals(
 ) -> DataFrame:
     """Turn `statements` into intervals, each cut at every midnight.
 
-    ``carried`` are the topic intervals of the day before the first: what was open then holds on until a statement says
-    otherwise.
+    ``carried`` are the topic intervals of the day before the first: those still open last until a statement changes
+    them.
     """
     until = utc_days.end_of(last_day)
-    entries = _carried(carried, statements, first_day=first_day).unionByName(_said(events, statements))
-    story = Window.partitionBy(*INSTANCE, "topic").orderBy("ordinal", "there", *_QUEUES)
-    after = entries.withColumns({"after_ordinal": F.lead("ordinal").over(story), "after_at": F.lead("at").over(story)})
-    # A whole set that does not name the topic ends it.
+    entries = _carried(carried, statements, first_day=first_day).unionByName(_stated(events, statements))
+    timeline = Window.partitionBy(*INSTANCE, "topic").orderBy("ordinal", "there", *_QUEUES)
+    after = entries.withColumns(
+        {"after_ordinal": F.lead("ordinal").over(timeline), "after_at": F.lead("at").over(timeline)}
+    )
+    # A whole set without the topic ends it.
     left_out = F.col("next_ordinal") < F.coalesce("after_ordinal", F.lit(2**31 - 1))
     end = F.coalesce(F.when(left_out, F.col("next_at")).otherwise(F.col("after_at")), F.lit(until))
     lasting = after.withColumn("end", end).filter("there").filter(F.col("end") > F.col("at"))
-    same = F.lag("end").over(story) == F.col("at")
+    same = F.lag("end").over(timeline) == F.col("at")
     for name in _QUEUES:
-        same &= F.lag(name).over(story) == F.col(name)
+        same &= F.lag(name).over(timeline) == F.col(name)
     begins = lasting.withColumn("begins", (~F.coalesce(same, F.lit(False))).cast("int"))
-    counted = begins.withColumn("nth", F.sum("begins").over(story.rowsBetween(Window.unboundedPreceding, 0)))
+    counted = begins.withColumn("nth", F.sum("begins").over(timeline.rowsBetween(Window.unboundedPreceding, 0)))
     merged = counted.groupBy(*INSTANCE, "topic", *_QUEUES, "nth").agg(
         F.min("at").alias("at"), F.max("end").alias("end")
     )
     return _cut_at_midnight(merged, last_day=last_day)
 
 
-def _said(events: DataFrame, statements: DataFrame) -> DataFrame:
-    """A row for each topic that a statement names."""
+def _stated(events: DataFrame, statements: DataFrame) -> DataFrame:
+    """A row for each topic in a statement."""
     numbered = ("ordinal", "at", "next_ordinal", "next_at")
     named = statements.select(*INSTANCE, *numbered, F.explode("rows").alias("row"))
     rows = named.select(*INSTANCE, *numbered, "row.node", "row.boot_id", "row.seq")
     texts = events.filter(of_brokers()).select(*OBSERVER, "seq", "detail")
-    # As a generator: a detail is long, and would else be parsed for each of the two fields.
+    # As a generator: a detail is long, and would otherwise be parsed for each of the two fields.
     parsed = F.inline(F.array(F.from_json("detail", _BODY)))
     body = rows.join(texts, on=[*OBSERVER, "seq"], how="inner").select(*INSTANCE, *numbered, parsed)
     there = F.transform(
@@ -203,7 +208,7 @@ def _said(events: DataFrame, statements: DataFrame) -> DataFrame:
             *(F.get(entry["value"], place).alias(name) for place, name in enumerate(_QUEUES)),
         ),
     )
-    gone = F.transform(
+    removed = F.transform(
         "removed",
         lambda topic: F.struct(
             topic.alias("topic"),
@@ -211,8 +216,8 @@ def _said(events: DataFrame, statements: DataFrame) -> DataFrame:
             *(F.lit(None).cast("int").alias(name) for name in _QUEUES),
         ),
     )
-    told = body.select(*INSTANCE, *numbered, F.explode(F.array(gone, there)).alias("entries"))
-    entries = told.select(*INSTANCE, *numbered, F.inline("entries"))
+    listed = body.select(*INSTANCE, *numbered, F.explode(F.array(removed, there)).alias("entries"))
+    entries = listed.select(*INSTANCE, *numbered, F.inline("entries"))
     usable = F.col("read_queues").isNotNull() & F.col("write_queues").isNotNull() & F.col("perm").isNotNull()
     return entries.filter(F.col("topic").isNotNull() & (usable | ~F.col("there"))).select(*_ENTRY)
 
@@ -233,7 +238,7 @@ def _carried(carried: DataFrame, statements: DataFrame, *, first_day: date) -> D
 
 
 def _cut_at_midnight(merged: DataFrame, *, last_day: date) -> DataFrame:
-    # One that ends at midnight exactly has no part in the day that begins there.
+    # An interval that ends exactly at midnight is not part of the next day.
     last = F.least(utc_days.day_of(F.col("end") - 1), lit_day(last_day))
     each_day = merged.select("*", F.explode(utc_days.days_between(utc_days.day_of(F.col("at")), last)).alias("dt"))
     start, end = utc_days.starts(F.col("dt")), utc_days.ends(F.col("dt"))
@@ -248,21 +253,20 @@ def _cut_at_midnight(merged: DataFrame, *, last_day: date) -> DataFrame:
 
 
 def topic_churn(topic_intervals: DataFrame) -> DataFrame:
-    """Count the beginnings, ends and changes of each partition of ``topic_intervals``.
+    """Count topics created, removed and changed in each partition of ``topic_intervals``.
 
-    What a broker had when the day first knows of it was not created then: the topics that it had at midnight, else
-    those of its first set of the day.
+    The first topics of a broker on a day do not count as created: those at midnight, else those of its first set.
     """
     known = topic_intervals.groupBy("dt", *INSTANCE).agg(F.min("from_at").alias("known_from"))
     dated = topic_intervals.join(known, on=["dt", *INSTANCE], how="inner")
     late = F.col("from_at") > F.col("known_from")
-    # Whatever lasted all day has no neighbour either.
+    # An interval that lasted all day has no neighbours to compare with.
     moved = dated.filter(late | ~F.col("open"))
-    story = Window.partitionBy("dt", *INSTANCE, "topic").orderBy("from_at")
-    follows = F.coalesce(F.lag("to_at").over(story) == F.col("from_at"), F.lit(False))
-    is_followed = F.coalesce(F.lead("from_at").over(story) == F.col("to_at"), F.lit(False))
-    read, write, perm = (F.lag(name).over(story) != F.col(name) for name in ("read_queues", "write_queues", "perm"))
-    told = moved.withColumns(
+    timeline = Window.partitionBy("dt", *INSTANCE, "topic").orderBy("from_at")
+    follows = F.coalesce(F.lag("to_at").over(timeline) == F.col("from_at"), F.lit(False))
+    is_followed = F.coalesce(F.lead("from_at").over(timeline) == F.col("to_at"), F.lit(False))
+    read, write, perm = (F.lag(name).over(timeline) != F.col(name) for name in ("read_queues", "write_queues", "perm"))
+    changed = moved.withColumns(
         {
             "created": late & ~follows,
             "removed": ~F.col("open") & ~is_followed,
@@ -270,7 +274,7 @@ def topic_churn(topic_intervals: DataFrame) -> DataFrame:
             "perms": follows & perm,
         }
     )
-    counted = told.groupBy("dt", "cluster", "topic").agg(
+    counted = changed.groupBy("dt", "cluster", "topic").agg(
         F.count_distinct(
             F.when(F.col("created") | F.col("removed") | F.col("queues") | F.col("perms"), F.struct(*INSTANCE))
         ).alias("brokers"),

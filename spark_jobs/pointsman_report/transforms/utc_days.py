@@ -1,4 +1,4 @@
-"""UTC days and microseconds: the two scales all transforms compute in.
+"""UTC days and microseconds: the two units of time in all transforms.
 
 Inside a transform an instant is a ``long`` of microseconds since 1970, because differences of timestamps are not
 numbers in Spark; a table holds timestamps again.
@@ -16,27 +16,27 @@ DAY = 86_400 * SECOND
 
 
 def start_of(day: date) -> int:
-    """Microseconds at which a UTC day begins."""
+    """Start of a UTC day, microseconds."""
     return int(datetime(day.year, day.month, day.day, tzinfo=UTC).timestamp()) * SECOND
 
 
 def end_of(day: date) -> int:
-    """Microseconds at which the next UTC day begins."""
+    """End of a UTC day, microseconds."""
     return start_of(day) + DAY
 
 
 def day_of(instant: Column) -> Column:
-    """UTC day an instant in microseconds belongs to; midnight belongs to the day it begins."""
+    """The UTC day of an instant in microseconds; midnight belongs to the day that it begins."""
     return F.date_from_unix_date(F.floor(instant / DAY).cast("int"))
 
 
 def starts(day: Column) -> Column:
-    """Microseconds at which a day column's day begins."""
+    """Start of the day in a day column, microseconds."""
     return F.unix_date(day).cast("long") * F.lit(DAY)
 
 
 def ends(day: Column) -> Column:
-    """Microseconds at which a day column's next day begins."""
+    """End of the day in a day column, microseconds."""
     return starts(day) + F.lit(DAY)
 
 

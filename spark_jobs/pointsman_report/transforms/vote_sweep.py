@@ -1,22 +1,21 @@
-"""The opinions that count at each moment, and one pass over time that merges them.
+"""The opinions that count at each moment, merged in one pass over time.
 
-`votes`: whose opinion counts when: each observer's vote on each broker, as it changes.
+`votes`: each observer's vote on each broker, as it changes.
 
-A vote is the observer's last opinion while it watches and is not paused. Votes that come back after a pause do so
-before all rows of their instant; votes that end with a pause or an observer's window, behind all of them.
+A vote is the observer's last opinion while it runs and is not paused. Votes that return after a pause come before all
+rows of their instant; votes that end with a pause or an observer's window come after them.
 
-`sweep`: one pass over time for each broker: how many observers hold it up, how many down, and what that makes of it.
+`sweep`: one pass over time for each broker: the number of votes for up and for down, and the resulting state.
 
-A broker is up while one observer sees it up. Otherwise it is unknown while an observer has a vote that is lost, for it
-may have seen it up; down while all others that have a vote saw it down; and unknown while none has a vote. It is down
-by plan while the last removal was planned.
+A broker is up while at least one observer sees it up. Otherwise it is unknown while an observer's vote is lost, because
+that observer may have seen it up; down if all votes are down; and unknown without votes. It is down by plan if the last
+removal was planned.
 
-Rows are ordered by time, then observer, then number; votes that come back do so before all rows of their instant and
-together, votes that end behind all and together: one by one, the second of two that end at once would look as if it had
-been left alone for no time.
+Rows are ordered by time, observer and number. Votes that return count before all rows of their instant, votes that end
+count after them, and both count together: one by one, the second of two votes that end at the same instant would be the
+only vote for a period of no length.
 
-Where clocks of name servers differ, an outage begins when the last of them says so by its own clock and ends when the
-first says so by its own: it looks shorter than it was, by up to as much as they differ.
+Where observers' clocks differ by d, outages appear up to d shorter.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ ENDS, ROWS, BEGINS = 0, 1, 2
 """The phases of an instant."""
 
 ROW = ("event", "reason", "sign_us", "opinion", "planned", "is_fresh")
-"""What a vote keeps of its row; null where a pause or a window changes it."""
+"""Columns that a vote copies from its row; null if a pause or a window changed the vote."""
 _CARRIED_VOTES, _CARRIED_STATE, _FIRST, _AFTER_ALL = -2, -1, 0, 2**62
 _AFTER_EVERY_NODE = "\U0010ffff"
 _COUNTED = (UP, DOWN, LOST)
@@ -45,31 +44,31 @@ ORDER = ("at", "node", "boot_id", "seq")
 def votes(opinions: DataFrame, blind: DataFrame) -> DataFrame:
     """Columns: instance, observer, ``at``, ``phase``, ``seq``, the row's own, ``vote``, ``previous``.
 
-    A vote is up, down, none or lost; the first opinion begins the story.
+    A vote is up, down, none or lost; the first opinion is the first vote.
     """
     counted = in_force(opinions)
-    said = counted.select(
+    recorded = counted.select(
         *INSTANCE,
         *OBSERVER,
         "at",
-        # A broker that a checkpoint leaves out is gone for that observer as all brokers are when its window ends.
+        # A broker missing from a checkpoint ends for that observer in the same way as at the end of its window.
         F.when((F.col("event") == LEFT_OUT) & (F.col("opinion") == NONE), BEGINS).otherwise(ROWS).alias("phase"),
         "seq",
         *ROW,
         F.lit(0).alias("off"),
     )
-    story = said.unionByName(_marks(counted, blind), allowMissingColumns=True)
+    timeline = recorded.unionByName(_marks(counted, blind), allowMissingColumns=True)
     order = Window.partitionBy(*INSTANCE, *OBSERVER).orderBy("at", "phase", "seq")
     to_here = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     held = F.last("opinion", ignorenulls=True).over(to_here)
-    counts = story.withColumns({"held": held, "times_off": F.sum("off").over(to_here)}).filter("held is not null")
+    counts = timeline.withColumns({"held": held, "times_off": F.sum("off").over(to_here)}).filter("held is not null")
     vote = F.when(F.col("times_off") > 0, NONE).otherwise(F.col("held"))
     voted = counts.withColumn("vote", vote).withColumn("previous", F.lag("vote").over(order))
     return voted.select(*INSTANCE, *OBSERVER, "at", "phase", "seq", *ROW, "vote", "previous")
 
 
 def _marks(counted: DataFrame, blind: DataFrame) -> DataFrame:
-    """Rows where a pause or the time behind the window begins (``off`` 1), and where a pause ends (-1)."""
+    """Rows where a pause begins or the window ends (``off`` 1), and where a pause ends (-1)."""
     pauses = F.broadcast(
         blind.filter(F.col("why") == "PAUSED").select(
             *OBSERVER, F.unix_micros("from_at").alias("from_us"), F.unix_micros("to_at").alias("to_us")
@@ -90,24 +89,23 @@ def _mark(at: Column, phase: int, off: int) -> Column:
 def sweep(votes: DataFrame, state: DataFrame, *, first_day: date) -> DataFrame:
     """Every step of every broker in order.
 
-    Columns: instance, ``at``, ``changes`` (an interval or a time of no knowledge begins here), ``start`` (the interval
-    in force after the step; null where nothing is known), ``last_state``, ``last_loss``, and how many votes it has
-    ``up`` and ``down``.
+    Columns: instance, ``at``, ``changes`` (an interval or an unknown period begins here), ``start`` (the interval after
+    the step; null if unknown), ``last_state``, ``last_loss``, and the numbers of votes ``up`` and ``down``.
     """
     steps = _steps(votes, first_day=first_day).unionByName(
         _carried(state, first_day=first_day), allowMissingColumns=True
     )
-    story = Window.partitionBy(*INSTANCE).orderBy(*ORDER)
-    together = story.rangeBetween(Window.unboundedPreceding, Window.currentRow)
-    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    before = story.rowsBetween(Window.unboundedPreceding, -1)
+    timeline = Window.partitionBy(*INSTANCE).orderBy(*ORDER)
+    together = timeline.rangeBetween(Window.unboundedPreceding, Window.currentRow)
+    to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    before = timeline.rowsBetween(Window.unboundedPreceding, -1)
     counted = steps.withColumns(
         {vote: F.sum(f"gain_{vote}").over(together) for vote in _COUNTED}
         | {"last_loss": F.last(F.coalesce("carried_loss", _loss()), ignorenulls=True).over(to_here)}
     )
     opens = F.col("seq") == _CARRIED_STATE
     labelled = counted.withColumn("seen", _seen()).withColumns({"label": _label(), "opens": opens})
-    compared = labelled.withColumn("was", F.lag("label").over(story))
+    compared = labelled.withColumn("was", F.lag("label").over(timeline))
     known = F.when(F.col("label") != NONE, F.col("label"))
     turned = compared.withColumns(
         {
@@ -115,14 +113,14 @@ def sweep(votes: DataFrame, state: DataFrame, *, first_day: date) -> DataFrame:
             "known": F.when(F.col("opens"), F.col("carried_state")).otherwise(known),
         }
     )
-    told = turned.withColumns(
+    with_known = turned.withColumns(
         {
             "known_before": F.last("known", ignorenulls=True).over(before),
             "last_state": F.last("known", ignorenulls=True).over(to_here),
         }
     )
     begun = F.when(F.col("changes"), F.struct(F.when(opens, F.col("carried_start")).otherwise(_start()).alias("start")))
-    started = told.withColumn("begun", begun).withColumn(
+    started = with_known.withColumn("begun", begun).withColumn(
         "start", F.last("begun", ignorenulls=True).over(to_here)["start"]
     )
     return started.filter(F.col("seq") != _CARRIED_VOTES).select(
@@ -131,15 +129,15 @@ def sweep(votes: DataFrame, state: DataFrame, *, first_day: date) -> DataFrame:
 
 
 def _steps(votes: DataFrame, *, first_day: date) -> DataFrame:
-    """A step for each vote; those of the days before come together, for their sum is what was carried."""
+    """A step for each vote; votes of earlier days count together, because only their sum was carried over."""
     start = F.lit(utc_days.start_of(first_day))
     before, own = F.col("at") < start, F.col("phase") == ROWS
     is_after = ~before & (F.col("phase") == BEGINS)
-    nobody = F.when(is_after, F.lit(_AFTER_EVERY_NODE)).otherwise(F.lit(""))
+    no_node = F.when(is_after, F.lit(_AFTER_EVERY_NODE)).otherwise(F.lit(""))
     return votes.select(
         *INSTANCE,
         F.greatest("at", start).alias("at"),
-        F.when(own & ~before, F.col("node")).otherwise(nobody).alias("node"),
+        F.when(own & ~before, F.col("node")).otherwise(no_node).alias("node"),
         F.when(own & ~before, F.col("boot_id")).otherwise(F.lit("")).alias("boot_id"),
         F.when(before, F.lit(_CARRIED_VOTES))
         .when(F.col("phase") == ENDS, F.lit(_FIRST))
@@ -158,7 +156,7 @@ def _gain(opinion: str) -> Column:
 
 
 def _carried(state: DataFrame, *, first_day: date) -> DataFrame:
-    """One step for each known broker: what was carried over midnight, behind the votes."""
+    """One step for each known broker: the state carried over midnight, after the votes."""
     return state.select(
         *INSTANCE,
         F.lit(utc_days.start_of(first_day)).alias("at"),
@@ -182,19 +180,19 @@ def _seen() -> Column:
 
 
 def _label() -> Column:
-    """up, down, none, or left: down by plan."""
+    """up, down, none, or left (down by plan)."""
     return F.when((F.col("seen") == DOWN) & F.col("last_loss.planned"), "left").otherwise(F.col("seen"))
 
 
 def _start() -> Column:
-    """The interval that a change begins; null where nothing is known from here on.
+    """The interval that begins with a change; null if the state is unknown.
 
     An outage keeps the event and reason of its first removal: an expiry after a failed probe begins no second outage.
     """
     down, planned = F.col("seen") == DOWN, F.col("label") == "left"
-    # A broker that is seen again after a time without observers may have been as it is for long.
+    # A broker seen again after time without observers may have been in that state for long.
     censored = F.when(F.col("was").isNull(), ~F.coalesce("is_fresh", F.lit(False))).otherwise(F.col("was") == NONE)
-    # No observer saw it go just now: the others had it down already, and the one that had it up went.
+    # No observer saw it go down: all others already had it down, and the one that had it up ended.
     left_alone = down & (F.col("seq") == _AFTER_ALL)
     taken_up = left_alone | (censored & (F.col("known_before") == DOWN))
     continues = F.coalesce((F.col("label") == DOWN) & taken_up, F.lit(False))

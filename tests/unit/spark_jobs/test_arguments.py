@@ -39,8 +39,8 @@ def test_yesterday_is_over_in_utc_as_well() -> None:
 
 def test_nightly_asks_for_yesterday_unless_told_otherwise() -> None:
     given = ["nightly", "--history", "h", "--warehouse", "w"]
-    assert read(given)["asked"] == "yesterday"
-    assert read([*given, "--date", "2026-11-20"])["asked"] == date(2026, 11, 20)
+    assert read(given)["requested_day"] == "yesterday"
+    assert read([*given, "--date", "2026-11-20"])["requested_day"] == date(2026, 11, 20)
 
 
 @pytest.mark.parametrize("code", [0, 1, 2])
@@ -60,7 +60,7 @@ def test_the_zone_of_the_command_stands_over_the_files(tmp_path: Path) -> None:
 
 
 def test_a_zone_that_is_none_is_named() -> None:
-    with pytest.raises(click.UsageError, match="--timezone Mars/Olympus is no IANA time zone"):
+    with pytest.raises(click.UsageError, match="--timezone Mars/Olympus is not an IANA time zone"):
         ParameterOptions(None, "Mars/Olympus").loaded()
 
 
@@ -143,22 +143,22 @@ def test_the_overview_names_every_command_with_its_arguments(capsys: pytest.Capt
         ),
         pytest.param(
             ["nightly", "--date=2999-01-01", "--history=h", "--warehouse=w"],
-            "2999-01-01 has not begun: today is 20",
+            "2999-01-01 is in the future: today is 20",
             id="a-night-to-come",
         ),
         pytest.param(
             ["backfill", "--from=2026-11-01", "--to=2035-01-01", "--history=h", "--warehouse=w"],
-            "2035-01-01 has not begun",
+            "2035-01-01 is in the future",
             id="days-to-come",
         ),
         pytest.param(
             ["nightly", "--report=h/raw/file", "--history=h", "--warehouse=w"],
-            "--report h/raw/file: no directory",
+            "--report h/raw/file: not a directory",
             id="report-is-a-file",
         ),
         pytest.param(
             ["nightly", "--textfile=h/raw", "--history=h", "--warehouse=w"],
-            "--textfile h/raw: a directory; name a file in it",
+            "--textfile h/raw: is a directory; give a file in it",
             id="textfile-is-a-directory",
         ),
         pytest.param(
@@ -190,15 +190,15 @@ def test_a_number_that_is_not_written_as_one_is_a_usage_error(capsys: pytest.Cap
     for written in ("suppress_above=1", "flapping.suppress_above", "flapping.suppress_above=two"):
         words = ["simulate", "--set", written, "--from=2026-11-20", "--to=2026-11-20", "--warehouse=w"]
         assert main(words) == 2
-        assert "such" in capsys.readouterr().err
+        assert "e.g. flapping" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(["--memory", "much"], "'much' is not a size such as 4g", id="size"),
-        pytest.param(["--conf", "ui=false"], "'ui=false' is not NAME=VALUE", id="setting"),
-        pytest.param(["--date", "2026-02-30"], "'2026-02-30' is not a day written YYYY-MM-DD", id="day"),
+        pytest.param(["--memory", "much"], "invalid size 'much': use e.g. 4g", id="size"),
+        pytest.param(["--conf", "ui=false"], "invalid setting 'ui=false': use spark.NAME=VALUE", id="setting"),
+        pytest.param(["--date", "2026-02-30"], "invalid day '2026-02-30': use YYYY-MM-DD", id="day"),
     ],
 )
 def test_a_value_that_is_none_is_named_with_its_argument(
@@ -213,4 +213,4 @@ def test_a_value_that_is_none_is_named_with_its_argument(
 
 def test_months_to_come_are_not_compacted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compact", "--warehouse", str(tmp_path), "--before", "9999-01-01"]) == 2
-    assert "--before 9999-01-01 has not begun: today is " in capsys.readouterr().err
+    assert "--before 9999-01-01 is in the future: today is " in capsys.readouterr().err

@@ -19,10 +19,10 @@ def ago(days: int) -> date:
 
 
 def decided(
-    rows: Mapping[date, int], computed: Mapping[date, int], *, looks_back: bool = True, reread: bool = False
+    rows: Mapping[date, int], computed: Mapping[date, int], *, accept_late: bool = True, reread: bool = False
 ) -> DayRange:
     known = {day: Computed(count, MADE_BY) for day, count in computed.items()}
-    return day_range(DAY, DAY, rows=rows, computed=known, made_by=MADE_BY, looks_back=looks_back, reread=reread)
+    return day_range(DAY, DAY, rows=rows, computed=known, made_by=MADE_BY, accept_late=accept_late, reread=reread)
 
 
 def test_a_night_without_late_rows_computes_its_day() -> None:
@@ -33,7 +33,7 @@ def test_a_night_begins_at_the_first_day_that_got_late_rows() -> None:
     rows, computed = {ago(3): 6, ago(2): 5, ago(1): 7}, {ago(3): 5, ago(2): 5, ago(1): 5}
 
     assert decided(rows, computed) == DayRange(ago(3), DAY, (ago(3), ago(1)), None)
-    assert decided(rows, computed, looks_back=False).first_day == DAY
+    assert decided(rows, computed, accept_late=False).first_day == DAY
 
 
 def test_days_that_were_never_computed_or_lie_further_back_are_not_late() -> None:
@@ -55,6 +55,6 @@ def test_a_day_that_comes_out_as_it_was_leaves_the_days_behind_it_alone() -> Non
 
 
 def test_a_day_that_lost_rows_is_computed_anew_only_from_the_raw_history() -> None:
-    with pytest.raises(ReportError, match=r"holds 3 rows and was computed from 4.*--reread"):
+    with pytest.raises(ReportError, match=r"computed from 4 rows, of which registration_events has 3 now.*--reread"):
         decided({DAY: 3}, {DAY: 4})
     assert decided({DAY: 3}, {DAY: 4}, reread=True).first_day == DAY

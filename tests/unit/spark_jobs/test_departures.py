@@ -71,7 +71,7 @@ def test_a_name_server_that_is_gone_holds_nobody_out() -> None:
 
     (found,) = told(gone, other, at=moment(4_950))
 
-    assert [sighting.back_at for sighting in found.sightings] == [None, moment(1_300)]
+    assert [sighting.back_at for sighting in found.observations] == [None, moment(1_300)]
     assert not found.lasted_at(moment(4_950))
 
 
@@ -92,4 +92,4 @@ def test_an_outage_that_is_the_newest_of_all_rows_is_one_to_both_name_servers(
 
     (found,) = told(one, two, at=moment(at))
 
-    assert [sighting.node for sighting in found.sightings] == ["ns1:9876", "ns2:9876"]
+    assert [sighting.node for sighting in found.observations] == ["ns1:9876", "ns2:9876"]

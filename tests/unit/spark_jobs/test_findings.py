@@ -52,32 +52,32 @@ def test_a_missed_night_is_told_with_the_command_that_mends_it() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        pytest.param({"unwatched_clusters": {"c": [DAY]}}, "nobody watched cluster c on 2026-03-05", id="unwatched"),
+        pytest.param(
+            {"unwatched_clusters": {"c": [DAY]}}, "no monitoring data for cluster c on 2026-03-05", id="unwatched"
+        ),
         pytest.param(
             {"unreadable_files": ["a.gz"], "unreadable_files_in_all": 1, "quarantined_lines": 1},
-            "1 file of history cannot be read to its end: a.gz",
+            "1 history file cannot be read to its end: a.gz",
             id="damaged-file-is-no-further-line",
         ),
-        pytest.param({"rows_missing": 1}, "1 row of history was lost (number missing)", id="one-row"),
-        pytest.param({"rows_missing": 1_200}, "1,200 rows of history were lost (numbers missing)", id="rows"),
-        pytest.param({"rows_ahead": 1}, "1 row of history is dated in the future: a clock is or was wrong", id="ahead"),
+        pytest.param({"rows_missing": 1}, "1 history row lost (missing sequence number)", id="one-row"),
+        pytest.param({"rows_missing": 1_200}, "1,200 history rows lost (missing sequence numbers)", id="rows"),
+        pytest.param({"rows_ahead": 1}, "1 history row dated in the future: a clock is or was wrong", id="ahead"),
         pytest.param(
             {"rows_misdated": 2},
-            "2 rows of history, dated days before their folder, were left aside",
+            "2 history rows dated days before their folder, skipped",
             id="misdated",
         ),
+        pytest.param({"quarantined_lines": 2}, "2 history lines could not be read and are in quarantine", id="lines"),
         pytest.param(
-            {"quarantined_lines": 2}, "2 lines of history could not be read and are in quarantine", id="lines"
-        ),
-        pytest.param(
-            {"rows_too_late": 2}, "2 rows of history came too late for their day to be computed anew", id="too-late"
+            {"rows_too_late": 2}, "2 history rows arrived too late; their day was not recomputed", id="too-late"
         ),
         pytest.param(
             {"stale_after": DAY},
             "the days after 2026-03-05 continue from a state that has changed since",
             id="stale-state",
         ),
-        pytest.param({"days_without_rows": [DAY_BEFORE]}, "no rows at all on 2026-03-04", id="a-day-without-rows"),
+        pytest.param({"days_without_rows": [DAY_BEFORE]}, "no history rows on 2026-03-04", id="a-day-without-rows"),
     ],
 )
 def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: str) -> None:
@@ -90,21 +90,21 @@ def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: 
         pytest.param(
             "name_servers",
             {"clocks": [NodeClock("n1", -7.0, samples=1, stepped_seconds=0.0)]},
-            "clocks of name servers are up to 7.0 s apart, from the median n1 by \N{MINUS SIGN}7.0 s: an outage "
-            "shorter than that shows as a disagreement only",
+            "name server clocks differ by up to 7.0 s (offset from the median: n1 by \N{MINUS SIGN}7.0 s); "
+            "shorter outages appear only as disagreements",
             id="clocks-apart",
         ),
         pytest.param(
             "name_servers",
             {"clocks": [NodeClock(f"n{n}", by, samples=1, stepped_seconds=None) for n, by in ((1, 3), (2, -3))]},
-            "clocks of name servers are up to 6.0 s apart, from the median n1 by 3.0 s, n2 by \N{MINUS SIGN}3.0 s: an "
-            "outage shorter than that shows as a disagreement only",
+            "name server clocks differ by up to 6.0 s (offset from the median: n1 by 3.0 s, n2 by \N{MINUS SIGN}3.0 s"
+            "); shorter outages appear only as disagreements",
             id="clocks-apart-on-both-sides-of-the-median",
         ),
         pytest.param(
             "name_servers",
             {"clocks": [NodeClock("n1", None, samples=1, stepped_seconds=3_600.0)]},
-            "the clock of a running name server was put forward or back: n1 by 1 h",
+            "the clock of a running name server was stepped: n1 by 1 h",
             id="clock-stepped",
         ),
         pytest.param(
@@ -116,29 +116,31 @@ def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: 
         pytest.param(
             "punctuality",
             {"clocks": Listing([AgentClock("c", "a", 0, ahead_seconds=-7.5)], 12, 11)},
-            "12 agents with a clock more than 5.0 s off the name servers': c/a/0 is 7.5 s behind and 11 more",
+            "12 agents with a clock offset above 5.0 s to the name servers: c/a/0 is 7.5 s behind and 11 more",
             id="agents-clocks",
         ),
         pytest.param(
             "name_servers",
             nodes(overlapping_lives=1),
-            "1 node name used by two name servers at once: n1",
+            "1 node name used by two name servers at the same time: n1",
             id="node-used-twice",
         ),
         pytest.param(
             "name_servers",
             nodes(vanished=2),
-            "1 name server ended without saying so: n1 (2 times)",
+            "1 name server crashed (no clean stop recorded): n1 (2 times)",
             id="vanished",
         ),
-        pytest.param("computed", {"stale": [DAY_BEFORE]}, "1 day has more rows now than when computed: 2026-03-04"),
+        pytest.param(
+            "computed", {"stale": [DAY_BEFORE]}, "1 day has more history rows now than when computed: 2026-03-04"
+        ),
         pytest.param(
             "topics_at_risk",
             {
                 "unwritable": 7,
                 "rows": [a_row(TopicAtRisk, topic="t", worst="unwritable", unwritable_seconds=90.0)],
             },
-            "7 topics had no writable queue for a time: t (1 min 30 s) and 6 more",
+            "7 topics had no writable queue for some time: t (1 min 30 s) and 6 more",
             id="topics",
         ),
         pytest.param("topics_at_risk", {"by_worst": {"one_broker": 7}}, None, id="topics-served-by-one"),
@@ -152,7 +154,7 @@ def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: 
                     a_row(TopicAtRisk, topic="u", worst="one_broker", unwritable_seconds=0.0),
                 ],
             },
-            "1 topic had no writable queue for a time: t (3 h)",
+            "1 topic had no writable queue for some time: t (3 h)",
             id="topics-that-only-slaves-were-left-of",
         ),
         pytest.param(
@@ -164,7 +166,7 @@ def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: 
         pytest.param(
             "headline",
             {"clusters": [a_cluster(budget_left_seconds=-60.0)]},
-            "cluster c has spent its error budget of 30 days (99.900 %) and is 1 min of broker time over it",
+            "cluster c has exceeded its error budget of 30 days (99.900 %) by 1 min of broker downtime",
             id="budget",
         ),
         pytest.param(
@@ -197,7 +199,7 @@ def test_a_broker_that_fails_slowly_is_told_unless_its_class_says_so_already() -
     brokers = [a_broker(ranking=ranking), a_broker("b", ranking=ranking, class_="chronic")]
 
     (slow,) = findings(calm_report(brokers=brokers))
-    assert slow.text.startswith("1 broker fails more often than the rest of the cluster (last 7 days)")
+    assert slow.text.startswith("1 broker with an outage rate above the cluster's (last 7 days)")
     assert slow.text.endswith(": c/a/0 (6 outages)")
 
 
@@ -218,8 +220,8 @@ def test_an_incident_comes_before_the_brokers_and_says_how_large_it_was() -> Non
 
     assert [finding.kind for finding in findings(report)] == ["incident", "flapping"]
     assert findings(report)[0].text == (
-        "1 incident took 8 brokers down: the largest 8 brokers of zone z1 at the same moment from "
-        "2026-03-05 15:12 UTC, 1 topic left without a writable queue; cause: network (8 of 8 outages: stream broken)"
+        "incident at 2026-03-05 15:12 UTC: 8 brokers of zone z1 down at the same moment, 1 topic without a writable "
+        "queue; cause: network (8 of 8 outages: stream broken)"
     )
     assert "network between these brokers" in findings(report)[0].do
 
@@ -229,7 +231,7 @@ def test_an_incident_of_unknown_cause_gives_no_advice_on_a_cause() -> None:
     (finding,) = findings(calm_report(incidents={"in_all": 1, "outages": 3, "rows": [row]}))
 
     assert finding.text.endswith("; cause: unknown")
-    assert finding.do == "see its outages and their evidence"
+    assert finding.do == "check its outages and their evidence"
 
 
 def a_guard(cluster: str = "c", **change: Any) -> GuardPeriod:
@@ -260,7 +262,7 @@ def test_the_guards_periods_of_a_cluster_are_one_finding_that_names_the_longest(
 
     assert first.text == (
         "the expiry guard of cluster c was on 2 times, the longest from 2026-03-05 10:00 UTC for 3 min, still on at "
-        "the end, beyond its limit: it kept 3 brokers in the routes at n1, n2"
+        "the end of the report, beyond its limit: it kept 3 brokers in the routes at n1, n2"
     )
     assert second.text.startswith("the expiry guard of cluster d was on from")
 
@@ -283,9 +285,9 @@ def test_a_class_of_brokers_has_the_advice_of_its_cause_only_where_all_have_one_
         (finding,) = findings(calm_report(headline={"by_class": {"flapping": len(causes)}}, brokers=brokers))
         return finding.do
 
-    general = "see its likely cause, then its own log around its outages"
+    general = "check its likely cause, then its log around the outages"
     assert advice("unknown") == advice(None) == advice("process_died", "network") == general
-    assert advice("process_died", "process_died").startswith(f"{general}; see the broker's log and the kernel's")
+    assert advice("process_died", "process_died").startswith(f"{general}; check the broker's log and the kernel's")
 
 
 def test_every_finding_says_what_to_do_and_leads_to_a_section() -> None:
@@ -302,14 +304,12 @@ def test_a_polite_stop_is_an_alarm_once_and_then_only_a_notice() -> None:
 
     assert findings(first)[0].text.startswith("NO DATA")
     assert findings(later) == []
-    assert notices(later)[0].startswith(
-        "NO DATA: no name server has run since n1, the last of all, stopped politely at 2026-03-02 10:00 UTC"
-    )
+    assert notices(later)[0].startswith("NO DATA: the last name server (n1) was shut down at 2026-03-02 10:00 UTC")
 
 
 def test_a_day_of_other_than_24_hours_is_told() -> None:
     assert notices(calm_report(interval={"timezone": "Europe/Berlin", "hours": 23.0})) == [
-        "the clocks changed: these days have 23 hours"
+        "daylight saving time changed: these days have 23 hours"
     ]
 
 

@@ -18,7 +18,7 @@ def test_a_lock_whose_process_is_dead_is_taken_over(tmp_path: Path) -> None:
     dead.wait()
     (tmp_path / "lock").write_text(f"{dead.pid} {socket.gethostname()}\n", encoding="utf-8")
 
-    with lock.held(tmp_path / "lock"):
+    with lock.locked(tmp_path / "lock"):
         assert (tmp_path / "lock").exists()
     assert list(tmp_path.iterdir()) == []
 
@@ -27,6 +27,6 @@ def test_a_lock_whose_process_is_dead_is_taken_over(tmp_path: Path) -> None:
 def test_a_lock_whose_process_cannot_be_asked_is_left_alone(text: str, tmp_path: Path) -> None:
     (tmp_path / "lock").write_text(text, encoding="utf-8")
 
-    with pytest.raises(ReportError, match="another run is at work"), lock.held(tmp_path / "lock"):
+    with pytest.raises(ReportError, match="locked by another run"), lock.locked(tmp_path / "lock"):
         pass
     assert (tmp_path / "lock").read_text(encoding="utf-8") == text

@@ -37,17 +37,17 @@ def test_a_time_has_its_place(text: str, meant: str) -> None:
 
 
 def test_a_time_that_the_clocks_left_out_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"--at 2026-03-29 02:30:00: the clocks of Europe/Berlin were put forward"):
+    with pytest.raises(UsageError, match=r"--at 2026-03-29 02:30:00: this time does not exist in Europe/Berlin"):
         read("2026-03-29 02:30")
 
 
 @pytest.mark.parametrize("now", ["2026-03-29T12:00Z", "2026-03-29T23:00Z"])
 def test_a_clock_that_the_clocks_left_out_the_last_time_is_refused(now: str) -> None:
-    with pytest.raises(UsageError, match=r"--at 2026-03-29 02:30:00: the clocks of Europe/Berlin were put forward"):
+    with pytest.raises(UsageError, match=r"--at 2026-03-29 02:30:00: this time does not exist in Europe/Berlin"):
         read("02:30", now=datetime.fromisoformat(now))
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-11-20", "25:00", "2026-11-31T03:12"])
 def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(BadParameter, match="is not a time such as 2026-11-20T03:12Z"):
+    with pytest.raises(BadParameter, match=r"use e\.g\. 2026-11-20T03:12Z"):
         moment(text)

@@ -42,7 +42,7 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
         pytest.param("[ranking]\ndays = 7.0\n", "ranking: days = 7.0 is not a whole", id="ranking-days-with-a-point"),
         pytest.param("[flapping]\nchronic_days = 2.5\n", "chronic_days = 2.5 is not a whole", id="half-a-day"),
         pytest.param("[flapping]\nreuse_below = 0\n", "reuse_below is not above 0", id="never-cleared"),
-        pytest.param('[report]\ntimezone = "Berlin"\n', "timezone = 'Berlin' is no IANA", id="no-timezone"),
+        pytest.param('[report]\ntimezone = "Berlin"\n', "timezone = 'Berlin' is not an IANA", id="no-timezone"),
         pytest.param("[report]\ntimezone = 1\n", "timezone = 1", id="timezone-no-text"),
     ],
 )

@@ -50,7 +50,7 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("QUIET_SECONDS", "LOOK_SECONDS", "LINE_SECONDS"):
+    for name in ("QUIET_SECONDS", "POLL_INTERVAL_SECONDS", "LINE_SECONDS"):
         monkeypatch.setattr(running, name, 0.01)
 
 
@@ -62,12 +62,12 @@ def watched(stream: io.StringIO, spark: Spark, *, quiet: bool = False) -> Any:
 def test_a_log_gets_lines() -> None:
     log = io.StringIO()
     progress = watched(log, Spark())
-    progress.say("read")
+    progress.log("read")
     with progress:
         until(lambda: log.getvalue().count("\n") > 2)
     first, second, *_ = log.getvalue().splitlines()
     assert first == "read"
-    assert second.endswith("s  ... Spark has done 4 of 10 tasks")
+    assert second.endswith("s  ... 4 of 10 Spark tasks done")
     assert "\r" not in log.getvalue()
 
 
@@ -75,7 +75,7 @@ def test_a_terminal_gets_one_line_that_is_gone_when_something_is_said() -> None:
     terminal = Terminal()
     with watched(terminal, Spark(stages={})) as progress:
         until(lambda: "planning" in terminal.getvalue())
-        progress.say("read")
+        progress.log("read")
     assert "\r\x1b[Kread\n" in terminal.getvalue()
     assert terminal.getvalue().count("\n") == 1
     assert not terminal.getvalue().endswith("planning")
@@ -84,7 +84,7 @@ def test_a_terminal_gets_one_line_that_is_gone_when_something_is_said() -> None:
 @pytest.mark.parametrize("stream", [io.StringIO(), Terminal()], ids=["log", "terminal"])
 def test_quiet_is_quiet(stream: io.StringIO) -> None:
     with watched(stream, Spark(), quiet=True) as progress:
-        progress.say("read")
+        progress.log("read")
     assert stream.getvalue() == ""
 
 

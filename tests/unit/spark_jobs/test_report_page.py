@@ -64,17 +64,17 @@ def outline(text: str) -> _Outline:
 def test_a_calm_day_says_so_and_says_what_was_not_measured() -> None:
     text = render(report_of())
 
-    assert "Nothing to look at." in text
-    assert "None: never were at least 3 brokers of one zone, host or cluster down at the same moment." in text
+    assert "No findings." in text
+    assert "No incidents (at least 3 brokers of one zone, host or cluster down at the same moment)." in text
     assert "No heartbeat statistics in this history." in text
-    assert "Nothing to look at." in summary(report_of())
+    assert "No findings." in summary(report_of())
 
 
 def test_one_of_a_thing_is_singular_in_the_summary() -> None:
     said = summary(report_of(headline={"outages": 1}, completeness={"rows": 1, "lives": 1}))
 
     assert "1 outage, " in said
-    assert "1 row of 1 name server run;" in said
+    assert "1 row from 1 name server run;" in said
     assert "c: 1 broker, 100 % available" in said
 
 
@@ -88,7 +88,7 @@ def test_a_short_coverage_stands_on_top_and_nothing_is_extrapolated_from_it() ->
     )
     text, said = render(report), summary(report)
 
-    assert "This report covers 36 s of the day: it gives no rates per day and no ranks." in text
+    assert "This report covers 36 s of the day: rates per day and ranks are not shown." in text
     assert "covers 36 s of the day" in said
     assert "89.0 %" in text
     for extrapolated in ("89.069", "a day (", "0.0 %", "of the time watched", "3.0 times its rate"):
@@ -104,9 +104,9 @@ def test_a_day_is_covered_without_a_word_on_top_and_ranks_are_of_outliers() -> N
             a_broker("odd", ranking=a_row(Ranking, rank=1, outlier=True, ratio=1.5)),
         ]
     )
-    ranks = [row[9] for row in tables_of(render(report))["Worst brokers"].rows]
+    ranks = [row[9] for row in tables_of(render(report))["Brokers by reliability"].rows]
 
-    assert ranks == ["\N{EN DASH}", "1 | 1.5 times its rate"]
+    assert ranks == ["\N{EN DASH}", "1 | 1.5 times the cluster's rate"]
     assert "This report covers" not in render(report)
 
 
@@ -166,7 +166,7 @@ def test_no_data_is_loud_on_page_and_terminal_and_nothing_says_that_all_is_well(
 
     assert 'class="verdict loud"' in text
     assert "NO DATA" in summary(report)
-    for well in ("Nothing to look at.", "None:", "100 %"):
+    for well in ("No findings.", "None:", "100 %"):
         assert well not in text
 
 
@@ -180,14 +180,14 @@ def test_without_data_the_summary_says_so_first_and_counts_nothing() -> None:
 
     assert lines[0] == "NO DATA on 2026-03-05 (UTC)"
     assert [line for line in lines[1:] if line and "NO DATA" not in line] == [
-        "    see whether the name servers run, and whether --history names their directories"
+        "    check that the name servers are running, and that --history lists their directories"
     ]
 
 
 def test_a_topic_that_only_slaves_were_left_of_is_counted_as_one_that_nobody_could_write_to() -> None:
     text = render(report_of(topics_at_risk={"in_all": 1, "by_worst": {"no_master": 1}, "unwritable": 1}))
 
-    assert '<div class="bad"><b>1</b><span>topics at risk</span><small>1 could not be written to</small>' in text
+    assert '<div class="bad"><b>1</b><span>topics at risk</span><small>1 unwritable for some time</small>' in text
 
 
 def test_a_notice_of_no_data_is_as_loud_as_a_finding() -> None:
@@ -196,16 +196,16 @@ def test_a_notice_of_no_data_is_as_loud_as_a_finding() -> None:
 
     assert report.findings == []
     assert 'class="verdict loud"' in render(report)
-    assert "Nothing to look at." not in summary(report)
+    assert "No findings." not in summary(report)
 
 
 def test_a_history_from_other_sources_says_what_they_cannot_know() -> None:
     sources = {"observe": ["mq1:9876", "mq2:9876"], "rocketmq-log": ["mq3"], "mine": ["<n>"]}
     shown = render(report_of(completeness={"sources": sources}))
 
-    assert "Of mq1:9876, mq2:9876 by polling RocketMQ&#39;s own name servers: heartbeats, probes" in shown
-    assert "Of mq3 from the logs of RocketMQ&#39;s own name servers, to the second" in shown
-    assert "Of &lt;n&gt; from the source mine." in shown
+    assert "Rows of mq1:9876, mq2:9876: polled from RocketMQ&#39;s own name servers; heartbeats, probes" in shown
+    assert "Rows of mq3: imported from the logs of RocketMQ&#39;s own name servers (to the second)" in shown
+    assert "Rows of &lt;n&gt;: from the source mine." in shown
 
 
 def test_a_name_is_text_and_nothing_else() -> None:
@@ -312,7 +312,7 @@ def test_a_finding_whose_section_is_not_on_the_page_has_no_link() -> None:
 def test_every_table_has_a_name_and_headers_for_columns_and_rows(report: Report) -> None:
     tables = tables_of(render(report))
 
-    assert {"Clusters", "Worst brokers"} <= set(tables)
+    assert {"Clusters", "Brokers by reliability"} <= set(tables)
     for table in tables.values():
         assert table.name
         assert {len(row) for row in table.rows} <= {len(table.head)}

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from pointsman_report.questions.past_route import NOBODY_WATCHED, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteAnswer, route_of
+from pointsman_report.questions.past_route import NO_DATA, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteResult, route_of
 from pointsman_report.questions.replay import GroupView
 from tests.spark.histories import NameServer, broker, moment
 from tests.spark.recorded_core import TOPICS, RecordedCore
@@ -23,7 +23,7 @@ GROUP = {"cluster": "c1", "broker_name": "a", "broker_id": None}
 WHOLE = {"part": 1, "parts": 1, "full": True, "topics": {"orders": [4, 8, 6, 0]}, "removed": []}
 
 
-def answer(servers: list[NameServer], at: datetime, *, topic: str = "orders") -> RouteAnswer:
+def answer(servers: list[NameServer], at: datetime, *, topic: str = "orders") -> RouteResult:
     rows = [row for server in servers for row in server.rows]
     return route_of(story_of(rows, topic, at=at), topic, at, cluster=None)
 
@@ -95,14 +95,14 @@ def test_when_no_name_server_lived_nobody_watched(server: NameServer) -> None:
     server.stop(moment(60))
     later = NameServer(boot_id="b2").start(moment(70))
 
-    assert answer([server, later], moment(61)).outcome == NOBODY_WATCHED
+    assert answer([server, later], moment(61)).outcome == NO_DATA
 
 
 def test_a_name_server_that_wrote_nothing_for_long_did_not_watch(server: NameServer) -> None:
     later = NameServer(boot_id="b2").start(moment(500))
 
     assert answer([server, later], moment(150)).outcome == ROUTE
-    assert answer([server, later], moment(152)).outcome == NOBODY_WATCHED
+    assert answer([server, later], moment(152)).outcome == NO_DATA
 
 
 def test_a_moment_after_the_last_row_of_all_is_not_one_that_nobody_watched(server: NameServer) -> None:
@@ -110,8 +110,8 @@ def test_a_moment_after_the_last_row_of_all_is_not_one_that_nobody_watched(serve
     of_warehouse = replace(found, of_warehouse=True)
 
     assert (found.outcome, found.exit_code, found.as_dict()["last_row_at"]) == (NOT_READ, 1, "2026-03-02T00:00:01.000Z")
-    assert found.text(UTC).endswith("nothing was read of that time: the history ends at 2026-03-02 00:00:01 UTC")
-    assert of_warehouse.text(UTC).endswith("; ask with --history DIR, or run pointsman-report ingest first")
+    assert found.text(UTC).endswith("no history was read for that time: the history ends at 2026-03-02 00:00:01 UTC")
+    assert of_warehouse.text(UTC).endswith("; use --history DIR, or run pointsman-report ingest first")
 
 
 def test_one_that_wrote_later_watched_all_the_while(server: NameServer) -> None:
@@ -190,9 +190,7 @@ def test_what_a_restart_forgot_is_said() -> None:
 
     (replica,) = seen(server, moment(2)).replicas
     assert (replica.state, replica.since) == ("PROVISIONAL", None)
-    assert "PROVISIONAL, since when is not known: the name server was restarted" in answer([server], moment(2)).text(
-        UTC
-    )
+    assert "PROVISIONAL, since an unknown time (the name server was restarted)" in answer([server], moment(2)).text(UTC)
 
 
 def test_a_suspect_broker_is_still_routed(server: NameServer) -> None:
@@ -273,7 +271,7 @@ def test_name_servers_that_agree_are_one_view_and_the_last_row_is_named(server: 
     (view,) = found.views
     (replica,) = view.seen.replicas
     assert view.nodes == ("ns1:9876", "ns2:9876")
-    assert (replica.since, replica.told_at, replica.told_by) == (moment(1), moment(1.5), "ns2:9876")
+    assert (replica.since, replica.recorded_at, replica.recorded_by) == (moment(1), moment(1.5), "ns2:9876")
 
 
 def test_one_that_still_warms_up_speaks_only_where_nobody_else_does(server: NameServer) -> None:

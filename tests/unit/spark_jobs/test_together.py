@@ -9,23 +9,23 @@ from collections.abc import Callable
 
 import pytest
 
-from pointsman_report.together import MOST_AT_ONCE, together
+from pointsman_report.together import MAX_PARALLEL, together
 
 LONG = 20.0
 
 
 def test_parts_run_at_the_same_time_and_answer_in_their_order() -> None:
-    all_there = threading.Barrier(MOST_AT_ONCE)
+    all_there = threading.Barrier(MAX_PARALLEL)
 
     def part(number: int) -> Callable[[], int]:
         def run() -> int:
             all_there.wait(LONG)
-            time.sleep(0.01 * (MOST_AT_ONCE - number))  # the last part is done first
+            time.sleep(0.01 * (MAX_PARALLEL - number))  # the last part is done first
             return number
 
         return run
 
-    assert together(*map(part, range(MOST_AT_ONCE))) == list(range(MOST_AT_ONCE))
+    assert together(*map(part, range(MAX_PARALLEL))) == list(range(MAX_PARALLEL))
     assert together() == []
 
 
@@ -48,7 +48,7 @@ def test_after_a_fault_or_an_interrupt_what_waits_is_not_begun_and_what_runs_com
         time.sleep(0.02)  # so that many are still waiting at the fault
         ended.append(time.monotonic())
 
-    before, after = [lasts] * 5 * MOST_AT_ONCE, [lasts] * 100
+    before, after = [lasts] * 5 * MAX_PARALLEL, [lasts] * 100
     with pytest.raises(KeyboardInterrupt if is_interrupt else ValueError):
         together(*before, breaks, *after)
     assert len(before) <= len(begun) < len(before) + len(after)

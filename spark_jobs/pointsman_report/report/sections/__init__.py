@@ -1,1 +1,1 @@
-"""A module for each section of a report: what it holds, how it is read from the tables, its heading and its plots."""
+"""A module for each section of a report: its data, how they are read from the tables, its heading and its plots."""

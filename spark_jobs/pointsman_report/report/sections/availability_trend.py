@@ -1,4 +1,4 @@
-"""The last days, from what earlier nights published; UTC days, of which the report's last date is the last."""
+"""Availability of the last UTC days up to the report's last date, from the tables of earlier runs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from pointsman_report.transforms.utc_days import end_of, start_of
 
 DAYS = 30
 WEEK = 7
-MOST_CLUSTERS = 20
+MAX_CLUSTERS = 20
 LINES = len(CURVE_COLOURS)
-MOST_OBJECTIVES = 3
+MAX_OBJECTIVES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class ClusterDay:
 
 @dataclass(frozen=True, slots=True)
 class TrendDay:
-    """A UTC day that the warehouse holds, all clusters together and each."""
+    """A UTC day in the warehouse, for all clusters together and for each."""
 
     date: str
     brokers: int
@@ -51,7 +51,7 @@ class TrendDay:
 
 @dataclass(frozen=True, slots=True)
 class TrendSum:
-    """Some of the days together; ``days``: how many of them the warehouse holds."""
+    """The sum of several days; ``days``: the number of them in the warehouse."""
 
     days: int
     availability: float | None
@@ -63,7 +63,7 @@ class TrendSum:
 
 @dataclass(frozen=True, slots=True)
 class Trend:
-    """Each day, and the last 7 and 30 days beside each other."""
+    """Each day, and the sums of the last 7 and 30 days."""
 
     days: list[TrendDay]
     seven_days: TrendSum
@@ -84,8 +84,8 @@ def trend(warehouse: Warehouse, span: Span) -> Trend:
 
 
 def _by_cluster(health: DataFrame) -> list[Row]:
-    """Each cluster's days; where there are many clusters, all of them together."""
-    most = MOST_CLUSTERS * DAYS
+    """Each cluster's days; with many clusters, their sum."""
+    most = MAX_CLUSTERS * DAYS
     known = health.select("dt", "cluster", "up_seconds", "down_seconds", "outages", "slo", "brokers")
     rows = collect(known.orderBy("dt", "cluster").limit(most + 1))
     if len(rows) <= most:
@@ -146,7 +146,7 @@ def trend_section(found: Trend) -> Section | None:
 
 
 def availability_plot(days: list[TrendDay]) -> str:
-    """Draw a line for each cluster, those with the most down time first; a day that is not held leaves a gap."""
+    """Draw a line for each cluster, those with the most downtime first; missing days are gaps."""
     clusters = [(name, day.date, of_day) for day in days for name, of_day in day.clusters.items()]
     known = {(name, day): of_day.availability for name, day, of_day in clusters if of_day.availability is not None}
     if len({day for _, day in known}) < 2:
@@ -163,7 +163,7 @@ def availability_plot(days: list[TrendDay]) -> str:
             line = [100 * known.get((name, day.isoformat()), math.nan) for day in days_from(first, last)]
             noons = [(start_of(day) + end_of(day)) / 2 / 86_400e6 for day in days_from(first, last)]
             lines += axes.plot(noons, line, color=colour, linewidth=1.4, marker="o", markersize=3)
-        for slo in slos[:MOST_OBJECTIVES]:
+        for slo in slos[:MAX_OBJECTIVES]:
             lines.append(axes.axhline(100 * slo, color=INK, linewidth=1.0, linestyle=(0, (4, 3))))
         least = min([100 * share for (name, _), share in known.items() if name in worst] + [100 * s for s in slos])
         margin = max((100 - least) * 0.12, 0.01)
@@ -171,5 +171,5 @@ def availability_plot(days: list[TrendDay]) -> str:
         axes.yaxis.set_major_formatter(lambda value, _: f"{value:.6g} %")
         time_axis(axes, (start_of(first), end_of(last)), ZoneInfo("UTC"))
         axes.grid(axis="y", color=FAINT, linewidth=0.6)
-        legend(axes, lines, [*worst, *(f"objective {100 * slo:g} %" for slo in slos[:MOST_OBJECTIVES])])
+        legend(axes, lines, [*worst, *(f"objective {100 * slo:g} %" for slo in slos[:MAX_OBJECTIVES])])
         return svg(drawn, "Availability of each day against the objective")

@@ -1,4 +1,4 @@
-"""What changed of brokers within the span: versions, addresses, places, processes."""
+"""Changes of brokers in the span: versions, addresses, zones and hosts, processes."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Instance, Listing, micros, typed, worst
 from pointsman_report.schemas import INSTANCE
 
-MOST_CHANGES = 200
-MOST_STEPS = 20
+MAX_CHANGES = 200
+MAX_STEPS = 20
 
 INCARNATION = "incarnation"
 
@@ -31,7 +31,7 @@ class Change(Instance):
 
 @dataclass(frozen=True, slots=True)
 class ChangeCount:
-    """How often something changed, and at how many brokers."""
+    """The number of changes of one fact, and of the brokers concerned."""
 
     what: str
     changes: int
@@ -40,7 +40,7 @@ class ChangeCount:
 
 @dataclass(frozen=True, slots=True)
 class NewVersion:
-    """A step from one version to another."""
+    """A change from one version to another."""
 
     before: str | None
     after: str | None
@@ -50,7 +50,7 @@ class NewVersion:
 
 @dataclass(frozen=True, slots=True)
 class Changes(Listing[Change]):
-    """One by one what is more than a restart."""
+    """The changes, one by one, except plain restarts."""
 
     by_what: list[ChangeCount] = field(default_factory=list)
     versions: list[NewVersion] = field(default_factory=list)
@@ -67,16 +67,16 @@ def changes(warehouse: Warehouse, span: Span) -> Changes:
     listed = rows.filter(F.col("what") != INCARNATION).select(
         *INSTANCE, *micros("changed_at"), "what", "before", "after"
     )
-    few = worst(Change, listed, MOST_CHANGES, "changed_at", *INSTANCE, "what")
-    upgraded = steps.orderBy(F.col("brokers").desc(), "before", "after").limit(MOST_STEPS)
+    few = worst(Change, listed, MAX_CHANGES, "changed_at", *INSTANCE, "what")
+    upgraded = steps.orderBy(F.col("brokers").desc(), "before", "after").limit(MAX_STEPS)
     return Changes(few.rows, few.in_all, few.left_out, counts, typed(NewVersion, upgraded))
 
 
 def changes_section(found: Changes) -> Section | None:
     if not found.by_what:
         return None
-    counts = ", ".join(
-        f"{row.what} {counted(row.changes, 'time')} at {counted(row.brokers, 'broker')}" for row in found.by_what
+    counts = "; ".join(
+        f"{row.what}: {counted(row.changes, 'change')} at {counted(row.brokers, 'broker')}" for row in found.by_what
     )
     listed = first(found, "changes", "report.json or the table broker_changes")
     return section("changes", "Changes", listed=listed, counts=counts, versions=found.versions)

@@ -1,8 +1,8 @@
-"""What the tables hold of each broker over the span: its class, its counts, its penalty, its time up and down.
+"""Scores of each broker over the span: class, counts, penalty, time up and down.
 
-Where the days read are the UTC days of the tables, those are summed up. Outages, time and penalty of a local day are
-cut to it; its class is the one of the UTC day of the same date (of the other that it touches, for a broker that is
-known there only), except for what the cut decides itself: flapping, degraded, healthy.
+If the days of the report are UTC days, the tables are summed. Otherwise outages, time and penalty are cut to the local
+day, and the class is that of the UTC day of the same date (or of the other overlapping day, for a broker known only
+there). The classes flapping, degraded and healthy are decided from the cut values.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from pointsman_report.transforms.utc_days import SECOND, seconds, start_of
 
 FLAPPING_NOW = ("flapping", "chronic")
 
-# A broker that was watched on one of the days has the class of that day.
+# A broker monitored on one of the days has the class of that day.
 _RANKED = (*(name for name in WORST_FIRST if name != UNWATCHED), UNWATCHED)
 _RANKING = ("outages", "days", "rate_per_day", "cluster_rate_per_day", "ratio", "p_value", "outlier", "rank")
 _CUT = ("down_count", "sign_count", "incident_downs", "charged_points", "penalty_start", "penalty_max", "penalty_end")
 
 
 def broker_rows(warehouse: Warehouse, span: Span, *, parameters: FlapParameters) -> DataFrame:
-    """Return one row for each broker that the tables know in the span."""
+    """Return one row for each broker in the tables of the span."""
     if span.is_whole_utc_days:
-        lives = _whole_day_lives(warehouse, span)
+        times = _whole_day_times(warehouse, span)
         scores = _summed(span.named(warehouse, "flapping"))
     else:
-        lives = cut_lives(warehouse, span)
-        scores = _cut_scores(warehouse, span, lives, parameters=parameters)
-        lives = lives.drop("cut_downs")
+        times = cut_times(warehouse, span)
+        scores = _cut_scores(warehouse, span, times, parameters=parameters)
+        times = times.drop("cut_downs")
     day = span.last_day
     ranking = warehouse.read("flap_ranking", first_day=day, last_day=day)
     ranked = ranking.select(*INSTANCE, F.struct(*_RANKING).alias("ranking"))
-    return scores.join(lives, on=list(INSTANCE), how="left").join(ranked, on=list(INSTANCE), how="left")
+    return scores.join(times, on=list(INSTANCE), how="left").join(ranked, on=list(INSTANCE), how="left")
 
 
 def worst_first() -> tuple[Column, ...]:
-    """Order brokers: by class, where the flapping and the chronic stand together, then by score."""
+    """Order brokers by class (flapping and chronic together), then by score."""
     place = F.array_position(F.array(*map(F.lit, WORST_FIRST)), F.col("class"))
     unknown = F.when(place == 0, F.lit(len(WORST_FIRST) + 1)).otherwise(place)
     by_score = (F.col(name).desc_nulls_last() for name in ("penalty_max", "down_count", "down_seconds"))
@@ -75,8 +75,8 @@ def _summed(flapping: DataFrame) -> DataFrame:
     )
 
 
-def _whole_day_lives(warehouse: Warehouse, span: Span) -> DataFrame:
-    """Sum up ``availability``."""
+def _whole_day_times(warehouse: Warehouse, span: Span) -> DataFrame:
+    """Sum ``availability`` by broker."""
     return (
         span.named(warehouse, "availability")
         .groupBy(*INSTANCE)
@@ -89,8 +89,8 @@ def _whole_day_lives(warehouse: Warehouse, span: Span) -> DataFrame:
     )
 
 
-def cut_lives(warehouse: Warehouse, span: Span) -> DataFrame:
-    """Up, down and away of each broker within the span, from ``broker_intervals``."""
+def cut_times(warehouse: Warehouse, span: Span) -> DataFrame:
+    """Up, down and planned time of each broker within the span, from ``broker_intervals``."""
     whole = F.unix_micros("end_at") - F.unix_micros("start_at")
     cut = span.cut("start_at", "end_at")
     outage = is_outage()
@@ -111,11 +111,11 @@ def cut_lives(warehouse: Warehouse, span: Span) -> DataFrame:
     )
 
 
-def _cut_scores(warehouse: Warehouse, span: Span, lives: DataFrame, *, parameters: FlapParameters) -> DataFrame:
-    """As `_summed`, with what the cut changes."""
-    named = _summed(_classed(warehouse, span, lives))
+def _cut_scores(warehouse: Warehouse, span: Span, times: DataFrame, *, parameters: FlapParameters) -> DataFrame:
+    """Like `_summed`, with values cut to the span."""
+    named = _summed(_classed(warehouse, span, times))
     kept = [name for name in named.columns if name not in _CUT]
-    seen = lives.select(*INSTANCE, "cut_downs", F.col("down_seconds").alias("cut_down_seconds"))
+    seen = times.select(*INSTANCE, "cut_downs", F.col("down_seconds").alias("cut_down_seconds"))
     both = (
         named.select(*kept)
         .join(_penalties(warehouse, span, parameters=parameters), on=list(INSTANCE), how="left")
@@ -132,12 +132,12 @@ def _cut_scores(warehouse: Warehouse, span: Span, lives: DataFrame, *, parameter
     ).select(*named.columns)
 
 
-def _classed(warehouse: Warehouse, span: Span, lives: DataFrame) -> DataFrame:
-    """Rows of ``flapping``; of the other UTC days' those of brokers that the days of the same dates do not know yet."""
+def _classed(warehouse: Warehouse, span: Span, times: DataFrame) -> DataFrame:
+    """Rows of ``flapping`` of the same dates, and of the other overlapping UTC days for brokers known only there."""
     named = span.named(warehouse, "flapping")
-    lived_here = lives.filter("up_seconds + down_seconds > 0")
+    seen_here = times.filter("up_seconds + down_seconds > 0")
     others = span.touched(warehouse, "flapping").join(named, on=list(INSTANCE), how="left_anti")
-    return named.unionByName(others.join(lived_here, on=list(INSTANCE), how="left_semi"))
+    return named.unionByName(others.join(seen_here, on=list(INSTANCE), how="left_semi"))
 
 
 def _penalties(warehouse: Warehouse, span: Span, *, parameters: FlapParameters) -> DataFrame:
@@ -200,11 +200,11 @@ def _incident_downs(warehouse: Warehouse, span: Span) -> DataFrame:
 def _class(parameters: FlapParameters) -> Column:
     named = F.col("class")
     flaps = (F.col("penalty_max") > parameters.suppress_above) | F.col("flagged_start")
-    troubled = (F.col("cut_down_seconds") > 0) | (F.col("charged_points") >= parameters.degraded_points)
+    degraded = (F.col("cut_down_seconds") > 0) | (F.col("charged_points") >= parameters.degraded_points)
     decided_here = named.isin("flapping", "degraded", "healthy")
     return (
         F.when((decided_here | (named == "new")) & flaps, "flapping")
-        .when((decided_here | (named == "new")) & troubled, "degraded")
+        .when((decided_here | (named == "new")) & degraded, "degraded")
         .when(decided_here, "healthy")
         .otherwise(named)
     )

@@ -1,4 +1,4 @@
-"""The worst brokers over the span: when each was up and down, how often it went down, and its penalty."""
+"""Plots of the worst brokers over the span: up and down, outages per hour, penalty."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ from pointsman_report.report.span import Interval, Span, Window
 from pointsman_report.report.table_rows import Key, collect, key, only, typed
 from pointsman_report.schemas import INSTANCE
 
-MOST_TIMELINES = 40
-MOST_BARS_A_BROKER = 4_000
-MOST_HEATED = 30
+MAX_TIMELINES = 40
+MAX_BARS_PER_BROKER = 4_000
+MAX_HEATED = 30
 CURVES = 5
-MOST_POINTS_A_CURVE = 1_000
-"""No plot has more pixels in a line."""
+MAX_POINTS_PER_CURVE = 1_000
+"""More points than pixels are not needed."""
 HOUR_US = 3_600_000_000
-MOST_HOURS = 75
+MAX_HOURS = 75
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """Intervals of the worst brokers; of those with the highest penalty, the highest charge of each pixel."""
+    """Intervals of the worst brokers, and the highest charge per pixel of those with the highest penalty."""
 
     intervals: list[StateBar] = field(default_factory=list)
     charges: list[Charge] = field(default_factory=list)
 
 
 def collect_drawn(warehouse: Warehouse, span: Span, brokers: list[Broker]) -> Drawn:
-    """Collect what the plots show and report.json does not hold."""
-    shown = [broker.key for broker in brokers[:MOST_TIMELINES]]
+    """Collect data of the plots that are not in report.json."""
+    shown = [broker.key for broker in brokers[:MAX_TIMELINES]]
     scored = [broker.key for broker in _most_charged(brokers)]
     if not shown:
         return Drawn()
     intervals = span.whole_intervals(warehouse).select(
         *INSTANCE, "state", "planned", F.unix_micros("start_at").alias("start"), F.unix_micros("end_at").alias("end")
     )
-    bars = typed(StateBar, only(intervals, shown).limit(MOST_TIMELINES * MOST_BARS_A_BROKER))
+    bars = typed(StateBar, only(intervals, shown).limit(MAX_TIMELINES * MAX_BARS_PER_BROKER))
     found = sorted(bars, key=lambda bar: (*bar.key, bar.start, bar.end))
     points = _points(warehouse, span, scored, _window_of(span.interval, found)) if scored and found else []
     return Drawn(found, sorted(points, key=lambda charge: (charge.at, *charge.key)))
@@ -60,14 +60,14 @@ def collect_drawn(warehouse: Warehouse, span: Span, brokers: list[Broker]) -> Dr
 def _points(warehouse: Warehouse, span: Span, brokers: list[Key], window: Window) -> list[Charge]:
     charges = only(span.touched(warehouse, "flap_charges").filter(span.holds("charged_at")), brokers)
     at = F.unix_micros("charged_at")
-    pixel = max(1, (window[1] - window[0]) // MOST_POINTS_A_CURVE)
+    pixel = max(1, (window[1] - window[0]) // MAX_POINTS_PER_CURVE)
     highest = F.max(F.struct("penalty", at.alias("at"))).alias("highest")
     thinned = charges.groupBy(*INSTANCE, F.floor(at / F.lit(pixel)).alias("pixel")).agg(highest)
     return typed(Charge, thinned.select(*INSTANCE, "highest.at", "highest.penalty"))
 
 
 def _window_of(interval: Interval, bars: list[StateBar]) -> Window:
-    """Return the part of the days that the plots show: all of it, or what was recorded of it if that is much less."""
+    """Return the period shown in the plots: all days, or the recorded part if that is much shorter."""
     first, last = interval.window
     begin = max(first, min(bar.start for bar in bars))
     end = min(last, max(bar.end for bar in bars))
@@ -76,17 +76,17 @@ def _window_of(interval: Interval, bars: list[StateBar]) -> Window:
 
 
 def _most_charged(brokers: list[Broker]) -> list[Broker]:
-    """Brokers whose penalty is worth a curve, the highest first."""
+    """Brokers whose penalty is drawn, the highest first."""
     by_penalty = sorted(brokers, key=lambda broker: -broker.penalty_max)
     return [broker for broker in by_penalty[:CURVES] if broker.penalty_max >= 1]
 
 
 def transitions(warehouse: Warehouse, span: Span, brokers: list[Broker]) -> Transitions:
-    """How often each of the worst brokers went down, by hour of the span (by day, if it has many)."""
+    """Outages of the worst brokers by hour of the span, or by day if it is long."""
     hours = -(-(span.to_us - span.from_us) // HOUR_US)
-    step = HOUR_US if hours <= MOST_HOURS else 24 * HOUR_US
+    step = HOUR_US if hours <= MAX_HOURS else 24 * HOUR_US
     columns = -(-(span.to_us - span.from_us) // step)
-    found = {broker.key: [0] * columns for broker in [b for b in brokers if b.down_count][:MOST_HEATED]}
+    found = {broker.key: [0] * columns for broker in [b for b in brokers if b.down_count][:MAX_HEATED]}
     if found:
         downs = only(span.whole_intervals(warehouse), found).filter(
             (F.col("state") == "down") & ~F.col("continues") & ~F.col("planned") & span.holds("start_at")
@@ -111,7 +111,7 @@ def state_sections(
         return ()
     window = _window_of(interval, drawn.intervals)
     return (
-        _up_and_down(brokers[:MOST_TIMELINES], drawn, interval, window, in_all=in_all),
+        _up_and_down(brokers[:MAX_TIMELINES], drawn, interval, window, in_all=in_all),
         _hours(found, interval),
         _penalty(brokers, drawn, interval, flapping, window),
     )
@@ -120,7 +120,7 @@ def state_sections(
 def _up_and_down(shown: list[Broker], drawn: Drawn, interval: Interval, window: Window, *, in_all: int) -> Section:
     names = [(broker.key, broker.label) for broker in shown]
     plot = timeline(names, drawn.intervals, window=window, zone=interval.time.zone)
-    return section("states", "Up and down", rest=in_all - len(shown), plot=plot)
+    return section("states", "Up and down", left_out=in_all - len(shown), plot=plot)
 
 
 def _hours(found: Transitions, interval: Interval) -> Section | None:

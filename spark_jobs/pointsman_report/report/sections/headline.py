@@ -1,4 +1,4 @@
-"""The headline: how many brokers of which class, each cluster against its objective, who flaps, who is new or gone."""
+"""The headline: brokers by class, clusters against their objectives, flapping, new and removed brokers."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from pointsman_report.report.table_rows import Row, collect, key, ratio, total_s
 from pointsman_report.schemas import INSTANCE
 
 GONE = ("dead", "unseen", "retired")
-MOST_CLUSTERS = 100
-MOST_NAMED = 20
+MAX_CLUSTERS = 100
+MAX_NAMED = 20
 
 _SECONDS = ("up_seconds", "down_seconds", "planned_seconds")
 _COUNTS = ("brokers", "outages", "incident_downs")
@@ -62,9 +62,9 @@ class Cluster:
     def rate(self) -> str:
         """Outages per broker and day, with their 95 % limits."""
         rates = (self.outages_per_broker_day_low, self.outages_per_broker_day, self.outages_per_broker_day_high)
-        # More than a hundred are of a day that has just begun.
+        # Rates above a hundred come from a day that has just begun.
         shown = [f"{rate:,.0f}" if rate >= 100 else f"{rate:.2g}" for rate in rates if rate is not None]
-        return f"{shown[1]} a day ({shown[0]} to {shown[2]})" if len(shown) == len(rates) else ""
+        return f"{shown[1]} per day ({shown[0]} to {shown[2]})" if len(shown) == len(rates) else ""
 
     def without_rates(self) -> Cluster:
         return replace(
@@ -74,7 +74,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class FlappingCounts:
-    """Brokers that flap, by the UTC days of the tables."""
+    """Numbers of flapping brokers, by the UTC days of the tables."""
 
     now: int
     day_before: int
@@ -83,7 +83,7 @@ class FlappingCounts:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Some brokers of a class, and how many there are."""
+    """The first brokers of a class, and their total number."""
 
     count: int = 0
     brokers: list[str] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """All brokers are counted, listed or not."""
+    """Figures over all brokers, including those not listed."""
 
     brokers_seen: int
     flapping_count: int
@@ -131,8 +131,8 @@ def headline(warehouse: Warehouse, span: Span, rows: DataFrame) -> Headline:
         by_class=by_class,
         new=_named(rows, ("new",), by_class),
         gone=_named(rows, GONE, by_class),
-        clusters=clusters[:MOST_CLUSTERS],
-        clusters_left_out=max(0, len(clusters) - MOST_CLUSTERS),
+        clusters=clusters[:MAX_CLUSTERS],
+        clusters_left_out=max(0, len(clusters) - MAX_CLUSTERS),
     )
 
 
@@ -180,7 +180,7 @@ def _named(rows: DataFrame, classes: tuple[str, ...], by_class: dict[str, int]) 
     count = sum(by_class[name] for name in classes)
     if not count:
         return Named()
-    few = rows.filter(F.col("class").isin(*classes)).select(*INSTANCE).orderBy(*INSTANCE).limit(MOST_NAMED)
+    few = rows.filter(F.col("class").isin(*classes)).select(*INSTANCE).orderBy(*INSTANCE).limit(MAX_NAMED)
     return Named(count, [broker_label(*key(row)) for row in collect(few)])
 
 
@@ -198,7 +198,7 @@ def clusters_section(found: Headline) -> Section | None:
         slo_days=max(cluster.slo_days or 0 for cluster in found.clusters),
         names=" ".join(
             f"{title}: {some(group.brokers, of=group.count, most=10)}."
-            for title, group in (("New", found.new), ("Gone", found.gone))
+            for title, group in (("New", found.new), ("Removed", found.gone))
             if group.count
         ),
     )

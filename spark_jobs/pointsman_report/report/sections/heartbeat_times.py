@@ -1,4 +1,4 @@
-"""How punctual heartbeats were, and agents whose clock is off; of whole UTC days, since quantiles cannot be cut."""
+"""Punctuality of heartbeats, and agents with clock offsets; for whole UTC days, because quantiles cannot be cut."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Instance, Listing, typed, worst
 from pointsman_report.schemas import INSTANCE
 
-MOST_LATE = 100
-MOST_CLOCKS = 100
+MAX_LATE = 100
+MAX_CLOCKS = 100
 
 _MEASURED = ("heartbeat_interval_ms", "min_ms", "p50_ms", "p95_ms", "p99_ms", "max_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class Beats(Instance):
-    """A broker's heartbeats: counts of the span, times of its worst day."""
+    """A broker's heartbeats: counts over the span, times of the worst day."""
 
     beats: int
     late: int
@@ -38,7 +38,7 @@ class Beats(Instance):
 
 @dataclass(frozen=True, slots=True)
 class BeatsUpTo:
-    """How many times between heartbeats lay below an edge and above the one before; None: above the last."""
+    """Number of times between heartbeats up to an edge and above the one before; None: above the last edge."""
 
     up_to_ms: int | None
     beats: int
@@ -46,7 +46,7 @@ class BeatsUpTo:
 
 @dataclass(frozen=True, slots=True)
 class AgentClock(Instance):
-    """An agent's clock against the median of the name servers'; negative: behind."""
+    """The offset of an agent's clock to the median of the name servers' clocks; negative: behind."""
 
     ahead_seconds: float
 
@@ -66,9 +66,9 @@ def punctuality(warehouse: Warehouse, span: Span, *, parameters: HealthParameter
         F.sum("late").alias("late"),
         *(F.max_by(name, F.struct("p99_ms", "dt")).alias(name) for name in _MEASURED),
     )
-    # Against its own interval: a broker that beats each minute is not late each time.
+    # Relative to its own interval: a broker that sends one per minute is not always late.
     lateness = F.try_divide(F.col("p99_ms"), F.col("heartbeat_interval_ms")).desc_nulls_last()
-    few = worst(Beats, worst_day, MOST_LATE, lateness, F.col("p99_ms").desc_nulls_last(), *INSTANCE)
+    few = worst(Beats, worst_day, MAX_LATE, lateness, F.col("p99_ms").desc_nulls_last(), *INSTANCE)
     beats = span.named(warehouse, "heartbeat_histogram").groupBy("up_to_ms").agg(F.sum("beats").alias("beats"))
     return Punctuality(
         few.rows,
@@ -80,12 +80,12 @@ def punctuality(warehouse: Warehouse, span: Span, *, parameters: HealthParameter
 
 
 def _clocks(rows: DataFrame, above_seconds: float) -> Listing[AgentClock]:
-    """Agents whose clock is off by more, each on its worst day, the farthest first."""
+    """Agents with a larger clock offset, each on its worst day, the largest first."""
     ahead = F.col("clock_ahead_ms") / 1_000
     known = rows.withColumn("ahead_seconds", ahead).filter(F.abs("ahead_seconds") > above_seconds)
     off = F.struct(F.abs("ahead_seconds"), "dt")
     each = known.groupBy(*INSTANCE).agg(F.max_by("ahead_seconds", off).alias("ahead_seconds"))
-    return worst(AgentClock, each, MOST_CLOCKS, F.abs("ahead_seconds").desc(), *INSTANCE)
+    return worst(AgentClock, each, MAX_CLOCKS, F.abs("ahead_seconds").desc(), *INSTANCE)
 
 
 def heartbeats_section(found: Punctuality) -> Section:
@@ -95,7 +95,7 @@ def heartbeats_section(found: Punctuality) -> Section:
 
 
 def histogram(beats: list[BeatsUpTo]) -> str:
-    """Draw how many times between heartbeats lay below each edge; the last bar is everything above the last edge."""
+    """Draw the histogram of times between heartbeats; the last bar is everything above the last edge."""
     counts = [step for step in beats if step.beats]
     if not counts:
         return ""
@@ -111,5 +111,5 @@ def histogram(beats: list[BeatsUpTo]) -> str:
         axes.set_xticks(list(shown), [names[n] for n in shown], rotation=30, ha="right")
         axes.grid(axis="y", color=FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
-        axes.set_title("Times between heartbeats, counted", loc="left", color=SOFT)
+        axes.set_title("Heartbeats by time since the one before", loc="left", color=SOFT)
         return svg(drawn, "Times between heartbeats")

@@ -1,5 +1,5 @@
-"""Events of several brokers that began in the span: incidents with what they did to topics, rolling restarts, and the
-times in which the expiry guard of a cluster was on.
+"""Events of several brokers that began in the span: incidents with affected topics, rolling restarts, and periods of
+expiry guards.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pointsman_report.report.table_rows import Listing, collect, micros, typed, 
 from pointsman_report.schemas import OBSERVER
 from pointsman_report.transforms.utc_days import seconds
 
-MOST_INCIDENTS = 200
-MOST_DRAWN = 2_000
-MOST_MEMBERS = 20
-MOST_PERIODS = 100
+MAX_INCIDENTS = 200
+MAX_DRAWN = 2_000
+MAX_MEMBERS = 20
+MAX_PERIODS = 100
 
 _BLAST = ("topics_hit", "topics_unwritable", "unwritable_seconds", "topics")
 _COLOURS = {"zone": CURVE_COLOURS[1], "host": CURVE_COLOURS[2], "cluster": CURVE_COLOURS[3]}
@@ -31,7 +31,7 @@ _COLOURS = {"zone": CURVE_COLOURS[1], "host": CURVE_COLOURS[2], "cluster": CURVE
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A broker of an event's cluster."""
+    """A broker in an event; its cluster is the event's."""
 
     broker_name: str
     broker_id: int
@@ -68,7 +68,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class IncidentPoint:
-    """An incident as the plot shows it."""
+    """An incident in the plot."""
 
     from_at: str
     brokers: int
@@ -77,7 +77,7 @@ class IncidentPoint:
 
 @dataclass(frozen=True, slots=True)
 class Incidents(Listing[Incident]):
-    """The largest first. ``outages``: brokers that incidents took down."""
+    """The largest first. ``outages``: number of brokers down in incidents."""
 
     outages: int = 0
     drawn: list[IncidentPoint] = field(default_factory=list)
@@ -102,14 +102,14 @@ class RollingRestart:
 
 @dataclass(frozen=True, slots=True)
 class RollingRestarts(Listing[RollingRestart]):
-    """The largest first. ``unplanned``: outages that count against their brokers, of all of them."""
+    """The largest first. ``unplanned``: total number of outages that count against their brokers."""
 
     unplanned: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class GuardPeriod:
-    """A time in which the guard of a cluster was on at one name server or several, cut to the span."""
+    """A period in which the guard of a cluster was on at one or more name servers, cut to the span."""
 
     cluster: str
     from_at: str
@@ -134,7 +134,7 @@ def incidents(warehouse: Warehouse, span: Span) -> Incidents:
         *micros("from_at", "to_at", "back_at"),
         _first_members(),
     )
-    few = worst(_incident, known, MOST_INCIDENTS, F.col("brokers").desc(), "from_at", "incident_id")
+    few = worst(_incident, known, MAX_INCIDENTS, F.col("brokers").desc(), "from_at", "incident_id")
     if few.left_out:
         (summed,) = collect(rows.agg(F.sum("brokers").alias("outages")))
         outages, drawn = summed["outages"], _drawn(rows)
@@ -155,13 +155,13 @@ def _incident(brokers: int, members: list[dict[str, Any]], **columns: Any) -> In
 
 def _first_members() -> Column:
     return F.transform(
-        F.slice("members", 1, MOST_MEMBERS),
+        F.slice("members", 1, MAX_MEMBERS),
         lambda member: F.struct(member["broker_name"].alias("broker_name"), member["broker_id"].alias("broker_id")),
     ).alias("members")
 
 
 def _drawn(rows: DataFrame) -> list[IncidentPoint]:
-    points = rows.orderBy(F.col("brokers").desc(), "from_at", "incident_id").limit(MOST_DRAWN)
+    points = rows.orderBy(F.col("brokers").desc(), "from_at", "incident_id").limit(MAX_DRAWN)
     return typed(IncidentPoint, points.select(*micros("from_at"), "brokers", "scope"))
 
 
@@ -172,7 +172,7 @@ def rolling_restarts(warehouse: Warehouse, span: Span) -> RollingRestarts:
         *micros("from_at", "to_at", "back_at"),
         _first_members(),
     )
-    few = worst(_rolling_restart, known, MOST_INCIDENTS, F.col("brokers").desc(), "from_at", "rolling_restart_id")
+    few = worst(_rolling_restart, known, MAX_INCIDENTS, F.col("brokers").desc(), "from_at", "rolling_restart_id")
     unplanned = 0
     if few.rows:
         (summed,) = collect(rows.agg(F.coalesce(F.sum("unplanned"), F.lit(0)).alias("unplanned")))
@@ -185,17 +185,17 @@ def _rolling_restart(members: list[dict[str, Any]], **columns: Any) -> RollingRe
 
 
 def guard_periods(warehouse: Warehouse, span: Span) -> Listing[GuardPeriod]:
-    """Each time that a guard of the cluster was on, the longest first.
+    """Each period in which a guard was on, the longest first.
 
-    Name servers whose guards were on at the same time are one period.
+    Overlapping periods of several name servers are one.
     """
     periods = _merged(_of_each_node(warehouse, span))
     known = periods.withColumn("seconds", seconds(F.col("to_at") - F.col("from_at")))
-    return worst(GuardPeriod, known, MOST_PERIODS, F.col("seconds").desc(), "from_at", "cluster")
+    return worst(GuardPeriod, known, MAX_PERIODS, F.col("seconds").desc(), "from_at", "cluster")
 
 
 def _of_each_node(warehouse: Warehouse, span: Span) -> DataFrame:
-    """One row for each period of a name server, of the last day that it touches; times in microseconds."""
+    """One row for each period of a name server, as of its last day; times in microseconds."""
     touched = span.touched(warehouse, "guard_periods")
     cut = touched.filter((F.unix_micros("from_at") < span.to_us) & (F.unix_micros("to_at") > span.from_us))
     as_it_turned_on = ("mode", "lost", "baseline", "up", "kept", "over_limit")
@@ -216,11 +216,11 @@ def _of_each_node(warehouse: Warehouse, span: Span) -> DataFrame:
 
 
 def _merged(periods: DataFrame) -> DataFrame:
-    story = Window.partitionBy("cluster").orderBy("from_at", "to_at", "node")
-    before = F.max("to_at").over(story.rowsBetween(Window.unboundedPreceding, -1))
+    timeline = Window.partitionBy("cluster").orderBy("from_at", "to_at", "node")
+    before = F.max("to_at").over(timeline.rowsBetween(Window.unboundedPreceding, -1))
     begins = F.coalesce(F.col("from_at") > before, F.lit(True)).cast("long")
-    to_here = story.rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    # In two steps: Spark knows no window over a window.
+    to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    # In two steps: Spark does not support nested windows.
     numbered = periods.withColumn("begins", begins).withColumn("period", F.sum("begins").over(to_here))
     return (
         numbered.groupBy("cluster", "period")

@@ -1,7 +1,7 @@
-"""Outages of the span: those of the listed brokers one by one, and all of them as distributions.
+"""Outages of the span: those of the listed brokers, and distributions of all.
 
-Distributions are counts in steps of a tenth of a decade, so that a report of a hundred thousand outages is no longer
-than one of ten.
+Distributions are counts in steps of a tenth of a decade, so that the size of a report does not depend on the number of
+outages.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Key, Row, collect, key, only
 from pointsman_report.schemas import INSTANCE
 
-MOST_OUTAGES = 5_000
-MOST_OUTAGES_A_BROKER = 200
-STEPS_A_DECADE = 10
+MAX_OUTAGES = 5_000
+MAX_OUTAGES_PER_BROKER = 200
+STEPS_PER_DECADE = 10
 LISTED = 25
 
 _TICKS = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3_600, 6 * 3_600, 86_400, 7 * 86_400, 30 * 86_400, 365 * 86_400)
@@ -29,7 +29,7 @@ _TICKS = (0.001, 0.01, 0.1, 1, 10, 60, 600, 3_600, 6 * 3_600, 86_400, 7 * 86_400
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A down interval of a broker, planned or not; ``..._censored``: that end was not seen."""
+    """A down interval of a broker, planned or not; ``..._censored``: that end was not observed."""
 
     start_at: str
     end_at: str
@@ -55,7 +55,7 @@ class Outage:
 
 @dataclass(slots=True)
 class Downs:
-    """The outages and planned shutdowns of a broker that are listed, and how many there are."""
+    """The listed outages and planned shutdowns of a broker, and their total numbers."""
 
     outages: list[Outage] = field(default_factory=list)
     leaves: list[Outage] = field(default_factory=list)
@@ -66,7 +66,7 @@ class Downs:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How many were longer than the step before, and no longer than this."""
+    """The number of values up to this step and above the one before."""
 
     up_to_seconds: float
     count: int
@@ -74,7 +74,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """Lengths in seconds."""
+    """A distribution of durations in seconds."""
 
     count: int = 0
     min: float | None = None
@@ -87,7 +87,7 @@ class Distribution:
 
 @dataclass(frozen=True, slots=True)
 class OutageLengths:
-    """Lengths of the outages with both ends seen, and how long each removal came after the last sign of life."""
+    """Durations of fully observed outages, and the time from the last heartbeat to the removal."""
 
     outage_seconds: Distribution
     detection_seconds: Distribution
@@ -95,7 +95,7 @@ class OutageLengths:
 
 
 def listed_downs(warehouse: Warehouse, span: Span, brokers: list[Key]) -> dict[Key, Downs]:
-    """Down intervals of these brokers that touch the span, in order of time; the longest where there are many."""
+    """Down intervals of these brokers that overlap the span, in order of time; only the longest if there are many."""
     found: dict[Key, Downs] = {}
     if not brokers:
         return found
@@ -110,8 +110,8 @@ def listed_downs(warehouse: Warehouse, span: Span, brokers: list[Key]) -> dict[K
         reason,
     )
     longest = Window.partitionBy(*INSTANCE, "planned").orderBy((F.col("start") - F.col("end")), "start")
-    few = downs.withColumn("place", F.row_number().over(longest)).filter(F.col("place") <= MOST_OUTAGES_A_BROKER)
-    few = few.orderBy("place", *INSTANCE, "planned").limit(MOST_OUTAGES)
+    few = downs.withColumn("place", F.row_number().over(longest)).filter(F.col("place") <= MAX_OUTAGES_PER_BROKER)
+    few = few.orderBy("place", *INSTANCE, "planned").limit(MAX_OUTAGES)
     few = few.join(_causes(warehouse, span, brokers), on=[*INSTANCE, "start"], how="left")
     for row in sorted(collect(few), key=lambda row: (row["start"], row["end"])):
         own = found.setdefault(key(row), Downs())
@@ -127,11 +127,11 @@ def listed_downs(warehouse: Warehouse, span: Span, brokers: list[Key]) -> dict[K
 
 
 def _causes(warehouse: Warehouse, span: Span, brokers: list[Key]) -> DataFrame:
-    """The cause of each outage, as of the last of its days."""
+    """The cause of each outage, as of its last day."""
     rows = only(span.touched(warehouse, "outage_causes"), brokers)
     names = ("cause", "evidence", "incident_id", "rolling_restart_id")
     by_outage = rows.groupBy(*INSTANCE, F.unix_micros("start_at").alias("start"))
-    # What the outage belongs to is known on the day it began.
+    # The incident or rolling restart is known on the day the outage began.
     return by_outage.agg(
         *(F.max_by(name, "dt").alias(name) for name in names[:2]),
         *(F.max(name).alias(name) for name in names[2:]),
@@ -139,13 +139,13 @@ def _causes(warehouse: Warehouse, span: Span, brokers: list[Key]) -> DataFrame:
 
 
 def _outage(row: Row) -> Outage:
-    as_they_are = ("event", "reason", "start_censored", "end_censored", "continues", "observers", "cause", "evidence")
+    copied = ("event", "reason", "start_censored", "end_censored", "continues", "observers", "cause", "evidence")
     return Outage(
         start_at=rfc3339(row["start"]),
         end_at=rfc3339(row["end"]),
         seconds=(row["end"] - row["start"]) / 1e6,
         last_sign_of_life_at=rfc3339(row["sign"]),
-        **{name: row[name] for name in (*as_they_are, "incident_id", "rolling_restart_id")},
+        **{name: row[name] for name in (*copied, "incident_id", "rolling_restart_id")},
     )
 
 
@@ -154,11 +154,11 @@ def outage_lengths(warehouse: Warehouse, span: Span) -> OutageLengths:
     start, end = F.unix_micros("start_at"), F.unix_micros("end_at")
     both_ends = ~F.col("start_censored") & ~F.col("end_censored")
     sign = F.unix_micros("last_sign_of_life_at")
-    noticed = span.holds("start_at") & ~F.col("continues") & ~F.col("start_censored") & (start >= sign)
+    detected = span.holds("start_at") & ~F.col("continues") & ~F.col("start_censored") & (start >= sign)
     measured = outages.select(
         both_ends.alias("both_ends"),
         F.when(both_ends, (end - start) / 1e6).alias("outage_seconds"),
-        F.when(noticed, (start - sign) / 1e6).alias("detection_seconds"),
+        F.when(detected, (start - sign) / 1e6).alias("detection_seconds"),
     )
     names = ("outage_seconds", "detection_seconds")
     censored = F.count(F.when(~F.col("both_ends"), 1)).alias("censored_outages")
@@ -182,16 +182,16 @@ def _distribution(summed: Row, rows: DataFrame) -> Distribution:
 
 
 def _up_to() -> Column:
-    # Milliseconds are the finest unit of a history.
-    return F.ceil(F.log10(F.greatest("seconds", F.lit(0.001))) * STEPS_A_DECADE - 1e-9)
+    # The history has a resolution of milliseconds.
+    return F.ceil(F.log10(F.greatest("seconds", F.lit(0.001))) * STEPS_PER_DECADE - 1e-9)
 
 
 def _edge(step: int) -> float:
-    return float(f"{10 ** (step / STEPS_A_DECADE):.3g}")
+    return float(f"{10 ** (step / STEPS_PER_DECADE):.3g}")
 
 
 def outages_section(found: OutageLengths, listed: list[tuple[str, Outage]], *, left_out: int) -> Section | None:
-    """``listed``: outages with the label of their broker; ``left_out``: how many more those brokers had."""
+    """``listed``: outages with the label of their broker; ``left_out``: number of further outages of those brokers."""
     lengths, delays = found.outage_seconds, found.detection_seconds
     if not listed and not lengths.count:
         return None
@@ -201,13 +201,13 @@ def outages_section(found: OutageLengths, listed: list[tuple[str, Outage]], *, l
         "outages",
         "Outages",
         longest=longest,
-        rest=f"The longest {len(longest)} of {in_all:,}. " if in_all > len(longest) else "",
+        rest=f"The {len(longest)} longest of {in_all:,}. " if in_all > len(longest) else "",
         is_cut=any(outage.start_censored or outage.end_censored for _, outage in longest),
-        distributions={"How long it lasted": lengths, "How long until it was noticed": delays},
+        distributions={"Duration": lengths, "Time to detect": delays},
         censored=found.censored_outages,
         plots=(
-            cumulative(lengths.steps, "Outages no longer than"),
-            cumulative(delays.steps, "Outages noticed within"),
+            cumulative(lengths.steps, "Outages by duration"),
+            cumulative(delays.steps, "Outages by time to detect"),
         ),
     )
 
@@ -215,7 +215,7 @@ def outages_section(found: OutageLengths, listed: list[tuple[str, Outage]], *, l
 def cumulative(steps: list[Step], title: str) -> str:
     """Draw the share of outages up to each length."""
     if len(steps) < 2:
-        # All are alike: the table shows it.
+        # A single step needs no plot.
         return ""
     total = sum(step.count for step in steps)
     edges, shares, so_far = [steps[0].up_to_seconds / 10**0.1], [0.0], 0
@@ -234,5 +234,5 @@ def cumulative(steps: list[Step], title: str) -> str:
         axes.set_ylim(0, 104)
         axes.set_yticks([0, 25, 50, 75, 100], ["0 %", "25 %", "50 %", "75 %", "100 %"])
         axes.grid(color=FAINT, linewidth=0.6)
-        axes.set_title(f"{title}: share of {total:,}", loc="left", color=SOFT)
+        axes.set_title(f"{title}: cumulative share of {total:,}", loc="left", color=SOFT)
         return svg(drawn, title)

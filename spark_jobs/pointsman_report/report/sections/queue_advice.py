@@ -1,4 +1,4 @@
-"""Queues that are worth a line, the groups that fall behind, the busiest topics; of whole UTC days."""
+"""Findings about queues, consumer groups with lag, and the busiest topics; for whole UTC days."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from pointsman_report.report.section import Section, first, section
 from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Listing, collect, worst
 
-MOST_HOT = 100
-MOST_GROUPS = 50
-MOST_BEHIND = 20
-MOST_TOPICS = 20
-MOST_SHOWN = 10
+MAX_HOT = 100
+MAX_GROUPS = 50
+MAX_BEHIND = 20
+MAX_TOPICS = 20
+MAX_SHOWN = 10
 
 KINDS = ("falling_behind", "key_skew", "too_few_queues", "idle_members", "too_many_queues")
-"""What costs most first."""
+"""By cost, the highest first."""
 BEHIND = ("falling_behind", "too_few_queues")
-"""Of a group that falls behind: with members or time to spare, and with none."""
+"""Kinds of findings about a group that falls behind: one that can be scaled, and one that needs more queues."""
 
 
 @dataclass(frozen=True, slots=True)
 class HotQueue:
-    """Rows of ``hot_queues``, as of the last day, and on how many days there was one."""
+    """A row of ``hot_queues``, as of its last day, and the number of days with it."""
 
     cluster: str
     kind: str
@@ -43,14 +43,14 @@ class HotQueue:
 
 @dataclass(frozen=True, slots=True)
 class HotQueues(Listing[HotQueue]):
-    """Those that cost most first."""
+    """By cost, the highest first."""
 
     by_kind: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupBehind:
-    """A consumer group that falls behind on a topic: once, though the queue farthest behind may change over days."""
+    """A consumer group that falls behind on a topic; listed once, even if the queue with the highest lag changes."""
 
     cluster: str
     consumer_group: str
@@ -61,7 +61,7 @@ class GroupBehind:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """Rows of ``group_lag``, summed up."""
+    """Rows of ``group_lag``, summed."""
 
     cluster: str
     consumer_group: str
@@ -90,7 +90,7 @@ class BusyTopic:
 
 @dataclass(frozen=True, slots=True)
 class Queues:
-    """What the queues showed."""
+    """Findings and figures of the queues."""
 
     hot: HotQueues = field(default_factory=HotQueues)
     behind: Listing[GroupBehind] = field(default_factory=Listing)
@@ -106,7 +106,7 @@ def queues(warehouse: Warehouse, span: Span) -> Queues:
     )
     place = F.array_position(F.array(*map(F.lit, KINDS)), F.col("kind"))
     times = F.try_divide("value", "limit").desc_nulls_last()
-    hot = worst(HotQueue, latest, MOST_HOT, F.when(place > 0, place).otherwise(len(KINDS) + 1), times, *which)
+    hot = worst(HotQueue, latest, MAX_HOT, F.when(place > 0, place).otherwise(len(KINDS) + 1), times, *which)
     by_kind: dict[str, int] = {}
     if hot.rows:
         kinds = collect(latest.groupBy("kind").agg(F.count("*").alias("found")).orderBy("kind"))
@@ -123,7 +123,7 @@ def _behind(hot: DataFrame) -> Listing[GroupBehind]:
     which = ("cluster", "consumer_group", "topic")
     lag = F.max(F.when(F.col("kind") == "falling_behind", F.col("value"))).alias("lag")
     groups = hot.filter(F.col("kind").isin(*BEHIND)).groupBy(*which).agg(F.max_by("cure", "dt").alias("cure"), lag)
-    return worst(GroupBehind, groups, MOST_BEHIND, F.col("lag").desc_nulls_last(), *which)
+    return worst(GroupBehind, groups, MAX_BEHIND, F.col("lag").desc_nulls_last(), *which)
 
 
 def _groups(warehouse: Warehouse, span: Span) -> Listing[GroupLag]:
@@ -141,7 +141,7 @@ def _groups(warehouse: Warehouse, span: Span) -> Listing[GroupLag]:
         )
     )
     behind = groups.filter(F.col("lag_max") > 0)
-    return worst(GroupLag, behind, MOST_GROUPS, F.col("lag_last").desc_nulls_last(), F.col("lag_max").desc(), *which)
+    return worst(GroupLag, behind, MAX_GROUPS, F.col("lag_last").desc_nulls_last(), F.col("lag_max").desc(), *which)
 
 
 def _topics(warehouse: Warehouse, span: Span) -> Listing[BusyTopic]:
@@ -152,14 +152,14 @@ def _topics(warehouse: Warehouse, span: Span) -> Listing[BusyTopic]:
         .groupBy(*which)
         .agg(*(F.max_by(name, F.struct("put_rate", "dt")).alias(name) for name in measured))
     )
-    return worst(BusyTopic, topics, MOST_TOPICS, F.col("put_rate").desc_nulls_last(), *which)
+    return worst(BusyTopic, topics, MAX_TOPICS, F.col("put_rate").desc_nulls_last(), *which)
 
 
 def queues_section(found: Queues) -> Section:
     return section(
         "queues",
         "Queues",
-        hot=first(found.hot, "lines", "report.json or the table hot_queues"),
-        groups=first(found.groups, "groups", "report.json or the table group_lag", most=MOST_SHOWN),
-        topics=first(found.topics, "topics", "report.json or the table topic_load", most=MOST_SHOWN),
+        hot=first(found.hot, "findings", "report.json or the table hot_queues"),
+        groups=first(found.groups, "groups", "report.json or the table group_lag", most=MAX_SHOWN),
+        topics=first(found.topics, "topics", "report.json or the table topic_load", most=MAX_SHOWN),
     )

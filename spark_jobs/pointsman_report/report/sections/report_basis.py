@@ -1,4 +1,4 @@
-"""What the report rests on: rows, lost rows, lines that could not be read, who watched, which code computed it."""
+"""Data quality: rows, lost rows, unreadable lines, coverage, and the code versions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pointsman_report.report.section import TOP, Section, section
 from pointsman_report.report.sections.availability_trend import DAYS
 from pointsman_report.report.sections.watch_gaps import (
     FellSilent,
-    Life,
+    NameServerRun,
     SeqGap,
     StoppedBefore,
     Watch,
@@ -32,22 +32,22 @@ from pointsman_report.row_validation import known_events
 from pointsman_report.run import Run
 from pointsman_report.schemas import OBSERVER
 
-MOST_LIVES = 200
-MOST_KINDS = 50
-MOST_FILES = 100
+MAX_RUNS = 200
+MAX_KINDS = 50
+MAX_FILES = 100
 MIN_COVERAGE_SECONDS = 3_600.0
-"""Below it a report gives no rates per day and no ranks: of a few seconds they mean nothing."""
+"""With less coverage a report shows no rates per day and no ranks: they would mean nothing."""
 
-_UNKNOWN = "heartbeats, probes, processes and versions of brokers are not known, so most causes are unknown"
+_UNKNOWN = "heartbeats, probes, processes and versions are missing, so most causes are unknown"
 _SOURCES = {
-    "observe": f"by polling RocketMQ's own name servers: {_UNKNOWN}, and a planned shutdown counts as an outage",
-    "rocketmq-log": f"from the logs of RocketMQ's own name servers, to the second: {_UNKNOWN}",
+    "observe": f"polled from RocketMQ's own name servers; {_UNKNOWN}, and a planned shutdown counts as an outage",
+    "rocketmq-log": f"imported from the logs of RocketMQ's own name servers (to the second); {_UNKNOWN}",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """Lines that could not be read, for one reason."""
+    """Unreadable lines with the same reason."""
 
     reason: str
     lines: int
@@ -56,14 +56,14 @@ class Quarantined:
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """Everything that limits what the report can state."""
+    """Everything that limits the validity of the report."""
 
     files: int
     last_day: date
     rows: int
     rows_missing: int
     rows_arrived: float | None
-    """Share of the rows that the name servers numbered."""
+    """Share of the numbered rows that arrived."""
     rows_ahead: int
     rows_too_late: int
     rows_misdated: int
@@ -79,11 +79,11 @@ class Completeness:
     span_seconds: int
     continues_day_before: bool
     warehouse_ends_on: date | None
-    """Where the days before these are missing: the last day that the warehouse holds before them."""
+    """If the days before these are missing: the last earlier day in the warehouse."""
     unwatched_clusters: dict[str, list[date]]
     stopped_before: StoppedBefore | None
     sources: dict[str, list[str]]
-    """Nodes whose rows are not a name server's own, by what they were made from (``detail.source``)."""
+    """Nodes with rows from another source, by ``detail.source``."""
     fell_silent: FellSilent | None
     lives: int
 
@@ -95,7 +95,7 @@ class Completeness:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """How much of the days a name server watched; ``is_short``: one did, but for less than an hour."""
+    """Time with a name server running; ``is_short``: less than an hour."""
 
     seconds: float
     span_seconds: int
@@ -108,7 +108,7 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class ComputedBy:
-    """Days that the same code computed, into tables of the same version."""
+    """Days computed by the same code version and warehouse version."""
 
     code_version: str
     warehouse_version: int
@@ -119,15 +119,15 @@ class ComputedBy:
 
 @dataclass(frozen=True, slots=True)
 class ComputedDays:
-    """Of the days of the trend: what computed them, and which hold more rows now than they were computed from."""
+    """The days of the trend: what computed them, and which have more rows now than when they were computed."""
 
     by: list[ComputedBy] = field(default_factory=list)
     other_parameters: list[date] = field(default_factory=list)
     stale: list[date] = field(default_factory=list)
 
 
-def completeness(warehouse: Warehouse, span: Span, run: Run) -> tuple[Completeness, list[Life]]:
-    """Return what limits the report, and the first runs of the name servers."""
+def completeness(warehouse: Warehouse, span: Span, run: Run) -> tuple[Completeness, list[NameServerRun]]:
+    """Return the data quality, and the first runs of the name servers."""
     events = span.touched(warehouse, "registration_events")
     day = F.col("dt")
     if not span.is_whole_utc_days:
@@ -158,7 +158,7 @@ def completeness(warehouse: Warehouse, span: Span, run: Run) -> tuple[Completene
         unreadable_files=unreadable,
         unreadable_files_in_all=unreadable_in_all,
         quarantined_lines=sum(row.lines for row in quarantined),
-        quarantined=quarantined[:MOST_KINDS],
+        quarantined=quarantined[:MAX_KINDS],
         events=_most(by_event),
         unknown_events=_most({name: rows for name, rows in by_event.items() if name not in known_events()}),
         days_without_rows=[day for day in days_from(span.first_day, span.last_day) if day not in with_rows],
@@ -172,20 +172,20 @@ def completeness(warehouse: Warehouse, span: Span, run: Run) -> tuple[Completene
         fell_silent=fell_silent(watches, planned_stops(warehouse, span), until_us=until_us),
         lives=len(watches),
     )
-    return found, [watch.as_life for watch in watches[:MOST_LIVES]]
+    return found, [watch.as_run for watch in watches[:MAX_RUNS]]
 
 
 def _sources(events: DataFrame) -> dict[str, list[str]]:
     own = events.filter(F.col("event").isin("NAMESRV_STARTED", "NAMESRV_READY", "NAMESRV_ALIVE", "NAMESRV_STOPPED"))
     named = own.select("node", F.get_json_object("detail", "$.source").alias("source")).filter("source is not null")
     found: dict[str, list[str]] = {}
-    for row in collect(named.distinct().orderBy("source", "node").limit(MOST_LIVES)):
+    for row in collect(named.distinct().orderBy("source", "node").limit(MAX_RUNS)):
         found.setdefault(row["source"], []).append(row["node"])
     return found
 
 
 def _most(counts: dict[str, int]) -> dict[str, int]:
-    kept = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:MOST_KINDS]
+    kept = sorted(counts.items(), key=lambda item: (-item[1], str(item[0])))[:MAX_KINDS]
     return dict(sorted(kept, key=lambda item: str(item[0])))
 
 
@@ -198,14 +198,14 @@ def _unreadable_files(quarantine: DataFrame, quarantined: list[Quarantined]) -> 
     if not any(row.reason.startswith(GZIP_FAULT) for row in quarantined):
         return [], 0
     damaged = quarantine.filter(F.col("reason").startswith(GZIP_FAULT)).select("file").distinct()
-    files = [row["file"] for row in collect(damaged.orderBy("file").limit(MOST_FILES))]
-    return files, damaged.count() if len(files) == MOST_FILES else len(files)
+    files = [row["file"] for row in collect(damaged.orderBy("file").limit(MAX_FILES))]
+    return files, damaged.count() if len(files) == MAX_FILES else len(files)
 
 
 def _watches(warehouse: Warehouse, span: Span) -> list[Watch]:
     named = F.col("dt").between(F.lit(span.first_day), F.lit(span.last_day))
     gaps = F.transform("gaps", lambda gap: F.struct(gap["from_seq"].alias("from_seq"), gap["to_seq"].alias("to_seq")))
-    lives = (
+    runs = (
         span.touched(warehouse, "observer_windows")
         .groupBy(*OBSERVER)
         .agg(
@@ -217,7 +217,7 @@ def _watches(warehouse: Warehouse, span: Span) -> list[Watch]:
             F.slice(F.flatten(F.sort_array(F.collect_list(F.when(named, gaps)))), 1, 20).alias("gaps"),
         )
     )
-    found = [Watch(**row | {"gaps": [SeqGap(**gap) for gap in row["gaps"]]}) for row in collect(lives)]
+    found = [Watch(**row | {"gaps": [SeqGap(**gap) for gap in row["gaps"]]}) for row in collect(runs)]
     touching = [
         watch for watch in found if watch.from_us is None or watch.to_us > span.from_us or span.is_whole_utc_days
     ]
@@ -239,13 +239,13 @@ def computed_days(warehouse: Warehouse, span: Span, parameters: Parameters) -> C
 
 
 def _differs(text: str | None, parameters: Parameters) -> bool:
-    """Compare what days are computed with; how a report is written changes no table."""
+    """Compare parameters that affect the tables; those of the report's presentation do not."""
     try:
         used = json.loads(text or "")
     except ValueError:
         return True
-    mine = json.loads(json.dumps(parameters.as_dict()))
-    return any(used.get(name) != value for name, value in mine.items() if name != "report")
+    own = json.loads(json.dumps(parameters.as_dict()))
+    return any(used.get(name) != value for name, value in own.items() if name != "report")
 
 
 def _stale(warehouse: Warehouse, span: Span, rows: list[Row]) -> list[date]:
@@ -257,26 +257,24 @@ def _stale(warehouse: Warehouse, span: Span, rows: list[Row]) -> list[date]:
 
 
 def with_more_rows(computed: dict[date, int], held: dict[date, int]) -> list[date]:
-    """Fewer are no reason to compute a day again: old heartbeats go when a warehouse is compacted."""
+    """Days with fewer rows need not be recomputed: compact may drop old heartbeats."""
     return [day for day, rows in computed.items() if held.get(day, 0) > rows]
 
 
 def basis_section(data: Completeness, computed: ComputedDays) -> Section:
     arrived = data.rows_arrived
-    share = f": {percent(arrived)} of what the name servers numbered" if arrived and data.rows else ""
+    share = f" ({percent(arrived)} of the rows numbered by the name servers)" if arrived and data.rows else ""
     facts = [f"{counted(data.rows, 'row')} in {counted(data.files, 'file')}{share}."]
     if data.rows_ahead:
-        facts.append(f"{counted(data.rows_ahead, 'row')} dated in the future; they end no name server's watch.")
+        facts.append(f"{counted(data.rows_ahead, 'row')} dated in the future; ignored for coverage.")
     if data.unknown_events:
         unknown = ", ".join(f"{name} ({rows:,})" for name, rows in data.unknown_events.items())
-        facts.append(f"Events of another version, counted only: {unknown}.")
+        facts.append(f"Unknown events (counted only): {unknown}.")
     if not data.continues_day_before:
-        facts.append(
-            "There was no state of the day before: what was already down or up then begins with its first row."
-        )
+        facts.append("No state of the day before: brokers that were already up or down begin with their first row.")
     for source, nodes in data.sources.items():
-        facts.append(f"Of {some(nodes)} {_SOURCES.get(source, f'from the source {source}')}.")
+        facts.append(f"Rows of {some(nodes)}: {_SOURCES.get(source, f'from the source {source}')}.")
     if computed.other_parameters:
-        facts.append(f"Computed with other parameters: {some(computed.other_parameters)}.")
+        facts.append(f"Days computed with other parameters: {some(computed.other_parameters)}.")
     bad = data.quarantined[:TOP]
-    return section("basis", "What this rests on", facts=" ".join(facts), by=computed.by, quarantined=bad)
+    return section("basis", "Data quality", facts=" ".join(facts), by=computed.by, quarantined=bad)

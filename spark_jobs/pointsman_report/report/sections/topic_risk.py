@@ -1,4 +1,4 @@
-"""Topics at risk, and topics whose registration changed; both of whole UTC days."""
+"""Topics at risk, and topics whose registration changed; for whole UTC days."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pointsman_report.report.section import Section, first, section
 from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Listing, collect, micros, total_seconds, worst
 
-MOST_TOPICS = 200
-MOST_CHANGED = 50
+MAX_TOPICS = 200
+MAX_CHANGED = 50
 
 _SECONDS = ("unwritable_seconds", "no_master_seconds", "one_broker_seconds")
 _CHANGES = ("created", "removed", "queue_changes", "perm_changes")
@@ -20,7 +20,7 @@ _CHANGES = ("created", "removed", "queue_changes", "perm_changes")
 
 @dataclass(frozen=True, slots=True)
 class TopicAtRisk:
-    """Rows of ``topics_at_risk``, summed up."""
+    """Rows of ``topics_at_risk``, summed."""
 
     cluster: str
     topic: str
@@ -34,8 +34,8 @@ class TopicAtRisk:
 
 @dataclass(frozen=True, slots=True)
 class TopicsAtRisk(Listing[TopicAtRisk]):
-    """Those without a writable queue first. ``unwritable`` counts them, those included that slaves were left of
-    (their worst is no_master)."""
+    """Topics without a writable queue first. ``unwritable`` is their number, including those with slaves left
+    (``worst``: no_master)."""
 
     by_worst: dict[str, int] = field(default_factory=dict)
     unwritable: int = 0
@@ -44,7 +44,7 @@ class TopicsAtRisk(Listing[TopicAtRisk]):
 
 @dataclass(frozen=True, slots=True)
 class ChangedTopic:
-    """Rows of ``topic_churn``, summed up."""
+    """Rows of ``topic_churn``, summed."""
 
     cluster: str
     topic: str
@@ -67,7 +67,7 @@ def topics_at_risk(warehouse: Warehouse, span: Span) -> TopicsAtRisk:
         F.min_by("worst", "order").alias("worst"),
     ).select("cluster", "topic", "brokers", *_SECONDS, *micros("first_at"), "worst")
     most = (F.col(name).desc_nulls_last() for name in _SECONDS)
-    few = worst(TopicAtRisk, topics, MOST_TOPICS, *most, "cluster", "topic")
+    few = worst(TopicAtRisk, topics, MAX_TOPICS, *most, "cluster", "topic")
     if not few.rows:
         return TopicsAtRisk()
     cut = F.count(F.when(F.col("unwritable_seconds") > 0, 1)).alias("unwritable")
@@ -84,19 +84,19 @@ def topics_at_risk(warehouse: Warehouse, span: Span) -> TopicsAtRisk:
 
 
 def topic_churn(warehouse: Warehouse, span: Span) -> Listing[ChangedTopic]:
-    """Topics created, removed or changed most often."""
+    """The topics with the most changes (created, removed, queues, permission)."""
     rows = span.named(warehouse, "topic_churn")
     summed = rows.groupBy("cluster", "topic").agg(
         F.max("brokers").alias("brokers"), *(F.sum(name).alias(name) for name in _CHANGES)
     )
     changes = sum((F.coalesce(name, F.lit(0)) for name in _CHANGES), F.lit(0))
     counted = summed.withColumn("changes", changes)
-    return worst(ChangedTopic, counted, MOST_CHANGED, F.col("changes").desc(), "cluster", "topic")
+    return worst(ChangedTopic, counted, MAX_CHANGED, F.col("changes").desc(), "cluster", "topic")
 
 
 def topics_at_risk_section(found: TopicsAtRisk) -> Section:
     listed = first(found, "topics", "report.json or the table topics_at_risk")
-    rule = "a time in which nobody, only slaves, or one broker alone could serve them"
+    rule = "a period without brokers, with slaves only, or with a single broker"
     return section("topics", "Topics at risk", listed=listed, rule=rule)
 
 

@@ -1,7 +1,7 @@
-"""Whether a name server watched, and if not, whether the last one had recorded that it stops.
+"""Periods without a running name server, and whether the last one was shut down cleanly.
 
-A day without any name server is an alarm, but not every day for a week: after a planned stop of the last one, the first
-day without them is a finding, the days after it are only noted.
+A day without any name server is a finding, but not every day for a week: after a clean stop of the last one, only the
+first day is a finding, and later days get a notice.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ LOOKBACK_DAYS = 30
 
 @dataclass(frozen=True, slots=True)
 class SeqGap:
-    """Numbers of rows that are missing, both ends included."""
+    """Range of missing sequence numbers, both ends included."""
 
     from_seq: int
     to_seq: int
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
-    """A run of a name server as the report shows it; ``from_at`` is None before it was ready."""
+class NameServerRun:
+    """A run of a name server; ``from_at`` is None before it was ready."""
 
     node: str
     boot_id: str
@@ -46,7 +46,7 @@ class Life:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """When a run of a name server watched, in microseconds, and its rows."""
+    """The monitoring window of a run, in microseconds, and its rows."""
 
     node: str
     boot_id: str
@@ -58,14 +58,14 @@ class Watch:
     gaps: list[SeqGap] = field(default_factory=list)
 
     @property
-    def as_life(self) -> Life:
+    def as_run(self) -> NameServerRun:
         times = rfc3339(self.from_us), rfc3339(self.to_us)
-        return Life(self.node, self.boot_id, self.open, self.rows, self.rows_missing, self.gaps, *times)
+        return NameServerRun(self.node, self.boot_id, self.open, self.rows, self.rows_missing, self.gaps, *times)
 
 
 @dataclass(frozen=True, slots=True)
 class FellSilent:
-    """The last run of a name server to watch, which did not record that it stopped."""
+    """The last run of all name servers, if it recorded no clean stop."""
 
     node: str
     boot_id: str
@@ -74,7 +74,8 @@ class FellSilent:
 
 @dataclass(frozen=True, slots=True)
 class StoppedBefore:
-    """The last name server to stop as planned before the days; ``told_before``: an earlier report had the finding."""
+    """The last name server that was stopped cleanly before the days; ``told_before``: an earlier report had the
+    finding."""
 
     node: str
     to_at: str
@@ -82,7 +83,7 @@ class StoppedBefore:
 
 
 def watched_seconds(watches: Iterable[Watch], span: Span) -> float:
-    """Time of the span in which at least one name server watched."""
+    """Seconds of the span with at least one name server running."""
     total, until = 0, span.from_us
     for start, end in sorted((watch.from_us, watch.to_us) for watch in watches if watch.from_us is not None):
         total += max(0, min(end, span.to_us) - max(start, until))
@@ -91,9 +92,9 @@ def watched_seconds(watches: Iterable[Watch], span: Span) -> float:
 
 
 def fell_silent(watches: list[Watch], stopped: set[tuple[str, str]], *, until_us: int | None) -> FellSilent | None:
-    """Return the last run to watch if none watched at the end and that one did not stop as planned.
+    """Return the last run if none was running at the end and that one recorded no clean stop.
 
-    ``until_us`` is that end; None: it is still to come.
+    ``until_us`` is that end; None if it is in the future.
     """
     watched = [watch for watch in watches if watch.from_us is not None]
     if until_us is None or not watched or any(watch.open or watch.to_us >= until_us for watch in watched):
@@ -114,9 +115,9 @@ def planned_stops(warehouse: Warehouse, span: Span) -> set[tuple[str, str]]:
 
 
 def unwatched_clusters(warehouse: Warehouse, span: Span) -> tuple[dict[str, list[date]], StoppedBefore | None]:
-    """Days on which a cluster was known and none of its brokers was seen, by cluster; and the planned stop before them.
+    """Return the days without monitoring data of each known cluster, and the clean stop before them.
 
-    Days that follow a first day without any name server are left out if the last one had stopped as planned.
+    Days after the first one without any name server are omitted if the last name server was stopped cleanly.
     """
     watched = span.named(warehouse, "availability").filter("up_seconds + down_seconds + planned_seconds > 0")
     known = span.named(warehouse, "flapping").select("cluster", "dt").distinct()
@@ -124,27 +125,27 @@ def unwatched_clusters(warehouse: Warehouse, span: Span) -> tuple[dict[str, list
     rows = collect(known.join(seen, on=["cluster", "dt"], how="left"))
     unwatched = sorted((row["cluster"], row["dt"]) for row in rows if not row["seen"])
     days = sorted({day for _, day in unwatched} | ({span.last_day} if not rows else set()))
-    told_before, stop = _stopped_before(warehouse, span, days)
+    repeated, stop = _stopped_before(warehouse, span, days)
     by_cluster: dict[str, list[date]] = {}
     for cluster, day in unwatched:
-        if day not in told_before:
+        if day not in repeated:
             by_cluster.setdefault(cluster, []).append(day)
     return by_cluster, stop
 
 
 def _stopped_before(warehouse: Warehouse, span: Span, days: list[date]) -> tuple[set[date], StoppedBefore | None]:
-    """Return the days that are no finding again, and the planned stop if it lies before the whole span."""
+    """Return the days that are not reported again, and the clean stop if it was before the whole span."""
     if not days:
         return set(), None
     first = span.first_day - timedelta(days=LOOKBACK_DAYS)
     windows = warehouse.read("observer_windows", first_day=first, last_day=span.last_day)
-    lives = windows.filter(F.col("from_at").isNotNull()).select(
+    runs = windows.filter(F.col("from_at").isNotNull()).select(
         "dt", *OBSERVER, F.unix_micros("from_at").alias("from_us"), F.unix_micros("to_at").alias("to_us"), "open"
     )
     by_day: dict[date, list[Watch]] = {}
-    for row in collect(lives):
+    for row in collect(runs):
         by_day.setdefault(row.pop("dt"), []).append(Watch(**row))
-    told: set[date] = set()
+    repeated: set[date] = set()
     before_span = None
     for day in days:
         last_watched = max((other for other in by_day if other < day), default=None)
@@ -154,11 +155,11 @@ def _stopped_before(warehouse: Warehouse, span: Span, days: list[date]) -> tuple
         if not _recorded_its_stop(warehouse, last_watched, last):
             continue
         if day - last_watched > timedelta(days=1):
-            told.add(day)
+            repeated.add(day)
         if last_watched < span.first_day:
-            all_told = all(other in told for other in days_from(span.first_day, day))
-            before_span = StoppedBefore(last.node, rfc3339(last.to_us), all_told)
-    return told, before_span
+            all_repeated = all(other in repeated for other in days_from(span.first_day, day))
+            before_span = StoppedBefore(last.node, rfc3339(last.to_us), all_repeated)
+    return repeated, before_span
 
 
 def _recorded_its_stop(warehouse: Warehouse, day: date, last: Watch) -> bool:
@@ -169,5 +170,5 @@ def _recorded_its_stop(warehouse: Warehouse, day: date, last: Watch) -> bool:
 
 
 def _is_planned_stop() -> Column:
-    """An observer of another name server that lost it stops too, and its row names the problem."""
+    """Excludes an observer that stopped because it lost its name server: its row has a problem."""
     return (F.col("event") == "NAMESRV_STOPPED") & F.get_json_object("detail", "$.problem").isNull()

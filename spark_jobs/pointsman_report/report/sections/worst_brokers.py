@@ -1,4 +1,4 @@
-"""The brokers that an operator wants to see, the worst first, each with what is known of it on one line."""
+"""The listed brokers, the worst first, with their figures."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Instance, Key, Row, collect, key, only, ratio
 from pointsman_report.schemas import INSTANCE
 
-MOST_BROKERS = 1_000
-"""A larger fleet's healthy brokers are counted and not listed; the tables hold them all."""
+MAX_BROKERS = 1_000
+"""In a larger fleet healthy brokers are counted but not listed; the tables have all."""
 
 _SCORE = (
     *("down_count", "incident_downs", "sign_count", "penalty_start", "penalty_max", "penalty_end", "flagged"),
@@ -28,7 +28,7 @@ _FACTS = ("owner", "zone", "host", "broker_version")
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """A broker's outages of the last days against its cluster's (the table ``flap_ranking``)."""
+    """A broker's outages of the last days compared with its cluster's (table ``flap_ranking``)."""
 
     outages: int
     days: int
@@ -42,7 +42,7 @@ class Ranking:
 
 @dataclass(frozen=True, slots=True)
 class Broker(Instance):
-    """A broker over the span; ``censored`` outages began or ended unseen."""
+    """A broker over the span; ``censored``: outages whose start or end was not observed."""
 
     class_: str
     down_count: int
@@ -83,16 +83,16 @@ class Broker(Instance):
 
 
 def listed_brokers(warehouse: Warehouse, span: Span, rows: DataFrame, *, in_all: int) -> list[Broker]:
-    """The worst first: all of a small fleet, of a larger one those that are not healthy, a thousand at most."""
-    worth = rows if in_all <= MOST_BROKERS else rows.filter(F.col("class") != "healthy")
-    few = {key(row): row for row in collect(worth.orderBy(*worst_first()).limit(MOST_BROKERS))}
+    """Return the brokers, the worst first: all of a small fleet, up to a thousand unhealthy ones of a larger one."""
+    worth = rows if in_all <= MAX_BROKERS else rows.filter(F.col("class") != "healthy")
+    few = {key(row): row for row in collect(worth.orderBy(*worst_first()).limit(MAX_BROKERS))}
     downs = listed_downs(warehouse, span, list(few))
     known = _known(warehouse, span, list(few))
     return [_broker(row, downs.get(which, Downs()), known[which]) for which, row in few.items()]
 
 
 def _known(warehouse: Warehouse, span: Span, brokers: list[Key]) -> dict[Key, Row]:
-    """Since when each broker is known, and what it reported of itself last: its owner, where it runs."""
+    """The day each broker was first seen, and its last registered facts: owner, zone, host, version."""
     found: dict[Key, Row] = {broker: {} for broker in brokers}
     if not brokers:
         return found
@@ -130,13 +130,13 @@ def _broker(row: Row, downs: Downs, known: Row) -> Broker:
 def brokers_section(brokers: list[Broker], *, in_all: int) -> Section | None:
     if not brokers:
         return None
-    # Among many, a healthy one only fills the table.
-    ill = [broker for broker in brokers if broker.class_ != "healthy"]
-    worst = (ill if ill and len(brokers) > TOP else brokers)[:TOP]
-    rest = f"The worst {len(worst)} of {in_all:,}; report.json lists {len(brokers):,}, the tables hold all. "
+    # In a long list healthy brokers are not shown.
+    unhealthy = [broker for broker in brokers if broker.class_ != "healthy"]
+    worst = (unhealthy if unhealthy and len(brokers) > TOP else brokers)[:TOP]
+    rest = f"{len(worst)} of {in_all:,} brokers are shown; report.json lists {len(brokers):,}, the tables have all. "
     return section(
         "brokers",
-        "Worst brokers",
+        "Brokers by reliability",
         worst=[(broker, _known_of(broker), _reasons(broker)) for broker in worst],
         rest=rest if in_all > len(worst) else "",
         is_cut=any(broker.censored for broker in worst),

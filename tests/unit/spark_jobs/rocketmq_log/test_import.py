@@ -147,7 +147,7 @@ def test_what_is_not_a_name_server_is_an_error_in_one_line(answer: bytes) -> Non
 def test_a_file_that_is_not_an_answer_is_an_error_in_one_line(body: bytes, tmp_path: Path) -> None:
     path = tmp_path / "ids.json"
     path.write_bytes(body)
-    with pytest.raises(BrokerIdsError, match="not an answer to 106"):
+    with pytest.raises(BrokerIdsError, match="not a response to request 106"):
         load(str(path))
     with pytest.raises(BrokerIdsError, match="give a file or a name server"):
         load(str(tmp_path / "absent"))
@@ -185,7 +185,7 @@ def test_another_file_is_read_as_far_as_it_goes(tmp_path: Path, capsys: pytest.C
 def test_a_log_of_another_program_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "broker.log").write_text("2026-11-23 13:02:20 INFO main - The broker[a] boot success\n")
     imported(tmp_path / "h", tmp_path / "broker.log", code=1)
-    assert "is it the log of a name server" in capsys.readouterr().out
+    assert "check that this is the log of a name server" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

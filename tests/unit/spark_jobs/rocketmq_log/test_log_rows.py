@@ -11,7 +11,7 @@ import pytest
 from pointsman_report.rocketmq_log import log_rows as stories
 from pointsman_report.rocketmq_log.broker_ids import BrokerId
 from pointsman_report.rocketmq_log.lines import Kind, LogLine
-from pointsman_report.rocketmq_log.log_rows import Story
+from pointsman_report.rocketmq_log.log_rows import RowBuilder
 
 START = datetime(2026, 11, 22, 10, 0, 0, tzinfo=UTC)
 BOOT, STOPPING, OTHER, MAIN = Kind.BOOT, Kind.STOPPING, Kind.OTHER, Kind.STARTING
@@ -26,8 +26,8 @@ def line(logged: Logged) -> LogLine:
     return LogLine(START + timedelta(seconds=seconds), kind, "C" if addr else None, addr)
 
 
-def rows(*logged: Logged, story: Story | None = None) -> list[dict[str, Any]]:
-    found = story or Story(node="n")
+def rows(*logged: Logged, story: RowBuilder | None = None) -> list[dict[str, Any]]:
+    found = story or RowBuilder(node="n")
     given = [row for each in logged for row in found.take(line(each))]
     return [*given, *found.end()]
 
@@ -95,7 +95,7 @@ def test_a_broker_that_is_back_in_the_second_of_its_removal_is_up() -> None:
 
 def test_a_log_of_4_9_names_who_left_and_how() -> None:
     at = START + timedelta(seconds=10)
-    story = Story(node="n", cluster="mine")
+    story = RowBuilder(node="n", cluster="mine")
     old = [
         LogLine(at, kind, None, addr, is_old=True)
         for kind, addr in ((REGISTERED, "d"), (LOST, "a"), (REMOVED, "b"), (EXPIRED, "c"), (LOST, "c"))
@@ -107,7 +107,7 @@ def test_a_log_of_4_9_names_who_left_and_how() -> None:
 
 
 def test_names_and_ids_come_from_an_answer_else_the_address_stands_for_its_broker() -> None:
-    story = Story(node="n", ids={"a": BrokerId("C", "broker-a", 1)})
+    story = RowBuilder(node="n", ids={"a": BrokerId("C", "broker-a", 1)})
     named, bare = [row for row in rows(*UP[:3], story=story) if row["broker_addr"]]
     assert (named["broker_name"], named["broker_id"]) == ("broker-a", 1)
     assert (bare["cluster"], bare["broker_name"], bare["broker_id"]) == ("C", "b", 0)
@@ -187,7 +187,7 @@ def test_the_same_lines_give_the_same_rows_and_more_lines_more() -> None:
 
 
 def test_lines_a_little_out_of_order_are_taken_and_much_older_ones_are_skipped() -> None:
-    story = Story(node="n")
+    story = RowBuilder(node="n")
     found = rows(*UP, (30, OTHER), (29, REGISTERED, "d"), (-300, REGISTERED, "e"), story=story)
     assert events(found)[-1] == ("REGISTERED", "-", "d")
     assert story.counts["out_of_order"] == 1
@@ -197,7 +197,7 @@ def test_lines_a_little_out_of_order_are_taken_and_much_older_ones_are_skipped()
 def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stories, "MAX_BROKERS", 2)
     monkeypatch.setattr(stories, "MAX_MOMENT", 3)
-    story = Story(node="n")
+    story = RowBuilder(node="n")
     found = rows(*UP, (5, REMOVED, "x"), *((10, LOST) for _ in range(10)), (20, REMOVED, "a"), story=story)
     assert {row["broker_addr"] for row in found} == {None, "a", "b"}
     assert story.counts["too_many_brokers"] == 2
