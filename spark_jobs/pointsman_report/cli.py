@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 
 from pointsman_report import __version__
-from pointsman_report.commands import asking, computing, raw_history
+from pointsman_report.commands import computing, history_queries, raw_history
 from pointsman_report.commands.arguments import FAILED
 from pointsman_report.parameters import ParametersError
 from pointsman_report.report_errors import ReportError, one_line
@@ -42,7 +42,7 @@ class ReportCommands(click.Group):
 @click.group(
     "pointsman-report",
     cls=ReportCommands,
-    commands=[*computing.COMMANDS, *asking.COMMANDS, *raw_history.COMMANDS],
+    commands=[*computing.COMMANDS, *history_queries.COMMANDS, *raw_history.COMMANDS],
     no_args_is_help=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog="""\

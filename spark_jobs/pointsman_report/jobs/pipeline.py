@@ -9,10 +9,10 @@ from functools import partial
 from pointsman_report.io import days_from
 from pointsman_report.jobs import history_reading, stages
 from pointsman_report.jobs.history_reading import Read, Work, made_by
+from pointsman_report.parallel import run_parallel
 from pointsman_report.run import Run
 from pointsman_report.schemas import WAREHOUSE_VERSION
 from pointsman_report.schemas.history_tables import COMPUTED_DAYS
-from pointsman_report.together import together
 
 STAGES = (
     ((stages.run_liveness,), "intervals of every broker, merged over the name servers"),
@@ -39,7 +39,7 @@ def compute(work: Work) -> Run:
         read = history_reading.read_history(work)
         done(f"read {read.files_read} history files, {read.files - read.files_read} were read before")
         for stages, what in STAGES:
-            together(*(partial(stage, read.work) for stage in stages))
+            run_parallel(*(partial(stage, read.work) for stage in stages))
             done(what)
         _stage_computed_days(read)
         warehouse.publish(first_day=read.days.first_day, last_day=read.days.last_day)

@@ -14,8 +14,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pointsman_report.jobs.history_reading import Work
+from pointsman_report.parallel import run_parallel
 from pointsman_report.schemas import INSTANCE
-from pointsman_report.together import together
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.broker_facts import broker_changes, broker_facts, ordered_facts
 from pointsman_report.transforms.broker_intervals import (
@@ -69,7 +69,7 @@ def run_liveness(work: Work) -> None:
     Intermediate: ``rare_events``, ``opinions`` and ``steps``.
     """
     rare = work.warehouse.materialize("rare_events", rare_events(work.warehouse.staged("registration_events")))
-    together(lambda: _intervals(work, rare), lambda: _facts(work, rare))
+    run_parallel(lambda: _intervals(work, rare), lambda: _facts(work, rare))
 
 
 def _intervals(work: Work, rare: DataFrame) -> None:
@@ -79,7 +79,7 @@ def _intervals(work: Work, rare: DataFrame) -> None:
         warehouse.read(table, first_day=work.day_before, last_day=work.day_before)
         for table in ("broker_state", "blind_periods", "maintenance_windows")
     )
-    blind, _ = together(
+    blind, _ = run_parallel(
         lambda: warehouse.stage("blind_periods", blind_periods(rare, windows, blind_before, **days)),
         lambda: warehouse.stage("maintenance_windows", maintenance_windows(rare, maintenance_before, **days)),
     )
@@ -89,7 +89,7 @@ def _intervals(work: Work, rare: DataFrame) -> None:
     held = warehouse.materialize("opinions", opinions(rows, windows))
     cast = warehouse.materialize("votes", votes(held, blind))
     steps = warehouse.materialize("steps", sweep(cast, state, first_day=work.first_day))
-    together(
+    run_parallel(
         lambda: _availability(work, steps),
         lambda: warehouse.stage("partial_views", partial_views(steps, cast, last_day=work.last_day)),
         lambda: warehouse.stage("namesrv_days", namesrv_days(rare, windows, blind)),
@@ -105,7 +105,7 @@ def _facts(work: Work, rare: DataFrame) -> None:
     warehouse, days = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
     facts_before = warehouse.read("broker_facts", first_day=work.day_before, last_day=work.day_before)
     facts = warehouse.materialize("ordered_facts", ordered_facts(rare, facts_before))
-    together(
+    run_parallel(
         lambda: warehouse.stage("broker_facts", broker_facts(facts, **days)),
         lambda: warehouse.stage("broker_changes", broker_changes(facts, rare)),
         lambda: warehouse.stage("observer_clocks", observer_clocks(warehouse.staged("registration_events"))),
@@ -114,11 +114,11 @@ def _facts(work: Work, rare: DataFrame) -> None:
 
 def run_flapping(work: Work) -> None:
     """Stage the tables of `schemas.flapping`, and ``broker_state``."""
-    in_incidents, at_end, states, _ = together(
+    in_incidents, at_end, states, _ = run_parallel(
         lambda: _incidents(work), lambda: _at_day_end(work), lambda: _state_changes(work), lambda: _guard_periods(work)
     )
     days_known = _days_known(work, in_incidents, at_end, states)
-    together(lambda: _classes(work, days_known), lambda: _state(work, days_known))
+    run_parallel(lambda: _classes(work, days_known), lambda: _state(work, days_known))
 
 
 def _incidents(work: Work) -> DataFrame:
@@ -259,7 +259,7 @@ def run_topics(work: Work) -> None:
     events, brokers = warehouse.staged("registration_events"), warehouse.staged("broker_intervals")
     recorded = warehouse.materialize("statements", statements(events, carried, brokers, **span))
     held = warehouse.stage("topic_intervals", topic_intervals(events, recorded, carried, **span))
-    together(lambda: warehouse.stage("topic_churn", topic_churn(held)), lambda: _at_risk(work, held))
+    run_parallel(lambda: warehouse.stage("topic_churn", topic_churn(held)), lambda: _at_risk(work, held))
 
 
 def run_blast_radius(work: Work) -> None:
@@ -278,7 +278,7 @@ def _at_risk(work: Work, held: DataFrame) -> DataFrame:
 
 def run_health(work: Work) -> None:
     """Stage the tables of `schemas.health` but ``hot_queues``; intermediate: ``beats`` and ``queue_reports``."""
-    together(lambda: _heartbeats(work), lambda: _queues(work), lambda: _clusters(work))
+    run_parallel(lambda: _heartbeats(work), lambda: _queues(work), lambda: _clusters(work))
 
 
 def _heartbeats(work: Work) -> None:
@@ -292,7 +292,7 @@ def _heartbeats(work: Work) -> None:
 def _queues(work: Work) -> None:
     warehouse = work.warehouse
     reports = warehouse.materialize("queue_reports", queue_reports(warehouse.staged("registration_events")))
-    together(
+    run_parallel(
         lambda: warehouse.stage("queue_stats", queue_stats(reports)),
         lambda: warehouse.stage("topic_load", topic_load(reports)),
         lambda: warehouse.stage("group_lag", group_lag(reports)),

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from pointsman_report.io import Warehouse
+from pointsman_report.parallel import run_parallel
 from pointsman_report.parameters import Parameters
 from pointsman_report.report.contents import Report
 from pointsman_report.report.findings import findings, notices
@@ -30,7 +31,6 @@ from pointsman_report.report.sections.topic_risk import topic_churn, topics_at_r
 from pointsman_report.report.sections.worst_brokers import listed_brokers
 from pointsman_report.report.span import Span
 from pointsman_report.run import Run
-from pointsman_report.together import together
 
 REPORT_VERSION = 3
 
@@ -60,7 +60,7 @@ def collect_report(warehouse: Warehouse, span: Span, *, parameters: Parameters, 
         "computed": partial(computed_days, warehouse, span, parameters),
         "completeness": partial(completeness, warehouse, span, run),
     }
-    found = dict(zip(sections, together(*sections.values()), strict=True))
+    found = dict(zip(sections, run_parallel(*sections.values()), strict=True))
     found["completeness"], found["observers"] = data, _ = found["completeness"]
     if data.coverage.is_short:
         top = replace(top, clusters=[cluster.without_rates() for cluster in top.clusters])

@@ -12,7 +12,7 @@ import pytest
 from pointsman_report.cli import cli, main
 from pointsman_report.commands import arguments
 from pointsman_report.commands.arguments import Outcome, ParameterOptions
-from pointsman_report.commands.asking import with_settings
+from pointsman_report.commands.history_queries import with_settings
 from pointsman_report.parameters import Parameters, ReportParameters
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from pointsman_report.together import MAX_PARALLEL, together
+from pointsman_report.parallel import MAX_PARALLEL, run_parallel
 
 LONG = 20.0
 
@@ -25,8 +25,8 @@ def test_parts_run_at_the_same_time_and_answer_in_their_order() -> None:
 
         return run
 
-    assert together(*map(part, range(MAX_PARALLEL))) == list(range(MAX_PARALLEL))
-    assert together() == []
+    assert run_parallel(*map(part, range(MAX_PARALLEL))) == list(range(MAX_PARALLEL))
+    assert run_parallel() == []
 
 
 @pytest.mark.parametrize("is_interrupt", [False, True], ids=["a-fault", "an-interrupt"])
@@ -50,7 +50,7 @@ def test_after_a_fault_or_an_interrupt_what_waits_is_not_begun_and_what_runs_com
 
     before, after = [lasts] * 5 * MAX_PARALLEL, [lasts] * 100
     with pytest.raises(KeyboardInterrupt if is_interrupt else ValueError):
-        together(*before, breaks, *after)
+        run_parallel(*before, breaks, *after)
     assert len(before) <= len(begun) < len(before) + len(after)
     assert len(ended) == len(begun)
 
@@ -66,4 +66,4 @@ def test_a_fault_is_told_whatever_stands_before_it() -> None:
         raise ValueError("later part")
 
     with pytest.raises(ValueError, match="later part"):
-        together(waits, fails)
+        run_parallel(waits, fails)

@@ -15,12 +15,12 @@ MAX_PARALLEL = 4
 _Result = TypeVar("_Result")
 
 
-def together(*parts: Callable[[], _Result]) -> list[_Result]:
+def run_parallel(*parts: Callable[[], _Result]) -> list[_Result]:
     """Run all parts, each in a thread, and return their results in order.
 
     After an error or an interrupt, waiting parts are not started; running parts are completed first.
     """
-    with ThreadPoolExecutor(MAX_PARALLEL, thread_name_prefix="together") as threads:
+    with ThreadPoolExecutor(MAX_PARALLEL, thread_name_prefix="parallel") as threads:
         try:
             begun: list[Future[_Result]] = [threads.submit(part) for part in parts]
             done, _ = wait(begun, return_when=FIRST_EXCEPTION)

@@ -1,4 +1,4 @@
-"""What is refused of a question before anything is read."""
+"""Errors of query commands before anything is read."""
 
 from __future__ import annotations
 
