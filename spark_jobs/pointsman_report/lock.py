@@ -30,7 +30,7 @@ def locked(lock: Path) -> Iterator[None]:
         try:
             lock.hardlink_to(mine)
         except FileExistsError:
-            _refuse_if_alive(lock)
+            _reject_if_running(lock)
             mine.replace(lock)
         else:
             mine.unlink()
@@ -56,27 +56,27 @@ def locked_remotely(files: Files, lock: str) -> Iterator[None]:
         text = files.text(lock)
         if text is None:
             raise
-        raise _refusal(text, lock, since=files.modified_at(lock)) from None
+        raise _locked_error(text, lock, since=files.modified_at(lock)) from None
     try:
         yield
     finally:
         files.delete(lock)
 
 
-def _refuse_if_alive(lock: Path) -> None:
+def _reject_if_running(lock: Path) -> None:
     text = lock.read_text(encoding="utf-8", errors="replace")
     owner = _owner(text)
     # Whether a process of another machine runs is unknown.
-    if owner and owner[2] == socket.gethostname() and not _alive(int(owner[1])):
+    if owner and owner[2] == socket.gethostname() and not _is_running(int(owner[1])):
         return
-    raise _refusal(text, str(lock), since=datetime.fromtimestamp(lock.stat().st_mtime, tz=UTC))
+    raise _locked_error(text, str(lock), since=datetime.fromtimestamp(lock.stat().st_mtime, tz=UTC))
 
 
 def _owner(text: str) -> re.Match[str] | None:
     return re.fullmatch(r"(\d+) (\S+)", text.strip())
 
 
-def _refusal(text: str, lock: str, *, since: datetime) -> ReportError:
+def _locked_error(text: str, lock: str, *, since: datetime) -> ReportError:
     owner = _owner(text)
     who = f"process {owner[1]} on {owner[2]}" if owner else "unknown process"
     minutes = max(0, round((datetime.now(tz=UTC) - since).total_seconds() / 60))
@@ -86,7 +86,7 @@ def _refusal(text: str, lock: str, *, since: datetime) -> ReportError:
     )
 
 
-def _alive(pid: int) -> bool:
+def _is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

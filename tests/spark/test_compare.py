@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pointsman_report.io import Warehouse
-from pointsman_report.questions.day_comparison import MOST, Comparison, compare
+from pointsman_report.questions.day_comparison import MAX_ENTRIES, Comparison, compare
 from pointsman_report.report_errors import ReportError
 from pointsman_report.schemas import TABLES
 from tests.spark.histories import MIDNIGHT
@@ -117,7 +117,7 @@ def test_brokers_change_for_the_worse_by_class_and_the_worst_stand_first(worse: 
     names = named(worse, "brokers", "broker_name")
 
     assert names["worse"][:3] == ["b03", "b24", "b23"]
-    assert (worse.changes["brokers"]["worse"]["in_all"], len(names["worse"])) == (25, MOST)
+    assert (worse.changes["brokers"]["worse"]["in_all"], len(names["worse"])) == (25, MAX_ENTRIES)
     assert (names["better"], names["new"], names["gone"]) == (["mended"], ["came"], ["left"])
 
 

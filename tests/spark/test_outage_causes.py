@@ -20,12 +20,12 @@ from pointsman_report.transforms.observer_periods import guard_periods
 from pointsman_report.transforms.outage_causes import (
     downs,
     fact_rows,
-    how_it_went,
     incident_causes,
     near_rows,
     outage_causes,
+    outage_signals,
     outages_with_facts,
-    what_came_back,
+    recovery_facts,
 )
 from tests.spark.histories import MIDNIGHT, moment
 
@@ -112,7 +112,7 @@ def computed(spark: SparkSession, history: History, *, days: int = 1, yesterday:
     near = near_rows(fact_rows(events), downs(intervals))
     found = members(outages(intervals), places, parameters=GIVEN)
     before = yesterday if yesterday is not None else spark.createDataFrame([], OUTAGE_CAUSES)
-    rows = outages_with_facts(intervals, how_it_went(near), what_came_back(near), found, before, first_day=FIRST)
+    rows = outages_with_facts(intervals, outage_signals(near), recovery_facts(near), found, before, first_day=FIRST)
     rows = rows.localCheckpoint()
     rolling = rolling_outages(rows, parameters=GIVEN).localCheckpoint()
     causes = outage_causes(rows, rolling).localCheckpoint()
@@ -417,7 +417,7 @@ def computed_from_second_day(spark: SparkSession, history: History, yesterday: D
     near = near_rows(fact_rows(events), downs(intervals))
     none = members(outages(intervals), places, parameters=GIVEN)
     rows = outages_with_facts(
-        intervals, how_it_went(near), what_came_back(near), none, yesterday, first_day=FIRST + timedelta(days=1)
+        intervals, outage_signals(near), recovery_facts(near), none, yesterday, first_day=FIRST + timedelta(days=1)
     ).localCheckpoint()
     causes = outage_causes(rows, rolling_outages(rows, parameters=GIVEN))
     return Found([row.asDict() for row in causes.orderBy("dt", "cluster", "start_at", "broker_name").collect()], [], [])

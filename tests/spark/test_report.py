@@ -295,11 +295,13 @@ def test_the_page_lists_what_the_json_lists_in_the_same_order(utc: Report) -> No
         return [row[n] for row in tables[table].rows]
 
     brokers = [broker for broker in numbers["brokers"] if broker["class"] != "healthy"]
-    assert first("Worst brokers") == [f"{b['broker_name']}/{b['broker_id']} | {b['cluster']}" for b in brokers]
-    assert first("Worst brokers", 1) == [b["class"] for b in brokers]
-    assert first("Worst brokers", 2) == [number(b["penalty_max"]) for b in brokers]
-    assert [cell.split(" | ")[0] for cell in first("Worst brokers", 3)] == [number(b["down_count"]) for b in brokers]
-    assert first("Worst brokers", 7) == [percent(b["availability"]) for b in brokers]
+    assert first("Brokers by reliability") == [f"{b['broker_name']}/{b['broker_id']} | {b['cluster']}" for b in brokers]
+    assert first("Brokers by reliability", 1) == [b["class"] for b in brokers]
+    assert first("Brokers by reliability", 2) == [number(b["penalty_max"]) for b in brokers]
+    assert [cell.split(" | ")[0] for cell in first("Brokers by reliability", 3)] == [
+        number(b["down_count"]) for b in brokers
+    ]
+    assert first("Brokers by reliability", 7) == [percent(b["availability"]) for b in brokers]
     clusters = numbers["headline"]["clusters"]
     assert first("Clusters") == [cluster["cluster"] for cluster in clusters]
     assert first("Clusters", 2) == [percent(cluster["availability"]) for cluster in clusters]

@@ -15,7 +15,7 @@ import click
 
 from pointsman_report.parameters import Parameters, ParametersError, ReportParameters, load
 
-FINE, FINDINGS, FAILED = 0, 1, 2
+SUCCESS, FINDINGS, FAILED = 0, 1, 2
 MAX_DAYS = 3_700
 YESTERDAY = "yesterday"
 TIMES = "2026-11-20T03:12Z, 2026-11-20T03:12+01:00, '2026-11-20 03:12' (in --timezone), 03:12 (its last occurrence)"
@@ -81,7 +81,7 @@ class Outcome:
 
     def exit_code(self, code: int) -> int:
         """Return 0 instead of 1 with ``--exit-zero``; a failure stays 2."""
-        return FINE if code == FINDINGS and self.exit_zero else code
+        return SUCCESS if code == FINDINGS and self.exit_zero else code
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class ParameterOptions:
             ) from error
 
 
-def gathered(name: str, into: type, *options: Callable[[Function], Function]) -> Callable[[Function], Function]:
+def option_group(name: str, into: type, *options: Callable[[Function], Function]) -> Callable[[Function], Function]:
     """Return a decorator that adds options; the command receives their values as one argument."""
 
     def decorate(function: Function) -> Function:
@@ -149,7 +149,7 @@ timezone_option = click.option(
 output_option = click.option(
     "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="Output format."
 )
-parameter_options = gathered(
+parameter_options = option_group(
     "given",
     ParameterOptions,
     click.option(
@@ -160,7 +160,7 @@ parameter_options = gathered(
     ),
     timezone_option,
 )
-outcome_options = gathered(
+outcome_options = option_group(
     "outcome",
     Outcome,
     output_option,
@@ -168,7 +168,7 @@ outcome_options = gathered(
         "--exit-zero", is_flag=True, help="Exit with 0 instead of 1 if there are findings; a failure stays 2."
     ),
 )
-spark_options = gathered(
+spark_options = option_group(
     "spark",
     SparkOptions,
     click.option("--master", metavar="URL", help="Spark master.  [default: local[*], or spark-submit's]"),
@@ -209,7 +209,7 @@ class Days:
         return self.first_day, self.last_day
 
 
-range_options = gathered(
+range_options = option_group(
     "days",
     Days,
     click.option("--from", "first_day", type=day, required=True, metavar="DAY", help="First day."),

@@ -14,7 +14,7 @@ from pointsman_report.commands import arguments
 from pointsman_report.commands.arguments import (
     FILE,
     FINDINGS,
-    FINE,
+    SUCCESS,
     YESTERDAY,
     Days,
     Outcome,
@@ -48,7 +48,7 @@ class Job:
             raise click.UsageError(f"--textfile {textfile}: is a directory; give a file in it, e.g. pointsman.prom")
 
 
-job_options = arguments.gathered(
+job_options = arguments.option_group(
     "job",
     Job,
     arguments.history_option(),
@@ -155,7 +155,7 @@ def _compute(
         made, page = compute_and_report(spark, request, log=log)
         log(f"          report: {page}")
     print(as_json(made.as_dict()) if outcome.output == "json" else summary(made))
-    return outcome.exit_code(FINDINGS if made.findings else FINE)
+    return outcome.exit_code(FINDINGS if made.findings else SUCCESS)
 
 
 @click.command
@@ -217,7 +217,7 @@ def compact(warehouse: str, before: date, keep_beats_days: int | None, output: s
 
 def _printed(done: dict[str, Any], output: str) -> int:
     print(as_json(done) if output == "json" else as_lines(done))
-    return FINE
+    return SUCCESS
 
 
 COMMANDS = (nightly, backfill, ingest, compact)

@@ -34,11 +34,11 @@ class TopicQuery:
     history: Sequence[str]
 
 
-query_options = arguments.gathered(
+query_options = arguments.option_group(
     "query",
     TopicQuery,
     click.argument("topic"),
-    click.option("--at", type=arguments.moment, required=True, metavar="TIME", help=f"{arguments.TIMES}."),
+    click.option("--at", type=arguments.moment, required=True, metavar="TIME", help=f"Moment, e.g. {arguments.TIMES}."),
     click.option("--cluster", metavar="NAME", help="Only this cluster.  [default: all with the topic]"),
     arguments.warehouse_option(required=False),
     arguments.history_option(required=False),
@@ -82,7 +82,7 @@ def _open_source(
 @arguments.outcome_options
 @arguments.spark_options
 def route_at(query: TopicQuery, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
-    """Show a topic's route at a moment, as returned by each name server.
+    """Show a topic's route at a moment at each name server.
 
     \b
     Examples:

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from pointsman_report import row_validation
-from pointsman_report.commands.arguments import FAILED, FILE, FINDINGS, FINE, Outcome, outcome_options
+from pointsman_report.commands.arguments import FAILED, FILE, FINDINGS, SUCCESS, Outcome, outcome_options
 from pointsman_report.rocketmq_log import broker_ids
 from pointsman_report.rocketmq_log.importing import HistoryFolder, Imported, import_logs
 from pointsman_report.rocketmq_log.lines import zone_of
@@ -57,7 +57,7 @@ def validate(files: Sequence[Path], outcome: Outcome) -> int:
         print(json.dumps(totals | {"problems": problems}, indent=1))
     else:
         print(f"{len(bad)} files: {rows} good rows, {sum(bad)} bad lines")
-    return outcome.exit_code(FAILED if unreadable else FINDINGS if found else FINE)
+    return outcome.exit_code(FAILED if unreadable else FINDINGS if found else SUCCESS)
 
 
 @click.command("import")
@@ -104,7 +104,7 @@ def import_(
     timezone: str,
     outcome: Outcome,
 ) -> int:
-    """Write a history from RocketMQ's log (no Java).
+    """Import a history from RocketMQ's log (no Java).
 
     FILE is namesrv.log of RocketMQ's own name server, and rotated ones (.gz): give all files of one name server
     together, in any order, and each name server another --node. The same files give the same history again, so a
@@ -137,7 +137,7 @@ def import_(
     else:
         print("\n".join(_summary(done, builder, history)))
     is_doubtful = done.unreadable or not builder.counts["broker_lines"]
-    return outcome.exit_code(FAILED if done.broken_files else FINDINGS if is_doubtful else FINE)
+    return outcome.exit_code(FAILED if done.broken_files else FINDINGS if is_doubtful else SUCCESS)
 
 
 def _document(done: Imported, builder: RowBuilder) -> dict[str, object]:

@@ -31,7 +31,7 @@ class Journal:
         self._files = files
         self._path = path
 
-    def carry_out(self, replacements: list[Replacement]) -> None:
+    def execute(self, replacements: list[Replacement]) -> None:
         """Make all moves, or undo those already made.
 
         Raises:

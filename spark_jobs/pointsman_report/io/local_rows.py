@@ -21,7 +21,7 @@ def local_rows(spark: SparkSession, rows: Iterable[tuple[Any, ...]], schema: T.S
     if not rows:
         return no_rows(spark, schema)
     names = schema.fieldNames()
-    text = json.dumps([dict(zip(names, row, strict=True)) for row in rows], default=_written)
+    text = json.dumps([dict(zip(names, row, strict=True)) for row in rows], default=_json_default)
     typed = F.from_json(F.lit(text), T.ArrayType(schema), {"mode": "FAILFAST"})
     return spark.range(0, 1, numPartitions=1).select(F.inline(typed))
 
@@ -32,7 +32,7 @@ def no_rows(spark: SparkSession, schema: T.StructType) -> DataFrame:
     return spark.sql(f"SELECT {', '.join(columns)} WHERE false")
 
 
-def _written(value: object) -> str:
+def _json_default(value: object) -> str:
     if isinstance(value, date):  # includes datetime
         return value.isoformat()
     raise TypeError(f"{value!r} is not a supported value of a row")

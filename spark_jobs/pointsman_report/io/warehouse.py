@@ -44,7 +44,7 @@ MEMORY_SETTING = "spark.pointsman.intermediatesInMemory"
 DEFAULT_FORMAT = "parquet"
 NOTE = "_compacted"
 LEVEL_OPTIONS = {"parquet": "parquet.compression.codec.zstd.level", "orc": "orc.compression.zstd.level"}
-UNIONS = ("registration_events", "quarantine", "ingested_files")
+APPENDED_TABLES = ("registration_events", "quarantine", "ingested_files")
 """Tables that grow by the rows read; the others are recomputed for all days of a run."""
 
 
@@ -117,7 +117,7 @@ class Warehouse:
                 self._files.make(self._all_staging)
                 local = self._files.local(path)
                 stack.enter_context(lock.locked(local) if local else lock.locked_remotely(self._files, path))
-                self._settle_format()
+                self._determine_format()
                 self._journal.finish()
                 for name in self._files.names_in(self._all_staging):
                     # Another run may be trying to get the lock.
@@ -212,17 +212,17 @@ class Warehouse:
         """Return a table as staged by this run; for tables that grow, the days given to `show`."""
         if self._span is not None and table in self._own_days:
             first_day, last_day = self._span
-            return self.as_will_be(table, first_day=first_day, last_day=last_day)
+            return self.rows_after_run(table, first_day=first_day, last_day=last_day)
         path, schema = f"{self._staging}/{table}", TABLES[table].schema
         return self._load(path, schema) if partition_days(self._files.names_in(path)) else no_rows(self._spark, schema)
 
     def show(self, first_day: date, last_day: date) -> None:
         """Set the days that `staged` returns of tables that grow."""
         self._span = first_day, last_day
-        for table in UNIONS:
+        for table in APPENDED_TABLES:
             self._own_days.setdefault(table, set())
 
-    def as_will_be(self, table: str, *, first_day: date, last_day: date) -> DataFrame:
+    def rows_after_run(self, table: str, *, first_day: date, last_day: date) -> DataFrame:
         """Return rows of a table's days as of the end of this run: the staged ones, else the published ones."""
         own = self._own_days.get(table, set())
         within = sorted(day for day in own if first_day <= day <= last_day)
@@ -262,7 +262,7 @@ class Warehouse:
         self._write_label()
         for folder in sorted(folders_of(replacements)):
             self._files.make(folder)
-        self._journal.carry_out(replacements)
+        self._journal.execute(replacements)
         self.published = True
         self.discard()
 
@@ -305,9 +305,9 @@ class Warehouse:
 
     @property
     def _table_format(self) -> str:
-        return self._format or self._settle_format()
+        return self._format or self._determine_format()
 
-    def _settle_format(self) -> str:
+    def _determine_format(self) -> str:
         """Return the format of the warehouse, or the requested one if it is new.
 
         Raises:

@@ -85,7 +85,9 @@ def _months(of: Warehouse, table: str, before: date, beats_before: date | None) 
     first_of_month = before.replace(day=1)
     months: dict[str, list[date]] = defaultdict(list)
     for day in sorted(of.days(table)):
-        if day < first_of_month and not _is_done(of.note(table, day), loses=_loses_beats(table, day, beats_before)):
+        if day < first_of_month and not _is_done(
+            of.note(table, day), loses=_drops_heartbeats(table, day, beats_before)
+        ):
             months[f"{day:%Y-%m}"].append(day)
     return months
 
@@ -95,16 +97,16 @@ def _is_done(note: str | None, *, loses: bool) -> bool:
     return marker.get("level") == LEVEL and not (loses and marker.get("beats", True))
 
 
-def _loses_beats(table: str, day: date, beats_before: date | None) -> bool:
+def _drops_heartbeats(table: str, day: date, beats_before: date | None) -> bool:
     return table == "registration_events" and beats_before is not None and day < beats_before
 
 
 def _compact(of: Warehouse, table: str, days: list[date], beats_before: date | None) -> CompactResult:
     rows = of.read_days(table, days)
     counts = counted(rows)
-    losing = [day for day in days if _loses_beats(table, day, beats_before)]
-    of.stage(table, _without_beats(rows, losing), days=days, counts=counts, level=LEVEL)
-    kept = counted(of.as_will_be(table, first_day=days[0], last_day=days[-1]).filter(F.col("dt").isin(days)))
+    losing = [day for day in days if _drops_heartbeats(table, day, beats_before)]
+    of.stage(table, _without_heartbeats(rows, losing), days=days, counts=counts, level=LEVEL)
+    kept = counted(of.rows_after_run(table, first_day=days[0], last_day=days[-1]).filter(F.col("dt").isin(days)))
     dropped = sum(counts.values()) - sum(kept.values())
     if any(kept.get(day, 0) != count for day, count in counts.items() if day not in losing):
         raise ReportError(f"{table}: the rows written differ from the rows read; nothing was changed")
@@ -115,6 +117,6 @@ def _compact(of: Warehouse, table: str, days: list[date], beats_before: date | N
     return CompactResult(len(days), len(before), len(after), sum(before), sum(after), dropped)
 
 
-def _without_beats(rows: DataFrame, days: Iterable[date]) -> DataFrame:
+def _without_heartbeats(rows: DataFrame, days: Iterable[date]) -> DataFrame:
     listed = list(days)
     return rows.filter(~(F.col("dt").isin(listed) & F.col("event").isin(*BEATS))) if listed else rows

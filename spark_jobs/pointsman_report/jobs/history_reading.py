@@ -82,7 +82,7 @@ def day_range(
         ReportError: a day has fewer rows than when it was computed.
     """
     back_to = first_day - timedelta(days=LATE_DAYS) if accept_late else first_day
-    late = tuple(day for day in sorted(computed) if back_to <= day < first_day and _grew(day, rows, computed))
+    late = tuple(day for day in sorted(computed) if back_to <= day < first_day and _has_more_rows(day, rows, computed))
     begin = min((*late, first_day))
     own = [begin + timedelta(days=n) for n in range((last_day - begin).days + 1)]
     changes = reread or any(_changes(day, rows, computed, made_by) for day in own)
@@ -94,11 +94,11 @@ def day_range(
         else:
             stale_after = last_day
     if not reread:
-        _refuse_if_shrunk(begin, end, rows, computed)
+        _reject_fewer_rows(begin, end, rows, computed)
     return DayRange(begin, end, late, stale_after)
 
 
-def _grew(day: date, rows: Mapping[date, int], computed: Mapping[date, Computed]) -> bool:
+def _has_more_rows(day: date, rows: Mapping[date, int], computed: Mapping[date, Computed]) -> bool:
     return rows.get(day, 0) > computed[day].rows
 
 
@@ -106,7 +106,7 @@ def _changes(day: date, rows: Mapping[date, int], computed: Mapping[date, Comput
     return computed.get(day) != Computed(rows.get(day, 0), made_by)
 
 
-def _refuse_if_shrunk(
+def _reject_fewer_rows(
     first_day: date, last_day: date, rows: Mapping[date, int], computed: Mapping[date, Computed]
 ) -> None:
     for day, before in sorted(computed.items()):
@@ -181,7 +181,7 @@ def _computed(work: Work) -> dict[date, Computed]:
 def _rows(work: Work, window: Window, last_computed: date) -> dict[date, int]:
     last_day = min(last_computed, work.last_day + timedelta(days=LATE_DAYS))
     first_day = min(window.first_day, work.first_day)
-    events = work.warehouse.as_will_be("registration_events", first_day=first_day, last_day=last_day)
+    events = work.warehouse.rows_after_run("registration_events", first_day=first_day, last_day=last_day)
     return counted(events)
 
 
@@ -212,7 +212,7 @@ def _observer_windows(work: Work) -> None:
     warehouse, days = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
     warehouse.show(**days)
     before = warehouse.read("observer_windows", first_day=work.day_before, last_day=work.day_before)
-    near = warehouse.as_will_be(
+    near = warehouse.rows_after_run(
         "registration_events", first_day=work.first_day, last_day=work.last_day + timedelta(days=1)
     )
     events = warehouse.staged("registration_events")

@@ -81,5 +81,5 @@ def _result(warehouse: Warehouse, taken: Taken, today: date) -> IngestResult:
 
 def _counts(warehouse: Warehouse, days: frozenset[date]) -> tuple[dict[date, int], dict[date, int]]:
     before = counted(warehouse.read_days("registration_events", days))
-    staged = counted(warehouse.as_will_be("registration_events", first_day=min(days), last_day=max(days)))
+    staged = counted(warehouse.rows_after_run("registration_events", first_day=min(days), last_day=max(days)))
     return before, {day: rows for day, rows in staged.items() if day in days}

@@ -48,12 +48,12 @@ from pointsman_report.transforms.outage_causes import (
     downs,
     early_rows,
     fact_rows,
-    how_it_went,
     incident_causes,
     near_rows,
     outage_causes,
+    outage_signals,
     outages_with_facts,
-    what_came_back,
+    recovery_facts,
 )
 from pointsman_report.transforms.queue_reports import group_lag, queue_reports, queue_stats, topic_load
 from pointsman_report.transforms.topic_holdings import blast_radius, holdings, holdings_at_risk, topics_at_risk
@@ -142,7 +142,7 @@ def _outage_causes(work: Work, in_incidents: DataFrame) -> DataFrame:
     rows = warehouse.materialize(
         "outages_with_facts",
         outages_with_facts(
-            intervals, how_it_went(near), what_came_back(near), in_incidents, yesterday, first_day=work.first_day
+            intervals, outage_signals(near), recovery_facts(near), in_incidents, yesterday, first_day=work.first_day
         ),
     )
     rolling = warehouse.materialize("rolling", rolling_outages(rows, parameters=work.parameters.incidents))

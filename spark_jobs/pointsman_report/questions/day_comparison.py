@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 from pointsman_report.io import Warehouse
 from pointsman_report.report.formatting import (
-    NOTHING,
+    NO_VALUE,
     broker_label,
     counted,
     duration,
@@ -44,7 +44,7 @@ WORSE = {
 """Changes that count as worse. Later heartbeats alone do not: if they do harm, the class of the broker changes."""
 
 _ORDER = ("worse", "new", "later", "better", "earlier", "gone", "otherwise")
-MOST = 20
+MAX_ENTRIES = 20
 
 LESS_AVAILABLE = 0.0001
 """Smaller differences of the availability are ignored."""
@@ -53,7 +53,7 @@ LATER, LATER_MS = 1.5, 1_000.0
 LONGER_SECONDS = 60.0
 """Additional time without a writable queue from which a topic counts as worse."""
 
-AS_GOOD = WORST_FIRST.index("degraded") + 1
+GOOD_RANK = WORST_FIRST.index("degraded") + 1
 """Rank of all classes that need no attention: changes between them are neither better nor worse."""
 
 NAMESRV = ("starts", "vanished", "pauses", "guard_activations", "rejected", "rows_missing", "rows_dropped")
@@ -130,14 +130,14 @@ def _step(name: str, write: Callable[[Any], str] = str) -> Callable[[Row], str]:
 
     def step(row: Row) -> str:
         sides = [row[side] for side in ("before", "after") if row[side] is not None]
-        values = [NOTHING if side[name] is None else write(side[name]) for side in sides]
+        values = [NO_VALUE if side[name] is None else write(side[name]) for side in sides]
         return values[0] if len(set(values)) == 1 else f"{values[0]} \N{RIGHTWARDS ARROW} {values[1]}"
 
     return step
 
 
 def _plain(name: str) -> Callable[[Row], str]:
-    return lambda row: NOTHING if row[name] is None else printable(str(row[name]))
+    return lambda row: NO_VALUE if row[name] is None else printable(str(row[name]))
 
 
 def _side(row: Row) -> Row:
@@ -272,7 +272,7 @@ def _kept(rows: DataFrame, change: Column, *order: Column | str) -> dict[str, Ro
         {"place": F.row_number().over(kind.orderBy(*order)), "in_all": F.count("*").over(kind)}
     )
     found: dict[str, Row] = {}
-    for row in numbered.filter(F.col("place") <= MOST).orderBy("change", "place").collect():
+    for row in numbered.filter(F.col("place") <= MAX_ENTRIES).orderBy("change", "place").collect():
         plain = row.asDict(recursive=True)
         entry = found.setdefault(plain["change"], {"in_all": plain["in_all"], "rows": []})
         entry["rows"].append({name: plain[name] for name in plain if name not in ("change", "place", "in_all")})
@@ -318,7 +318,7 @@ def _brokers(days: _Days) -> dict[str, Row]:
 
 def _rank(name: str) -> Column:
     place = F.array_position(F.array(*map(F.lit, WORST_FIRST)), F.col(name))
-    return F.when(F.col(name).isNotNull(), F.when(place > 0, F.least(place - 1, F.lit(AS_GOOD))).otherwise(AS_GOOD))
+    return F.when(F.col(name).isNotNull(), F.when(place > 0, F.least(place - 1, F.lit(GOOD_RANK))).otherwise(GOOD_RANK))
 
 
 def _topics_at_risk(days: _Days) -> dict[str, Row]:

@@ -100,7 +100,7 @@ class ExplainResult:
                 lines += _departure_lines(one, self.route.at, zone)
         events = sorted(
             [
-                *((one.at, _happening_line(one, zone)) for one in self.timeline_events),
+                *((one.at, _event_line(one, zone)) for one in self.timeline_events),
                 *((one.from_at, _incident_line(one, zone)) for one in self.incidents),
             ]
         )
@@ -199,7 +199,7 @@ def _departure_lines(one: Departure, at: datetime, zone: ZoneInfo) -> list[str]:
     ]
 
 
-def _happening_line(one: TimelineEvent, zone: ZoneInfo) -> str:
+def _event_line(one: TimelineEvent, zone: ZoneInfo) -> str:
     about = "/".join(part for part in one.group if part)
     if one.broker_id is not None:
         about += f"/{one.broker_id}"

@@ -120,22 +120,22 @@ class RouteResult:
     def text(self, zone: ZoneInfo) -> str:
         lines = [f"Route of {printable(self.topic)} at {format_time(self.at, zone, day=True)} ({rfc3339(self.at)})"]
         if self.outcome != ROUTE:
-            lines.append(f"{self.outcome}: {_why_none(self, zone)}")
+            lines.append(f"{self.outcome}: {_explanation(self, zone)}")
         for broker in self.brokers:
             lines += _broker_lines(broker, zone)
         lines += [_node_line(node, zone) for node in self.nodes]
         return "\n".join(lines)
 
 
-def _why_none(result: RouteResult, zone: ZoneInfo) -> str:
+def _explanation(result: RouteResult, zone: ZoneInfo) -> str:
     if result.outcome == NOT_READ:
-        return _where_it_ends(result, zone)
+        return _extent_text(result, zone)
     if result.outcome == NO_DATA:
         return "no name server was writing history at that moment"
     return "no known broker had it" if not result.brokers else "no broker that had it was routed"
 
 
-def _where_it_ends(result: RouteResult, zone: ZoneInfo) -> str:
+def _extent_text(result: RouteResult, zone: ZoneInfo) -> str:
     end, source = result.last_row_at, "warehouse" if result.of_warehouse else "history"
     extent = (
         "has no rows of that day and the day before" if end is None else f"ends at {format_time(end, zone, day=True)}"

@@ -138,17 +138,17 @@ class Replay:
         parts: list[HistoryRow] = []
         for row in rows:
             if parts and (row.set is None or row.set.part == 1 or row.seq - row.set.part != _begin(parts[-1])):
-                self._take_set(parts)
+                self._apply_set(parts)
                 parts = []
             if row.set is not None:
                 parts.append(row)
             else:
-                self._take(row)
+                self._apply(row)
         if parts:
-            self._take_set(parts)
+            self._apply_set(parts)
         return self
 
-    def _take(self, row: HistoryRow) -> None:
+    def _apply(self, row: HistoryRow) -> None:
         if not row.broker_name:
             return
         group = self.groups.setdefault(row.group, _Group())
@@ -186,7 +186,7 @@ class Replay:
         replica.addr, replica.version = row.broker_addr or replica.addr, row.data_version or replica.version
         return replica
 
-    def _take_set(self, rows: list[HistoryRow]) -> None:
+    def _apply_set(self, rows: list[HistoryRow]) -> None:
         """Apply a topic set (possibly with missing parts), or a change of one."""
         first = rows[0]
         if first.set is None or not first.broker_name or first.broker_id is None or first.state is None:

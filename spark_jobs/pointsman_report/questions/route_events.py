@@ -17,7 +17,7 @@ from pointsman_report.questions.topic_history import Group, HistoryRow, Queues, 
 WATCHING_CLIENTS = timedelta(seconds=1)
 POLLING_CLIENTS = timedelta(seconds=30)
 """Poll interval of clients that do not watch (RocketMQ's poll_name_server_interval)."""
-TOGETHER = timedelta(seconds=150)
+SAME_EVENT_WITHIN = timedelta(seconds=150)
 """Equal rows of several name servers within this time are one event."""
 
 _TEXTS = {
@@ -128,13 +128,13 @@ def _seen_by(
         elif key in removed:
             went, last = removed.pop(key)
             if since <= went.at <= at:
-                yield key, (_sighting(went, last, row.at, row.at, watched=watched), went)
+                yield key, (_observation(went, last, row.at, row.at, watched=watched), went)
     # A running name server also writes rows that are not in this history.
     moments = [*(run.last_at for run in runs), *(row.at for row in own)]
     end = max([*moments, at] if watched else moments)
     for key, (went, last) in removed.items():
         if since <= went.at <= at:
-            yield key, (_sighting(went, last, None, end, watched=watched), went)
+            yield key, (_observation(went, last, None, end, watched=watched), went)
 
 
 def _rows_of(node: str, rows: list[HistoryRow]) -> list[HistoryRow]:
@@ -146,7 +146,7 @@ def _rows_of(node: str, rows: list[HistoryRow]) -> list[HistoryRow]:
     return [row for own in runs.values() for row in sorted(own, key=lambda row: row.seq)]
 
 
-def _sighting(
+def _observation(
     went: HistoryRow, last: HistoryRow, back_at: datetime | None, until: datetime, *, watched: bool
 ) -> Observation:
     last_heartbeat = None if went.interval_ms is None else went.at - timedelta(milliseconds=went.interval_ms)
@@ -202,7 +202,7 @@ def timeline_events(history: TopicHistory, topic: str, *, since: datetime, at: d
 def _is_same(first: TimelineEvent, one: TimelineEvent) -> bool:
     """Whether another name server recorded the same event; events of a name server itself are never merged."""
     is_its_own = one.event.startswith("NAMESRV_")
-    return one.at - first.at <= TOGETHER and not is_its_own and one.nodes[0] not in first.nodes
+    return one.at - first.at <= SAME_EVENT_WITHIN and not is_its_own and one.nodes[0] not in first.nodes
 
 
 def _what(row: HistoryRow, topic: str) -> str | None:

@@ -92,7 +92,7 @@ def timeline(names: list[tuple[Key, str]], intervals: Iterable[StateBar], *, win
             bars.setdefault((colour, position[bar.key]), []).append((start, end))
     with figure(width=WIDE_INCHES, height=0.75 + row_inches * len(names)) as (drawn, axes):
         thickness = row_inches * 72 * 0.72
-        ordered = sorted(_few_enough(bars, window).items(), key=lambda bar: BACK_TO_FRONT.index(bar[0][0]))
+        ordered = sorted(_limited(bars, window).items(), key=lambda bar: BACK_TO_FRONT.index(bar[0][0]))
         for (colour, n), own in ordered:
             ends = [(in_days(at), n) for start, end in own for at in (start, end)]
             # One path per broker and colour keeps a page with many outages small.
@@ -108,7 +108,7 @@ def timeline(names: list[tuple[Key, str]], intervals: Iterable[StateBar], *, win
         return svg(drawn, "State of each broker over time")
 
 
-def _few_enough(bars: dict[tuple[str, int], list[Bar]], window: Window) -> dict[tuple[str, int], list[Bar]]:
+def _limited(bars: dict[tuple[str, int], list[Bar]], window: Window) -> dict[tuple[str, int], list[Bar]]:
     """Make each bar at least a pixel wide and join closer ones; coarser steps until they fit the page."""
     pixel = max(1, (window[1] - window[0]) // PIXELS)
     while True:

@@ -10,13 +10,13 @@ from typing import overload
 from zoneinfo import ZoneInfo
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-NOTHING = "\N{EN DASH}"
+NO_VALUE = "\N{EN DASH}"
 
 
 def percent(share: float | None, *, digits: int = 3) -> str:
     """A share as a percentage; never rounded up to 100 % when something is missing."""
     if share is None:
-        return NOTHING
+        return NO_VALUE
     if share >= 1:
         return "100 %"
     scale = 10**digits
@@ -33,7 +33,7 @@ def coarse_percent(share: float | None, *, is_short: bool) -> str:
 def duration(seconds: float | None) -> str:
     """A duration in at most two units."""
     if seconds is None:
-        return NOTHING
+        return NO_VALUE
     if seconds < 0:
         return f"\N{MINUS SIGN}{duration(-seconds)}"
     if seconds == 0:
@@ -51,13 +51,13 @@ def duration(seconds: float | None) -> str:
 def milliseconds(value: float | None) -> str:
     """A time between heartbeats: below ten seconds in milliseconds."""
     if value is None:
-        return NOTHING
+        return NO_VALUE
     return f"{value:,.0f} ms" if value < 10_000 else duration(value / 1_000)
 
 
 def number(value: float | None, *, digits: int = 0) -> str:
     """A count or a rate, with thousands separators."""
-    return NOTHING if value is None else f"{value:,.{digits}f}"
+    return NO_VALUE if value is None else f"{value:,.{digits}f}"
 
 
 def ahead_or_behind(seconds: float) -> str:
@@ -124,7 +124,7 @@ class LocalTime:
 
     def day_and_time(self, text: str | None) -> tuple[str, str]:
         if text is None:
-            return "", NOTHING
+            return "", NO_VALUE
         moment = self.moment(text)
         return f"{moment:%Y-%m-%d}", f"{moment:%H:%M:%S}"
 
@@ -133,4 +133,4 @@ class LocalTime:
 
     def clock(self, text: str | None) -> str:
         """Hours and minutes, with the zone's name: a finding's time."""
-        return NOTHING if text is None else f"{self.moment(text):%Y-%m-%d %H:%M} {self.zone.key}"
+        return NO_VALUE if text is None else f"{self.moment(text):%Y-%m-%d %H:%M} {self.zone.key}"

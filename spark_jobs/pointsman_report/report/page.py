@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from pointsman_report.report.contents import Report
 from pointsman_report.report.formatting import (
-    NOTHING,
+    NO_VALUE,
     ahead_or_behind,
     coarse_percent,
     counted,
@@ -58,7 +58,7 @@ def _shown(value: object) -> str:
     """Return what an expression of a template shows, before it is escaped; Markup comes from a macro and stays."""
     if isinstance(value, Markup):
         return value
-    return NOTHING if value is None else printable(str(value))
+    return NO_VALUE if value is None else printable(str(value))
 
 
 TEMPLATES = Environment(

@@ -153,7 +153,7 @@ class RowBuilder:
             yield from self._begin(line.at, expected=self._run.up() if self._run is not None else {})
         elif line.kind is Kind.STARTING:
             # A new process: the previous one ended without a shutdown line, with its last line or shortly after.
-            yield from self._end_unseen()
+            yield from self._end_without_stop()
             self._starting_at = line.at
         else:
             yield from self._in_run(line, cause)
@@ -163,7 +163,7 @@ class RowBuilder:
         run = self._run
         if run is None or run.ended_at is not None:
             return
-        yield from self._pass_time(run, line.at)
+        yield from self._advance_time(run, line.at)
         if line.kind is Kind.STOPPING:
             yield self._row(run, line.at, "NAMESRV_STOPPED")
             run.ended_at = line.at
@@ -184,7 +184,7 @@ class RowBuilder:
         if run is not None:
             idle_since = run.ended_at
             if idle_since is None and self._at is not None and line.at - self._at > LONGEST_GAP:
-                yield from self._end_unseen()
+                yield from self._end_without_stop()
                 yield from self._begin(line.at, expected={})
         elif idle_since is None:
             yield from self._begin(line.at, expected={})
@@ -201,7 +201,7 @@ class RowBuilder:
         yield self._row(run, at, "NAMESRV_STARTED")
         yield self._row(run, at, "NAMESRV_READY")
 
-    def _end_unseen(self) -> Iterator[Row]:
+    def _end_without_stop(self) -> Iterator[Row]:
         run = self._run
         if run is not None and run.ended_at is None and self._at is not None:
             if self._at > run.row_at:
@@ -249,7 +249,7 @@ class RowBuilder:
             since=line.at,
         )
 
-    def _pass_time(self, run: _Run, to: datetime) -> Iterator[Row]:
+    def _advance_time(self, run: _Run, to: datetime) -> Iterator[Row]:
         """Yield the rows due before this line: brokers that did not come back, midnights, NAMESRV_ALIVE."""
         settled_at = run.began_at + SETTLED
         if run.expected and settled_at <= to:

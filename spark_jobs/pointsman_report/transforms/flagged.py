@@ -21,7 +21,7 @@ from pointsman_report.transforms.flap_ranking import with_outliers
 METHODS = ("penalty", "percent", "count", "slow")
 """Detectors: the decayed penalty, Nagios' percentage, the number of outages, the slow track."""
 
-NOTHING_LEFT = 0.001
+NEGLIGIBLE_POINTS = 0.001
 """Penalty points; fewer make no difference to a flag."""
 
 
@@ -54,7 +54,7 @@ def flagged_by_penalty(charges: DataFrame, *, first_day: date, last_day: date, p
 
 def days_to_decay(parameters: FlapParameters) -> int:
     """Days without a charge after which the highest penalty has decayed."""
-    half_lives = math.log2(max(2.0, parameters.ceiling / NOTHING_LEFT))
+    half_lives = math.log2(max(2.0, parameters.ceiling / NEGLIGIBLE_POINTS))
     return math.ceil(half_lives * parameters.half_life_minutes / (24 * 60))
 
 

@@ -35,7 +35,7 @@ LATE_WITHIN = 600 * utc_days.SECOND
 """Heartbeats are late until the broker goes down; it is removed two minutes after the last of them."""
 VIEWS_DIFFER = 60 * utc_days.SECOND
 """Name servers see a without_text broker expire within seconds of each other."""
-FEWEST_VIEWS = 2
+MIN_VIEWS = 2
 
 _BROKER = ("dt", *INSTANCE)
 _PROBLEMS = ("outage", "restart", "leave")
@@ -64,19 +64,19 @@ def moments(outages: DataFrame, charges: DataFrame, intervals: DataFrame, change
 def causes(moments: DataFrame, partial_views: DataFrame, outage_causes: DataFrame) -> DataFrame:
     """``cause`` and ``cause_says`` of each broker and day with an outage, a restart or a planned shutdown."""
     kind, at = F.col("kind"), F.col("at")
-    trouble = kind.isin(*_PROBLEMS)
-    timeline = Window.partitionBy(*_BROKER).orderBy("at", F.when(trouble, 0).otherwise(1), "kind")
+    problem = kind.isin(*_PROBLEMS)
+    timeline = Window.partitionBy(*_BROKER).orderBy("at", F.when(problem, 0).otherwise(1), "kind")
     to_here = timeline.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     marked = moments.withColumns(
         {
             "after_late": at - F.last(F.when(kind == "late", at), ignorenulls=True).over(to_here),
-            "after_trouble": at - F.last(F.when(trouble, at), ignorenulls=True).over(to_here),
+            "after_problem": at - F.last(F.when(problem, at), ignorenulls=True).over(to_here),
         }
     )
     fell = kind == "outage"
-    deployed = (kind == "version") & (F.col("after_trouble") <= DEPLOY_WITHIN)
+    deployed = (kind == "version") & (F.col("after_problem") <= DEPLOY_WITHIN)
     summed = marked.groupBy(*_BROKER).agg(
-        _count(trouble).alias("troubles"),
+        _count(problem).alias("problems"),
         _count(fell).alias("outages"),
         _count(kind == "leave").alias("leaves"),
         _count(fell & (F.col("after_late") <= LATE_WITHIN)).alias("late"),
@@ -86,7 +86,7 @@ def causes(moments: DataFrame, partial_views: DataFrame, outage_causes: DataFram
     )
     differed = F.unix_micros("to_at") - F.unix_micros("from_at")
     views = partial_views.filter(differed >= VIEWS_DIFFER).groupBy(*_BROKER).agg(F.count("*").alias("views"))
-    known = summed.filter(F.col("troubles") > 0).join(views, on=list(_BROKER), how="left")
+    known = summed.filter(F.col("problems") > 0).join(views, on=list(_BROKER), how="left")
     with_most = known.join(_of_most_outages(outage_causes), on=list(_BROKER), how="left").fillna({"views": 0})
     likely = with_most.withColumn("likely", _likely())
     return likely.select(*_BROKER, F.col("likely.cause").alias("cause"), F.col("likely.says").alias("cause_says"))
@@ -120,11 +120,11 @@ def _likely() -> Column:
     fell, views = F.col("outages"), F.col("views")
     known = (F.col("most.count") * 2 > fell) & ~F.col("most.cause").isin(UNKNOWN, PLANNED)
     late = _most("late", fell)
-    at_odds = (fell > 0) & (views >= F.greatest(fell, F.lit(FEWEST_VIEWS)))
+    at_odds = (fell > 0) & (views >= F.greatest(fell, F.lit(MIN_VIEWS)))
     return (
         F.when(loops, _cause(F.lit("restart_loop"), restarts))
         .when(known, _cause(F.col("most.cause"), F.concat(_of(F.col("most.count")), F.lit(": "), "most.evidence")))
-        .when(_most("deployed", F.col("troubles")), _cause(F.lit("deploy"), F.col("version")))
+        .when(_most("deployed", F.col("problems")), _cause(F.lit("deploy"), F.col("version")))
         .when(
             at_odds,
             _cause(
@@ -132,7 +132,7 @@ def _likely() -> Column:
             ),
         )
         .when(late, _cause(F.lit("overload"), F.concat(F.lit("late heartbeats before "), _of(F.col("late")))))
-        .when(_most("leaves", F.col("troubles")), _cause(F.lit(PLANNED), _leaves()))
+        .when(_most("leaves", F.col("problems")), _cause(F.lit(PLANNED), _leaves()))
         .otherwise(_cause(F.lit(UNKNOWN), F.col("most.evidence")))
     )
 

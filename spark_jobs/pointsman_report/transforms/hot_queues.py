@@ -118,7 +118,7 @@ def hot_groups(
     at_its_highest = F.col("lag_last") >= F.col("lag_max") * NEAR_THE_HIGHEST
     falls_behind = (F.col("lag_last") > parameters.lag_above) & grown & at_its_highest
     of_topic = topics.select(*_TOPIC, F.col("queues").alias("topic_queues"), "skew")
-    judged = groups.filter(of_applications(F.col("topic"))).withColumn("falls_behind", _surely(falls_behind))
+    judged = groups.filter(of_applications(F.col("topic"))).withColumn("falls_behind", _or_false(falls_behind))
     # Reports are limited to twenty entries; only the registrations name all queues.
     full = (
         judged.join(of_topic, on=list(_TOPIC), how="left")
@@ -129,7 +129,7 @@ def hot_groups(
     widest = F.row_number().over(of_group.orderBy(F.desc("all_queues"), "topic")) == 1
     # Each topic is assigned separately: a member with a queue of the topic that has most queues is not idle.
     idle = widest & (F.col("members") > F.col("all_queues")) & ~F.max("falls_behind").over(of_group)
-    found = full.withColumn("has_idle_members", _surely(idle))
+    found = full.withColumn("has_idle_members", _or_false(idle))
     return _findings(found.filter(F.col("falls_behind") | F.col("has_idle_members")), parameters)
 
 
@@ -140,7 +140,7 @@ def _registered(intervals: DataFrame, groups: DataFrame) -> DataFrame:
     return most.groupBy(*_TOPIC).agg(F.try_sum("queues").alias("registered"))
 
 
-def _surely(condition: Column) -> Column:
+def _or_false(condition: Column) -> Column:
     return F.coalesce(condition, F.lit(False))
 
 
@@ -148,8 +148,8 @@ def _findings(found: DataFrame, parameters: HealthParameters) -> DataFrame:
     falls, lag = F.col("falls_behind"), F.col("lag_last")
     no_members = F.coalesce(F.col("members"), F.lit(0)) == 0
     in_one = (F.col("queues") > 1) & (F.col("highest_lag") >= lag * ONE_QUEUE) & F.col("farthest_queue_id").isNotNull()
-    one = _surely(falls & ~no_members & in_one)
-    too_few = _surely(falls & ~no_members & ~one & (F.col("members") >= F.col("all_queues")))
+    one = _or_false(falls & ~no_members & in_one)
+    too_few = _or_false(falls & ~no_members & ~one & (F.col("members") >= F.col("all_queues")))
     about_members = too_few | ~falls
     kind = F.when(~falls, "idle_members").when(too_few, "too_few_queues").otherwise("falling_behind")
     return found.select(

@@ -231,7 +231,7 @@ def _narrowest(found: DataFrame, parameters: IncidentParameters) -> DataFrame:
     within_cluster = F.when(has_zone, F.concat(F.lit("zone/"), "zone")).otherwise(F.concat(F.lit("host/"), "host"))
     within_bound = F.when(has_zone, F.col("zone_bound")).otherwise(F.col("host_bound"))
     rows = found.withColumns({"narrower": within_cluster, "narrower_bound": within_bound})
-    rows = _settle(rows, "cluster", ("dt", "cluster", "cluster_from"), parameters)
+    rows = _assign_scope(rows, "cluster", ("dt", "cluster", "cluster_from"), parameters)
     rows = rows.withColumns(
         {
             "zone_from": F.when(F.col("in_cluster"), None).otherwise(F.col("zone_from")),
@@ -239,7 +239,7 @@ def _narrowest(found: DataFrame, parameters: IncidentParameters) -> DataFrame:
             "narrower_bound": F.col("host_bound"),
         }
     )
-    rows = _settle(rows, "zone", ("dt", "cluster", "zone", "zone_from"), parameters)
+    rows = _assign_scope(rows, "zone", ("dt", "cluster", "zone", "zone_from"), parameters)
     taken = F.col("in_cluster") | F.col("in_zone")
     rows = rows.withColumn("in_host", ~taken & F.col("host_from").isNotNull())
     chosen = rows.select(
@@ -254,7 +254,7 @@ def _narrowest(found: DataFrame, parameters: IncidentParameters) -> DataFrame:
     return first.withColumn("brokers", _count("is_first", Window.partitionBy(*incident)))
 
 
-def _settle(rows: DataFrame, scope: str, window: tuple[str, ...], parameters: IncidentParameters) -> DataFrame:
+def _assign_scope(rows: DataFrame, scope: str, window: tuple[str, ...], parameters: IncidentParameters) -> DataFrame:
     """Add ``in_<scope>``: the outage is in an episode of that scope that no narrower scope explains."""
     first = rows.withColumn("is_first", _is_first_of_its_broker(window))
     fell = _count("is_first", Window.partitionBy(*window))

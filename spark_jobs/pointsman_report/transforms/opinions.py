@@ -275,10 +275,10 @@ def _lost(rows: DataFrame) -> DataFrame:
 
 
 def _losses(rows: DataFrame) -> DataFrame:
-    return rows.withColumns(_nothing() | {"opinion": F.lit(LOST)}).select(*STATED)
+    return rows.withColumns(_null_columns() | {"opinion": F.lit(LOST)}).select(*STATED)
 
 
-def _nothing() -> dict[str, Column]:
+def _null_columns() -> dict[str, Column]:
     """The columns that are null in a row that represents missing rows."""
     kinds = {"reason": "string", "sign_us": "long", "since_us": "long", "planned": "boolean", "is_change": "boolean"}
     return {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
@@ -340,7 +340,7 @@ def _left_out(stated: DataFrame, rare: DataFrame) -> DataFrame:
         F.bool_or(seq.between(F.col("first_seq"), F.col("last_seq"))).alias("named"),
     ).filter("known and not named")
     return known.withColumns(
-        _nothing()
+        _null_columns()
         | {"seq": F.col("last_seq"), "at": F.col("last_us"), "event": F.lit(LEFT_OUT), "opinion": F.lit(NONE)}
     ).select(*STATED)
 

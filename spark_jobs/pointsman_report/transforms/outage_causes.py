@@ -48,7 +48,7 @@ _TEXT = 160
 PLANNED, DEPLOY, ROLLING_RESTART, PROCESS_DIED = "planned", "deploy", "rolling_restart", "process_died"
 NETWORK, HOST_LOST, AGENT_LOST, UNKNOWN = "network", "host_lost", "agent_lost", "unknown"
 
-SEVERAL = 2
+MIN_SILENT_BROKERS = 2
 """From this number of silent brokers in an incident, the cause is not a single agent."""
 
 _WENT = ("signal", "probe", "incarnation_before", "version_before", "host")
@@ -122,7 +122,7 @@ def near_rows(rows: DataFrame, down: DataFrame) -> DataFrame:
     )
 
 
-def how_it_went(near: DataFrame) -> DataFrame:
+def outage_signals(near: DataFrame) -> DataFrame:
     """``signal``, ``probe`` and the facts before each outage, from the rows of its first day only."""
     first_day = utc_days.day_of(F.col("start_us"))
     rows = near.filter((utc_days.day_of(F.col("at")) <= first_day) & F.col("went"))
@@ -153,7 +153,7 @@ def how_it_went(near: DataFrame) -> DataFrame:
     )
 
 
-def what_came_back(near: DataFrame) -> DataFrame:
+def recovery_facts(near: DataFrame) -> DataFrame:
     """``incarnations`` and ``versions`` recorded since the start of each outage, by day ``dt``.
 
     ``returned``: the incarnations in rows with which the broker came back, or later ones.
@@ -205,7 +205,7 @@ def outages_with_facts(
     went_before = yesterday.withColumn("signal", F.nullif("signal", F.lit(LEFT)))
     carried = went_before.select(*OUTAGE, *_WENT, *_TOGETHER).distinct()
     began = went.filter(F.unix_micros("start_at") >= utc_days.start_of(first_day))
-    known = _with_company(began, members).unionByName(carried)
+    known = _with_incident(began, members).unionByName(carried)
     rows = (
         down.join(known.withColumnRenamed("start_at", "began_at"), on=[*INSTANCE, "began_at"], how="left")
         .join(back, on=["dt", *OUTAGE], how="left")
@@ -266,7 +266,7 @@ def incident_causes(causes: DataFrame) -> DataFrame:
     )
 
 
-def _with_company(began: DataFrame, members: DataFrame) -> DataFrame:
+def _with_incident(began: DataFrame, members: DataFrame) -> DataFrame:
     """Add the incident of each outage, the number of its silent brokers, and of their hosts."""
     of_incident = members.select(*INSTANCE, F.timestamp_micros("at").alias("start_at"), "incident_id")
     joined = began.join(of_incident, on=list(OUTAGE), how="left")
@@ -301,14 +301,17 @@ def _another(names: str, before: str) -> Column:
 def _cause() -> Column:
     signal, is_new, is_same = F.col("signal"), F.col("process") == NEW, F.col("process") == SAME
     silent = signal.isin(*SILENT)
-    several = F.col("silent_together") >= SEVERAL
+    several = F.col("silent_together") >= MIN_SILENT_BROKERS
     return (
         F.when(F.col("planned"), PLANNED)
         .when(F.col("version_after").isNotNull(), DEPLOY)
         .when(F.col("rolling_restart_id").isNotNull(), ROLLING_RESTART)
         .when((signal == REFUSED) & is_new, PROCESS_DIED)
         .when(silent & several & is_same, NETWORK)
-        .when(silent & is_new & (F.col("silent_on_host") >= SEVERAL) & (F.col("stayed_on_host") == 0), HOST_LOST)
+        .when(
+            silent & is_new & (F.col("silent_on_host") >= MIN_SILENT_BROKERS) & (F.col("stayed_on_host") == 0),
+            HOST_LOST,
+        )
         .when((signal == STREAM_BROKEN) & is_same & ~F.coalesce(several, F.lit(False)), AGENT_LOST)
         .otherwise(UNKNOWN)
     )
@@ -325,12 +328,12 @@ def _evidence() -> Column:
         .when(signal == STREAM_BROKEN, F.lit("stream broken, no failed probe"))
         .when(signal.isNotNull(), F.lit("no heartbeats, no failed probe"))
     )
-    several = F.col("silent_together") >= SEVERAL
+    several = F.col("silent_together") >= MIN_SILENT_BROKERS
     hosts = F.when(
         F.col("hosts_together") == 1, F.concat(F.lit("host "), F.coalesce("host", F.lit("unknown")))
     ).otherwise(F.concat(F.col("hosts_together").cast("string"), F.lit(" hosts")))
     on_its_host = F.when(
-        (F.col("hosts_together") > 1) & (F.col("silent_on_host") >= SEVERAL),
+        (F.col("hosts_together") > 1) & (F.col("silent_on_host") >= MIN_SILENT_BROKERS),
         F.concat(F.lit(", "), F.col("silent_on_host").cast("string"), F.lit(" of them on host "), "host"),
     ).otherwise(F.lit(""))
     company = F.when(

@@ -73,7 +73,7 @@ def test_the_reports_unit_asks_for_yesterday_and_is_no_failure_with_findings() -
     program, *arguments = unit("pointsman-report.service").command(S="/var/lib")
     assert (program, arguments[0]) == ("/opt/pointsman/bin/pointsman-report", "nightly")
     asked = nightly(arguments[1:])
-    assert asked["asked"] == "yesterday"
+    assert asked["requested_day"] == "yesterday"
     assert asked["history"] == ("/run/pointsman-report/history",)
     assert asked["warehouse"] == "/var/lib/pointsman-report/warehouse"
     # Python itself ends with 1 where it cannot even start: that must not pass for a night with findings.

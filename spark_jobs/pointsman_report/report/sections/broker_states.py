@@ -26,7 +26,7 @@ from pointsman_report.schemas import INSTANCE
 
 MAX_TIMELINES = 40
 MAX_BARS_PER_BROKER = 4_000
-MAX_HEATED = 30
+MAX_HEAT_MAP_ROWS = 30
 CURVES = 5
 MAX_POINTS_PER_CURVE = 1_000
 """More points than pixels are not needed."""
@@ -86,7 +86,7 @@ def transitions(warehouse: Warehouse, span: Span, brokers: list[Broker]) -> Tran
     hours = -(-(span.to_us - span.from_us) // HOUR_US)
     step = HOUR_US if hours <= MAX_HOURS else 24 * HOUR_US
     columns = -(-(span.to_us - span.from_us) // step)
-    found = {broker.key: [0] * columns for broker in [b for b in brokers if b.down_count][:MAX_HEATED]}
+    found = {broker.key: [0] * columns for broker in [b for b in brokers if b.down_count][:MAX_HEAT_MAP_ROWS]}
     if found:
         downs = only(span.whole_intervals(warehouse), found).filter(
             (F.col("state") == "down") & ~F.col("continues") & ~F.col("planned") & span.holds("start_at")
