@@ -390,10 +390,6 @@ def _groups(report: Report) -> Iterator[Finding]:
         )
 
 
-def _was(count: int) -> str:
-    return "was" if count == 1 else "were"
-
-
 def _is(count: int) -> str:
     return "is" if count == 1 else "are"
 

@@ -183,7 +183,7 @@ def outages_with_facts(
 ) -> DataFrame:
     """A row for each day on which an outage began, lasted or ended, with all facts known by the day's end.
 
-    ``intervals`` begin with those of the day before the first; ``went`` and ``back`` are those of `outage_facts`;
+    ``intervals`` begin with those of the day before the first; ``went`` is `outage_signals`, ``back`` `recovery_facts`;
     ``members`` the outages of incidents; ``yesterday`` the table ``outage_causes`` of the day before the first.
     ``process``: NEW, SAME, or null if the evidence shows neither. An interval that continues a cut outage (no name
     server had a vote for a time) is part of it: ``began_at``.
