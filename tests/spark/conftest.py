@@ -18,7 +18,7 @@ import pytest
 from pointsman_report.cli import main
 from pointsman_report.io.warehouse import MEMORY_SETTING
 from tests.leaks import nothing_left
-from tests.spark.nights import DAY, Again, Night, Run, tell
+from tests.spark.nights import DAY, Again, Night, Run, write_nights
 from tests.spark.storybook import FIRST, LAST, SECOND, Stories, Tables, book
 from tests.spark.tables import DayRunner
 from tests.spark.topic_days import topic_book
@@ -37,7 +37,7 @@ def stories(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> St
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         if "storybook" in path.read_text(encoding="utf-8"):
             importlib.import_module(f"tests.spark.{path.stem}")
-    return book.tell(run_days, tmp_path_factory.mktemp("storybook"))
+    return book.compute(run_days, tmp_path_factory.mktemp("storybook"))
 
 
 @pytest.fixture(scope="session")
@@ -97,7 +97,7 @@ def night(run_report: Run, tmp_path_factory: pytest.TempPathFactory) -> Night:
     """A night as a user computes it."""
     folder = tmp_path_factory.mktemp("night")
     history, warehouse = folder / "history", folder / "warehouse"
-    tell(history)
+    write_nights(history)
     ended = run_report("nightly", f"--history={history}", f"--warehouse={warehouse}", f"--date={DAY}", code=1)
     report = warehouse / "report" / f"dt={DAY}"
     numbers = json.loads((report / "report.json").read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
 """A warehouse written by hand: every table that a report reads, from outages that the tests know.
 
 What follows from the outages (intervals, seconds, charges, penalties) is worked out here in plain Python, so that the
-report's numbers have something to be held against. The rest is made up, one of each kind.
+report's numbers can be compared. The rest is made up, one of each kind.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class World:
         return made
 
     def _of_broker(self, broker: Key, outages: list[Outage]) -> dict[str, list[Row]]:
-        told = dict(zip(("cluster", "broker_name", "broker_id"), broker, strict=True))
+        broker_key = dict(zip(("cluster", "broker_name", "broker_id"), broker, strict=True))
         begin, end = midnight(self.first_day), midnight(self.last_day + timedelta(days=1))
         pieces: list[tuple[str, datetime, datetime, Outage | None]] = []
         at = begin
@@ -90,14 +90,14 @@ class World:
         charges: list[Row] = []
         penalty, charged_at = 0.0, begin
         for state, start, until, down in pieces:
-            intervals += self._interval_rows(told, state, start, min(until, end), down)
+            intervals += self._interval_rows(broker_key, state, start, min(until, end), down)
             if down is not None and not down.planned:
                 penalty = penalty * 2 ** (-(start - charged_at) / HALF_LIFE) + 1_000
                 charged_at = start
                 charge = {"dt": start.date(), "charged_at": start, "cause": "EXPIRED", "points": 1_000.0}
-                charges.append(told | charge | {"penalty": penalty})
-        scores = [told | self._score(day, charges) for day in self.days]
-        lives = [told | self._life(day, outages) for day in self.days]
+                charges.append(broker_key | charge | {"penalty": penalty})
+        scores = [broker_key | self._score(day, charges) for day in self.days]
+        lives = [broker_key | self._life(day, outages) for day in self.days]
         for score, life in zip(scores, lives, strict=True):
             score["down_count"] = life["outages"]
             if score["class"] == "healthy" and life["down_seconds"]:
@@ -110,9 +110,9 @@ class World:
         }
 
     def _interval_rows(
-        self, told: Row, state: str, start: datetime, end: datetime, outage: Outage | None
+        self, broker_key: Row, state: str, start: datetime, end: datetime, outage: Outage | None
     ) -> Iterable[Row]:
-        row = told | {
+        row = broker_key | {
             "state": state,
             "start_at": start,
             "start_censored": False,

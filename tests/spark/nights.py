@@ -39,7 +39,7 @@ class Night:
     progress: str
 
 
-def tell(history: Path) -> None:
+def write_nights(history: Path) -> None:
     """Two name servers; a flaps, b is left alone; a row is lost, lines are bad, some things lie there twice."""
     one, two = NameServer(node="127.0.0.1:1").start(), NameServer(node="[::1]:2").start()
     for server in (one, two):

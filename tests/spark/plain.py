@@ -200,10 +200,10 @@ def played(rows: list[Row], *, until: datetime) -> dict[Instance, Broker]:
     return found
 
 
-def _in_window(told: list[Opinion], begin: datetime, end: datetime) -> list[Opinion]:
+def _in_window(recorded: list[Opinion], begin: datetime, end: datetime) -> list[Opinion]:
     """What was said within the window; the last word before it counts from its beginning."""
-    early = [opinion for opinion in told if opinion.at < begin]
-    within = [opinion for opinion in told if begin <= opinion.at <= end]
+    early = [opinion for opinion in recorded if opinion.at < begin]
+    within = [opinion for opinion in recorded if begin <= opinion.at <= end]
     return [*(replace(opinion, at=begin) for opinion in early[-1:] if begin <= end), *within]
 
 
@@ -254,16 +254,16 @@ def charges(rows: list[Row], merged: dict[Instance, list[Interval]]) -> dict[Ins
         if points and not _was_its_own_silence(row, blind):
             at = when(row)
             same = _WHAT_IS_NEW.get(row["event"])
-            told = (at, row["seq"], (row["node"], row["boot_id"]), row[same] if same else None)
+            recorded = (at, row["seq"], (row["node"], row["boot_id"]), row[same] if same else None)
             broker = (row["cluster"], row["broker_name"], row["broker_id"])
             today = midnight_after(at) - timedelta(days=1)
             # A day looks back over midnight by one slot.
             for day in (today, today + timedelta(days=1)):
                 if at >= day - SLOT:
-                    seen[broker, row["event"], points, day].append(told)
-    for (broker, event, points, day), told_of in seen.items():
+                    seen[broker, row["event"], points, day].append(recorded)
+    for (broker, event, points, day), times in seen.items():
         due[broker] += [
-            (at, points, event) for at in _each_once(told_of) if at >= day and not _in_maintenance(windows, broker, at)
+            (at, points, event) for at in _each_once(times) if at >= day and not _in_maintenance(windows, broker, at)
         ]
     return {broker: _decayed(sorted(own)) for broker, own in due.items() if broker in merged}
 
@@ -305,7 +305,7 @@ def _each_once(own: list[tuple[datetime, int, Boot, Any]]) -> list[datetime]:
     """When each sign was seen first: the nth of one observer is the nth of the others, within a slot."""
     slots: dict[Any, dict[Boot, list[datetime]]] = defaultdict(lambda: defaultdict(list))
     began = last = None
-    for at, _, boot, what in sorted(own, key=lambda told: told[:3]):
+    for at, _, boot, what in sorted(own, key=lambda recorded: recorded[:3]):
         if began is None or last is None or at - last > SLOT:
             began = at
         last = at

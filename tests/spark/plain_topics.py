@@ -37,26 +37,26 @@ class _Known:
         """Return whether the statement says nothing that was not known."""
         if base is None and version == self.version and self.known:
             return True
-        goes_on = version == self.version if base is None else base == self.version and whole
-        self.known = (base is None and whole) or (goes_on and self.known)
+        is_next = version == self.version if base is None else base == self.version and whole
+        self.known = (base is None and whole) or (is_next and self.known)
         self.version = version
         return False
 
 
 def _facts(rows: list[Row]) -> dict[Any, dict[int, Row]]:
-    """Each statement with its parts, each part from whoever wrote it first."""
+    """Each statement with its parts, each part from the name server that wrote it first."""
     lives: dict[Any, list[Row]] = defaultdict(list)
     for row in rows:
         if row["event"] == "TOPICS":
             lives[when(row).date(), _identity(row), row["node"], row["boot_id"]].append(row)
     facts: dict[Any, dict[int, Row]] = defaultdict(dict)
     for (day, broker, *_), own in lives.items():
-        told: dict[int, list[Row]] = defaultdict(list)
+        recorded: dict[int, list[Row]] = defaultdict(list)
         for row in own:
-            told[row["seq"] - row["detail"]["part"]].append(row)
+            recorded[row["seq"] - row["detail"]["part"]].append(row)
         follows = _Known()
         seen: dict[tuple[str, str | None], int] = defaultdict(int)
-        for _, parts in sorted(told.items()):
+        for _, parts in sorted(recorded.items()):
             version, base = parts[0]["data_version"], parts[0]["detail"]["base"]
             if follows.take(version, base, whole=len(parts) == parts[0]["detail"]["parts"]):
                 continue
@@ -96,16 +96,16 @@ def _played(
     broker: Instance, story: list[tuple[Any, list[Row], str | None]], away: list[datetime], *, until: datetime
 ) -> Iterator[Held]:
     holds: dict[str, tuple[Queues, datetime]] = {}
-    days_told = set()
+    recorded_days = set()
     steps: list[tuple[Any, list[Row], str | None]] = [*((((at,), [], None)) for at in away), *story]
     by_instant: dict[datetime, dict[str, Queues]] = {}
     topics: dict[str, Queues] = {}
     for order, parts, base in sorted(steps, key=lambda step: step[0]):
         if parts:
             is_start = all(row["reason"] == "START" for row in parts)
-            if is_start and order[0].date() in days_told:
+            if is_start and order[0].date() in recorded_days:
                 continue
-            days_told.add(order[0].date())
+            recorded_days.add(order[0].date())
         if base is None and (not parts or len(parts) == parts[0]["detail"]["parts"]):
             topics = {}
         for row in parts:

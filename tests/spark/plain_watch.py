@@ -165,8 +165,10 @@ def whole_checkpoints(own: list[Row]) -> list[Checkpoint]:
 
 def opinions(own: list[Row], missing: list[Gap], checkpoints: list[Checkpoint]) -> list[Opinion]:
     """What one observer held of one broker, each change once; ``own`` are its rows about it."""
-    told = sorted(filter(None, map(_opinion, own)), key=lambda opinion: (opinion.at, opinion.seq))
-    rows = sorted([*told, *_left_out(told, missing, checkpoints)], key=lambda opinion: (opinion.at, opinion.seq))
+    recorded = sorted(filter(None, map(_opinion, own)), key=lambda opinion: (opinion.at, opinion.seq))
+    rows = sorted(
+        [*recorded, *_left_out(recorded, missing, checkpoints)], key=lambda opinion: (opinion.at, opinion.seq)
+    )
     found: list[Opinion] = []
     # It may have been registered in rows that are missing.
     before = [gap for gap in missing if rows and gap.day == rows[0].at.date() and gap.from_seq < rows[0].seq]
@@ -209,7 +211,7 @@ def _gap_between(before: Opinion, after: Opinion | None, missing: list[Gap]) -> 
 
 
 def _reach(opinion: Opinion) -> datetime:
-    """Since when a row says that its state lasts: a day is told of by its own rows."""
+    """When the state of a row began, at the earliest at the start of its day."""
     return max(opinion.since or opinion.at, midnight_before(opinion.at))
 
 
@@ -218,13 +220,13 @@ def _bridges(after: Opinion, before: Opinion, gap: Gap) -> bool:
     return agrees and not after.is_change and _reach(after) <= gap.begin + timedelta(milliseconds=10)
 
 
-def _left_out(told: list[Opinion], missing: list[Gap], checkpoints: list[Checkpoint]) -> list[Opinion]:
+def _left_out(recorded: list[Opinion], missing: list[Gap], checkpoints: list[Checkpoint]) -> list[Opinion]:
     """Where a checkpoint does not name the broker, and only missing rows explain that."""
     found: list[Opinion] = []
     for checkpoint in checkpoints:
-        if any(checkpoint.first <= opinion.seq <= checkpoint.last for opinion in told):
+        if any(checkpoint.first <= opinion.seq <= checkpoint.last for opinion in recorded):
             continue
-        real = [opinion for opinion in told if opinion.seq < checkpoint.first]
+        real = [opinion for opinion in recorded if opinion.seq < checkpoint.first]
         before = max([*real, *found], key=lambda opinion: opinion.seq, default=None)
         if real and before and any(before.seq < gap.from_seq < checkpoint.last for gap in missing):
             was_down = max(real, key=lambda opinion: opinion.seq).said == "down"
@@ -235,11 +237,11 @@ def _left_out(told: list[Opinion], missing: list[Gap], checkpoints: list[Checkpo
     return found
 
 
-def _changes(told: list[Opinion]) -> list[Opinion]:
+def _changes(recorded: list[Opinion]) -> list[Opinion]:
     """Each change once; what is up after a time without knowledge was so since its state began."""
     found: list[Opinion] = []
     before: Opinion | None = None
-    for opinion in told:
+    for opinion in recorded:
         one = opinion
         if opinion.said == "up" and (before is None or before.said == "lost"):
             one = replace(opinion, at=max(_reach(opinion), before.at) if before else _reach(opinion))

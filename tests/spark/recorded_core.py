@@ -47,7 +47,7 @@ class RecordedCore:
 
     def __post_init__(self) -> None:
         self.begin()
-        self.tell([Event(kind=EventKind.NAMESRV_READY)])
+        self.record([Event(kind=EventKind.NAMESRV_READY)])
 
     def begin(self) -> None:
         self.boots, self.seq = self.boots + 1, 0
@@ -61,7 +61,7 @@ class RecordedCore:
     def at(self) -> datetime:
         return moment(self.now)
 
-    def tell(self, events: Iterable[Event]) -> None:
+    def record(self, events: Iterable[Event]) -> None:
         for event in events:
             rows = row_count(event)
             record = Record(event, self.at, round(self.now * 1_000), self.seq + 1, rows)
@@ -83,7 +83,7 @@ class RecordedCore:
         }
 
     def live(self, steps: int) -> None:
-        """Make so many random calls."""
+        """Make this number of random calls."""
         calls = (
             (self.register, 6),
             (self.register_again, 4),
@@ -140,7 +140,7 @@ class RecordedCore:
 
     def claim(self, registration: Registration) -> None:
         try:
-            self.tell(self.core.register(registration, now=self.now).events)
+            self.record(self.core.register(registration, now=self.now).events)
         except Refusal:
             return
 
@@ -151,7 +151,7 @@ class RecordedCore:
             answer = self.core.beat(
                 living.identity, living.generation, data_version=version, health=self.health(), now=self.now
             )
-            self.tell(answer.events)
+            self.record(answer.events)
 
     def update(self) -> None:
         living = self.living()
@@ -169,17 +169,17 @@ class RecordedCore:
                 max_topics=99,
                 now=self.now,
             )
-            self.tell(updated.events)
+            self.record(updated.events)
 
     def leave(self) -> None:
         living = self.living()
         if living is not None:
             reason = self.rng.choice((Reason.SHUTDOWN, Reason.DRAIN))
-            self.tell(self.core.unregister(living.identity, living.generation, reason=reason, now=self.now).events)
+            self.record(self.core.unregister(living.identity, living.generation, reason=reason, now=self.now).events)
 
     def pass_time(self) -> None:
         self.now += self.rng.choice((30.0, 76.0, 121.0))
-        self.tell(self.core.sweep(now=self.now))
+        self.record(self.core.sweep(now=self.now))
 
     def wipe(self) -> None:
         key = GroupKey("c1", self.rng.choice("ab"))
@@ -187,7 +187,7 @@ class RecordedCore:
             change = Administration(self.core).set_write_perm(key, writable=self.rng.random() < 0.3, by="ops")
         except Refusal:
             return
-        self.tell(change.events)
+        self.record(change.events)
 
     def delete(self) -> None:
         try:
@@ -195,19 +195,19 @@ class RecordedCore:
             deletion = Administration(self.core).delete_topic(topic, cluster="", force=True, by="ops", now=self.now)
         except Refusal:
             return
-        self.tell(deletion.events)
+        self.record(deletion.events)
 
     def announce(self) -> None:
         key = GroupKey("c1", self.rng.choice(("", "a", "b")))
         seconds = self.rng.choice((None, 60.0, 300.0))
         administration = Administration(self.core)
-        self.tell(administration.set_maintenance(key, seconds=seconds, note="", by="ops", now=self.now).events)
+        self.record(administration.set_maintenance(key, seconds=seconds, note="", by="ops", now=self.now).events)
 
     def begin_day(self, reason: Reason = Reason.DAY) -> None:
         replicas = self.core.replicas()
         for number, (group, replica) in enumerate(replicas, 1):
             writable = group.key not in self.core.overrides.wipes
-            self.tell(
+            self.record(
                 full_checkpoint_events(
                     group, replica, reason, number=number, of=len(replicas), writable=writable, now=self.now
                 )
@@ -218,17 +218,17 @@ class RecordedCore:
         before = self.core
         if self.living() is None:
             return
-        self.tell([Event(kind=EventKind.NAMESRV_STOPPED)])
+        self.record([Event(kind=EventKind.NAMESRV_STOPPED)])
         self.now += self.rng.choice((0.5, 20.0))
         self.begin()
         for _, replica in before.replicas():
             held = replace(replica.registration, health=health_to_keep(replica))
             self.core.restore(held, replica.generation, now=self.now)
         self.core.routes.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
-        self.tell([Event(kind=EventKind.NAMESRV_STARTED)])
+        self.record([Event(kind=EventKind.NAMESRV_STARTED)])
         if self.core.provisional_count():
             self.begin_day(Reason.START)
-        self.tell([Event(kind=EventKind.NAMESRV_READY)])
+        self.record([Event(kind=EventKind.NAMESRV_READY)])
 
     def living(self) -> Any:
         replicas = [replica for _, replica in self.core.replicas()]

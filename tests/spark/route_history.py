@@ -14,7 +14,7 @@ from pointsman_report.schemas import TABLES
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
 
 TOPIC = 'orders "of" {all}'
-"""Whatever JSON and its paths take for signs of their own."""
+"""Characters with a special meaning in JSON and JSON paths."""
 A, A_SLAVE, B, OTHER = broker("a"), broker("a", broker_id=1), broker("b"), broker("x")
 FIRST, LAST = MIDNIGHT.date() - timedelta(days=1), MIDNIGHT.date()
 NIGHT = 3 * 3_600.0
@@ -22,7 +22,7 @@ NIGHT = 3 * 3_600.0
 
 
 def rows() -> list[Row]:
-    """b is lost at NIGHT and back ten minutes later; a left politely and its slave remained."""
+    """b is lost at NIGHT and back ten minutes later; a shut down gracefully and its slave remained."""
     servers = [NameServer(node=f"ns{n}:9876").start(moment(3_600 * 20, day=-1)) for n in (1, 2)]
     for late, server in enumerate(servers):
         for about in (A, A_SLAVE, B, OTHER):
@@ -72,7 +72,7 @@ def tables(spark: SparkSession, folder: Path) -> Source:
         "brokers": 3,
     }
     schema = TABLES["incidents"].schema
-    told = [tuple(incident.get(name) for name in schema.names)]
-    warehouse.stage("incidents", spark.createDataFrame(told, schema))
+    incidents = [tuple(incident.get(name) for name in schema.names)]
+    warehouse.stage("incidents", spark.createDataFrame(incidents, schema))
     warehouse.publish(first_day=FIRST, last_day=LAST)
     return Source(warehouse=Warehouse(spark, str(folder / "warehouse")))

@@ -1,4 +1,4 @@
-"""The shared history: stories of a cluster each, told by many modules, computed in one pass and read table by table."""
+"""The shared history: one story per cluster, from many modules, computed in one pass and read table by table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Tables(dict[str, list[dict[str, Any]]]):
 
 @dataclass(frozen=True)
 class Stories:
-    """The tables of all stories; each story is a cluster with name servers of its own."""
+    """The tables of all stories; each story is a cluster with its own name servers."""
 
     history: Path
     warehouse: Path
@@ -68,13 +68,13 @@ class Storybook:
     stories: dict[str, Story] = field(default_factory=dict)
     others: dict[str, Callable[[], Iterable[Row]]] = field(default_factory=dict)
 
-    def story(self, tell: Story) -> Story:
-        self.add(tell.__name__, tell)
-        return tell
+    def story(self, play: Story) -> Story:
+        self.add(play.__name__, play)
+        return play
 
-    def add(self, name: str, tell: Story) -> None:
+    def add(self, name: str, play: Story) -> None:
         assert name not in self.stories, f"two stories are called {name}"
-        self.stories[name] = tell
+        self.stories[name] = play
 
     def add_rows(self, name: str, rows: Callable[[], Iterable[Row]]) -> None:
         """Add rows of clusters and name servers that no story has."""
@@ -82,13 +82,13 @@ class Storybook:
 
     def rows(self) -> list[Row]:
         rows = [row for others in self.others.values() for row in others()]
-        for name, tell in self.stories.items():
+        for name, play in self.stories.items():
             one, two = (NameServer(node=f"{name}-ns{n}:9876").start() for n in (1, 2))
-            tell(one, two, broker("b", cluster=name))
+            play(one, two, broker("b", cluster=name))
             rows += one.rows + two.rows
         return rows
 
-    def tell(self, run_days: DayRunner, folder: Path) -> Stories:
+    def compute(self, run_days: DayRunner, folder: Path) -> Stories:
         history = write_history(folder / "history", self.rows(), one_file_a_day=True)
         run_days.compute(folder / "warehouse", [history], FIRST, LAST)
         return Stories(history, folder / "warehouse", Tables(run_days, folder / "warehouse"))

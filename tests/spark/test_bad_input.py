@@ -1,4 +1,4 @@
-"""Raw history that is not as a name server left it: what is good of it is taken once, the rest is told."""
+"""Damaged raw history: good rows are ingested once, bad lines are reported."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def lines_of(node: str, count: int = 2) -> bytes:
 
 @pytest.fixture(scope="module")
 def odd(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Taken:
-    """Everything at once that a file of rows can be but torn."""
+    """Every kind of bad line in one file, except a torn one."""
     folder = tmp_path_factory.mktemp("odd")
     history = folder / "history"
     strange = NameServer(node="strange:1")
@@ -175,9 +175,9 @@ def test_a_file_cut_at_any_byte_gives_the_rows_before_the_cut(run_days: DayRunne
 
     found = taken(run_days, tmp_path / "h", tmp_path / "w")
     good = Counter(row["node"] for row in found.rows)
-    told = {Path(row["file"]).name.split(".")[0] for row in found.quarantine}
+    listed = {Path(row["file"]).name.split(".")[0] for row in found.quarantine}
     assert {node: good[node] for node in wanted} == {node: count for node, (count, _) in wanted.items()}
-    assert told == {node for node, (_, torn) in wanted.items() if torn}
+    assert listed == {node for node, (_, torn) in wanted.items() if torn}
     assert all(row["reason"].startswith((GZIP_FAULT, "torn or not JSON")) for row in found.quarantine)
 
 
@@ -206,7 +206,7 @@ def test_an_empty_history_and_one_of_nothing_but_rubbish_are_taken(run_days: Day
     assert (found.result.files, found.rows, found.result.bad_lines > 0) == (1, [], True)
 
 
-def test_lines_of_a_file_that_was_mended_leave_the_quarantine(run_days: DayRunner, tmp_path: Path) -> None:
+def test_lines_of_a_repaired_file_leave_the_quarantine(run_days: DayRunner, tmp_path: Path) -> None:
     path = tmp_path / "h" / "raw" / f"dt={DAY}" / "n.jsonl"
     path.parent.mkdir(parents=True)
     path.write_bytes(lines_of("n")[:-20])

@@ -1,4 +1,4 @@
-"""Incidents, causes and ranks out of whole histories: what the tables say of stories told row by row."""
+"""Incidents, causes and ranks out of whole histories: the tables for stories written row by row."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from tests.spark.storybook import FIRST, SECOND, Stories, book
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
-def story(tell: Callable[[list[NameServer], Row], None]) -> None:
-    """Add a story of two days, whose rows may be told in any order."""
+def story(play: Callable[[list[NameServer], Row], None]) -> None:
+    """Add a story of two days, whose rows may be written in any order."""
 
     def in_order(one: NameServer, two: NameServer, b: Row) -> None:
         b |= {"zone": "z1", "host": "h1"}
         servers = [one, two]
         for server in servers:
             server.say("REGISTERED", moment(10), b, incarnation="i0", broker_version="7.1.0")
-        tell(servers, b)
+        play(servers, b)
         for server in servers:
             server.rows.sort(key=lambda row: (row["event_at"], row["seq"]))
             for seq, row in enumerate(server.rows, start=1):
                 row["seq"] = seq
             server.stop(moment(2 * 86_400 - 10))
 
-    book.add(tell.__name__, in_order)
+    book.add(play.__name__, in_order)
 
 
 def cause_of(stories: Stories, name: str) -> tuple[str | None, str | None]:

@@ -78,12 +78,12 @@ def test_a_row_in_two_files_counts_once_and_a_missing_number_is_a_lost_row(night
 def test_the_reports_numbers_equal_the_tables(night: Night, run_days: DayRunner) -> None:
     brokers = {broker["broker_name"]: broker for broker in night.numbers["brokers"]}
     for row in run_days.rows(night.warehouse, "availability", DAY, DAY):
-        told = brokers[row["broker_name"]]
+        shown = brokers[row["broker_name"]]
         for name in ("up_seconds", "down_seconds", "availability", "mttr_seconds", "mtbf_seconds"):
-            assert told[name] == pytest.approx(row[name]), name
+            assert shown[name] == pytest.approx(row[name]), name
     for row in run_days.rows(night.warehouse, "flapping", DAY, DAY):
-        told = brokers[row["broker_name"]]
-        assert {name: told[name] for name in ("class", "down_count", "penalty_max")} == {
+        shown = brokers[row["broker_name"]]
+        assert {name: shown[name] for name in ("class", "down_count", "penalty_max")} == {
             name: row[name] for name in ("class", "down_count", "penalty_max")
         }
 
@@ -153,12 +153,12 @@ def test_a_run_that_fails_leaves_the_tables_as_they_were(
 @pytest.mark.parametrize(
     ("fault", "says"),
     [
-        (KeyboardInterrupt(), "interrupted; the tables are published, the report is not finished"),
+        (KeyboardInterrupt(), "interrupted; the tables are published, the report is incomplete"),
         (OSError(28, "No space left on device"), "the tables are published, but the report failed: "),
     ],
     ids=["interrupt", "disk-full"],
 )
-def test_a_fault_behind_the_publishing_says_that_the_tables_are_new(
+def test_an_error_after_the_publication_says_that_the_tables_are_new(
     fault: BaseException,
     says: str,
     night: Night,
@@ -237,10 +237,10 @@ def test_a_range_has_one_report_of_all_its_days(tmp_path: Path, capsys: pytest.C
     ("change", "said"),
     [
         pytest.param({"--history": "nowhere"}, "--history nowhere: no such directory", id="missing-history"),
-        pytest.param({"--history": "."}, "holds no raw/", id="no-history-directory"),
+        pytest.param({"--history": "."}, "raw/ is missing", id="no-history-directory"),
         pytest.param({"--to": "2026-03-01"}, "--to 2026-03-01 is before --from 2026-03-02", id="range-backwards"),
         pytest.param({"--parameters": "none.toml"}, "--parameters none.toml: No such file", id="missing-parameters"),
-        pytest.param({"--timezone": "Mars/Olympus"}, "--timezone Mars/Olympus is no IANA", id="unknown-zone"),
+        pytest.param({"--timezone": "Mars/Olympus"}, "--timezone Mars/Olympus is not an IANA", id="unknown-zone"),
     ],
 )
 def test_what_cannot_be_used_is_one_line_and_exit_2(
@@ -260,7 +260,7 @@ def test_what_cannot_be_used_is_one_line_and_exit_2(
     assert error.count("\n") == 1
 
 
-def test_a_day_that_is_no_day_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_day_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["nightly", "--history", "h", "--warehouse", "w", "--date", "tomorrow"]) == 2
     assert "invalid day 'tomorrow': use YYYY-MM-DD" in capsys.readouterr().err
 

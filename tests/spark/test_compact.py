@@ -71,7 +71,7 @@ def test_months_that_are_over_are_packed_once_and_hold_the_same_rows(warehouse: 
 
 
 @pytest.mark.slow
-def test_single_beats_go_only_if_that_is_asked_for_and_such_a_day_is_not_computed_anew_from_less(
+def test_heartbeats_are_dropped_only_on_request_and_such_a_day_is_not_recomputed_from_fewer_rows(
     made: Path, warehouse: Path, run_days: DayRunner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pipeline, "STAGES", ())
@@ -96,18 +96,18 @@ def test_beats_that_a_night_may_still_need_are_not_dropped(warehouse: Path, run_
     assert events(run_days, warehouse) == before
 
 
-def test_an_interrupt_says_that_what_was_told_of_is_done_and_the_rest_is_done_by_the_next_run(
+def test_after_an_interrupt_the_logged_months_are_done_and_the_next_run_does_the_others(
     warehouse: Path, run_days: DayRunner
 ) -> None:
     before = events(run_days, warehouse)
-    told: list[str] = []
+    logged: list[str] = []
 
-    def told_then_interrupted(line: str) -> None:
-        told.append(line)
+    def log_then_interrupt(line: str) -> None:
+        logged.append(line)
         raise KeyboardInterrupt
 
     with pytest.raises(ReportError, match="interrupted; the months listed above are compacted, the others unchanged"):
-        compact(run_days.spark, str(warehouse), before=AFTER, log=told_then_interrupted)
-    assert len(told) == 1
+        compact(run_days.spark, str(warehouse), before=AFTER, log=log_then_interrupt)
+    assert len(logged) == 1
     assert events(run_days, warehouse) == before
     assert compact(run_days.spark, str(warehouse), before=AFTER, log=lambda _: None).days == 2

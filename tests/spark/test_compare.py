@@ -1,4 +1,4 @@
-"""Two days held against each other: what got better or worse, biggest first, and what counts as worse."""
+"""Two days compared: changes for the better or worse, the biggest first, and what counts as worse."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def cluster(name: str, availability: float, **facts: Any) -> Facts:
 
 
 def hot(topic: str, kind: str = "key_skew") -> Facts:
-    told = {"says": f"{topic} is uneven", "cure": "shard it", "value": 5.0, "limit": 3.0}
-    return {"cluster": "c1", "kind": kind, "topic": topic, "broker_name": "a", "queue_id": 1} | told
+    document = {"says": f"{topic} is uneven", "cure": "shard it", "value": 5.0, "limit": 3.0}
+    return {"cluster": "c1", "kind": kind, "topic": topic, "broker_name": "a", "queue_id": 1} | document
 
 
 def at_risk(topic: str, unwritable: float) -> Facts:
@@ -49,7 +49,7 @@ BEFORE: dict[str, list[Facts]] = {
     "incidents": [{"incident_id": f"i{n}", "cluster": "same", "brokers": 3} for n in range(2)],
     "flapping": [
         *(broker(f"b{n:02}", **{"class": "healthy"}) for n in range(25)),
-        broker("mended", **{"class": "chronic"}),
+        broker("repaired", **{"class": "chronic"}),
         broker("young", **{"class": "new"}),
         broker("left", **{"class": "healthy"}),
     ],
@@ -66,7 +66,7 @@ AFTER: dict[str, list[Facts]] = {
     "incidents": [{"incident_id": "i3", "cluster": "same", "brokers": 3}],
     "flapping": [
         *(broker(f"b{n:02}", penalty_max=float(n), **{"class": "dead" if n == 3 else "degraded"}) for n in range(25)),
-        broker("mended", **{"class": "healthy"}),
+        broker("repaired", **{"class": "healthy"}),
         broker("young", **{"class": "healthy"}),
         broker("came", **{"class": "new"}),
     ],
@@ -118,10 +118,10 @@ def test_brokers_change_for_the_worse_by_class_and_the_worst_stand_first(worse: 
 
     assert names["worse"][:3] == ["b03", "b24", "b23"]
     assert (worse.changes["brokers"]["worse"]["in_all"], len(names["worse"])) == (25, MAX_ENTRIES)
-    assert (names["better"], names["new"], names["gone"]) == (["mended"], ["came"], ["left"])
+    assert (names["better"], names["new"], names["gone"]) == (["repaired"], ["came"], ["left"])
 
 
-def test_topics_queues_name_servers_and_beats_are_told_where_they_differ(worse: Comparison) -> None:
+def test_topics_queues_name_servers_and_heartbeats_are_listed_if_they_differ(worse: Comparison) -> None:
     assert named(worse, "topics_at_risk", "topic") == {
         "new": ["new"], "gone": ["mails"], "worse": ["orders"], "better": ["bills"]
     }  # fmt: skip
@@ -142,7 +142,7 @@ def test_what_got_worse_makes_the_exit_code_1(worse: Comparison, warehouse: Ware
     assert "no change for the worse" in same.text(UTC)
 
 
-def test_later_beats_alone_are_told_and_are_not_worse(worse: Comparison) -> None:
+def test_later_heartbeats_alone_are_listed_and_are_not_worse(worse: Comparison) -> None:
     only = Comparison(
         ONE, OTHER, {name: {} for name in worse.changes} | {"heartbeats": worse.changes["heartbeats"]}, worse.churn
     )
@@ -165,10 +165,10 @@ def test_a_person_reads_numbers_of_both_days_in_short_lines(worse: Comparison) -
 
 
 def test_a_program_gets_all_of_it_as_json(worse: Comparison) -> None:
-    told = json.loads(json.dumps(worse.as_dict()))
+    document = json.loads(json.dumps(worse.as_dict()))
 
-    assert (told["one"], told["other"]) == (ONE.isoformat(), OTHER.isoformat())
-    assert told["changes"]["brokers"]["better"]["rows"][0]["before"]["class"] == "chronic"
+    assert (document["one"], document["other"]) == (ONE.isoformat(), OTHER.isoformat())
+    assert document["changes"]["brokers"]["better"]["rows"][0]["before"]["class"] == "chronic"
 
 
 def test_a_day_that_was_not_computed_is_named_with_what_to_run(warehouse: Warehouse) -> None:

@@ -1,4 +1,4 @@
-"""Files and lines that are not as they should be: each is told, none stops the run or passes for something else."""
+"""Damaged files and lines: each is reported, and none stops the run or is taken for something else."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_bad_lines(raw / "bad.jsonl")
     (raw / ".unfinished.jsonl.gz").write_bytes(b"\x1f\x8bxx")
     (raw / "_hidden.jsonl").write_text("not read\n", encoding="utf-8")
-    (raw / "plain.jsonl.gz").write_text("this is no gzip\n" * 50, encoding="utf-8")
+    (raw / "plain.jsonl.gz").write_text("this is not a gzip\n" * 50, encoding="utf-8")
     # Random text, because it is longer than a reader's buffer when packed too.
     other = NameServer(node="ns2:9876").start()
     for n in range(3_000):
@@ -91,8 +91,8 @@ def numbers(run_days: DayRunner, history: Path, warehouse: Path) -> dict[str, An
         places = ["--history", str(history), "--warehouse", str(warehouse)]
         assert main(["nightly", *places, "--date", str(DAY)]) == 1
     report = warehouse / "report" / f"dt={DAY}" / "report.json"
-    told: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
-    return told
+    document: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
+    return document
 
 
 def test_a_file_that_is_packed_between_listing_and_reading_is_read_all_the_same(
@@ -127,7 +127,7 @@ def test_a_gzip_that_is_none_and_a_torn_one_are_named_and_read_up_to_the_tear(nu
     assert 2_000 < other["rows"] < 3_000
 
 
-def test_what_is_no_single_object_of_ours_is_in_quarantine_for_its_reason(numbers: dict[str, Any]) -> None:
+def test_a_line_that_is_not_one_valid_object_is_in_quarantine_with_its_reason(numbers: dict[str, Any]) -> None:
     counts = {row["reason"]: row["lines"] for row in numbers["completeness"]["quarantined"]}
 
     assert {reason: counts.get(reason) for reason in BAD.values()} == {
@@ -159,7 +159,7 @@ def test_a_damaged_table_is_exit_2_with_its_cause_and_not_a_warehouse_that_knows
     history = write_history(tmp_path / "h", NameServer().start().rows)
     state = tmp_path / "w" / "broker_state" / f"dt={DAY - timedelta(days=1)}"
     state.mkdir(parents=True)
-    (state / "part-0.parquet").write_bytes(b"PAR1 and no more")
+    (state / "part-0.parquet").write_bytes(b"PAR1 only")
     label = {"warehouse_version": WAREHOUSE_VERSION, "table_format": "parquet"}
     (tmp_path / "w" / "_warehouse.json").write_text(json.dumps(label), encoding="utf-8")
 

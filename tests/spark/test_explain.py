@@ -13,7 +13,7 @@ from pointsman_report.questions.route_events import departures, timeline_events
 from tests.spark import route_history
 from tests.spark.histories import NameServer, broker, moment
 from tests.spark.route_history import NIGHT, TOPIC
-from tests.spark.told_rows import story_of
+from tests.spark.topic_history_rows import story_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -24,7 +24,7 @@ def then(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Expla
     return explain(source, TOPIC, moment(NIGHT + 60), cluster=None)
 
 
-def test_who_left_is_told_once_with_every_name_server_that_saw_it(then: ExplainResult) -> None:
+def test_a_departure_is_listed_once_with_every_name_server_that_saw_it(then: ExplainResult) -> None:
     assert [(one.group, one.broker_id, one.is_planned) for one in then.departures] == [
         (("c1", "a"), 0, True),
         (("c1", "b"), 0, False),
@@ -45,9 +45,9 @@ def test_when_it_was_last_heard_and_when_it_was_back(then: ExplainResult) -> Non
 
 
 def test_when_clients_could_know(then: ExplainResult) -> None:
-    told = then.as_dict()["departures"][1]["clients_could_know"]
+    expected = then.as_dict()["departures"][1]["clients_could_know"]
 
-    assert told == {
+    assert expected == {
         "watching_from": "2026-03-02T03:00:00.000Z",
         "watching_by": "2026-03-02T03:00:03.000Z",
         "polling_by": "2026-03-02T03:00:32.000Z",
@@ -72,7 +72,7 @@ def test_a_person_reads_a_timeline_with_the_newest_last(then: ExplainResult) -> 
     assert found == sorted(found)
 
 
-def test_a_broker_that_was_back_before_is_told_and_not_missing() -> None:
+def test_a_broker_that_recovered_before_is_listed_and_not_missing() -> None:
     story = story_of(_rows(), "orders", at=moment(2_000))
 
     (found,) = departures(story, since=moment(0), at=moment(2_000))
@@ -97,7 +97,7 @@ def test_what_was_longer_ago_than_was_asked_for_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    ("event", "detail", "told"),
+    ("event", "detail", "expected"),
     [
         ("PERM_CHANGED", {"writable": False, "by": "ops"}, "the write permission was wiped (by ops)"),
         ("TOPIC_DELETED", {"topic": "orders"}, "the topic was deleted at the name servers"),
@@ -106,16 +106,16 @@ def test_what_was_longer_ago_than_was_asked_for_is_left_out() -> None:
         ("HEARTBEATS", {}, None),
     ],
 )
-def test_what_else_happened_is_told_in_words(event: str, detail: dict[str, object], told: str | None) -> None:
+def test_other_events_are_described_in_words(event: str, detail: dict[str, object], expected: str | None) -> None:
     server = NameServer()
     server.say(event, moment(10), {"cluster": "c1", "broker_name": "a"}, detail=detail)
 
     found = timeline_events(story_of(server.rows, "orders", at=moment(20)), "orders", since=moment(0), at=moment(20))
 
-    assert [one.what for one in found] == ([] if told is None else [told])
+    assert [one.what for one in found] == ([] if expected is None else [expected])
 
 
-def test_a_change_of_the_topic_by_its_broker_is_told() -> None:
+def test_a_change_of_the_topic_by_its_broker_is_listed() -> None:
     server = NameServer()
     for at, topics, removed in (
         (10, {"orders": [2, 3, 6, 0]}, []),

@@ -34,8 +34,8 @@ def test_what_is_labelled_is_in_the_tables_and_nothing_else(run_days: DayRunner,
     happened, must_be_seen = outages_of(fleet)
     assert {label.label for label in made.labels} == SHOULD_BE_FLAGGED
     assert len(must_be_seen) > 100
-    assert {outage for outage in must_be_seen if not any(is_told_by(down, outage) for down in downs)} == set()
-    assert {down for down in downs if not any(is_told_by(down, outage) for outage in happened)} == set()
+    assert {outage for outage in must_be_seen if not any(is_reported_by(down, outage) for down in downs)} == set()
+    assert {down for down in downs if not any(is_reported_by(down, outage) for outage in happened)} == set()
     assert {down[:2] for down in downs} == {(label.broker_name, label.broker_id) for label in made.labels}
 
 
@@ -56,6 +56,6 @@ def outages_of(fleet: Fleet) -> tuple[set[Outage], set[Outage]]:
     return of_fleet, long
 
 
-def is_told_by(down: Outage, outage: Outage) -> bool:
-    """Whether an outage that the tables tell can be what happened: it is noticed within two minutes and a sweep."""
+def is_reported_by(down: Outage, outage: Outage) -> bool:
+    """Whether an outage in the tables can be the one that happened: it is noticed within two minutes and a sweep."""
     return down[:2] == outage[:2] and 0 <= (down[2] - outage[2]).total_seconds() < 127

@@ -64,7 +64,7 @@ DAYS: dict[str, list[Row]] = {
     "too_slow": [lagging(lag=lag, highest=lag // 4, members=2) for lag in (0, 4_000, 8_000)],
     "too_few": [lagging(lag=lag, highest=lag // 4, members=4) for lag in (0, 4_000, 8_000)],
     "stuck": [lagging(lag=lag, highest=lag - 100 * bool(lag), members=4) for lag in (0, 4_000, 8_000)],
-    "nobody": [lagging(lag=lag, highest=lag // 4, members=0) for lag in (0, 4_000, 8_000)],
+    "no_members": [lagging(lag=lag, highest=lag // 4, members=0) for lag in (0, 4_000, 8_000)],
     "behind_a_large_key": [
         filled(rate=20.0, highest=12.5) | {name: lagging(lag=lag, highest=lag, members=4)[name] for name in OF_GROUPS}
         for lag in (0, 4_000, 8_000)
@@ -85,14 +85,14 @@ DAYS: dict[str, list[Row]] = {
     "queues_elsewhere": [lagging(lag=0, highest=0, members=12, queues=8)] * 3,
     "rolled_out": [lagging(lag=0, highest=0, members=members, queues=8) for members in (8, 16, 8)],
 }  # fmt: skip
-"""Each is a cluster of its own, with the reports of its broker a."""
+"""Each is a separate cluster, with the reports of its broker a."""
 
 
 @pytest.fixture(scope="module")
 def advice(spark: SparkSession) -> dict[str, list[Row]]:
     server = NameServer()
-    for cluster, told in DAYS.items():
-        for n, detail in enumerate(told):
+    for cluster, details in DAYS.items():
+        for n, detail in enumerate(details):
             server.say("QUEUE_STATS", moment(600 * n), broker("a", cluster=cluster), detail=detail)
     registered = [(DAY, "queues_elsewhere", name, 0, "orders", 8, 8, 6, None, None, True) for name in ("a", "b")]
     events = registration_events(spark, server.rows + absurd_reports())
@@ -114,14 +114,14 @@ def _advice(events: DataFrame, intervals: DataFrame) -> dict[str, list[Row]]:
     return found
 
 
-def test_only_what_somebody_should_change_is_said(advice: dict[str, list[Row]]) -> None:
+def test_only_problems_that_can_be_fixed_are_findings(advice: dict[str, list[Row]]) -> None:
     assert {cluster: [row["kind"] for row in rows] for cluster, rows in advice.items()} == {
         "one_large_key": ["key_skew"],
         "hardly_used": ["too_many_queues"],
         "too_slow": ["falling_behind"],
         "too_few": ["too_few_queues"],
         "stuck": ["falling_behind"],
-        "nobody": ["falling_behind"],
+        "no_members": ["falling_behind"],
         "behind_a_large_key": ["key_skew", "falling_behind"],
         "idle_members": ["idle_members"],
     }
@@ -132,7 +132,7 @@ def test_a_hot_queue_is_named_with_the_sub_shards_that_cure_it(advice: dict[str,
 
     assert (row["topic"], row["broker_name"], row["queue_id"], row["value"]) == ("orders", "a", 3, 5.0)
     assert row["says"] == (
-        "queue 3 of topic orders on a takes 12.5 of its 20.0 messages a second, 5.0 times the mean of its 8 queues"
+        "queue 3 of topic orders on a gets 12.5 of 20.0 messages per second, 5.0 times the mean of the 8 queues"
     )
     assert "SubShards({key: 5})" in row["cure"]
 
@@ -147,13 +147,13 @@ def test_queues_that_never_get_anything_are_counted(advice: dict[str, list[Row]]
 @pytest.mark.parametrize(
     ("story", "cure", "queue_id"),
     [
-        ("too_slow", "start more members, up to 4", None),
-        ("too_few", "add queues, and then members", None),
+        ("too_slow", "start more members (up to 4", None),
+        ("too_few", "add queues first, then members", None),
         ("stuck", "max_reconsume_times", 2),
-        ("nobody", "start the group's consumers", None),
+        ("no_members", "has no members: start its consumers", None),
     ],
 )
-def test_a_group_that_falls_behind_is_told_what_helps(
+def test_a_group_that_falls_behind_gets_advice(
     advice: dict[str, list[Row]], story: str, cure: str, queue_id: int | None
 ) -> None:
     (row,) = advice[story]
@@ -163,7 +163,7 @@ def test_a_group_that_falls_behind_is_told_what_helps(
     assert row["queue_id"] == queue_id
 
 
-def test_a_group_behind_in_the_queue_of_a_large_key_is_told_of_the_key(advice: dict[str, list[Row]]) -> None:
+def test_the_advice_for_lag_in_the_queue_of_a_hot_key_names_the_key(advice: dict[str, list[Row]]) -> None:
     behind = advice["behind_a_large_key"][1]
 
     assert behind["says"].endswith("8000 of them in queue 2 on a")
@@ -173,7 +173,7 @@ def test_a_group_behind_in_the_queue_of_a_large_key_is_told_of_the_key(advice: d
 def test_members_without_a_queue_are_counted(advice: dict[str, list[Row]]) -> None:
     (row,) = advice["idle_members"]
 
-    assert row["says"] == "4 of 12 members of group billing have no queue of topic orders, which has 8"
+    assert row["says"] == "4 of 12 members of group billing have no queue of topic orders (8 queues)"
     assert (row["value"], row["limit"]) == (12.0, 8.0)
 
 
@@ -261,7 +261,7 @@ def test_a_clusters_day_and_budget_are_those_of_a_plain_calculation(spark: Spark
         assert limits == pytest.approx((low, high), rel=0.005)
 
 
-def test_a_cluster_that_nobody_watched_has_no_availability(spark: SparkSession) -> None:
+def test_a_cluster_without_monitoring_has_no_availability(spark: SparkSession) -> None:
     row = {"dt": DAY, "cluster": "c", "broker_name": "b", "broker_id": 0, "outages": 0, "repaired": 0}
     seconds = dict.fromkeys(("up_seconds", "down_seconds", "planned_seconds", "repair_seconds"), 0.0)
     table = cluster_health(availability(spark, [row | seconds]), first_day=DAY, parameters=HealthParameters())

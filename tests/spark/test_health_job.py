@@ -60,8 +60,10 @@ def world(seed: int) -> list[Row]:
                     )
         for n in (0, 1):
             group = of_group("g", "t", queues=2, lag=9_000 * n, highest=5_000 * n, members=1)
-            told = moment(40_000 + n, day=day)
-            servers[0].say("QUEUE_STATS", told, broker("f", cluster=CLUSTERS[2]), detail=report(top_groups=[group]))
+            reported_at = moment(40_000 + n, day=day)
+            servers[0].say(
+                "QUEUE_STATS", reported_at, broker("f", cluster=CLUSTERS[2]), detail=report(top_groups=[group])
+            )
     return [row for server in servers for row in server.rows]
 
 

@@ -297,7 +297,7 @@ def test_one_broker_that_goes_each_minute_does_not_hide_an_incident_of_others(sp
     assert [row["brokers"] for row in measured(spark, day)] == [8]
 
 
-def test_ten_thousand_brokers_that_fall_at_once_are_one_incident(spark: SparkSession) -> None:
+def test_ten_thousand_brokers_down_at_the_same_time_are_one_incident(spark: SparkSession) -> None:
     names = [f"b{n}" for n in range(10_000)]
     day = Day()
     day.rack("c", names)

@@ -1,6 +1,6 @@
-"""Rows that come in after their day was computed, files that are gone, and days that are read anew.
+"""Rows that come in after their day was computed, files that are removed, and days that are read again.
 
-Only the first stage runs here: what the others make of a range of days is told elsewhere.
+Only the first stage runs here: other tests cover the later stages.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def test_rows_older_than_a_week_are_counted_and_wait_in_their_file_for_a_backfil
 
 
 @pytest.mark.slow
-def test_raw_history_that_is_gone_stays_in_the_warehouse_unless_it_is_to_be_read_anew(place: Place) -> None:
+def test_removed_raw_history_stays_in_the_warehouse_unless_it_is_reread(place: Place) -> None:
     place.write("a", 1)
     place.write("b", 1, 2)
     place.night(0)
@@ -143,9 +143,9 @@ def test_what_an_hourly_ingest_has_read_no_night_reads_again_and_late_rows_of_it
     place.write("late", 3)
     place.write("b", 1, day=1)
 
-    told = ingest(spark, [str(place.history)], str(place.path), log=place.said.append)
-    assert (told.files, told.rows, told.new_rows, told.bad_lines) == (2, 2, 2, 0)
-    assert told.as_dict()["days"] == [str(DAY), str(DAY + timedelta(days=1))]
+    result = ingest(spark, [str(place.history)], str(place.path), log=place.said.append)
+    assert (result.files, result.rows, result.new_rows, result.bad_lines) == (2, 2, 2, 0)
+    assert result.as_dict()["days"] == [str(DAY), str(DAY + timedelta(days=1))]
     assert ingest(spark, [str(place.history)], str(place.path), log=place.said.append).files == 0
     run = place.night(1)
     assert (run.files_read, run.late_days) == (0, (DAY,))

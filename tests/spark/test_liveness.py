@@ -115,7 +115,7 @@ def test_a_failed_probe_is_an_outage_whatever_the_guard_does_with_the_route(stor
 
 
 @story
-def goes_on_failing_in_a_checkpoint(one: NameServer, two: NameServer, b: Row) -> None:
+def keeps_failing_in_a_checkpoint(one: NameServer, two: NameServer, b: Row) -> None:
     """Why the guard keeps it stands in the detail of the rows whose reason is their own."""
     two.rows.clear()
     failing = {"probe": "no", "evidence": "WEAK"}
@@ -128,7 +128,7 @@ def goes_on_failing_in_a_checkpoint(one: NameServer, two: NameServer, b: Row) ->
 
 
 def test_what_the_guard_keeps_for_its_probe_is_down_in_rows_that_only_repeat_it(stories: Stories) -> None:
-    (down,) = stories.downs("goes_on_failing_in_a_checkpoint")
+    (down,) = stories.downs("keeps_failing_in_a_checkpoint")
 
     assert (down["start_at"], down["end_at"]) == (moment(-60, day=1), moment(100, day=1))
 
@@ -291,7 +291,7 @@ def dies_in_an_announced_window(one: NameServer, two: NameServer, b: Row) -> Non
         server.stop(moment(5_000, day=1))
 
 
-def test_what_a_row_calls_planned_is_no_outage(stories: Stories) -> None:
+def test_a_row_with_planned_is_not_an_outage(stories: Stories) -> None:
     downs = stories.downs("dies_in_an_announced_window")
 
     assert [(row["planned"], row["event"], row["reason"]) for row in downs] == [
@@ -420,7 +420,7 @@ def register_beside_another(server: NameServer, b: Row) -> Row:
     return other
 
 
-def tell_the_day(server: NameServer, *brokers: Row, day: int = 1) -> list[Row]:
+def record_the_day(server: NameServer, *brokers: Row, day: int = 1) -> list[Row]:
     """A checkpoint of a day."""
     return [
         server.say("CHECKPOINT", moment(1, day=day), about, reason="DAY", detail={"i": i, "n": len(brokers)})
@@ -434,11 +434,11 @@ def is_left_out_of_the_day(one: NameServer, two: NameServer, b: Row) -> None:
     for server in (one, two):
         other = register_beside_another(server, b)
         server.say("NAMESRV_ALIVE", moment(60))
-        tell = server.lose if server is one else server.say
-        tell("EXPIRED", moment(100), b, reason="SILENCE", interval_ms=2_000)
+        record = server.lose if server is one else server.say
+        record("EXPIRED", moment(100), b, reason="SILENCE", interval_ms=2_000)
         server.say("LATE_HEARTBEAT", moment(500), other)
-        tell_the_day(server, other)
-        tell_the_day(server, other, day=2)
+        record_the_day(server, other)
+        record_the_day(server, other, day=2)
         server.stop(moment(5_000, day=2))
 
 
@@ -449,7 +449,7 @@ def test_a_checkpoint_that_leaves_a_broker_out_behind_lost_rows_ends_what_was_he
     assert up["end_censored"], "the one may have seen it up for longer"
     assert (down["start_at"], down["end_at"]) == (moment(1, day=1), moment(5_000, day=2))
     assert down["start_censored"]
-    assert down["continues"], "the other had it down already: nobody saw an outage begin now"
+    assert down["continues"], "the other had it down already: no observer saw an outage begin now"
     assert stories.rows("partial_views", "is_left_out_of_the_day") == []
 
 
@@ -459,13 +459,13 @@ def is_left_out_and_comes_back(one: NameServer, two: NameServer, b: Row) -> None
     other = register_beside_another(one, b)
     one.lose("UNREGISTERED", moment(100), b, reason="SHUTDOWN")
     one.say("LATE_HEARTBEAT", moment(500), other)
-    tell_the_day(one, other)
+    record_the_day(one, other)
     one.say("REGISTERED", moment(1_000, day=1), b)
-    tell_the_day(one, b, other, day=2)
+    record_the_day(one, b, other, day=2)
     one.stop(moment(5_000, day=2))
 
 
-def test_of_who_was_left_out_nothing_is_known_until_it_is_heard_of_anew(stories: Stories) -> None:
+def test_a_broker_missing_from_a_checkpoint_is_unknown_until_its_next_row(stories: Stories) -> None:
     intervals = [row for row in stories.intervals("is_left_out_and_comes_back") if row["broker_name"] == "b"]
 
     assert [(row["state"], row["start_at"], row["end_at"]) for row in intervals] == [
@@ -501,7 +501,7 @@ def is_left_out_of_what_is_not_whole(one: NameServer, two: NameServer, b: Row) -
     """Its own row of the checkpoint was lost."""
     two.rows.clear()
     other = register_beside_another(one, b)
-    own, _ = tell_the_day(one, b, other)
+    own, _ = record_the_day(one, b, other)
     one.say("NAMESRV_ALIVE", moment(60, day=1))
     one.say("HEARTBEATS", moment(3_600, day=1), b)
     one.stop(moment(5_000, day=1))
@@ -573,7 +573,7 @@ def is_missing_on_the_second_day(one: NameServer, two: NameServer, b: Row) -> No
     two.stop(moment(5_000, day=1))
 
 
-def test_a_day_of_which_one_name_servers_files_are_missing_is_told_by_the_other(stories: Stories) -> None:
+def test_a_day_without_the_files_of_one_name_server_is_computed_from_the_other(stories: Stories) -> None:
     name = "is_missing_on_the_second_day"
     (down,) = stories.downs(name)
 

@@ -27,14 +27,14 @@ def micros(seconds: float, *, day: int = 0) -> int:
     return int(moment(seconds, day=day).timestamp() * 1_000_000)
 
 
-def told(spark: SparkSession, *servers: NameServer) -> tuple[DataFrame, DataFrame]:
-    """The rows, and what they tell with nothing known before."""
+def events_and_facts(spark: SparkSession, *servers: NameServer) -> tuple[DataFrame, DataFrame]:
+    """The rows, and their facts without earlier ones."""
     events = registration_events(spark, [row for server in servers for row in server.rows])
     return events, ordered_facts(events, spark.createDataFrame([], BROKER_FACTS))
 
 
 def changes(spark: SparkSession, *servers: NameServer) -> list[tuple[Any, ...]]:
-    events, facts = told(spark, *servers)
+    events, facts = events_and_facts(spark, *servers)
     rows = rows_of(with_times_as_text(broker_changes(facts, events)))
     return sorted((row["changed_at#us"], row["what"], row["before"], row["after"]) for row in rows)
 
@@ -64,7 +64,7 @@ def test_a_change_that_three_name_servers_saw_is_one_and_stands_at_the_first_tim
     ]
 
 
-def test_a_field_that_is_left_out_says_nothing_and_the_first_word_is_no_change(spark: SparkSession) -> None:
+def test_a_field_that_is_left_out_changes_nothing_and_the_first_facts_are_not_a_change(spark: SparkSession) -> None:
     server = NameServer(ONE)
     for second, version in enumerate(("", "1.0", None, "1.0", "", "2.0")):
         server.say("REREGISTERED", moment(second), facts(version, None))
@@ -126,7 +126,7 @@ def test_clocks_are_measured_by_what_several_name_servers_saw(spark: SparkSessio
         about = facts("1.0", f"i{n}", data_version="0.0.1")
         for server, ahead in ((one, 0.0), (two, 180.0), (three, -1.5)):
             server.say("REGISTERED", moment(1_000 * n + ahead + 10), about)
-    # It registered often with the same facts: which of them belong together nobody can tell.
+    # It registered often with the same facts: which of them belong together is unknown.
     for n in range(50):
         for server in (one, two):
             server.say("REGISTERED", moment(20_000 + n), facts("1.0", "same", data_version="0.0.1"))

@@ -27,8 +27,8 @@ def test_values_of_every_kind_arrive_unchanged(spark: SparkSession) -> None:
     found = local_rows(spark, rows, EVERY_KIND)
 
     # Spark gives times in the zone of this process, without naming it.
-    told = [(*row[:5], row["at"] and row["at"].astimezone(UTC)) for row in found.collect()]
-    assert told == rows
+    collected = [(*row[:5], row["at"] and row["at"].astimezone(UTC)) for row in found.collect()]
+    assert collected == rows
     assert found.schema == EVERY_KIND
 
 

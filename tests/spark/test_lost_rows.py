@@ -58,8 +58,8 @@ def spans(spark: SparkSession, rows: list[Row], first_day: date, last_day: date)
     ).localCheckpoint()
     rare = rare_events(events).localCheckpoint()
     blind = blind_periods(rare, windows, empty[BLIND_PERIODS], **days).localCheckpoint()
-    told = stated(rare, events, windows, empty[BROKER_STATE]).localCheckpoint()
-    said = opinions(with_losses(told, rare, windows), windows).localCheckpoint()
+    stated_rows = stated(rare, events, windows, empty[BROKER_STATE]).localCheckpoint()
+    said = opinions(with_losses(stated_rows, rare, windows), windows).localCheckpoint()
     steps = sweep(votes(said, blind).localCheckpoint(), empty[BROKER_STATE], first_day=first_day)
     return _spans(broker_intervals(steps, **days), last_day)
 
@@ -90,7 +90,7 @@ def _without_midnights(own: Spans) -> Iterable[tuple[int, int, str]]:
 def compared(
     spark: SparkSession, rows: list[Row], share: float, days: tuple[date, date], *, planned: bool = True
 ) -> Compared:
-    """Drop rows at random places, but none that tells when an observer watched, such as the last that it wrote."""
+    """Drop rows at random places, but none that shows when an observer was running, such as the last that it wrote."""
     rng = random.Random(7)
     last = {(row["node"], row["boot_id"]): row["seq"] for row in sorted(rows, key=lambda row: row["seq"])}
     kept = (row["event"] in OWN_RUN or last[row["node"], row["boot_id"]] == row["seq"] for row in rows)

@@ -23,7 +23,7 @@ INTERVALS = struct(
 )  # fmt: skip
 FIRST, LAST = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=1)
 Stretch = tuple[str, float, float]
-"""State (up, down, left, or none: nobody watched), from and to in seconds from the first day's midnight."""
+"""State (up, down, left, or none: no monitoring), from and to in seconds from the first day's midnight."""
 
 
 def rows_of(name: str, stretches: list[Stretch]) -> list[tuple[Any, ...]]:
@@ -34,9 +34,9 @@ def rows_of(name: str, stretches: list[Stretch]) -> list[tuple[Any, ...]]:
             continue
         kind = ("down", True) if state == "left" else (state, False)
         for day in range(int(begin // 86_400), int(end // 86_400) + 1):
-            goes_on = end >= 86_400 * (day + 1)
+            is_open = end >= 86_400 * (day + 1)
             until = min(end, 86_400 * (day + 1))
-            rows.append((FIRST + timedelta(days=day), "c", name, 0, *kind, moment(begin), moment(until), goes_on))
+            rows.append((FIRST + timedelta(days=day), "c", name, 0, *kind, moment(begin), moment(until), is_open))
     return rows
 
 
@@ -56,8 +56,10 @@ def naive(stretches: list[Stretch], day: int, grid: int) -> float:
     return highest
 
 
-def measured(spark: SparkSession, told: dict[str, list[Stretch]], *, grid: int = 300) -> dict[tuple[date, str], float]:
-    rows = [row for name, stretches in told.items() for row in rows_of(name, stretches)]
+def measured(
+    spark: SparkSession, recorded: dict[str, list[Stretch]], *, grid: int = 300
+) -> dict[tuple[date, str], float]:
+    rows = [row for name, stretches in recorded.items() for row in rows_of(name, stretches)]
     found = state_changes(
         spark.createDataFrame(rows, INTERVALS),
         first_day=FIRST,
@@ -80,10 +82,10 @@ def random_story(rng: random.Random) -> list[Stretch]:
 @pytest.mark.parametrize("grid", [300, 1_000])
 def test_percentages_of_random_days_are_those_of_samples_taken_one_by_one(spark: SparkSession, grid: int) -> None:
     rng = random.Random(grid)
-    told = {f"b{n}": random_story(rng) for n in range(40)}
-    found: dict[tuple[date, str], float] = defaultdict(float, measured(spark, told, grid=grid))
+    recorded = {f"b{n}": random_story(rng) for n in range(40)}
+    found: dict[tuple[date, str], float] = defaultdict(float, measured(spark, recorded, grid=grid))
 
-    for name, stretches in told.items():
+    for name, stretches in recorded.items():
         for day in (0, 1):
             expected = pytest.approx(naive(stretches, day, grid), abs=1e-9)
             assert found[FIRST + timedelta(days=day), name] == expected, (name, day)
@@ -99,7 +101,7 @@ def test_four_changes_just_before_are_over_twenty_percent_and_hidden_outages_are
 
 
 def test_the_longest_stable_time_is_the_days_part_of_the_longest_interval(spark: SparkSession) -> None:
-    told = rows_of("b", [("up", -5_000.0, 10_000.0), ("down", 10_000.0, 22_000.0), ("up", 22_000.0, 32_000.0)])
-    found = longest_stable(spark.createDataFrame(told, INTERVALS)).filter(f"dt = '{FIRST}'").collect()
+    recorded = rows_of("b", [("up", -5_000.0, 10_000.0), ("down", 10_000.0, 22_000.0), ("up", 22_000.0, 32_000.0)])
+    found = longest_stable(spark.createDataFrame(recorded, INTERVALS)).filter(f"dt = '{FIRST}'").collect()
 
     assert [row.longest_stable_seconds for row in found] == [12_000.0]

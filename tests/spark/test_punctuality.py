@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pointsman_namesrv.core import liveness as told
+from pointsman_namesrv.core import liveness as namesrv_liveness
 from pointsman_report.io.local_rows import local_rows
 from pointsman_report.schemas.liveness_tables import OBSERVER_CLOCKS
 from pointsman_report.transforms.heartbeat_histograms import EDGES_MS, beats, heartbeat_histogram, heartbeat_punctuality
@@ -31,7 +31,7 @@ def quantile(histograms: list[Histogram], share: float) -> float:
         for edge, count in buckets.items():
             counts[math.inf if edge == "inf" else int(edge)] += count
     shortest, longest = min(h[0] for h in histograms), max(h[1] for h in histograms)
-    edges = (0.0, *map(float, told.EDGES_MS[:-1]), math.inf)
+    edges = (0.0, *map(float, namesrv_liveness.EDGES_MS[:-1]), math.inf)
     lower_of = {upper: lower for lower, upper in pairwise(edges)}
     rank, seen = share * sum(counts.values()), 0
     for upper, count in sorted(counts.items()):
@@ -44,7 +44,7 @@ def quantile(histograms: list[Histogram], share: float) -> float:
 
 
 def random_days(seed: int, *, brokers: int) -> tuple[list[Row], dict[str, list[Histogram]]]:
-    """What two name servers told of each broker, and the same as numbers."""
+    """The rows of two name servers for each broker, and the same as numbers."""
     rng = random.Random(seed)
     servers = [NameServer(node=f"ns{n}:9876") for n in (1, 2)]
     expected: dict[str, list[Histogram]] = defaultdict(list)
@@ -52,9 +52,13 @@ def random_days(seed: int, *, brokers: int) -> tuple[list[Row], dict[str, list[H
         spread = rng.choice((0.01, 0.3, 2.0))
         for server in servers:
             for tick in range(rng.randint(1, 4)):
-                beaten = told.Punctuality(since=0.0)
+                beaten = namesrv_liveness.Punctuality(since=0.0)
                 for _ in range(rng.choice((1, 3, 20))):
-                    beat = 30.0 * math.exp(rng.gauss(0.0, spread)) if rng.random() < 0.9 else rng.choice(told.EDGES)
+                    beat = (
+                        30.0 * math.exp(rng.gauss(0.0, spread))
+                        if rng.random() < 0.9
+                        else rng.choice(namesrv_liveness.EDGES)
+                    )
                     beaten.add(beat, is_late=False)
                 server.say("HEARTBEATS", moment(600 * tick), broker(f"b{n}"), detail=beaten.detail(now=600.0))
                 detail: dict[str, Any] = beaten.detail(now=600.0)
@@ -68,7 +72,7 @@ def beats_of(events: DataFrame, **offset_seconds: float | None) -> DataFrame:
 
 
 def test_the_edges_are_those_of_the_name_server() -> None:
-    assert (*map(str, EDGES_MS), "inf") == told.EDGES_MS
+    assert (*map(str, EDGES_MS), "inf") == namesrv_liveness.EDGES_MS
 
 
 def test_quantiles_are_those_of_a_plain_calculation(spark: SparkSession) -> None:
@@ -136,7 +140,7 @@ def test_a_broker_is_shown_with_the_interval_that_it_promised_last(spark: SparkS
 
 
 def with_clocks(node: str, *ahead_ms: object) -> NameServer:
-    """A name server that was told these of the clock of broker ``a``'s agent, a row each."""
+    """A name server with one row for each of these offsets of the clock of broker ``a``'s agent."""
     server = NameServer(node=node)
     for n, each in enumerate(ahead_ms):
         detail = {"min_ms": 30_000, "max_ms": 30_000, "buckets": {"32000": 20, "45255": 1}, "clock_ahead_ms": each}
@@ -144,26 +148,28 @@ def with_clocks(node: str, *ahead_ms: object) -> NameServer:
     return server
 
 
-def test_an_agents_clock_is_what_the_beat_told_that_was_on_its_way_for_the_shortest_time(spark: SparkSession) -> None:
+def test_an_agents_clock_is_that_of_the_heartbeat_with_the_shortest_delay(spark: SparkSession) -> None:
     first, second = with_clocks("ns1:9876", -9_000, -5_003, None), with_clocks("ns2:9876", None, -5_002, -70_000)
 
     assert one(spark, first, second)["clock_ahead_ms"] == -5_002.0
 
 
 def test_a_name_servers_own_clock_is_not_charged_to_an_agent(spark: SparkSession) -> None:
-    first, second, third = (with_clocks(f"ns{n}:9876", told) for n, told in ((1, 59_999), (2, -60_002), (3, -3)))
+    first, second, third = (
+        with_clocks(f"ns{n}:9876", offset_ms) for n, offset_ms in ((1, 59_999), (2, -60_002), (3, -3))
+    )
     row = one(spark, first, second, third, ns1=-60.0, ns2=60.0, ns3=None)
 
     assert row["clock_ahead_ms"] == -1.0
 
 
-def test_a_clock_that_nobody_told_or_in_words_is_none(spark: SparkSession) -> None:
+def test_a_clock_that_is_missing_or_not_a_number_is_none(spark: SparkSession) -> None:
     row = one(spark, with_clocks("ns1:9876", None, "soon", [1], 10**30, 1.5))
 
     assert (row["clock_ahead_ms"], row["beats"]) == (None, 105)
 
 
-def test_single_beats_count_only_where_no_histogram_tells_of_them(spark: SparkSession) -> None:
+def test_single_heartbeats_count_only_without_a_histogram(spark: SparkSession) -> None:
     server = NameServer()
     for at, interval in enumerate((29_000, 30_000, 31_000, 2_000_000, None, -5)):
         server.say("HEARTBEAT", moment(at), broker("a"), interval_ms=interval)
@@ -199,12 +205,12 @@ def test_an_absurd_histogram_counts_for_nothing(spark: SparkSession) -> None:
     for n, detail in enumerate(ABSURD):
         server.say("HEARTBEATS", moment(0), broker(f"b{n}"), detail=good)
         server.say("HEARTBEATS", moment(1), broker(f"b{n}"), detail=detail)
-    told_of = {"beats": 10, "min_ms": 29_000.0, "p50_ms": 29_000.0, "max_ms": 31_000.0, "late": 0}
+    expected = {"beats": 10, "min_ms": 29_000.0, "p50_ms": 29_000.0, "max_ms": 31_000.0, "late": 0}
     rows = rows_of(heartbeat_punctuality(beats_of(registration_events(spark, server.rows))))
 
     assert len(rows) == len(ABSURD)
     for row in rows:
-        assert {name: row[name] for name in told_of} == told_of, ABSURD[int(row["broker_name"][1:])]
+        assert {name: row[name] for name in expected} == expected, ABSURD[int(row["broker_name"][1:])]
 
 
 def test_a_histogram_without_usable_extremes_keeps_its_counts(spark: SparkSession) -> None:

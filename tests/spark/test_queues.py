@@ -23,7 +23,7 @@ PERIOD = 600
 
 
 def report(**fields: Any) -> Row:
-    """What an agent told; a broker without queues unless said otherwise."""
+    """An agent's report; by default of a broker without queues."""
     empty = dict.fromkeys(("queue_count", "unmeasured_queue_count", "topic_count", "depth", "put_rate", "lag"), 0)
     lists: dict[str, list[Row]] = {name: [] for name in ("top_put_rates", "top_lags", "top_topics", "top_groups")}
     return {"period_ms": PERIOD * 1000} | empty | lists | fields
@@ -81,15 +81,15 @@ def random_report(rng: random.Random) -> Row:
     )
 
 
-Told = dict[tuple[str, int], list[tuple[float, Row]]]
+Reported = dict[tuple[str, int], list[tuple[float, Row]]]
 """By broker name and id: when, and what."""
 
 
-def random_day(seed: int, *, brokers: int) -> tuple[list[Row], Told]:
+def random_day(seed: int, *, brokers: int) -> tuple[list[Row], Reported]:
     """Reports of masters and slaves, each heard by some of three name servers whose clocks differ."""
     rng = random.Random(seed)
     servers = [NameServer(node=f"ns{n}:9876") for n in range(3)]
-    told: Told = {}
+    reported: Reported = {}
     for n in range(brokers):
         for broker_id in (0, 1)[: rng.randint(1, 2)]:
             at, own = rng.uniform(100, 700), []
@@ -103,17 +103,17 @@ def random_day(seed: int, *, brokers: int) -> tuple[list[Row], Told]:
                     )
                 own.append((times[0], detail))
                 at += rng.choice((PERIOD, PERIOD, PERIOD + 60, 3 * PERIOD))
-            told[f"b{n}", broker_id] = own
-    return [row for server in servers for row in server.rows], told
+            reported[f"b{n}", broker_id] = own
+    return [row for server in servers for row in server.rows], reported
 
 
-def leading(told: Told) -> dict[str, list[tuple[float, Row]]]:
+def leading(reported: Reported) -> dict[str, list[tuple[float, Row]]]:
     """What counts of each broker name: in each slot the replica of the lowest id."""
     by_name: dict[str, list[tuple[float, Row]]] = defaultdict(list)
-    for (name, broker_id), own in told.items():
+    for (name, broker_id), own in reported.items():
         for at, detail in own:
             rivals = [
-                other for (rival, other), theirs in told.items() for when, _ in theirs
+                other for (rival, other), theirs in reported.items() for when, _ in theirs
                 if rival == name and when // SLOT == at // SLOT
             ]  # fmt: skip
             if broker_id == min(rivals):
@@ -122,17 +122,17 @@ def leading(told: Told) -> dict[str, list[tuple[float, Row]]]:
 
 
 @pytest.fixture(scope="module")
-def day(spark: SparkSession) -> tuple[DataFrame, Told]:
-    rows, told = random_day(11, brokers=25)
-    return queue_reports(shuffled(registration_events(spark, rows), seed=3)).cache(), told
+def day(spark: SparkSession) -> tuple[DataFrame, Reported]:
+    rows, reported = random_day(11, brokers=25)
+    return queue_reports(shuffled(registration_events(spark, rows), seed=3)).cache(), reported
 
 
-def test_a_brokers_day_is_that_of_a_plain_calculation(day: tuple[DataFrame, Told]) -> None:
-    reports, told = day
+def test_a_brokers_day_is_that_of_a_plain_calculation(day: tuple[DataFrame, Reported]) -> None:
+    reports, reported = day
     rows = {(row["broker_name"], row["broker_id"]): row for row in rows_of(queue_stats(reports))}
 
-    assert set(rows) == set(told)
-    for name, own in told.items():
+    assert set(rows) == set(reported)
+    for name, own in reported.items():
         row, (_, last) = rows[name], own[-1]
         seconds = sum(detail["period_ms"] for _, detail in own) / 1000
         puts = sum(detail["put_rate"] * detail["period_ms"] / 1000 for _, detail in own)
@@ -144,10 +144,10 @@ def test_a_brokers_day_is_that_of_a_plain_calculation(day: tuple[DataFrame, Told
         assert row["lag_max"] == max(detail["lag"] for _, detail in own)
 
 
-def test_a_topics_day_is_that_of_a_plain_calculation(day: tuple[DataFrame, Told]) -> None:
-    reports, told = day
+def test_a_topics_day_is_that_of_a_plain_calculation(day: tuple[DataFrame, Reported]) -> None:
+    reports, reported = day
     expected: dict[str, list[Row]] = defaultdict(list)
-    for own in leading(told).values():
+    for own in leading(reported).values():
         seconds = sum(detail["period_ms"] for _, detail in own) / 1000
         for topic in ("orders", "bills", "mails"):
             named = [(d["period_ms"] / 1000, t) for _, d in own for t in d["top_topics"] if t["topic"] == topic]
@@ -174,10 +174,10 @@ def test_a_topics_day_is_that_of_a_plain_calculation(day: tuple[DataFrame, Told]
         assert row["skew"] == pytest.approx(highest / (rate / queues), rel=1e-4)
 
 
-def test_a_groups_day_is_that_of_a_plain_calculation(day: tuple[DataFrame, Told]) -> None:
-    reports, told = day
+def test_a_groups_day_is_that_of_a_plain_calculation(day: tuple[DataFrame, Reported]) -> None:
+    reports, reported = day
     rows = {(row["consumer_group"], row["topic"]): row for row in rows_of(group_lag(reports))}
-    counted = leading(told)
+    counted = leading(reported)
 
     assert set(rows) == {("g1", "orders"), ("g1", "bills"), ("g2", "orders")}
     for name, row in rows.items():
@@ -236,7 +236,7 @@ ABSURD: tuple[Any, ...] = (
 
 
 def absurd_reports() -> list[Row]:
-    """Each said by brokers of its own, several times: no sum of them may overflow."""
+    """Each reported by separate brokers, several times: no sum of them may overflow."""
     server = NameServer()
     for n, detail in enumerate(ABSURD):
         for name in (f"x{n}", f"y{n}"):
@@ -262,7 +262,7 @@ def test_absurd_reports_are_null_and_no_failure(spark: SparkSession) -> None:
     assert (group["lag_last"], group["queues"], group["highest_lag"]) == (None, None, HUGE)
 
 
-def test_the_tables_are_as_declared(day: tuple[DataFrame, Told]) -> None:
+def test_the_tables_are_as_declared(day: tuple[DataFrame, Reported]) -> None:
     reports, _ = day
     declared = ((queue_stats, QUEUE_STATS), (topic_load, TOPIC_LOAD), (group_lag, GROUP_LAG))
     for transform, schema in declared:

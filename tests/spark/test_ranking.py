@@ -67,11 +67,13 @@ def test_outliers_are_those_of_the_step_up_procedure(spark: SparkSession) -> Non
     assert {(row.cluster, row.broker_name) for row in found} == expected
 
 
-def ranked(spark: SparkSession, told: list[tuple[int, str, str, int, float]], *, days: int = 1) -> list[dict[str, Any]]:
+def ranked(
+    spark: SparkSession, counts: list[tuple[int, str, str, int, float]], *, days: int = 1
+) -> list[dict[str, Any]]:
     """Rank; each broker's day is (days ago, cluster, broker, outages, share of the day that it was watched)."""
     rows = [
         (TODAY - timedelta(days=ago), cluster, name, 0, round(share * DAY_US), outages)
-        for ago, cluster, name, outages, share in told
+        for ago, cluster, name, outages, share in counts
     ]
     found = flap_ranking(
         spark.createDataFrame(rows, BROKER_DAYS),
@@ -84,14 +86,14 @@ def ranked(spark: SparkSession, told: list[tuple[int, str, str, int, float]], *,
 
 def test_what_the_slow_track_makes_of_several_clusters(spark: SparkSession) -> None:
     calm = [(ago, cluster, f"b{n}", 0, 1.0) for ago in range(7) for cluster in ("daily", "two") for n in range(20)]
-    told = [(ago, c, b, 1 if (c, b) == ("daily", "b7") else o, s) for ago, c, b, o, s in calm]
-    told += [(ago, "two", name, 9, 1.0) for ago in range(7) for name in ("x", "y")]
-    told += [(0, "alone", "b", 50, 1.0)]
-    told += [(0, "brief", f"b{n}", 1, 0.5 if n == 0 else 1.0) for n in range(5)]
-    told += [(0, "unwatched", "b", 0, 0.0)]
-    told += [(7, "daily", "b8", 1_000, 1.0)]
+    counts = [(ago, c, b, 1 if (c, b) == ("daily", "b7") else o, s) for ago, c, b, o, s in calm]
+    counts += [(ago, "two", name, 9, 1.0) for ago in range(7) for name in ("x", "y")]
+    counts += [(0, "alone", "b", 50, 1.0)]
+    counts += [(0, "brief", f"b{n}", 1, 0.5 if n == 0 else 1.0) for n in range(5)]
+    counts += [(0, "unwatched", "b", 0, 0.0)]
+    counts += [(7, "daily", "b8", 1_000, 1.0)]
     found: dict[str, list[dict[str, Any]]] = {}
-    for row in ranked(spark, told):
+    for row in ranked(spark, counts):
         found.setdefault(row["cluster"], []).append(row)
 
     worst, second = found["daily"][:2]
@@ -99,18 +101,18 @@ def test_what_the_slow_track_makes_of_several_clusters(spark: SparkSession) -> N
     assert (worst["outages"], worst["days"], worst["watched_days"]) == (7, 7, 7.0)
     assert worst["cluster_rate_per_day"] == pytest.approx(1 / (19 * 7)), "the others had none, and one more counts"
     assert worst["ratio"] == pytest.approx(19 * 7)
-    assert (second["outlier"], second["outages"]) == (False, 0), "what was more than seven days ago counts no more"
+    assert (second["outlier"], second["outages"]) == (False, 0), "what was more than seven days ago does not count"
     flappers = found["two"][:2]
     assert [(row["broker_name"], row["outlier"]) for row in flappers] == [("x", True), ("y", True)]
     (alone,) = found["alone"]
-    assert (alone["p_value"], alone["outlier"], alone["rank"]) == (None, False, 1), "nobody to compare it with"
+    assert (alone["p_value"], alone["outlier"], alone["rank"]) == (None, False, 1), "no other broker to compare it with"
     assert found["brief"][0]["broker_name"] == "b0", "as many outages in half the time are more"
     assert "unwatched" not in found
 
 
 def test_a_day_ranked_alone_is_ranked_as_among_others(spark: SparkSession) -> None:
     rng = random.Random(2)
-    told = [(ago, "c", f"b{n}", rng.choice((0, 0, 1, 9)), rng.random()) for ago in range(5) for n in range(9)]
+    counts = [(ago, "c", f"b{n}", rng.choice((0, 0, 1, 9)), rng.random()) for ago in range(5) for n in range(9)]
 
-    among = [row for row in ranked(spark, told, days=3) if row["dt"] == TODAY]
-    assert ranked(spark, told) == among
+    among = [row for row in ranked(spark, counts, days=3) if row["dt"] == TODAY]
+    assert ranked(spark, counts) == among

@@ -36,24 +36,24 @@ def trace(seed: int) -> list[Stretch]:
 
 @pytest.mark.slow
 def test_a_trace_comes_back_from_the_tables_as_it_went_in(run_days: DayRunner, tmp_path: Path) -> None:
-    told = trace(20061110)
-    lengths = {state: [s.stop - s.start for s in told if s.state == state] for state in ("up", "down")}
-    rows = write_history(told, tmp_path / "history")
-    first, last = MIDNIGHT.date(), datetime.fromtimestamp(max(s.stop for s in told), tz=UTC).date()
+    stretches = trace(20061110)
+    lengths = {state: [s.stop - s.start for s in stretches if s.state == state] for state in ("up", "down")}
+    rows = write_history(stretches, tmp_path / "history")
+    first, last = MIDNIGHT.date(), datetime.fromtimestamp(max(s.stop for s in stretches), tz=UTC).date()
     run_days.compute(tmp_path / "warehouse", [tmp_path / "history"], first, last)
 
     # Started, ready and stopped of each of the two name servers.
-    assert rows == len(told) + 6
+    assert rows == len(stretches) + 6
     expected = {
         "nodes": 12,
-        "rows": len(told),
+        "rows": len(stretches),
         "down_intervals": len(lengths["down"]),
         "up_intervals": len(lengths["up"]),
         "mean_down_hours": round(statistics.fmean(lengths["down"]) / 3600, 4),
         "median_up_hours": round(statistics.median(lengths["up"]) / 3600, 4),
         "availability": round(sum(lengths["up"]) / sum(map(sum, lengths.values())), 6),
     }
-    apart = counted_apart(told)
+    apart = counted_apart(stretches)
     lines = compare(expected | apart, measure(tmp_path / "warehouse"))
     assert [line for line in lines if not line[-1]] == []
     assert len(apart["worst"]) == 12
@@ -61,9 +61,9 @@ def test_a_trace_comes_back_from_the_tables_as_it_went_in(run_days: DayRunner, t
     assert said["flagged by the penalty"].endswith("of 12 brokers")
 
 
-def test_a_figure_that_differs_is_told() -> None:
-    told = trace(1)
-    apart = counted_apart(told)
+def test_a_figure_that_differs_is_reported() -> None:
+    stretches = trace(1)
+    apart = counted_apart(stretches)
     first = next(iter(apart["worst"]))
     one_more = apart | {"worst": apart["worst"] | {first: apart["worst"][first] + 1}}
 
@@ -73,6 +73,6 @@ def test_a_figure_that_differs_is_told() -> None:
 
 def test_an_outage_has_company_when_two_others_of_its_site_begin_within_a_minute() -> None:
     begin = (("s1", 0), ("s1", 30), ("s1", 60), ("s1", 121), ("s2", 30), ("s2", 31))
-    told = [Stretch(site, "c1", f"n{at}", "down", at, at + 500) for site, at in begin]
+    stretches = [Stretch(site, "c1", f"n{at}", "down", at, at + 500) for site, at in begin]
 
-    assert share_with_company(told) == 3 / 6
+    assert share_with_company(stretches) == 3 / 6

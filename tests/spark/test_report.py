@@ -109,9 +109,9 @@ def test_in_utc_every_broker_equals_its_rows_of_the_tables(utc: Report, run_days
     assert len(lives) == len(scores) == len(brokers) == utc.numbers["headline"]["brokers_seen"]
     same_life = ("up_seconds", "down_seconds", "planned_seconds", "availability", "longest_outage_seconds")
     for row in lives:
-        told = brokers[key(row)]
+        shown = brokers[key(row)]
         for name in (*same_life, "mttr_seconds", "mtbf_seconds"):
-            assert told[name] == (row[name] if row[name] is None else pytest.approx(row[name], abs=1e-9)), name
+            assert shown[name] == (row[name] if row[name] is None else pytest.approx(row[name], abs=1e-9)), name
     same_score = ("class", "down_count", "penalty_start", "penalty_max", "penalty_end", "incident_downs", "flagged")
     for row in scores:
         assert {name: brokers[key(row)][name] for name in same_score} == {name: row[name] for name in same_score}
@@ -132,10 +132,10 @@ def test_a_utc_day_cut_out_of_the_intervals_is_the_day_of_the_tables(
 ) -> None:
     cut = {key(row): row for row in collect(cut_times(Warehouse(spark, str(utc.warehouse)), utc.span))}
     for row in run_days.rows(utc.warehouse, "availability", SPRING, SPRING):
-        told = cut[key(row)]
-        assert told["cut_downs"] == row["outages"]
+        shown = cut[key(row)]
+        assert shown["cut_downs"] == row["outages"]
         for name in ("up_seconds", "down_seconds", "planned_seconds", "repaired", "longest_outage_seconds"):
-            assert told[name] == (row[name] if row[name] is None else pytest.approx(row[name], abs=1e-9)), name
+            assert shown[name] == (row[name] if row[name] is None else pytest.approx(row[name], abs=1e-9)), name
 
 
 def _by_hand(world: World, span: Span, broker: Key) -> dict[str, float]:
@@ -375,13 +375,13 @@ def test_distributions_count_every_outage_that_ended_with_both_ends_seen(utc: Re
         for outage in utc.world.outages
         if not outage.planned and start <= outage.end < end
     ]
-    told = utc.numbers["outages"]["outage_seconds"]
+    shown = utc.numbers["outages"]["outage_seconds"]
 
-    assert told["count"] == sum(step["count"] for step in told["steps"]) == len(whole)
-    assert (told["min"], told["max"]) == pytest.approx((min(whole), max(whole)), abs=1e-5)
-    for n, step in enumerate(told["steps"]):
+    assert shown["count"] == sum(step["count"] for step in shown["steps"]) == len(whole)
+    assert (shown["min"], shown["max"]) == pytest.approx((min(whole), max(whole)), abs=1e-5)
+    for n, step in enumerate(shown["steps"]):
         below = sum(seconds <= step["up_to_seconds"] for seconds in whole)
-        assert abs(below - sum(other["count"] for other in told["steps"][: n + 1])) <= 1, "an edge is rounded"
+        assert abs(below - sum(other["count"] for other in shown["steps"][: n + 1])) <= 1, "an edge is rounded"
 
 
 def test_an_outage_whose_end_was_not_seen_is_counted_apart_and_its_detection_measured(
@@ -394,11 +394,11 @@ def test_an_outage_whose_end_was_not_seen_is_counted_apart_and_its_detection_mea
     world.outages.append(Outage(names[2], noon, noon + timedelta(hours=1), planned=True))
     publish(spark, tmp_path, world.tables(), first_day=SPRING, last_day=SPRING)
 
-    told = outage_lengths(Warehouse(spark, str(tmp_path)), Span(SPRING, SPRING))
+    shown = outage_lengths(Warehouse(spark, str(tmp_path)), Span(SPRING, SPRING))
 
-    assert told.censored_outages == 1
-    assert (told.outage_seconds.count, told.outage_seconds.max) == (1, 300)
-    delays = told.detection_seconds
+    assert shown.censored_outages == 1
+    assert (shown.outage_seconds.count, shown.outage_seconds.max) == (1, 300)
+    delays = shown.detection_seconds
     assert (delays.count, delays.min, delays.max) == (2, 4, 4)
     assert delays.steps == [Step(up_to_seconds=5.01, count=2)]
 
@@ -449,12 +449,12 @@ def test_a_group_that_falls_behind_on_two_days_is_one_group_and_idle_members_are
     spark: SparkSession, tmp_path: Path
 ) -> None:
     next_day = SPRING + timedelta(days=1)
-    told = {"cluster": "c", "topic": "orders", "value": 9_000.0, "limit": 1_000.0, "says": "behind"}
+    shown = {"cluster": "c", "topic": "orders", "value": 9_000.0, "limit": 1_000.0, "says": "behind"}
     rows = [
-        told | {"dt": SPRING, "kind": "falling_behind", "consumer_group": "g", "broker_name": "a", "cure": "first"},
-        told | {"dt": next_day, "kind": "falling_behind", "consumer_group": "g", "broker_name": "b", "cure": "last"},
-        told | {"dt": next_day, "kind": "too_few_queues", "consumer_group": "full", "cure": "add queues"},
-        told | {"dt": next_day, "kind": "idle_members", "consumer_group": "idle", "cure": "stop members"},
+        shown | {"dt": SPRING, "kind": "falling_behind", "consumer_group": "g", "broker_name": "a", "cure": "first"},
+        shown | {"dt": next_day, "kind": "falling_behind", "consumer_group": "g", "broker_name": "b", "cure": "last"},
+        shown | {"dt": next_day, "kind": "too_few_queues", "consumer_group": "full", "cure": "add queues"},
+        shown | {"dt": next_day, "kind": "idle_members", "consumer_group": "idle", "cure": "stop members"},
     ]
     publish(spark, tmp_path, {"hot_queues": rows}, first_day=SPRING, last_day=next_day)
 

@@ -36,7 +36,7 @@ class Warehouses:
     here: Path
 
 
-def tell(history: Path) -> None:
+def write_nights(history: Path) -> None:
     """Three days of two name servers: one broker flaps, one dies, one is only late; some lines are bad."""
     servers = [NameServer(node=f"ns{n}:9876", boot_id=f"b{n}").start() for n in (1, 2)]
     for server in servers:
@@ -68,7 +68,7 @@ def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def computed(tmp_path_factory: pytest.TempPathFactory, packed: Path, run_days: DayRunner) -> Iterator[Warehouses]:
     folder = tmp_path_factory.mktemp("cluster")
-    tell(folder / "history")
+    write_nights(folder / "history")
     histories = [f"--history={folder / 'history' / name}" for name in ("ns1", "ns2")]
     runs = [["nightly", f"--date={FIRST}"], ["backfill", f"--from={SECOND}", f"--to={LAST}"]]
     assert run_days.spark.sparkContext.master == "local[1]"

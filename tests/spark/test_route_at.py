@@ -65,22 +65,22 @@ def test_a_person_reads_it_in_the_zone_of_the_report(then: RouteResult) -> None:
 
 
 def test_a_program_reads_it_in_utc(then: RouteResult) -> None:
-    told = then.as_dict()
+    document = then.as_dict()
 
-    assert told["at"] == "2026-03-02T03:00:01.000Z"
-    assert told["brokers"][0]["views"][0]["queues"] == {"read_queues": 4, "write_queues": 8, "perm": 4}
-    assert told["brokers"][1]["views"][0]["replicas"][0]["since"] == "2026-03-02T03:00:00.000Z"
+    assert document["at"] == "2026-03-02T03:00:01.000Z"
+    assert document["brokers"][0]["views"][0]["queues"] == {"read_queues": 4, "write_queues": 8, "perm": 4}
+    assert document["brokers"][1]["views"][0]["replicas"][0]["since"] == "2026-03-02T03:00:00.000Z"
 
 
-def test_what_nobody_has_and_when_nobody_watched_is_said_plainly(files: Source) -> None:
+def test_an_unknown_topic_and_a_time_without_data_are_distinguished(files: Source) -> None:
     nothing = route_at(files, "no such topic", moment(NIGHT), cluster=None)
-    nobody = route_at(files, TOPIC, moment(3_600 * 19, day=-1), cluster=None)
+    without_data = route_at(files, TOPIC, moment(3_600 * 19, day=-1), cluster=None)
     elsewhere = route_at(files, TOPIC, moment(NIGHT), cluster="c2")
 
     assert (nothing.outcome, nothing.exit_code) == (UNKNOWN_TOPIC, 1)
-    assert (nobody.outcome, nobody.exit_code) == (NO_DATA, 1)
+    assert (without_data.outcome, without_data.exit_code) == (NO_DATA, 1)
     assert elsewhere.outcome == UNKNOWN_TOPIC
-    assert NO_DATA in nobody.text(BERLIN)
+    assert NO_DATA in without_data.text(BERLIN)
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +88,7 @@ def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Sou
     return route_history.tables(spark, tmp_path_factory.mktemp("tables"))
 
 
-def test_a_moment_that_the_source_does_not_reach_is_told_from_one_that_nobody_watched(
-    files: Source, tables: Source
-) -> None:
+def test_a_moment_that_was_not_read_is_distinguished_from_one_without_data(files: Source, tables: Source) -> None:
     ended = route_at(files, TOPIC, moment(NIGHT + 7_200), cluster=None)
     much_later = route_at(tables, TOPIC, moment(0, day=5), cluster=None)
 

@@ -1,4 +1,4 @@
-"""Other thresholds over recorded days: the penalty second by second, and what is told of it."""
+"""Other thresholds over recorded days: the penalty second by second, and the result."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ BROKERS = [f"b{n}" for n in range(12)]
 def charges() -> dict[str, list[tuple[int, str]]]:
     """Seconds and causes, some of them on the day before, or three days before."""
     rng = random.Random(8)
-    told = {}
+    recorded = {}
     for name in BROKERS:
         bursts = [rng.randint(-20_000, 170_000) for _ in range(rng.randint(1, 4))]
         times = [start + rng.randint(0, 4_000) for start in bursts for _ in range(rng.randint(1, 9))]
-        told[name] = sorted((at, rng.choice(list(POINTS))) for at in times if at < 172_800)
+        recorded[name] = sorted((at, rng.choice(list(POINTS))) for at in times if at < 172_800)
     for name in BROKERS[:3]:
-        told[name] = [(-3 * 86_400 + 60 * n, "EXPIRED") for n in range(14)] + told[name]
-    return told
+        recorded[name] = [(-3 * 86_400 + 60 * n, "EXPIRED") for n in range(14)] + recorded[name]
+    return recorded
 
 
 @pytest.fixture(scope="module")
@@ -119,18 +119,18 @@ def test_other_thresholds_flag_what_a_count_second_by_second_says(
     warehouse: Warehouse, charges: Any, other: FlapParameters
 ) -> None:
     answer = asked(warehouse, flapping=other)
-    told = {broker["broker_name"]: broker for broker in answer.brokers}
+    recorded = {broker["broker_name"]: broker for broker in answer.brokers}
 
     expected = {
         name: (second_by_second(own, GIVEN.flapping), second_by_second(own, other)) for name, own in charges.items()
     }
     differing = {name for name, (one, two) in expected.items() if one != two}
     assert len(differing) > 5
-    assert set(told) == differing
+    assert set(recorded) == differing
     for name in differing:
         for side, (seconds, times) in zip(("given", "others"), expected[name], strict=True):
-            assert told[name][side]["penalty_seconds"] == pytest.approx(seconds, abs=2 * len(charges[name])), name
-            assert told[name][side]["penalty_times"] == times, name
+            assert recorded[name][side]["penalty_seconds"] == pytest.approx(seconds, abs=2 * len(charges[name])), name
+            assert recorded[name][side]["penalty_times"] == times, name
     flagged = {one.method: one for one in answer.flagged}["penalty"]
     sides = [{name for name, own in expected.items() if own[side][0] > 0} for side in (0, 1)]
     assert (flagged.given, flagged.others) == (len(sides[0]), len(sides[1]))
@@ -147,7 +147,7 @@ def test_counts_percentages_and_the_slow_track_are_judged_by_their_own_threshold
     assert (answer.known_brokers, answer.exit_code) == (12, 0)
 
 
-def test_an_answer_names_what_was_changed_and_what_cannot_be_told(warehouse: Warehouse) -> None:
+def test_a_result_names_what_was_changed_and_what_cannot_be_simulated(warehouse: Warehouse) -> None:
     flapping = replace(GIVEN.flapping, suppress_above=2_000.0, same_sign_seconds=60.0)
     answer = asked(warehouse, flapping=flapping, incidents=IncidentParameters(brokers=5))
     as_json = json.loads(json.dumps(answer.as_dict()))

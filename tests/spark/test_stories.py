@@ -1,4 +1,4 @@
-"""What happens to one broker, told row by row, and what the tables then say. One run computes all the stories."""
+"""Stories of one broker, row by row, and the resulting tables. One run computes all stories."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def says_goodbye(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(2_000))
 
 
-def test_a_polite_leave_is_no_outage_and_costs_no_availability(stories: Stories) -> None:
+def test_a_planned_shutdown_is_not_an_outage_and_costs_no_availability(stories: Stories) -> None:
     (leave,) = stories.downs("says_goodbye")
     (day,) = stories.rows("availability", "says_goodbye", day=FIRST)
 
@@ -125,13 +125,13 @@ def test_a_broker_known_from_a_snapshot_is_up_from_its_first_beat_and_charged_no
     assert [row["cause"] for row in stories.rows("flap_charges", "is_known_from_a_snapshot")] == ["EXPIRED"]
 
 
-def test_a_name_server_that_sends_its_clients_elsewhere_goes_on_watching(stories: Stories) -> None:
+def test_a_draining_name_server_keeps_monitoring(stories: Stories) -> None:
     (down,) = stories.downs("is_known_from_a_snapshot")
     assert (down["start_at"], down["end_at"], down["observers"]) == (moment(8_000), moment(9_000), 2)
 
 
 @story
-def is_told_of_at_length(one: NameServer, _: NameServer, b: Row) -> None:
+def has_many_rows(one: NameServer, _: NameServer, b: Row) -> None:
     name = {"cluster": b["cluster"], "broker_name": b["broker_name"]}
     one.say("REGISTERED", moment(10), b)
     one.say("PROBE_FAILED", moment(100), b)
@@ -150,17 +150,17 @@ def is_told_of_at_length(one: NameServer, _: NameServer, b: Row) -> None:
 
 
 def test_checkpoints_topics_and_beats_change_no_opinion_and_nothing_of_them_is_quarantined(stories: Stories) -> None:
-    (down,) = stories.downs("is_told_of_at_length")
-    (window,) = [row for row in stories.tables["observer_windows"] if row["node"] == "is_told_of_at_length-ns1:9876"]
+    (down,) = stories.downs("has_many_rows")
+    (window,) = [row for row in stories.tables["observer_windows"] if row["node"] == "has_many_rows-ns1:9876"]
 
     assert (down["start_at"], down["end_at"]) == (moment(100), moment(40_000))
     assert window["rows_missing"] == 0
     assert window["rows"] == 2 + 2 + 4 * 8 + 2
-    assert {row["broker_id"] for row in stories.rows("flapping", "is_told_of_at_length")} == {0}
+    assert {row["broker_id"] for row in stories.rows("flapping", "has_many_rows")} == {0}
 
 
 @story
-def restarts_politely(one: NameServer, two: NameServer, b: Row) -> None:
+def restarts_gracefully(one: NameServer, two: NameServer, b: Row) -> None:
     for server in (one, two):
         server.say("REGISTERED", moment(10), b)
         server.say("UNREGISTERED", moment(1_000), b, reason="SHUTDOWN")
@@ -169,7 +169,7 @@ def restarts_politely(one: NameServer, two: NameServer, b: Row) -> None:
 
 
 def test_a_shutdown_that_is_back_within_five_minutes_costs_little(stories: Stories) -> None:
-    (charge,) = stories.rows("flap_charges", "restarts_politely")
+    (charge,) = stories.rows("flap_charges", "restarts_gracefully")
 
     assert (charge["charged_at"], charge["points"]) == (moment(1_100), 200.0)
 
@@ -266,7 +266,7 @@ def test_a_broker_that_stays_down_is_degraded_on_the_first_day_and_dead_from_the
 
 
 @story
-def nobody_watches_for_a_while(one: NameServer, two: NameServer, b: Row) -> None:
+def is_not_monitored_for_a_while(one: NameServer, two: NameServer, b: Row) -> None:
     one.say("REGISTERED", moment(10), b)
     one.outage(b, moment(100), until=None)
     one.stop(moment(200))
@@ -277,12 +277,12 @@ def nobody_watches_for_a_while(one: NameServer, two: NameServer, b: Row) -> None
     two.stop(moment(5_000))
 
 
-def test_time_without_observers_is_no_down_time_and_an_outage_on_both_sides_counts_once(stories: Stories) -> None:
-    first, second = stories.downs("nobody_watches_for_a_while")
+def test_time_without_observers_is_not_downtime_and_an_outage_on_both_sides_counts_once(stories: Stories) -> None:
+    first, second = stories.downs("is_not_monitored_for_a_while")
 
     assert (first["end_at"], first["end_censored"]) == (moment(200), True)
     assert (second["start_at"], second["start_censored"], second["continues"]) == (moment(500), True, True)
-    (day,) = stories.rows("availability", "nobody_watches_for_a_while", day=FIRST)
+    (day,) = stories.rows("availability", "is_not_monitored_for_a_while", day=FIRST)
     assert (day["down_seconds"], day["outages"], day["repaired"]) == (200.0, 1, 0)
 
 
@@ -410,7 +410,7 @@ def is_left_alone_with_a_wrong_view(one: NameServer, two: NameServer, b: Row) ->
     two.stop(moment(9_000))
 
 
-def test_a_down_that_shows_only_because_an_observer_left_is_no_new_outage(stories: Stories) -> None:
+def test_a_down_that_shows_only_because_an_observer_left_is_not_a_new_outage(stories: Stories) -> None:
     (down,) = stories.downs("is_left_alone_with_a_wrong_view")
 
     assert (down["start_at"], down["start_censored"], down["continues"]) == (moment(5_000), True, True)
@@ -419,7 +419,7 @@ def test_a_down_that_shows_only_because_an_observer_left_is_no_new_outage(storie
 
 
 @story
-def is_left_by_both_at_once(one: NameServer, two: NameServer, b: Row) -> None:
+def is_left_by_both_at_the_same_time(one: NameServer, two: NameServer, b: Row) -> None:
     for server in (one, two):
         server.say("REGISTERED", moment(10), b)
     two.say("EXPIRED", moment(100), b, reason="SILENCE")
@@ -427,11 +427,11 @@ def is_left_by_both_at_once(one: NameServer, two: NameServer, b: Row) -> None:
     two.stop(moment(5_000))
 
 
-def test_observers_that_leave_at_once_leave_no_outage_of_no_length(stories: Stories) -> None:
-    assert stories.downs("is_left_by_both_at_once") == []
+def test_observers_that_end_at_the_same_time_leave_no_outage_of_no_length(stories: Stories) -> None:
+    assert stories.downs("is_left_by_both_at_the_same_time") == []
 
 
-def test_a_day_on_which_nobody_watched_a_known_broker_is_unwatched_and_not_healthy(stories: Stories) -> None:
+def test_a_known_broker_without_monitoring_is_unwatched_and_not_healthy(stories: Stories) -> None:
     next_day = FIRST + timedelta(days=1)
 
     assert stories.class_of("both_see_it_gone", day=next_day) == "unwatched"

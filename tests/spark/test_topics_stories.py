@@ -20,7 +20,7 @@ Found = Callable[..., list[dict[str, Any]]]
 
 @dataclass
 class Story:
-    """What happens in a cluster of its own, seen by one name server and maybe another."""
+    """What happens in a separate cluster, seen by one name server and maybe another."""
 
     cluster: str
     rows: list[Row] = field(default_factory=list)
@@ -92,7 +92,7 @@ def stale_snapshot(story: Story) -> None:
 
 
 def no_checkpoint(story: Story) -> None:
-    """Nobody writes at the second midnight; later in the day a whole set says what is left."""
+    """No row is written at the second midnight; later in the day a whole set says what is left."""
     server, a = story.node(), story.broker()
     says(server, 10, a, "t1", "t2")
     says(server, DAY + 3_600, a, "t1", version="0.0.2")
@@ -156,8 +156,8 @@ def only_a_slave(story: Story) -> None:
     story.took(server)
 
 
-def nobody_knows(story: Story) -> None:
-    """One master is down while nobody can say of the other: that is no finding."""
+def state_unknown(story: Story) -> None:
+    """One master is down while the state of the other is unknown: that is not a finding."""
     server, a, b = story.node(), story.broker(), story.broker("b")
     for about in (a, b):
         says(server, 0, about, "t1")
@@ -195,14 +195,14 @@ STORIES = (
     all_well,
     one_of_two,
     only_a_slave,
-    nobody_knows,
+    state_unknown,
     absurd,
 )
 
 
-for _tell in STORIES:
-    _story = Story(_tell.__name__)
-    _tell(_story)
+for _play in STORIES:
+    _story = Story(_play.__name__)
+    _play(_story)
     topic_book.add(_story.rows, _story.stretches, _story.incidents)
 
 
@@ -226,8 +226,8 @@ def has_topics(one: NameServer, two: NameServer, b: Row) -> None:
 
 @pytest.fixture(scope="module")
 def found(topic_tables: Tables) -> Found:
-    def rows(table: str, tell: Callable[[Story], None], day: Any = FIRST) -> list[dict[str, Any]]:
-        name = tell.__name__
+    def rows(table: str, play: Callable[[Story], None], day: Any = FIRST) -> list[dict[str, Any]]:
+        name = play.__name__
         own = (row for row in topic_tables[table] if row["dt"] == day)
         return [row for row in own if row.get("cluster", str(row.get("incident_id")).removesuffix("-1")) == name]
 
@@ -253,7 +253,7 @@ def test_a_snapshot_does_not_take_back_what_others_have_heard_since(found: Found
     assert spans(found("topic_intervals", stale_snapshot)) == [("t1", 0.5, DAY), ("t2", 100, DAY)]
 
 
-def test_a_day_without_a_checkpoint_goes_on_from_yesterday(found: Found) -> None:
+def test_a_day_without_a_checkpoint_continues_from_yesterday(found: Found) -> None:
     second = found("topic_intervals", no_checkpoint, SECOND)
 
     assert spans(second, DAY) == [("t1", 0, DAY), ("t2", 0, 3_600)]
@@ -262,7 +262,7 @@ def test_a_day_without_a_checkpoint_goes_on_from_yesterday(found: Found) -> None
     assert [(row["topic"], row["removed"]) for row in found("topic_churn", no_checkpoint, SECOND)] == [("t2", 1)]
 
 
-def test_who_left_politely_and_stays_away_has_nothing_from_midnight_on(found: Found) -> None:
+def test_a_broker_that_stays_down_after_a_planned_shutdown_has_no_topics_from_midnight_on(found: Found) -> None:
     assert spans(found("topic_intervals", left_and_stayed_away)) == [("t1", 10, DAY)]
     assert found("topic_intervals", left_and_stayed_away, SECOND) == []
     assert found("topic_churn", left_and_stayed_away) == []
@@ -277,7 +277,7 @@ def test_a_topic_whose_brokers_are_all_up_has_no_row(found: Found) -> None:
     assert found("topics_at_risk", all_well) == []
 
 
-def test_a_topic_left_to_one_of_two_brokers_is_told_from_one_that_never_had_two(found: Found) -> None:
+def test_a_topic_left_to_one_of_two_brokers_differs_from_one_that_never_had_two(found: Found) -> None:
     rows = {row["topic"]: row for row in found("topics_at_risk", one_of_two)}
 
     assert set(rows) == {"shared", "of_b_alone"}
@@ -302,7 +302,7 @@ def test_a_master_that_is_away_leaves_its_slave_alone_planned_or_not(found: Foun
 
 
 def test_time_in_which_a_masters_state_is_not_known_does_not_count(found: Found) -> None:
-    assert found("topics_at_risk", nobody_knows) == []
+    assert found("topics_at_risk", state_unknown) == []
 
 
 def test_a_detail_that_makes_no_sense_is_passed_over(found: Found) -> None:

@@ -33,7 +33,7 @@ def partition(root: Path, table: str, text: str) -> None:
 
 @pytest.fixture
 def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
-    """One that holds a day, with the same day staged anew, without a Spark job."""
+    """A warehouse with a day, and the same day staged again, without a Spark job."""
     label = {"warehouse_version": WAREHOUSE_VERSION, "table_format": "parquet"}
     (tmp_path / "_warehouse.json").write_text(json.dumps(label), encoding="utf-8")
     found = Warehouse(spark, str(tmp_path))
@@ -72,7 +72,7 @@ def test_an_interrupt_while_publishing_puts_every_table_back(
     assert not warehouse.published
 
 
-def test_an_interrupt_of_the_putting_back_loses_nothing_for_the_next_run_goes_on(
+def test_an_interrupt_while_moves_are_undone_loses_nothing_because_the_next_run_continues(
     warehouse: Warehouse, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     move, moved = Files.move, []
@@ -187,7 +187,7 @@ def test_a_lock_far_away_is_never_taken_over_and_says_whose_it_is(spark: SparkSe
     assert not files.exists(path)
 
 
-def test_tables_may_be_of_another_format_and_tell_it(spark: SparkSession, tmp_path: Path) -> None:
+def test_tables_may_have_another_format_and_record_it(spark: SparkSession, tmp_path: Path) -> None:
     spark.conf.set(FORMAT_SETTING, "orc")
     try:
         stage_windows(Warehouse(spark, str(tmp_path)))
@@ -259,7 +259,7 @@ def persistent(spark: SparkSession) -> int:
     return int(spark._jsc.sc().getPersistentRDDs().size())
 
 
-def test_a_warehouse_that_cannot_be_made_is_said_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_warehouse_that_cannot_be_created_is_reported_immediately(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
 
     held = Warehouse(spark, str(tmp_path / "file" / "w")).locked()

@@ -1,4 +1,4 @@
-"""Random small worlds of topics: brokers that change them, name servers that hear of it, lose rows and begin anew.
+"""Random small worlds of topics: brokers that change them, name servers that record it, lose rows and restart.
 
 A version stands for one set: brokers never go back to a version with other topics.
 """
@@ -64,7 +64,7 @@ def say_topics(
 
 
 def worlds(count: int, *, seed: int) -> list[Row]:
-    """Rows of so many worlds that know nothing of each other; about a twentieth of them lost."""
+    """Rows of this number of independent worlds; about a twentieth of them lost."""
     rows: list[Row] = []
     for number in range(count):
         rng = random.Random(f"{seed}/{number}")
@@ -123,7 +123,7 @@ class _World:
         self._known.add((place, n))
 
     def _restart(self, place: int, at: datetime) -> None:
-        """A name server begins anew, with a snapshot."""
+        """A name server restarts with a snapshot."""
         server = NameServer(node=self._servers[place].node, boot_id=f"later{len(self.lives)}").start(at)
         self._servers[place] = server
         self.lives.append(server)
@@ -166,13 +166,13 @@ def incidents(found: list[Stretch], *, seed: int) -> list[dict[str, Any]]:
     for stretch in found:
         if stretch.state == "down":
             by_cluster.setdefault(stretch.about["cluster"], []).append(stretch)
-    told = []
+    recorded = []
     for cluster, downs in by_cluster.items():
         first = rng.choice(downs)
         members = [one for one in downs if abs(one.from_at - first.from_at) <= timedelta(hours=2)]
         members = [one for one in members if one.from_at.date() == first.from_at.date()]
         back = max(one.to_at for one in members)
-        told.append(
+        recorded.append(
             {
                 "dt": first.from_at.date(),
                 "incident_id": f"{cluster}-1",
@@ -182,4 +182,4 @@ def incidents(found: list[Stretch], *, seed: int) -> list[dict[str, Any]]:
                 "members": [(one.about["broker_name"], one.about["broker_id"], one.from_at) for one in members],
             }
         )
-    return told
+    return recorded

@@ -14,7 +14,7 @@ from tests.spark.histories import NameServer, Row, broker, moment
 
 DAYS = 3
 OWN_RUN = frozenset({"NAMESRV_STARTED", "NAMESRV_READY", "NAMESRV_STOPPED", "NAMESRV_PAUSED"})
-"""Rows that tell when an observer watched."""
+"""Rows that show when an observer was running."""
 
 _OF_ITSELF = (
     *("NAMESRV_PAUSED", "MAINTENANCE_ON", "MAINTENANCE_ON", "MAINTENANCE_OFF"),
@@ -54,7 +54,7 @@ class Replica:
 
 
 def worlds(count: int, *, seed: int, losses: bool = True) -> list[Row]:
-    """Rows of so many worlds that know nothing of each other."""
+    """Rows of this number of independent worlds."""
     rows: list[Row] = []
     for number in range(count):
         rows += _world(number, random.Random(f"{seed}/{number}"), losses=losses)
@@ -86,21 +86,21 @@ def _live(server: NameServer, at: datetime, until: datetime, replicas: list[Repl
     ready_at = at + timedelta(minutes=rng.choice((0, 0, 2)))
     # What was said in a warm-up over midnight is known from the checkpoint behind it alone.
     ready_at = ready_at if ready_at.date() == at.date() else at
-    told_whole = {moment(1, day=day) for day in range(1, DAYS) if at < moment(0, day=day) < until}
+    checkpoints_at = {moment(1, day=day) for day in range(1, DAYS) if at < moment(0, day=day) < until}
     times = [_moment_between(at, until, rng) for _ in range(rng.randint(1, 25))]
     ready = False
-    for moment_ in sorted([*times, *told_whole, until]):
+    for moment_ in sorted([*times, *checkpoints_at, until]):
         if moment_ > until:
             break
         if not ready and moment_ >= ready_at:
             server.say("NAMESRV_READY", ready_at)
             ready = True
-        if moment_ in told_whole:
+        if moment_ in checkpoints_at:
             _checkpoint(server, moment_, replicas, "DAY", rng)
         elif rng.random() < 0.03:
             _checkpoint(server, moment_, replicas, "DROPPED", rng)
         elif rng.random() < 0.25:
-            _tell_of_itself(server, rng.choice(_OF_ITSELF), moment_, replicas, rng)
+            _record_itself(server, rng.choice(_OF_ITSELF), moment_, replicas, rng)
         else:
             _happen(server, moment_, rng.choice(replicas), rng)
     server.say("NAMESRV_ALIVE", until, detail={"rows_dropped": rng.randint(0, 3)})
@@ -120,10 +120,10 @@ def _restart(server: NameServer, at: datetime, replicas: list[Replica], rng: ran
 def _checkpoint(server: NameServer, at: datetime, replicas: list[Replica], reason: str, rng: random.Random) -> None:
     held = [replica for replica in replicas if replica.state is not None]
     for i, replica in enumerate(held, 1):
-        _tell(server, "CHECKPOINT", at, replica, rng, reason=reason, detail={"i": i, "n": len(held)})
+        _record(server, "CHECKPOINT", at, replica, rng, reason=reason, detail={"i": i, "n": len(held)})
 
 
-def _tell_of_itself(server: NameServer, event: str, at: datetime, replicas: list[Replica], rng: random.Random) -> None:
+def _record_itself(server: NameServer, event: str, at: datetime, replicas: list[Replica], rng: random.Random) -> None:
     cluster = {"cluster": replicas[0].about["cluster"]}
     if event == "NAMESRV_PAUSED":
         server.say(event, at, detail={"seconds": rng.choice((30.5, 60, 600, 7_200))})
@@ -158,9 +158,9 @@ def _happen(server: NameServer, at: datetime, replica: Replica, rng: random.Rand
     elif event == "RECOVERED":
         _become(replica, "UP", None, at, planned=False)
         reason = "PROBE" if why in {"PROBE", "REFUSED"} else "HEARTBEAT"
-    _tell(server, event, at, replica, rng, reason=reason)
+    _record(server, event, at, replica, rng, reason=reason)
     if event == "REGISTERED":
-        _tell(server, "TOPICS", at, replica, rng, reason=None, detail=_TOPICS)
+        _record(server, "TOPICS", at, replica, rng, reason=None, detail=_TOPICS)
     if replica.state == "GONE":
         replica.state = None
 
@@ -171,7 +171,7 @@ def _become(replica: Replica, state: str, why: str | None, at: datetime, *, plan
     replica.state, replica.why, replica.planned = state, why, planned
 
 
-def _tell(
+def _record(
     server: NameServer,
     event: str,
     at: datetime,

@@ -37,7 +37,7 @@ def test_yesterday_is_over_in_utc_as_well() -> None:
     assert utc - west in {timedelta(0), timedelta(days=1)}
 
 
-def test_nightly_asks_for_yesterday_unless_told_otherwise() -> None:
+def test_nightly_computes_yesterday_by_default() -> None:
     given = ["nightly", "--history", "h", "--warehouse", "w"]
     assert read(given)["requested_day"] == "yesterday"
     assert read([*given, "--date", "2026-11-20"])["requested_day"] == date(2026, 11, 20)
@@ -87,7 +87,7 @@ def test_a_number_that_cannot_be_is_named(setting: tuple[str, str, object], said
     assert said in str(caught.value)
 
 
-def test_local_paths_are_told_from_those_of_other_file_systems() -> None:
+def test_local_paths_are_distinguished_from_those_of_other_file_systems() -> None:
     assert arguments.local_path("some/where") == Path("some/where")
     assert arguments.local_path("file:///some/where") == arguments.local_path("file:/some/where") == Path("/some/where")
     assert arguments.local_path("s3a://bucket/history") is None

@@ -54,7 +54,7 @@ def test_a_day_that_comes_out_as_it_was_leaves_the_days_behind_it_alone() -> Non
     assert decided({DAY: 4}, {DAY: 4, after: 0}, reread=True).last_day == after
 
 
-def test_a_day_that_lost_rows_is_computed_anew_only_from_the_raw_history() -> None:
+def test_a_day_with_fewer_rows_is_recomputed_only_from_the_raw_history() -> None:
     with pytest.raises(ReportError, match=r"computed from 4 rows, of which registration_events has 3 now.*--reread"):
         decided({DAY: 3}, {DAY: 4})
     assert decided({DAY: 3}, {DAY: 4}, reread=True).first_day == DAY

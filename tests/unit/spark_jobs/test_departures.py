@@ -1,4 +1,4 @@
-"""Who had left the routes: across lives of a name server, and at the end of what was told."""
+"""Departures from the routes: across runs of a name server, and at the end of its rows."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import pytest
 
 from pointsman_report.questions.route_events import Departure, departures
 from tests.spark.histories import NameServer, broker, moment
-from tests.spark.told_rows import story_of
+from tests.spark.topic_history_rows import story_of
 
 A = broker("a")
 
 
-def told(*servers: NameServer, at: datetime) -> tuple[Departure, ...]:
+def departures_of(*servers: NameServer, at: datetime) -> tuple[Departure, ...]:
     rows = [row for server in servers for row in server.rows]
     return departures(story_of(rows, "orders", at=at), since=moment(0), at=at)
 
@@ -26,7 +26,7 @@ def server_that_lost_a(node: str = "ns1:9876", *, at: float = 1_000) -> NameServ
 
 
 def restarted(node: str = "ns1:9876") -> NameServer:
-    """The next life of a name server, which goes on for long."""
+    """The next run of a name server, a long one."""
     return NameServer(node=node, boot_id="b2").start(moment(1_210))
 
 
@@ -36,7 +36,7 @@ def test_who_registered_in_a_later_life_of_the_name_server_is_back() -> None:
     after.say("REGISTERED", moment(1_300), A)
     after.say("NAMESRV_ALIVE", moment(5_000))
 
-    (found,) = told(before, after, at=moment(4_950))
+    (found,) = departures_of(before, after, at=moment(4_950))
 
     assert found.back_at == moment(1_300)
     assert [found.lasted_at(moment(at)) for at in (1_299, 4_950)] == [True, False]
@@ -48,7 +48,7 @@ def test_who_stood_in_the_snapshot_of_a_later_life_is_back_unless_its_probe_fail
         after.say("CHECKPOINT", moment(1_210), A, reason="START", state=state)
         after.say("NAMESRV_ALIVE", moment(5_000))
 
-        (found,) = told(before, after, at=moment(4_950))
+        (found,) = departures_of(before, after, at=moment(4_950))
 
         assert found.back_at == back_at, state
 
@@ -58,18 +58,18 @@ def test_who_never_came_back_is_out_to_a_later_life_as_well() -> None:
     before.stop(moment(1_200))
     after.say("NAMESRV_ALIVE", moment(5_000))
 
-    (found,) = told(before, after, at=moment(4_950))
+    (found,) = departures_of(before, after, at=moment(4_950))
 
     assert found.lasted_at(moment(4_950))
 
 
-def test_a_name_server_that_is_gone_holds_nobody_out() -> None:
+def test_a_name_server_that_has_ended_does_not_keep_brokers_missing() -> None:
     gone, other = server_that_lost_a(), server_that_lost_a("ns2:9876", at=1_001)
     gone.stop(moment(1_200))
     other.say("REGISTERED", moment(1_300), A)
     other.say("NAMESRV_ALIVE", moment(5_000))
 
-    (found,) = told(gone, other, at=moment(4_950))
+    (found,) = departures_of(gone, other, at=moment(4_950))
 
     assert [sighting.back_at for sighting in found.observations] == [None, moment(1_300)]
     assert not found.lasted_at(moment(4_950))
@@ -90,6 +90,6 @@ def test_an_outage_that_is_the_newest_of_all_rows_is_one_to_both_name_servers(
         for second in alive_at:
             server.say("NAMESRV_ALIVE", moment(second))
 
-    (found,) = told(one, two, at=moment(at))
+    (found,) = departures_of(one, two, at=moment(at))
 
     assert [sighting.node for sighting in found.observations] == ["ns1:9876", "ns2:9876"]

@@ -1,4 +1,4 @@
-"""What a report says somebody has to look at."""
+"""The findings of a report."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_calm_day_has_nothing_to_look_at() -> None:
     assert said() == []
 
 
-def test_a_missed_night_is_told_with_the_command_that_mends_it() -> None:
+def test_a_missed_night_is_a_finding_with_the_command_that_fixes_it() -> None:
     (text,) = said(completeness={"warehouse_ends_on": date(2026, 3, 2)})
 
     assert text.startswith(
@@ -173,7 +173,7 @@ def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: 
             "headline",
             {"clusters": [a_cluster(budget_left_seconds=-60.0, budget_seconds=0.0)]},
             None,
-            id="no-budget-of-a-cluster-that-nobody-watched",
+            id="no-budget-without-monitoring",
         ),
         pytest.param(
             "headline",
@@ -194,7 +194,7 @@ def test_a_broker_is_named_with_its_likely_cause() -> None:
     assert [finding.text for finding in findings(report)] == ["1 flapping: c/a/0 (restart loop)"]
 
 
-def test_a_broker_that_fails_slowly_is_told_unless_its_class_says_so_already() -> None:
+def test_an_outlier_is_a_finding_unless_its_class_is_one() -> None:
     ranking = a_row(Ranking, outlier=True, outages=6, days=7)
     brokers = [a_broker(ranking=ranking), a_broker("b", ranking=ranking, class_="chronic")]
 
@@ -296,7 +296,7 @@ def test_every_finding_says_what_to_do_and_leads_to_a_section() -> None:
     assert all(finding.do and finding.see for finding in findings(report))
 
 
-def test_a_polite_stop_is_an_alarm_once_and_then_only_a_notice() -> None:
+def test_a_clean_stop_is_a_finding_once_and_then_only_a_notice() -> None:
     stop = StoppedBefore("n1", "2026-03-02T10:00:00.000Z", told_before=False)
     nothing: dict[str, Any] = {"rows": 0, "days_without_rows": [DAY]}
     first = calm_report(completeness=nothing | {"stopped_before": stop})
@@ -307,7 +307,7 @@ def test_a_polite_stop_is_an_alarm_once_and_then_only_a_notice() -> None:
     assert notices(later)[0].startswith("NO DATA: the last name server (n1) was shut down at 2026-03-02 10:00 UTC")
 
 
-def test_a_day_of_other_than_24_hours_is_told() -> None:
+def test_a_day_of_other_than_24_hours_is_a_notice() -> None:
     assert notices(calm_report(interval={"timezone": "Europe/Berlin", "hours": 23.0})) == [
         "daylight saving time changed: these days have 23 hours"
     ]
@@ -321,9 +321,9 @@ def test_name_servers_that_planned_stops_did_not_fall_silent() -> None:
 
 def test_the_last_to_watch_fell_silent_when_it_neither_stopped_nor_was_followed() -> None:
     killed = life("killed", HOUR)
-    told = FellSilent("n", "killed", "1970-01-01T01:00:00.000Z")
+    expected = FellSilent("n", "killed", "1970-01-01T01:00:00.000Z")
 
-    assert fell_silent([killed], set(), until_us=24 * HOUR) == told
+    assert fell_silent([killed], set(), until_us=24 * HOUR) == expected
     assert fell_silent([killed, life("next", 24 * HOUR, is_open=True)], set(), until_us=24 * HOUR) is None
     assert fell_silent([killed], set(), until_us=None) is None, "that day is not over"
     assert fell_silent([life("past-local-midnight", 25 * HOUR)], set(), until_us=24 * HOUR) is None

@@ -29,9 +29,9 @@ def test_a_share_is_never_rounded_up_to_the_whole(share: float | None, text: str
 
 
 def test_a_share_of_four_digits_is_written_as_it_is_and_not_as_what_binary_makes_of_it() -> None:
-    told = {n: percent(n / 10_000) for n in range(10_000)}
+    texts = {n: percent(n / 10_000) for n in range(10_000)}
 
-    assert {n: text for n, text in told.items() if text != f"{Decimal(n) / 100:.3f} %"} == {}
+    assert {n: text for n, text in texts.items() if text != f"{Decimal(n) / 100:.3f} %"} == {}
     assert percent(1 - 7 / 10_000) == "99.930 %"
 
 
@@ -79,7 +79,7 @@ def test_the_first_few_are_named_and_the_rest_counted() -> None:
     assert some(["a"], of=3) == "a and 2 more"
 
 
-def test_a_time_is_told_in_the_zone_and_names_it() -> None:
+def test_a_time_is_shown_in_the_zone_and_names_it() -> None:
     berlin = LocalTime(ZoneInfo("Europe/Berlin"))
 
     assert berlin.plain("2026-03-29T01:30:00.000Z") == "2026-03-29 03:30:00"

@@ -49,7 +49,7 @@ def test_a_folder_that_may_not_be_listed_is_a_fault_and_not_an_empty_one(
             raise PermissionError(13, "Permission denied", str(path))
         return listed(path)
 
-    # Whoever runs the tests as root may list everything.
+    # root may list every folder.
     monkeypatch.setattr(os, "scandir", scandir)
     with pytest.raises(PermissionError, match="dt=2026-03-10"):
         list(local_files(tmp_path))

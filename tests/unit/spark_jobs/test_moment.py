@@ -48,6 +48,6 @@ def test_a_clock_that_the_clocks_left_out_the_last_time_is_refused(now: str) -> 
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-11-20", "25:00", "2026-11-31T03:12"])
-def test_what_is_no_time_is_refused_with_examples(text: str) -> None:
+def test_an_invalid_time_is_rejected_with_examples(text: str) -> None:
     with pytest.raises(BadParameter, match=r"use e\.g\. 2026-11-20T03:12Z"):
         moment(text)

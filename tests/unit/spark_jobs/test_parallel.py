@@ -38,7 +38,7 @@ def test_after_a_fault_or_an_interrupt_what_waits_is_not_begun_and_what_runs_com
 
     def breaks() -> None:
         if not is_interrupt:
-            raise ValueError("of its own")
+            raise ValueError("its own")
         main = threading.main_thread().ident
         assert main is not None
         signal.pthread_kill(main, signal.SIGINT)
@@ -55,7 +55,7 @@ def test_after_a_fault_or_an_interrupt_what_waits_is_not_begun_and_what_runs_com
     assert len(ended) == len(begun)
 
 
-def test_a_fault_is_told_whatever_stands_before_it() -> None:
+def test_an_error_is_raised_whichever_part_fails() -> None:
     failed = threading.Event()
 
     def waits() -> None:

@@ -56,14 +56,14 @@ def test_a_fault_is_named_with_its_file(text: str, said: str, tmp_path: Path) ->
     assert str(file) in str(caught.value)
 
 
-def test_a_cluster_can_be_held_to_an_objective_of_its_own(tmp_path: Path) -> None:
+def test_a_cluster_can_have_its_own_objective(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_text("[health.slo_by_cluster]\ngold = 0.9999\n", encoding="utf-8")
 
     assert load(file).health == HealthParameters(slo_by_cluster={"gold": 0.9999})
 
 
-def test_faults_of_all_tables_are_named_at_once(tmp_path: Path) -> None:
+def test_errors_of_all_tables_are_in_one_message(tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_text("[incidents]\nbrokers = 0\n[ranking]\ndays = 0\n", encoding="utf-8")
 
@@ -71,6 +71,6 @@ def test_faults_of_all_tables_are_named_at_once(tmp_path: Path) -> None:
         load(file)
 
 
-def test_every_fault_is_named_at_once() -> None:
+def test_all_errors_are_in_one_message() -> None:
     with pytest.raises(ParametersError, match=r"half_life_minutes.*ceiling"):
         FlapParameters(half_life_minutes=-1, ceiling=-2)

@@ -129,7 +129,7 @@ def test_a_curve_that_only_decays_is_drawn_to_its_top(monkeypatch: pytest.Monkey
     assert drawn[0].axes[0].get_ylim()[1] > 16_000
 
 
-def test_nothing_to_draw_is_no_drawing() -> None:
+def test_without_data_there_is_no_plot() -> None:
     assert availability_plot([a_day("2026-03-05", c=ClusterDay(0.9, 0.999))]) == ""
     assert cumulative([], "x") == histogram([]) == ""
     assert availability_plot([a_day("2026-03-04", c=ClusterDay(None, 0.999))]) == ""

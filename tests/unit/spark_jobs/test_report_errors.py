@@ -19,12 +19,12 @@ class JavaError(Exception):
         self.java_exception = java_exception
 
 
-def test_of_a_java_fault_the_deepest_cause_is_told() -> None:
+def test_a_java_exception_is_shown_by_its_root_cause() -> None:
     cause = java("IOException", "disk full\nat ...", java("Silent", None))
 
     assert one_line(JavaError(java("SparkException", "Job aborted", cause))) == "IOException: disk full"
 
 
-def test_a_fault_of_python_is_told_by_its_first_line() -> None:
+def test_a_python_exception_is_shown_by_its_first_line() -> None:
     assert one_line(ValueError("one\ntwo")) == "ValueError: one"
     assert one_line(ValueError()) == "ValueError: no details"

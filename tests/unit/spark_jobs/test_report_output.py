@@ -65,7 +65,7 @@ def test_the_json_has_a_key_for_each_field_dates_as_text_and_null_for_a_number_t
     assert json.loads(report_files(report, Drawn())["report.json"]) == written
 
 
-def test_a_cluster_that_nobody_watched_has_no_availability(tmp_path: Path) -> None:
+def test_a_cluster_without_monitoring_has_no_availability(tmp_path: Path) -> None:
     path = tmp_path / "report.prom"
 
     write_textfile(path, calm_report(headline={"clusters": [a_cluster(availability=None)]}), succeeded_at=1.0)

@@ -1,4 +1,4 @@
-"""The page and the summary of small reports: what they say, and whether everybody can read it."""
+"""The page and the summary of small reports: their texts and their accessibility."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_without_data_the_summary_says_so_first_and_counts_nothing() -> None:
     ]
 
 
-def test_a_topic_that_only_slaves_were_left_of_is_counted_as_one_that_nobody_could_write_to() -> None:
+def test_a_topic_with_only_slaves_left_counts_as_unwritable() -> None:
     text = render(report_of(topics_at_risk={"in_all": 1, "by_worst": {"no_master": 1}, "unwritable": 1}))
 
     assert '<div class="bad"><b>1</b><span>topics at risk</span><small>1 unwritable for some time</small>' in text

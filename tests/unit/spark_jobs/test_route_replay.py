@@ -14,7 +14,7 @@ from pointsman_report.questions.past_route import NO_DATA, NOT_READ, ROUTE, UNKN
 from pointsman_report.questions.replay import GroupView
 from tests.spark.histories import NameServer, broker, moment
 from tests.spark.recorded_core import TOPICS, RecordedCore
-from tests.spark.told_rows import story_of
+from tests.spark.topic_history_rows import story_of
 
 UTC = ZoneInfo("UTC")
 HISTORIES, CALLS, MOMENTS = 120, 60, 12
@@ -91,7 +91,7 @@ def test_before_it_registered_the_topic_was_unknown(server: NameServer) -> None:
     assert answer([server], moment(0.5)).outcome == UNKNOWN_TOPIC
 
 
-def test_when_no_name_server_lived_nobody_watched(server: NameServer) -> None:
+def test_without_a_running_name_server_there_is_no_data(server: NameServer) -> None:
     server.stop(moment(60))
     later = NameServer(boot_id="b2").start(moment(70))
 
@@ -105,7 +105,7 @@ def test_a_name_server_that_wrote_nothing_for_long_did_not_watch(server: NameSer
     assert answer([server, later], moment(152)).outcome == NO_DATA
 
 
-def test_a_moment_after_the_last_row_of_all_is_not_one_that_nobody_watched(server: NameServer) -> None:
+def test_a_moment_after_the_last_row_of_all_differs_from_one_without_data(server: NameServer) -> None:
     found = answer([server], moment(3_600))
     of_warehouse = replace(found, of_warehouse=True)
 
@@ -144,7 +144,7 @@ def test_a_checkpoint_while_its_master_lives_says_nothing_of_what_a_slave_may(se
     assert seen(server, moment(11)).queues == (4, 8, 4)
 
 
-def test_a_polite_leave_is_told_from_a_loss(server: NameServer) -> None:
+def test_a_planned_shutdown_differs_from_an_expiry(server: NameServer) -> None:
     server.say("UNREGISTERED", moment(10), MASTER, reason="SHUTDOWN")
 
     (replica,) = seen(server, moment(11)).replicas
@@ -274,7 +274,7 @@ def test_name_servers_that_agree_are_one_view_and_the_last_row_is_named(server: 
     assert (replica.since, replica.recorded_at, replica.recorded_by) == (moment(1), moment(1.5), "ns2:9876")
 
 
-def test_one_that_still_warms_up_speaks_only_where_nobody_else_does(server: NameServer) -> None:
+def test_a_name_server_in_warm_up_counts_only_if_no_other_is_ready(server: NameServer) -> None:
     young = NameServer(node="ns2:9876", began_at=moment(5))
     young.say("NAMESRV_STARTED", moment(5))
     young.say("NAMESRV_READY", moment(30))
@@ -291,7 +291,7 @@ def test_rows_that_are_lost_are_said(server: NameServer) -> None:
     assert [node.rows_missing for node in answer([server], moment(121)).nodes] == [1]
 
 
-def test_a_broker_known_by_a_sign_of_life_alone_is_up_with_topics_unknown() -> None:
+def test_a_broker_known_only_by_a_heartbeat_is_up_with_unknown_topics() -> None:
     server = NameServer().start(moment(0))
     says(server, moment(1), MASTER, full=False, base="0.0.0")
     server.say("LATE_HEARTBEAT", moment(2), SLAVE)
@@ -300,7 +300,7 @@ def test_a_broker_known_by_a_sign_of_life_alone_is_up_with_topics_unknown() -> N
 
 
 def test_a_deletion_is_not_ended_by_what_a_restarted_name_server_only_repeats() -> None:
-    """A slave's other version is nobody's new word while it comes from a snapshot; its old one is hidden again."""
+    """Another version of a slave ends no deletion while it comes from a snapshot; its old version is hidden again."""
     server = NameServer().start(moment(0))
     registered(server, moment(1), SLAVE)
     server.say("TOPIC_DELETED", moment(10), GROUP, detail={"topic": "orders"})
@@ -323,7 +323,7 @@ def test_a_wiped_write_permission_is_known_from_a_checkpoint_alone(server: NameS
     assert [seen(server, moment(at)).queues for at in (11, 21)] == [(4, 8, 4), (4, 8, 6)]
 
 
-def test_whoever_registers_in_a_free_place_has_the_topics_that_are_told_then_and_no_older_ones(
+def test_a_replica_that_registers_in_a_free_place_has_only_the_topics_recorded_then(
     server: NameServer,
 ) -> None:
     """The row of its loss is missing, and that of its topics as well."""

@@ -135,9 +135,9 @@ def test_json_output_carries_the_same_facts(tmp_path: Path, capsys: pytest.Captu
     file = write(tmp_path / "a.jsonl", json.dumps(GOOD), json.dumps(GOOD | {"seq": 0}))
 
     assert main(["validate", "--output", "json", str(file)]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["files"], told["good_rows"], told["bad_lines"]) == (1, 1, 1)
-    assert told["problems"][0] | {"problem": ""} == {"file": str(file), "line": 2, "field": "seq", "problem": ""}
+    totals = json.loads(capsys.readouterr().out)
+    assert (totals["files"], totals["good_rows"], totals["bad_lines"]) == (1, 1, 1)
+    assert totals["problems"][0] | {"problem": ""} == {"file": str(file), "line": 2, "field": "seq", "problem": ""}
 
 
 @pytest.mark.parametrize("name", ["missing.jsonl", "plain.jsonl.gz"])

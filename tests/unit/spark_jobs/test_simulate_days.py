@@ -20,7 +20,7 @@ def test_a_longer_half_life_looks_further_back(half_life_minutes: float, days: i
 
 
 @pytest.mark.parametrize(
-    ("written", "is_told"),
+    ("written", "is_listed"),
     [
         pytest.param(json.dumps(Parameters().as_dict()), False, id="the-same"),
         pytest.param(json.dumps(Parameters(health=HealthParameters(slo=0.9)).as_dict()), False, id="of-no-flag"),
@@ -31,5 +31,5 @@ def test_a_longer_half_life_looks_further_back(half_life_minutes: float, days: i
         pytest.param(None, True, id="unsaid"),
     ],
 )
-def test_a_day_computed_with_other_parameters_is_told_of(written: str | None, is_told: bool) -> None:
-    assert is_other(written, Parameters()) is is_told
+def test_a_day_computed_with_other_parameters_is_reported(written: str | None, is_listed: bool) -> None:
+    assert is_other(written, Parameters()) is is_listed

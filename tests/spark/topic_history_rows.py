@@ -1,4 +1,4 @@
-"""Rows of raw history as a question about one topic reads them, without Spark."""
+"""Rows of raw history as a query on one topic reads them, without Spark."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pointsman_report.questions.topic_history import ROUTINE, HistoryRow, NameSe
 _FIELDS = [field.name for field in fields(HistoryRow) if field.name not in ("at", "detail", "set")]
 
 
-def told_row(row: dict[str, Any], topic: str) -> HistoryRow:
+def history_row(row: dict[str, Any], topic: str) -> HistoryRow:
     detail, said = row["detail"], None
     if row["event"] == "TOPICS":
         queues = detail["topics"].get(topic)
@@ -32,10 +32,12 @@ def told_row(row: dict[str, Any], topic: str) -> HistoryRow:
 
 def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> TopicHistory:
     """All rows, as if they had been asked for at that moment."""
-    told = sorted((told_row(row, topic) for row in rows), key=lambda row: (row.at, row.node, row.boot_id, row.seq))
+    history = sorted(
+        (history_row(row, topic) for row in rows), key=lambda row: (row.at, row.node, row.boot_id, row.seq)
+    )
     lives = []
-    for node, boot_id in sorted({(row.node, row.boot_id) for row in told}):
-        own = [row for row in told if (row.node, row.boot_id) == (node, boot_id)]
+    for node, boot_id in sorted({(row.node, row.boot_id) for row in history}):
+        own = [row for row in history if (row.node, row.boot_id) == (node, boot_id)]
         heard = [row for row in own if row.at <= at]
         if heard:
             moments = {row.event: row.at for row in reversed(own)}
@@ -53,4 +55,6 @@ def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> Top
                     stopped_at=moments.get("NAMESRV_STOPPED"),
                 )
             )
-    return TopicHistory(lives, [row for row in told if row.event not in ROUTINE], told[-1].at if told else None)
+    return TopicHistory(
+        lives, [row for row in history if row.event not in ROUTINE], history[-1].at if history else None
+    )
