@@ -32,7 +32,7 @@ def test_backfill_of_days_to_come_fails_in_one_line(run_report: Run, stories: St
     days = [f"--from={FIRST}", f"--to={to_come}"]
     ended = run_report("backfill", *days, f"--history={stories.history}", f"--warehouse={tmp_path / 'w'}", code=2)
 
-    assert f"{to_come} has not begun" in ended.stderr
+    assert f"{to_come} is in the future" in ended.stderr
     assert ended.stderr.count("\n") == 1
     assert not (tmp_path / "w").exists()
 
