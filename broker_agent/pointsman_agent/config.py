@@ -46,29 +46,38 @@ HIDDEN = "(hidden)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSection:
-    """Who the broker is."""
+    """Identity of the broker. `cluster`, `name` and `addr` are required."""
 
     cluster: str
+    """Cluster that the broker belongs to."""
     name: str
     """Name of the replica group."""
     id: int = 0
-    """Position in the group; 0 is the master."""
+    """Id of the broker in its group; 0 is the master."""
     addr: str
-    """Where clients reach the broker, host:port."""
+    """Address at which clients reach the broker, host:port."""
     ha_addr: str = ""
+    """Address from which replicas copy, host:port, or empty."""
     agent_addr: str = ""
+    """Address at which clients reach this agent (see `[rpc]`), host:port; empty: `rpc.listen`, with
+    the host of `addr` in place of `0.0.0.0`."""
     zone: str = ""
+    """Zone (machine room) of the broker, for routes and strategies by zone; empty: none."""
     host: str = ""
-    """Empty: this machine's name."""
+    """Machine of the broker; empty: the name of the agent's machine."""
     labels: dict[str, str] = field(default_factory=dict)
+    """At most 32 labels, such as `{ rack = "r1" }`. The nightly report shows the label `owner` next to a broker."""
     version: str = ""
+    """Version of the broker's software, for operators and the report."""
     acting_master: bool = True
+    """Whether the topics of this replica are served read-only while its group has no master."""
     filter_servers: tuple[str, ...] = ()
+    """Addresses of RocketMQ filter servers, passed on in routes."""
     state_version: int = 0
-    """Of two claims on one identity the higher wins."""
+    """Of two registrations for one identity the higher value wins. Raise it when a replica is promoted by hand."""
     replica_id: int = 0
-    """Of a Redis that may be promoted or demoted: its id while it is a replica, another for each member of the group;
-    while it is a master its id is 0. 0: the id above stands."""
+    """Id of a Redis server while it is a replica, unique in its group; while it is a master its id is 0. For servers
+    that Sentinel may promote; needs `probe.kind = "redis"`. 0: `id` applies."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -94,16 +103,16 @@ class BrokerSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameServersSection:
-    """Whom to tell: a list, a DNS name or a file, one of them."""
+    """Where the name servers are: a list, a DNS name or a file; exactly one of them."""
 
     addrs: tuple[str, ...] = ()
-    """Each is told separately; they share nothing."""
+    """Addresses of all name servers, host:port, at most 64. The agent registers with each."""
     dns: str = ""
-    """host:port; every address that the host resolves to is a name server, a host with A and AAAA records two."""
+    """DNS name and port, host:port: each address that the name resolves to is a name server."""
     file: str = ""
-    """A file with an address a line, the last one too; empty lines and lines with ``#`` are skipped."""
+    """File with one address per line, each line ended; empty lines and lines with `#` are skipped."""
     refresh_seconds: float = 10.0
-    """How often the name is resolved and the file is looked at."""
+    """Interval at which `dns` is resolved and `file` is read again."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -121,13 +130,16 @@ class NameServersSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeartbeatSection:
-    """How often to beat, and how long to wait for answers."""
+    """Heartbeats to the name servers."""
 
     interval_seconds: float = 30.0
-    """What the agent asks for; the name server's answer to the registration is what holds."""
+    """Heartbeat interval that the agent requests; the response to its registration applies."""
     expiry_seconds: float = 120.0
+    """Time without a heartbeat after which name servers remove the broker; at least 3 intervals."""
     timeout_seconds: float = 3.0
+    """Longest wait for the response to a heartbeat."""
     register_timeout_seconds: float = 10.0
+    """Longest wait for the response to a registration."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -144,27 +156,34 @@ class HeartbeatSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeSection:
-    """How to find out whether the broker answers."""
+    """Health check of the broker."""
 
     kind: str = "none"
+    """How the broker is checked. none: not at all. tcp: connect. redis: PING and INFO. http: GET `path`. grpc: the
+    health protocol. exec: run `command`."""
     target: str = ""
-    """host:port; empty: the broker's own address."""
+    """Address that is checked, host:port; empty: `broker.addr`."""
     interval_seconds: float = 5.0
+    """Time between two checks."""
     timeout_seconds: float = 2.0
+    """Longest run of one check."""
     rise: int = 1
     """Passes in a row that turn a failing broker into a passing one."""
     fall: int = 2
     """Failures in a row that turn a passing broker into a failing one."""
     username: str = ""
+    """For kind redis: user name (ACL); needs a password."""
     password: str = field(default="", repr=False)
+    """For kind redis. Set it in the environment, `AGENT_PROBE__PASSWORD`, so that no file has it."""
     path: str = "/"
-    """Of kind http: passes with any status below 400."""
+    """For kind http: path of the GET; a status below 400 passes."""
     service: str = ""
-    """Of kind grpc: whose health is asked; empty: the whole server's."""
+    """For kind grpc: name of the service that is checked; empty: the server as a whole."""
     peers: tuple[str, ...] = ()
-    """Of kind redis: other members of the group, host:port, beside those that the server tells of."""
+    """For kind redis: other members of the group, host:port, in addition to those that the server reports. An empty
+    master fails its check while one of them holds messages."""
     command: tuple[str, ...] = ()
-    """Of kind exec: program and arguments; exit code 0 passes."""
+    """For kind exec: program and arguments; exit code 0 passes."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -189,12 +208,13 @@ class ProbeSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopSection:
-    """How to stop."""
+    """What the agent does when it stops."""
 
     timeout_seconds: float = 5.0
-    """For the last probe and all leaves together."""
+    """Total time for the final probe and for unregistering at all name servers."""
     unprobed: str = "hand_over"
-    """Without a probe nobody knows whether the broker goes on: keep its registration, or take it out."""
+    """Action on stop without a probe. hand_over: keep the registration for the next agent. unregister: remove the
+    broker."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -207,10 +227,15 @@ class TopicRow:
     """The queues of one topic on this broker."""
 
     name: str
+    """Name of the topic."""
     read_queues: int
+    """Number of queues that consumers read."""
     write_queues: int
+    """Number of queues that producers write."""
     perm: str = "rw"
+    """Permission of the topic."""
     topic_sys_flag: int = 0
+    """RocketMQ's flags of the topic: unit 1, unit-sub 2."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -223,19 +248,21 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsSection:
-    """Which topics the broker holds."""
+    """Topics of the broker."""
 
     source: str = "toml"
-    """toml: the tables below; rocketmq: the files of a RocketMQ broker; redis: the streams of a Redis server."""
+    """Where topics come from. toml: the `[[topics.topic]]` tables of this file. rocketmq: the files of a RocketMQ
+    broker. redis: the streams `topic:queue:N` of a Redis server."""
     check_interval_seconds: float = 5.0
-    """How often the source is looked at; toml also on SIGHUP."""
+    """Interval at which the source is read; `toml` is also read on SIGHUP."""
     store_path: str = ""
-    """Of source rocketmq: the broker's storePathRootDir; empty: as broker_conf says."""
+    """For source rocketmq: the broker's storePathRootDir; empty: the one in `broker_conf`."""
     broker_conf: str = ""
-    """Of source rocketmq: the broker's properties file; empty: its defaults."""
+    """For source rocketmq: the broker's properties file; empty: RocketMQ's defaults."""
     max_topics: int = 100_000
-    """A source with more is not believed."""
+    """A source with more topics is rejected, and the last good state stays in use."""
     topic: tuple[TopicRow, ...] = ()
+    """One table for each topic of the broker, see below."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -258,9 +285,9 @@ class RpcSection:
     """What the agent serves to the broker's clients: groups, locks, offsets."""
 
     listen: str = ""
-    """host:port; empty: nothing is served. Clients find it by broker.agent_addr."""
+    """Address for clients of the broker: consumer groups, queue locks, offsets; host:port; empty: off."""
     grace_seconds: float = 5.0
-    """How long a stop waits for calls that are running."""
+    """Time that running calls have to finish when the agent stops."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -271,13 +298,14 @@ class RpcSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRow:
-    """What holds for one consumer group."""
+    """What applies to one consumer group."""
 
     name: str
+    """Name of the group."""
     notify: bool = True
     """Whether members are notified of changes; without it they query the members with each rebalance, every 20 s."""
     hold_down_seconds: float = 0.0
-    """How long the first of several changes waits for the others."""
+    """Delay after a first change, so that several changes cause one rebalance."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -290,25 +318,31 @@ class GroupsSection:
     """Consumer groups."""
 
     expiry_seconds: float = 120.0
-    """Silence after which a client is out of its groups (RocketMQ's channelExpiredTimeout)."""
+    """Time without a heartbeat after which a client is removed from its groups (RocketMQ's channelExpiredTimeout)."""
     scan_interval_seconds: float = 10.0
+    """Interval of that check."""
     stream_grace_seconds: float = 2.0
-    """After the end of a client's stream; one that comes back within it was never away."""
+    """Time that a client has to reconnect after its stream ended, before it is removed from its groups."""
     warm_up_seconds: float = 30.0
-    """After a start, in which clients come back. A group whose members from before the start are back, or that had
-    none, is served after 1 s."""
+    """Time after a start in which clients reconnect and no member rebalances. A group whose members from before the
+    start are back, or that had none, is served after 1 s."""
     notify: bool = True
+    """As in `[[groups.group]]`, for groups without such a table."""
     hold_down_seconds: float = 0.0
-    """For groups without a row of their own."""
+    """As in `[[groups.group]]`, for groups without such a table."""
     max_clients: int = 20_000
-    """Membership streams; a client id with two of them counts twice."""
+    """Maximum number of membership streams; a client id with two streams counts twice."""
     max_groups: int = 10_000
+    """Maximum number of groups with members."""
     max_watchers: int = 20_000
+    """Maximum number of open watches of groups."""
     max_subscriptions: int = 200_000
-    """Of all members together; about 0.3 kB each with names of 60 characters. A member without any counts as one."""
+    """Maximum number of subscriptions of all members together; about 0.3 kB each. A member without any counts as
+    one."""
     max_subscriptions_per_client: int = 4_096
-    """In one heartbeat, of all groups that it names."""
+    """Maximum number of subscriptions in one heartbeat."""
     group: tuple[GroupRow, ...] = ()
+    """Tables for single groups, see below."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -330,13 +364,15 @@ class OffsetsSection:
     """Where committed offsets are kept."""
 
     store: str = "auto"
-    """redis: a hash beside the messages; file: this machine; auto: redis where the broker is one."""
+    """Where committed offsets are stored. redis: in the broker, next to the messages. file: SQLite file on this
+    machine. auto: redis if the broker is a Redis, else file."""
     path: str = "offsets.db"
-    """Of store file."""
+    """File of the store `file`."""
     pending_path: str = ""
-    """Offsets that a slave's agent takes while no master is there; empty: beside path, named after the broker."""
+    """File for offsets that a slave's agent accepts while its master is down; empty: in the folder of `path`, named
+    after the broker."""
     flush_interval_seconds: float = 5.0
-    """How old offsets may be after a crash (RocketMQ's flushConsumerOffsetInterval)."""
+    """Interval at which offsets are stored; a crash loses at most this (RocketMQ's flushConsumerOffsetInterval)."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -346,10 +382,10 @@ class OffsetsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueStatsSection:
-    """How full the queues are, and how far groups are behind."""
+    """Measurement of queue depths and group lags."""
 
     interval_seconds: float = 600.0
-    """How often name servers are told; 0: never."""
+    """Interval at which depths and lags are reported to name servers, for the nightly report; 0: never."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -362,9 +398,9 @@ class MonitoringSection:
     """Metrics and health over HTTP."""
 
     listen: str = "127.0.0.1:9881"
-    """host:port; port 0 takes a free one and says so in the log."""
+    """Address of `/metrics` and `/healthz`, host:port; port 0 picks a free one, which the log shows."""
     tls: bool = False
-    """HTTPS with the certificate of ``[tls]``; clients are asked for none."""
+    """Whether this port is HTTPS, with the certificate of ``[tls]``. Clients present no certificate."""
 
     def problems(self) -> Iterable[str]:
         """List what cannot be."""
@@ -376,6 +412,7 @@ class LogSection:
     """What to log."""
 
     level: str = "INFO"
+    """Least severity that is logged, on standard error."""
     format: str = "auto"
     """``json``, ``text`` or ``auto``: text on a terminal, else JSON."""
 

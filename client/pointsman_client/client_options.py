@@ -57,12 +57,12 @@ class SharedOptions:
     """Longest time between two lookups of a topic in use (``pollNameServerInterval``, 30,000 ms). A started client that
     is passed in keeps its own."""
     lookup_timeout_seconds: float = 3.0
-    """For one lookup, over all name servers that it tries (``mqClientApiTimeout``, 3,000 ms). As above."""
+    """Timeout of one lookup with all name servers that it tries (``mqClientApiTimeout``, 3,000 ms). Likewise."""
     credentials: Credentials | None = None
-    """Of the connections to name servers and agents; None: neither TLS nor a token. A client that is passed in keeps
-    its own. Changed files are in use for new connections within 10 s."""
+    """TLS and token of connections to name servers and agents; None: neither. A client that is passed in keeps its own.
+    Changed files apply to new connections within 10 s."""
     metrics_hook: MetricsHook | None = None
-    """Is called with what happens, such as :class:`~pointsman_client.prometheus.PrometheusMetrics`."""
+    """Receives every event that can be counted, such as :class:`~pointsman_client.prometheus.PrometheusMetrics`."""
     clock: Clock | None = None
     """For tests; None: the system's."""
     rng: random.Random | None = None
@@ -82,17 +82,17 @@ class ClientOptions(SharedOptions):
     name_servers: str | Sequence[str] = field(kw_only=False)
     """Addresses, ``host:port``: a list, or a str with ``,`` or ``;`` between them (``namesrvAddr``)."""
     poll_jitter: float = 0.1
-    """Share of the interval, 0 to 1, by which a wait may be shorter, so that clients do not ask in step."""
+    """Share of the interval, 0 to 1, by which a wait may be shorter, so that clients do not poll at the same moment."""
     close_timeout_seconds: float = 2.0
     """Longest time that ``close()`` takes."""
     max_topics: int = 1_000
-    """Topics kept and polled; beyond it the one unused for longest is forgotten."""
+    """Maximum number of cached topics; beyond it the one unused for longest is evicted."""
     poll_concurrency: int = 8
-    """Lookups that one poll runs at the same time."""
+    """Number of lookups that one poll runs in parallel."""
     shuffle_name_servers: bool = True
     """Whether the first server is chosen at random, so that clients spread; else the list's order counts."""
     watch_routes: bool = True
-    """Whether a name server is asked to push changes as they happen; the client polls in either case."""
+    """Whether a name server pushes changes as they happen; the client polls in either case."""
     zone: str = ""
     """Only replica groups of this zone, and those without a master, are in routes; empty: all (``rocketmq.zone``)."""
     open_channel: links.OpenChannel = links.open_channel

@@ -31,7 +31,7 @@ class PartOptions(SharedOptions):
     name_servers: str | Sequence[str] | NameServerClient = field(kw_only=False)
     """Addresses, or a started client, which stays the caller's."""
     transport: TransportOrMaker
-    """How brokers are spoken to."""
+    """Transport to the brokers: one that stays the caller's, or what makes one, such as its class."""
     tracing_hook: TracingHook | None = None
     """Opens spans around sends and listeners, such as :class:`~pointsman_client.opentelemetry.OpenTelemetryTracing`."""
 

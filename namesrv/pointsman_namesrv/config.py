@@ -24,21 +24,23 @@ MAX_PEERS = 16
 
 @dataclass(frozen=True, slots=True)
 class ServerConfig:
-    """Where the name server listens, and as whom it speaks."""
+    """Address, name and process of the name server."""
 
     listen: str = "127.0.0.1:9876"
-    """gRPC, host:port; port 0 picks a free one."""
+    """Address for gRPC, host:port; `0.0.0.0` accepts connections from the network; port 0 picks a free one."""
     node: str = ""
-    """Name of this node in history and answers; empty: machine name and port. The address that it listens on would not
-    do: many nodes listen on 127.0.0.1 or 0.0.0.0, and one report reads the histories of several machines."""
+    """Name of this node in the history and in responses; empty: machine name and port. It must be unique among all name
+    servers whose history one report reads."""
     loop: str = "uvloop"
     """Event loop: uvloop or asyncio."""
     stop_grace_seconds: float = 5.0
-    """How long running calls may take after SIGTERM."""
+    """Time that running calls have to finish after SIGTERM."""
     max_connections: int = 18_000
-    """Maximum number of gRPC connections; each takes 17 kB. One more is closed."""
+    """Maximum number of gRPC connections; each takes 17 kB. Further connections are closed."""
     warm_up_seconds: float = 45.0
-    """How long after the start, at most, an unknown topic is "not yet" and not "not found"; 0: from the start."""
+    """Longest warm-up after a start. During the warm-up the response to a query for an unknown topic is UNAVAILABLE,
+    not NOT_FOUND. 0: no warm-up. With a snapshot it ends earlier, when all brokers of the snapshot have sent a
+    heartbeat or expired."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -55,9 +57,9 @@ class MonitoringConfig:
     """Metrics, health, the status page and JSON over HTTP."""
 
     listen: str = "127.0.0.1:9877"
-    """host:port; port 0 picks a free one."""
+    """Address of `/metrics` and `/healthz`, host:port; port 0 picks a free one."""
     tls: bool = False
-    """HTTPS with the certificate of ``[tls]``; clients are asked for none."""
+    """Whether this port is HTTPS, with the certificate of ``[tls]``. Clients present no certificate."""
     report_url: str = ""
     """Where last night's report is, for a link on the status page; empty: no link."""
 
@@ -106,15 +108,20 @@ class PeersConfig:
 
 @dataclass(frozen=True, slots=True)
 class LivenessConfig:
-    """What brokers may declare, and what their silence means."""
+    """Heartbeats: what brokers may declare, and when they expire."""
 
     min_heartbeat_interval_seconds: float = 1.0
+    """Shortest heartbeat interval that a broker may declare; a shorter one is refused with this limit."""
     max_heartbeat_interval_seconds: float = 300.0
+    """Longest heartbeat interval that a broker may declare."""
     max_expiry_seconds: float = 3_600.0
+    """Longest expiry that a broker may declare."""
     stream_grace_seconds: float = 10.0
-    """How long a broker stays in the routes after its stream broke; 0: until it is silent for its expiry."""
+    """Time that a broker stays in the routes after its keep-alive stream broke; 0: until its expiry has passed without
+    a heartbeat."""
     hand_over_seconds: float = 60.0
-    """How long a registration stays after its agent handed over."""
+    """Time that a registration stays after its agent stopped while the broker ran on, so that the next agent can take
+    it over."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -140,15 +147,17 @@ class LivenessConfig:
 
 @dataclass(frozen=True, slots=True)
 class GuardConfig:
-    """When many brokers of a cluster are lost at once on weak evidence, none is removed for it."""
+    """Protection against mass expiry: while many brokers of a cluster are lost on weak evidence, they stay in the
+    routes."""
 
     enabled: bool = True
+    """Whether clusters are protected against mass expiry. `pointsmanctl guard` changes a single cluster for a time."""
     share: float = 0.5
-    """Share of the brokers that were up when the window began; above it the guard turns on."""
+    """The guard turns on when more than this share of the brokers in the baseline is lost."""
     at_least: int = 3
-    """With fewer lost brokers the guard stays off."""
+    """Fewest lost brokers at which the guard turns on."""
     limit_seconds: float = 600.0
-    """After this time a second event, a metric and a log line say that it is still on."""
+    """Time after which a further event, the metric and a log line report that the guard is still on. It stays on."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -163,24 +172,27 @@ class GuardConfig:
 
 @dataclass(frozen=True, slots=True)
 class RoutesConfig:
-    """Bounds on what is held and answered."""
+    """Limits of brokers, topics and watches."""
 
     cache_bytes: int = 64 * 1024 * 1024
-    """Most bytes of ready route answers."""
+    """Memory for ready route responses, bytes. With `[remoting] listen` each wire has half of it."""
     max_brokers: int = 10_000
-    """Maximum number of registered brokers (replicas)."""
+    """Maximum number of registered brokers (replicas); further registrations are refused."""
     max_topics: int = 500_000
     """Maximum number of topics of all brokers together; a topic counts once for each replica that has it."""
     max_topics_per_broker: int = 200_000
+    """Maximum number of topics in one registration."""
     watch_coalesce_seconds: float = 0.05
-    """How often watched routes are looked at: changes within one such time reach a watcher as one."""
+    """Interval at which watchers are notified: changes within one interval reach a watcher as one."""
     max_watchers: int = 8_000
-    """Maximum number of open watches; each takes 25 to 40 kB."""
+    """Maximum number of open route watches; each takes 25 to 40 kB."""
     max_watched_topics: int = 400_000
     """Maximum number of topics of all watches together."""
     max_topics_per_watch: int = 1_000
+    """Maximum number of topics in one watch."""
     remember_hours: float = 72.0
-    """How long a broker that was lost is remembered, and its topics are known, with no broker up; 0: not at all."""
+    """Time for which an expired broker and its topics stay known. Clients then learn that the topic has no broker up,
+    instead of NOT_FOUND. 0: never."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -197,18 +209,21 @@ class RoutesConfig:
 
 @dataclass(frozen=True, slots=True)
 class RemotingConfig:
-    """RocketMQ's own wire, for its brokers and clients as they are."""
+    """RocketMQ's own protocol, for unmodified brokers and clients."""
 
     listen: str = ""
-    """host:port, port 0 picks a free one; empty: off."""
+    """Address for brokers and clients that use RocketMQ's own protocol, host:port; port 0 picks a free one; empty: off.
+    Without `tls.client_ca` this port has no authentication."""
     tls: str = "required"
-    """Where ``[tls]`` has a certificate: required, or permissive, which takes plaintext as well."""
+    """With a certificate in ``[tls]``. required: TLS only. permissive: TLS and plaintext on this port."""
     support_acting_master: bool = False
-    """Show clients the lowest id of a group without master as id 0 (RocketMQ ``supportActingMaster``)."""
+    """Show clients the replica with the lowest id as id 0 while its group has no master (RocketMQ
+    ``supportActingMaster``)."""
     order_message_enable: bool = False
-    """Give clients the order configuration of a topic (RocketMQ ``orderMessageEnable``)."""
+    """Send clients the order configuration of a topic (RocketMQ ``orderMessageEnable``)."""
     max_connections: int = 10_000
-    """Most open connections; beyond it, one of the latest that never asked or has been quiet is closed."""
+    """Maximum number of open connections. At the limit a recent connection that sent no request, else the one idle for
+    longest, is closed; never a broker's."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -220,25 +235,27 @@ class RemotingConfig:
 
 @dataclass(frozen=True, slots=True)
 class HistoryConfig:
-    """Where every registration is remembered."""
+    """Registration events on disk, which the nightly report reads."""
 
     enabled: bool = True
+    """Whether registration events are written for the nightly report."""
     directory: str = "history"
-    """Folder of the history; relative to where the server is started."""
+    """Folder of the history; relative to the working directory of the process."""
     queue_rows: int = 100_000
-    """Rows that may wait for the disk; more are dropped and counted."""
+    """Maximum number of rows that wait for the disk; further rows are dropped and counted."""
     queue_bytes: int = 64 * 1024 * 1024
-    """Memory that they may hold, estimated."""
+    """Estimated memory of these rows, bytes; further rows are dropped and counted."""
     every_heartbeat: bool = False
-    """Write a row for each beat: about 3 million a day for 1,000 brokers."""
+    """Write a row for each heartbeat: about 3 million rows per day for 1,000 brokers."""
     retain_days: int = 400
-    """Days that are kept; 0: for ever."""
+    """Days after which closed files are removed; 0: never."""
     retain_bytes: int = 20 * 1024**3
-    """Bytes on the disk above which the oldest closed files are removed; 0: no bound."""
+    """Total size above which the oldest closed files are removed, bytes; 0: no limit."""
     ship: tuple[str, ...] = ()
-    """Command for each closed file, without a shell; {file} stands for it, else it comes last. Empty: none."""
+    """Command that copies each closed file elsewhere, run without a shell. `{file}` is replaced by the path; without it
+    the path is the last argument. Retried until it exits with 0. Empty: none."""
     ship_timeout_seconds: float = 300.0
-    """How long the command may take for one file."""
+    """Longest run of that command for one file."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -259,13 +276,15 @@ class HistoryConfig:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotConfig:
-    """What is kept on this machine's disk to start warm."""
+    """State on disk for a warm start: registrations and operator settings."""
 
     enabled: bool = True
+    """Whether registrations and operator settings are kept on disk. Without it both are lost at a restart."""
     directory: str = "state"
-    """Folder of the snapshot, for one name server alone; relative to where the server is started."""
+    """Folder of the snapshot; relative to the working directory of the process. Two name servers must not share it."""
     interval_seconds: float = 5.0
-    """How often changed registrations are written; what a SIGKILL may cost. Not the settings of operators."""
+    """Interval at which changed registrations are written; a SIGKILL loses at most this. Operator settings are written
+    before they are acknowledged."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -280,6 +299,7 @@ class LogConfig:
     """Logs on standard error."""
 
     level: str = "INFO"
+    """Least severity that is logged, on standard error. SIGHUP applies a changed value without a restart."""
     format: str = "auto"
     """``json``, ``text`` or ``auto``: text on a terminal, else JSON."""
 

@@ -47,32 +47,34 @@ class FlapParameters(_Section):
     """Points, thresholds and times of the flap score."""
 
     half_life_minutes: float = 60.0
+    """Time in which the penalty of a broker falls by half; at least 5."""
     suppress_above: float = 3_000.0
     """A broker is flapping when its penalty rises above this: four quick outages, or one every 35 minutes for hours."""
     reuse_below: float = 1_000.0
     """The flag is cleared when the penalty has fallen below this."""
     ceiling: float = 16_000.0
-    """No penalty rises above this, so that a flag clears at most four half-lives after the last event."""
+    """Highest penalty. It bounds how long a flag lasts: four half-lives after the last event."""
     points_outage: float = 1_000.0
-    """EXPIRED or PROBE_FAILED seen by every observer; charged once per outage."""
+    """Points for an outage that every name server saw; counted once per outage."""
     points_restarted: float = 1_000.0
-    """A new incarnation without an outage."""
+    """Points for a new process without an outage."""
     points_moved: float = 500.0
-    """ADDRESS_CHANGED or ROLE_CHANGED."""
+    """Points for a new address or role."""
     points_suspected: float = 300.0
-    """Suspected, then recovered with a heartbeat."""
+    """Points for a suspicion that a heartbeat ended."""
     points_shutdown: float = 200.0
-    """A planned SHUTDOWN that is back within `shutdown_return_seconds`."""
+    """Points for a planned shutdown after which the broker returned within `shutdown_return_seconds`."""
     points_late: float = 100.0
-    """A late heartbeat."""
+    """Points for a late heartbeat."""
     shutdown_return_seconds: float = 300.0
+    """See `points_shutdown`."""
     same_sign_seconds: float = 600.0
-    """Suspicions and late heartbeats seen by several observers within this time are charged once: as many as the
-    observer with the most. A slot begins with a sign after a quiet period of the same length."""
+    """Length of a time slot: suspicions and late heartbeats that several name servers saw within one slot are counted
+    as the name server that saw most of them reported them."""
     degraded_points: float = 300.0
-    """A broker with at least this many points in a day that is not flapping is degraded."""
+    """A broker with at least this many points on a day that is not flapping is degraded."""
     chronic_days: int = 3
-    """A broker that flapped on this many of the last seven days is chronic."""
+    """A broker that flapped on at least this many of the last seven days is chronic."""
     dead_after_hours: float = 24.0
     """A broker that has been down for longer at the end of the day is dead."""
 
@@ -93,14 +95,13 @@ class IncidentParameters(_Section):
     """When outages of several brokers are one incident, and when they are a rolling restart."""
 
     brokers: int = 3
-    """At least this number of brokers of one zone, host or cluster down at the same moment ..."""
+    """Fewest brokers of one zone, host or cluster that are down at the same moment in an incident."""
     within_seconds: float = 60.0
-    """... each for no longer than this: a broker that has been down for longer is not part of a new incident ..."""
+    """A broker that has been down for longer is not part of the incident."""
     sigmas: float = 4.0
-    """... and this number of standard deviations above the number expected by chance from that scope's outages of the
-    day."""
+    """Fewest standard deviations above what chance gives with that day's outages."""
     tolerance_seconds: float = 5.0
-    """Sweeps detect outages of the same moment up to this much apart: a shorter outage counts for this long."""
+    """Name servers may notice outages of one moment this much apart: a shorter outage counts for this time."""
     rolling_gap_seconds: float = 120.0
     """In a rolling restart the next broker goes down within this time after the one before has recovered; 0: no rolling
     restarts."""
@@ -115,20 +116,20 @@ class IncidentParameters(_Section):
 
 @dataclass(frozen=True, slots=True)
 class RankingParameters(_Section):
-    """The slow track, and Nagios' percentage."""
+    """The slow track: a broker's outages of some days against its cluster's rate."""
 
     days: int = 7
-    """Days of outages that are compared with the cluster's."""
+    """Number of days whose outages are compared with the cluster's rate."""
     false_discovery_rate: float = 0.05
-    """Accepted share of false outliers in a cluster and day (Benjamini and Hochberg)."""
+    """Accepted share of false outliers (Benjamini and Hochberg)."""
     grid_seconds: float = 300.0
-    """Interval at which the state is sampled for the percentage."""
+    """Sampling interval of Nagios' percentage of state changes."""
     percent_high: float = 20.0
-    """Nagios' flapping begins at this percentage ..."""
+    """Percentage at which Nagios calls a broker flapping."""
     percent_low: float = 5.0
-    """... and ends at this one."""
+    """Percentage at which Nagios clears it."""
     count_at_least: int = 4
-    """A simple rule for comparison: at least this number of outages on a day."""
+    """The simplest rule, for comparison: fewest outages on a day."""
 
     def _rules(self) -> tuple[tuple[bool, str], ...]:
         return (
@@ -142,22 +143,22 @@ class RankingParameters(_Section):
 
 @dataclass(frozen=True, slots=True)
 class HealthParameters(_Section):
-    """Objectives, and thresholds of findings."""
+    """Objectives, and limits from which queues, groups and clocks are reported."""
 
     slo: float = 0.999
-    """Availability objective (SLO) of a cluster ..."""
+    """Availability objective (SLO) of a cluster, between 0 and 1."""
     slo_days: int = 30
-    """... over this number of days."""
+    """Number of days over which the objective and its error budget apply."""
     slo_by_cluster: dict[str, float] = field(default_factory=dict)
-    """Objectives of single clusters."""
+    """Clusters with another objective, such as `{ payments = 0.9999 }`."""
     skew_above: float = 3.0
-    """A queue with more than this many times the mean rate of its topic's queues is hot."""
+    """A queue that is filled more than this many times as fast as the mean of its topic is hot."""
     put_rate_above: float = 1.0
-    """Topics with a lower rate (messages per second) are not checked for skew."""
+    """Topics with fewer messages per second are not checked for skew."""
     lag_above: float = 1_000.0
-    """Lag from which a consumer group is reported, messages."""
+    """Least lag, in messages, at which a consumer group is listed."""
     clock_offset_above_seconds: float = 5.0
-    """Clock offsets of name servers and agents above this are reported."""
+    """Largest clock offset of name servers and agents that is not reported."""
 
     @classmethod
     def not_numbers(cls) -> tuple[str, ...]:
@@ -179,10 +180,10 @@ class HealthParameters(_Section):
 
 @dataclass(frozen=True, slots=True)
 class ReportParameters(_Section):
-    """Presentation of the report."""
+    """The page."""
 
     timezone: str = "UTC"
-    """IANA name of the time zone of the report's days; tables use UTC days."""
+    """IANA time zone of the report's day, such as Europe/Berlin; tables keep UTC days."""
 
     @classmethod
     def not_numbers(cls) -> tuple[str, ...]:

@@ -30,45 +30,47 @@ class ConsumerOptions(PartOptions):
     group: str
     """The consumer group (``consumerGroup``)."""
     message_model: MessageModel = MessageModel.CLUSTERING
-    """Whether the members share the messages or each gets all (``messageModel``)."""
+    """CLUSTERING: the members of the group share the messages. BROADCASTING: each member gets all
+    (``messageModel``)."""
     strategy: AllocationStrategy | None = None
-    """How queues are shared out (``allocateMessageQueueStrategy``); None: averagely."""
+    """How queues are divided among the members (``allocateMessageQueueStrategy``); None: ``Averagely()``."""
     consume_from: ConsumeFrom = ConsumeFrom.LAST_OFFSET
     """Where a queue without a committed offset begins (``consumeFromWhere``)."""
     consume_timestamp: datetime | None = None
-    """With TIMESTAMP: from when on; has a time zone (``consumeTimestamp``)."""
+    """With TIMESTAMP: the time to begin at, with a time zone (``consumeTimestamp``)."""
     pull_batch_size: int = 32
     """Messages of one pull, 1 to 1,024 (``pullBatchSize``, 32)."""
     pull_wait_seconds: float = 15.0
-    """How long a pull waits at the broker while there is nothing (``BROKER_SUSPEND_MAX_TIME_MILLIS``, 15,000)."""
+    """How long a pull waits at the broker for a first message (``BROKER_SUSPEND_MAX_TIME_MILLIS``, 15,000)."""
     pull_timeout_seconds: float = 5.0
-    """For a broker's answer, on top of the wait."""
+    """Timeout of a pull, in addition to the wait."""
     pull_threshold_for_queue: int = 1_000
-    """Unfinished messages of a queue at which it is not pulled further (``pullThresholdForQueue``, 1,000)."""
+    """Unfinished messages of a queue at which pulling pauses (``pullThresholdForQueue``, 1,000)."""
     pull_threshold_size_for_queue_bytes: int = 100 * 1024 * 1024
-    """The same in bytes of their bodies (``pullThresholdSizeForQueue``, 100 MiB)."""
+    """Bytes of unfinished bodies of a queue at which pulling pauses (``pullThresholdSizeForQueue``, 100 MiB)."""
     consume_max_span: int = 2_000
-    """The same in offsets from the lowest to the highest unfinished one (``consumeConcurrentlyMaxSpan``, 2,000)."""
+    """Distance of the lowest to the highest unfinished offset of a queue at which pulling pauses
+    (``consumeConcurrentlyMaxSpan``, 2,000)."""
     rebalance_interval_seconds: float = 20.0
     """Longest time between two rebalances (``rocketmq.client.rebalance.waitInterval``, 20 s)."""
     handover_timeout_seconds: float = 5.0
     """How long a concurrent consumer waits for the lock of a queue's old owner, and the old owner for what it has in
     flight."""
     persist_offset_interval_seconds: float = 5.0
-    """Between two commits (``persistConsumerOffsetInterval``, 5 s)."""
+    """Interval between two commits (``persistConsumerOffsetInterval``, 5 s)."""
     close_timeout_seconds: float = 10.0
     """Longest time that ``close()`` takes."""
     client_id: str = ""
-    """Who this member is in its group; empty: address, process and zone."""
+    """Id of this member, unique in its group; empty: made of address, process and zone."""
     zone: str = ""
-    """Where this member is, for strategies by zone."""
+    """Zone of this member, for strategies by zone."""
     route_zone: str = ""
-    """Read brokers of this zone alone. All members of the group must have the same, for each shares out the queues that
-    it sees."""
+    """Read only from brokers of this zone. All members of a group need the same value, because each divides the queues
+    that it sees."""
     offset_file: Path | None = None
-    """Of a broadcasting consumer; None: below ``~/.pointsman/offsets``."""
+    """Offset file of a broadcasting consumer; None: below ``~/.pointsman/offsets``."""
     make_coordination: MakeCoordination = agent_coordination
-    """For tests: makes what group, locks and offsets are asked of."""
+    """For tests: makes the coordination of group, locks and offsets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -107,16 +109,16 @@ class PushConsumerOptions(ConsumerOptions):
     subscriptions: Subscriptions
     """Topics with their tags (``{"orders": "paid || refunded"}``), a list of topics, or one topic."""
     ordered: bool = False
-    """Whether the messages of a queue come one after the other (``MessageListenerOrderly``)."""
+    """Whether the listener gets one message of a queue at a time (``MessageListenerOrderly``)."""
     consume_concurrency: int = 20
     """Listener calls at the same time, 1 to 64 (``consumeThreadMax``, 20)."""
     consume_timeout_seconds: float = 900.0
-    """For one call of the listener (``consumeTimeout``, 15 min)."""
+    """Longest call of the listener (``consumeTimeout``, 15 min)."""
     max_reconsume_times: int | None = None
-    """Tries after the first before a message goes to the dead letters (``maxReconsumeTimes``); None: 16, and for an
-    ordered consumer no end."""
+    """Retries before a message goes to the dead letters (``maxReconsumeTimes``); None: 16, and without limit for an
+    ordered consumer."""
     send_back_timeout_seconds: float = 3.0
-    """For sending a failed message on."""
+    """Timeout for sending a failed message to the retry or dead-letter topic."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -133,11 +135,11 @@ class PullConsumerOptions(ConsumerOptions):
     """Options of :class:`PullConsumer`."""
 
     subscriptions: Subscriptions | None = None
-    """As of a push consumer; None: queues come from :meth:`PullConsumer.assign`, and the group is not asked."""
+    """As of a push consumer; None: queues come from :meth:`PullConsumer.assign`, without a rebalance."""
     auto_commit: bool = True
-    """Whether what is finished is committed now and then, and on close (``autoCommit``)."""
+    """Whether finished messages are committed at the interval above, and on close (``autoCommit``)."""
     max_poll_messages: int = 32
-    """Messages of one poll at most."""
+    """Maximum number of messages of one poll."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

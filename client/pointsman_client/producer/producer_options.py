@@ -63,47 +63,47 @@ class ProducerOptions(PartOptions):
     names, all of ``DefaultMQProducer`` or ``ClientConfig``."""
 
     send_msg_timeout_seconds: float = 3.0
-    """For one send with all its tries (``sendMsgTimeout``, 3,000 ms)."""
+    """Timeout of one send with all its attempts (``sendMsgTimeout``, 3,000 ms)."""
     send_msg_max_timeout_per_request_seconds: float | None = 1.5
-    """Longest time of one try while another is left; None: a broker that is stopped, not dead, takes all of the time of
-    each send that begins there. A broker that needs longer than this stores some messages twice
-    (``sendMsgMaxTimeoutPerRequest``; there it is off by default)."""
+    """Timeout of one attempt while another one is left; None: a broker that hangs can use up the time of the send. A
+    broker that takes longer than this stores some messages twice (``sendMsgMaxTimeoutPerRequest``; off by default
+    there)."""
     retry_times_when_send_failed: int = 2
-    """Tries after the first one (``retryTimesWhenSendFailed``, 2)."""
+    """Attempts after the first one (``retryTimesWhenSendFailed``, 2)."""
     retry_times_when_send_async_failed: int = 2
-    """The same for ``send_async`` (``retryTimesWhenSendAsyncFailed``, 2)."""
+    """Attempts of ``send_async`` after the first one (``retryTimesWhenSendAsyncFailed``, 2)."""
     retry_another_broker_when_not_store_ok: bool = False
-    """Whether a message that a broker took, but not as safely as wanted, is sent to another one too
+    """Whether a message whose status is not SEND_OK is sent to another broker, too
     (``retryAnotherBrokerWhenNotStoreOK``, false)."""
     retry_response_codes: Collection[int] = RETRY_RESPONSE_CODES
-    """Reasons of a broker's no for which another one is asked (``retryResponseCodes``)."""
+    """Response codes of a broker after which the next broker is tried (``retryResponseCodes``)."""
     send_latency_fault_enable: bool = True
     """Whether brokers that were slow or failed are left out for a while (``sendLatencyFaultEnable``, there false:
     a dead broker then gets its share of first tries until the route removes it)."""
     fault_rules: FaultRules = NEWER_FAULT_RULES
-    """For how long they are left out (``latencyMax``, ``notAvailableDuration``)."""
+    """How long such a broker is left out (``latencyMax``, ``notAvailableDuration``)."""
     start_detector_enable: bool = True
     """Whether brokers that could not be reached are probed (``startDetectorEnable``, there false)."""
     detector_interval_seconds: float = 3.0
-    """Between two rounds of the detector (3,000 ms)."""
+    """Interval between two rounds of the detector (3,000 ms)."""
     detect_interval_seconds: float = 2.0
-    """Least time between two probes of a broker (``detectInterval``, 2,000 ms)."""
+    """Shortest time between two probes of a broker (``detectInterval``, 2,000 ms)."""
     detect_timeout_seconds: float = 0.2
-    """For one probe (``detectTimeout``, 200 ms)."""
+    """Timeout of one probe (``detectTimeout``, 200 ms)."""
     max_message_size: int = 4 * 1024 * 1024
-    """Bytes of a message, or of a batch together (``maxMessageSize``, 4 MiB)."""
+    """Maximum size of a message, or of a batch together, bytes (``maxMessageSize``, 4 MiB)."""
     back_pressure_for_async_send_num: int = 10_000
-    """Messages of ``send_async`` and ``send_oneway`` on their way at the same time; one more is refused
+    """Maximum number of messages of ``send_async`` and ``send_oneway`` in flight; one more is refused
     (``backPressureForAsyncSendNum``)."""
     back_pressure_for_async_send_size: int = 100 * 1024 * 1024
-    """Their bytes together (``backPressureForAsyncSendSize``, 100 MiB)."""
+    """Maximum bytes of these messages (``backPressureForAsyncSendSize``, 100 MiB)."""
     sharding: ShardingMap | None = None
     """The map of :meth:`Producer.send_by_key`; None: a hash ring."""
     on_unavailable: OnUnavailable = "raise"
-    """What becomes of a message for a certain queue while that cannot be written, unless the call says otherwise. An
-    outbox named here is opened and emptied from :meth:`Producer.start` on."""
+    """Default of ``on_unavailable`` of the calls that send to one queue: what happens while it cannot be written. An
+    outbox given here is opened, and its messages are sent, from :meth:`Producer.start` on."""
     zone: str = ""
-    """Send to brokers of this zone alone; of the client that the producer makes (``rocketmq.zone``)."""
+    """Send only to brokers of this zone; empty: to all (``rocketmq.zone``)."""
     close_timeout_seconds: float = 5.0
     """Longest time that ``close()`` takes."""
 

@@ -30,13 +30,15 @@ class Grant:
     """A role of one identity, or of the addresses of a network."""
 
     role: str
+    """What the caller is. An admin may call everything."""
     identity: str = ""
     """DNS name or URI of a certificate (its common name where it has neither), or the name of a token."""
     address: str = ""
     """Network such as 10.0.0.0/24, on RocketMQ's port only."""
     cluster: str = ""
+    """For role broker: the cluster of the brokers that it may write."""
     broker_name: str = ""
-    """What a broker may write, with the cluster; * is every broker name of the cluster."""
+    """For role broker: the broker name that it may write; `*`: every broker name of the cluster."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this row."""
@@ -57,19 +59,23 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class AccessSettings:
-    """Section ``[access]`` of both daemons."""
+    """Access control: tokens, rate limits and roles."""
 
     tokens: str = ""
-    """File of hashed tokens (the command ``token`` makes them); empty: none."""
+    """File of hashed tokens, which the command ``token`` makes; empty: none."""
     reload_seconds: float = 5.0
-    """How often the file is looked at; a removed token is refused, and its streams end, within this time."""
+    """Interval at which the file is read again; within this time a removed token is refused and its streams end."""
     registrations_per_second: float = 1_000.0
-    """Registrations and topic updates of one identity; without grants of all callers together. 0: no limit."""
+    """Maximum rate of registrations and topic updates of one identity; without grants, of all callers together.
+    0: no limit."""
     registrations_burst: int = 20_000
+    """Registrations of one identity that may come at the same time, before that rate applies."""
     admin_calls_per_second: float = 200.0
-    """Calls of operators, as above. 0: no limit."""
+    """Maximum rate of calls of operators, counted likewise. 0: no limit."""
     admin_calls_burst: int = 2_000
+    """Calls of operators that may come at the same time, before that rate applies."""
     grants: tuple[Grant, ...] = ()
+    """Who may do what, see below. Without grants every caller may do everything."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""

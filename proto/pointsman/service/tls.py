@@ -22,19 +22,19 @@ CLIENT_CERTIFICATES = ("required", "optional")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """PEM files; new ones are picked up while the daemon runs."""
+    """TLS of the listeners. Files are PEM; changed files are used without a restart."""
 
     certificate: str = ""
     """The server's certificate, then its intermediates, each followed by its issuer. Empty: no TLS."""
     key: str = ""
-    """Its private key, not encrypted."""
+    """Private key of the certificate, not encrypted."""
     client_ca: str = ""
-    """Certificates of the authorities that sign clients; empty: clients present none."""
+    """Certificates of the authorities that sign clients (mTLS); empty: clients present no certificate."""
     client_certificate: str = "required"
-    """optional: RocketMQ's wire serves clients without one as well; gRPC then does not ask for one, so its clients are
-    identified by their tokens."""
+    """required: with ``client_ca`` each client needs a certificate. optional: RocketMQ's protocol serves clients
+    without one, too, and gRPC requests none, so that its clients are identified by tokens."""
     plaintext_beyond_loopback: bool = False
-    """Listen on other addresses than loopback without TLS."""
+    """Allow listening beyond loopback without TLS: for a network in which every machine is trusted."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""

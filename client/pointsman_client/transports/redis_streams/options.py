@@ -15,25 +15,26 @@ class RedisOptions:
     """Options of :class:`RedisStreamsTransport`; a value out of bounds raises :class:`InvalidOptionError`."""
 
     username: str | None = None
-    """For every server (``AUTH``), with ``password``."""
+    """User name (ACL) for every server (``AUTH``); needs ``password``."""
     password: str | None = None
+    """Password for every server (``AUTH``)."""
     db: int = 0
-    """For every server (``SELECT``)."""
+    """Database number on every server (``SELECT``)."""
     ssl: Mapping[str, object] | None = None
     """Arguments of redis-py's ``SSLConnection``, such as ``{"ssl_ca_certs": "ca.pem"}``; ``{}``: TLS by the machine's
     certificates; None: no TLS."""
     max_length: int | None = 1_000_000
     """Messages that a queue keeps (``MAXLEN ~``), up to a hundred more: Redis removes whole nodes. None: all."""
     max_age_seconds: float | None = None
-    """Messages born longer ago are removed too, in the background and about; None: none."""
+    """Messages that are older are removed, approximately and in the background; None: none."""
     wait_replicas: int = 0
     """Replicas that must have a message for SEND_OK (``WAIT``)."""
     wait_fsync: bool = False
     """Whether a message must be on the master's disk for SEND_OK (``WAITAOF``, Redis 7.2)."""
     wait_timeout_seconds: float = 1.0
-    """Longest wait for either."""
+    """Longest wait for replicas or disk."""
     connect_timeout_seconds: float = 3.0
-    """For one try to connect and log in."""
+    """Timeout for connecting and logging in."""
     clock: Clock | None = None
     """For tests; None: the system's."""
 
