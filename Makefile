@@ -64,6 +64,18 @@ constraints: $(STAMP) ## Pin the newest version of everything that the developme
 		$(foreach part,agent client namesrv proto report,--no-emit-package pointsman-$(part)) \
 		--no-header --no-annotate --no-emit-index-url --output-file $(CONSTRAINTS)
 
+.PHONY: docs
+docs: setup docs-settings ## Build the site of docs/ into .build/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir .build/docs
+
+.PHONY: docs-serve
+docs-serve: setup ## Serve the site on 127.0.0.1:8000, rebuilt at each change of a page
+	$(BIN)/mkdocs serve
+
+.PHONY: docs-settings
+docs-settings: $(STAMP) ## Write the tables of docs/settings/ from the dataclasses
+	$(BIN)/python -m deploy.dev.settings_pages
+
 .PHONY: coverage
 coverage: setup ## What the tests of make test, without Spark's, cover of the two cores and of the client's pure modules
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --ignore tests/spark --ignore tests/e2e --cov --cov-report=term

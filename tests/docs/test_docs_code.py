@@ -1,0 +1,118 @@
+"""The code in ``docs/``: Python has the types that it names, commands and their options are there, TOML is accepted."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+import pointsman_agent.__main__
+import pointsman_ctl.command_line
+import pointsman_namesrv.__main__
+import pointsman_namesrv.observe.__main__
+import pointsman_report.cli
+from pointsman.service.access_settings import Grant
+from pointsman.service.tls import TlsConfig
+from pointsman_agent.config import TopicRow
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PROGRAMS: dict[str, click.Command] = {
+    "pointsmanctl": pointsman_ctl.command_line.cli,
+    "pointsman-report": pointsman_report.cli.cli,
+    "pointsman-namesrv": pointsman_namesrv.__main__.DAEMON.command(),
+    "pointsman-agent": pointsman_agent.__main__.DAEMON.command(),
+    "pointsman-observe": pointsman_namesrv.observe.__main__.command,
+}
+OTHERS = {"cat", "cd", "curl", "export", "grep", "kill", "mkdir", "pip", "redis-cli", "redis-server", "sleep"}
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """Each piece of a language with where it stands."""
+    found = []
+    for path in sorted(DOCS.rglob("*.md")):
+        page = path.read_text(encoding="utf-8")
+        for piece in re.finditer(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE):
+            line = page.count("\n", 0, piece.start()) + 2
+            found.append((f"{path.relative_to(ROOT)}:{line}", piece[1]))
+    return found
+
+
+def test_every_block_is_of_a_language_that_is_checked_here() -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
+    opened = re.findall(r"^```(\w*)$", pages, re.MULTILINE)
+    assert set(opened[::2]) == {"python", "bash", "toml"}
+    assert len(blocks("python")) > 12
+
+
+@pytest.mark.timeout(300)
+def test_the_python_of_all_pages_has_the_right_types(tmp_path: Path) -> None:
+    for number, (where, code) in enumerate(blocks("python")):
+        (tmp_path / f"block_{number}.py").write_text(f"# {where}\n{code}", encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml"), *map(str, tmp_path.glob("*.py"))],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + "\n".join(where for where, _ in blocks("python"))
+
+
+@pytest.mark.parametrize(("where", "code"), blocks("python"), ids=lambda each: each.splitlines()[0][:50])
+def test_the_python_of_a_page_imports_what_is_there(where: str, code: str) -> None:
+    imports: list[ast.stmt] = [node for node in ast.parse(code).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    exec(compile(ast.Module(imports, []), where, "exec"), {})
+
+
+def commands(code: str) -> Iterator[list[str]]:
+    """The commands of a shell block as words; here-documents and comments are left out."""
+    code = re.sub(r"<<'(\w+)'\n.*?^\1$", "", code, flags=re.DOTALL | re.MULTILINE).replace("\\\n", " ")
+    for line in code.splitlines():
+        for part in re.split(r"[;&|]+(?=\s|$)", re.sub(r"\$\([^)]*\)", "FILE", line)):
+            words = shlex.split(part, comments=True)
+            while words and (re.match(r"\w+=", words[0]) or words[0] in {"until", "do", "done", "python"}):
+                words = words[1:]
+            if words:
+                yield words
+
+
+@pytest.mark.parametrize(("where", "code"), blocks("bash"), ids=lambda each: each.splitlines()[0][:50])
+def test_the_commands_of_a_page_are_there_with_their_options(where: str, code: str) -> None:
+    for name, *words in commands(code):
+        if name in PROGRAMS:
+            check_options(where, name, words)
+        else:
+            assert name in OTHERS or name.endswith(".py"), f"{where}: {name}"
+
+
+def check_options(where: str, name: str, words: list[str]) -> None:
+    """Follow the subcommands of one call, and find each of its options in one of them."""
+    command, known = PROGRAMS[name], set[str]()
+    known |= {option for parameter in command.params for option in parameter.opts}
+    for word in words:
+        if isinstance(command, click.Group) and (inner := command.get_command(click.Context(command), word)):
+            command = inner
+            known |= {option for parameter in command.params for option in parameter.opts}
+        elif word.startswith("-"):
+            assert word.partition("=")[0] in known, f"{where}: {name} has no option {word}"
+    assert not isinstance(command, click.Group) or name not in {"pointsmanctl", "pointsman-report"}, f"{where}: {words}"
+
+
+@pytest.mark.parametrize(("where", "text"), blocks("toml"), ids=lambda each: each.splitlines()[0][:50])
+def test_the_toml_of_a_page_is_of_the_daemons_files(where: str, text: str) -> None:
+    found = tomllib.loads(text)
+    assert found.keys() <= {"topics", "tls", "access"}, where
+    assert list(TlsConfig(**found.get("tls", {})).problems()) == []
+    for row in found.get("access", {}).get("grants", []):
+        assert list(Grant(**row).problems()) == []
+    for row in found.get("topics", {}).get("topic", []):
+        assert list(TopicRow(**row).problems()) == []

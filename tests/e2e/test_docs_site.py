@@ -1,0 +1,76 @@
+"""The site of ``docs/`` as it is built, and its first page as a stranger uses it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_readmes import STOP_SECONDS, Fleet, blocks
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[2]
+START = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
+
+
+def test_the_site_builds_without_a_warning_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+    pages = list(tmp_path.rglob("*.html"))
+    assert len(pages) > 25
+    for page in pages:
+        html = page.read_text(encoding="utf-8")
+        assert re.findall(r"<(?:script|img|iframe)[^>]+src=\"?https?://[^\s\">]+", html) == [], page.name
+        assert re.findall(r"<link[^>]+href=\"?https?://[^\s\">]+", html) == [], page.name
+    api = (tmp_path / "api" / "producer.html").read_text(encoding="utf-8")
+    assert 'id="pointsman_client.Producer.send_by_key"' in api
+    assert ":class:" not in api
+
+
+def test_the_tests_of_the_page_on_testing_pass(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
+    conftest, tests = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
+    (tmp_path / "test_orders.py").write_text(tests, encoding="utf-8")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
+    done = subprocess.run(
+        [*(sys.executable, "-m", "pytest", "-q"), *("-o", "asyncio_default_fixture_loop_scope=function")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "2 passed" in done.stdout
+
+
+@pytest.mark.redis
+def test_getting_started_works_as_pasted(tmp_path: Path) -> None:
+    here = Fleet(tmp_path)
+    (start,) = blocks("bash", "Start the fleet", START)
+    (first,) = blocks("python", "Send and consume", START)
+    (run,) = blocks("bash", "Send and consume", START)
+    (outage,) = blocks("bash", "See an outage", START)
+    stop = re.search(r"Stop the rest with `([^`]+)`", START)
+    assert stop is not None
+    pasted = f"{start}\ncat > first.py <<'PYTHON'\n{first}PYTHON\n{run}\n{outage}\n{stop[1]}\nwait\necho stopped\n"
+    with here.shell(here.exchanged(pasted)) as process:
+        printed, _ = process.communicate(timeout=2 * STOP_SECONDS)
+
+    assert printed.endswith("stopped\n"), printed
+    assert re.findall(r"^sent (\d) SEND_OK$", printed, re.MULTILINE) == ["0", "1", "2"]
+    assert len(re.findall(r"^received order [012] from queue [0-3]$", printed, re.MULTILINE)) == 3
+    assert re.search(r"rule +the probe fails on", printed), printed
