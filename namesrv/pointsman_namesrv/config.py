@@ -57,11 +57,11 @@ class MonitoringConfig:
     """Metrics, health, the status page and JSON over HTTP."""
 
     listen: str = "127.0.0.1:9877"
-    """Address of `/metrics` and `/healthz`, host:port; port 0 picks a free one."""
+    """Address of `/metrics`, `/healthz`, the status page and JSON, host:port; port 0 picks a free one."""
     tls: bool = False
     """Whether this port is HTTPS, with the certificate of ``[tls]``. Clients present no certificate."""
     report_url: str = ""
-    """Where last night's report is, for a link on the status page; empty: no link."""
+    """Address of the newest report, for a link on the status page; empty: no link."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -76,9 +76,9 @@ class PeersConfig:
     name_servers: tuple[str, ...] = ()
     """gRPC addresses, host:port; the list may be the same on every node."""
     poll_seconds: float = 10.0
-    """How often they are compared."""
+    """Interval between two comparisons."""
     timeout_seconds: float = 5.0
-    """How long one call to a name server may take."""
+    """Longest call to a name server."""
     tls: bool = False
     """See :class:`Credentials` for this and what follows: how this server calls the others."""
     ca: str = ""

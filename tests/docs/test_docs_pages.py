@@ -21,6 +21,7 @@ from pointsman_client import MessageQueue, PointsmanError, Producer, PullConsume
 from pointsman_client.transports import entry
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from pointsman_ctl.command_line import cli
+from pointsman_namesrv.web.status_site import LISTED
 from pointsman_report.report import meanings
 
 ROOT = Path(__file__).parents[2]
@@ -254,6 +255,11 @@ def test_every_metric_that_is_named_is_there() -> None:
     assert [
         n for n in sorted(short) if f"`{n}" not in readmes and n.removeprefix("pointsman_report_") not in sources
     ] == []
+
+
+def test_every_path_of_the_status_page_is_named() -> None:
+    for path in LISTED:
+        assert path.replace("TOPIC", "orders") in PAGES["monitoring.md"], path
 
 
 def test_every_alert_that_is_named_is_there() -> None:
