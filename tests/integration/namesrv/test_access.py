@@ -228,6 +228,7 @@ async def test_a_broker_that_writes_another_one_is_denied_in_every_call_and_chan
     facts = [record.facts for record in caplog.records]  # type: ignore[attr-defined]  # of ours
     assert len(facts) == len(calls) + 5
     assert {fact["identity"] for fact in facts} == {"broker-a"}
+    assert len({fact["request_id"] for fact in facts}) == len(facts)
     assert all(fact["peer"].startswith("127.0.0.1:") for fact in facts)
 
 
