@@ -19,7 +19,7 @@ from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
 from pointsman.wire.channel_options import CHANNEL_OPTIONS
 from pointsman.wire.clock import Clock
-from pointsman.wire.credentials import ChannelOpener
+from pointsman.wire.credentials import ChannelOpener, explain_connection_failure
 from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey, TooManyOffsets
 from pointsman_agent.core.own_state import MASTER_ID
 from pointsman_agent.core.replica_offsets import PendingPart, ReplicaOffsets
@@ -100,9 +100,10 @@ class HandOver:
                     await self._hand_over_to(channel)
             else:
                 return
-        except (grpc.aio.AioRpcError, _AnotherAgent, TooManyOffsets) as error:
-            text = f"{error.code().name}: {error.details()}" if isinstance(error, grpc.aio.AioRpcError) else str(error)
-            self._note(text)
+        except grpc.aio.AioRpcError as error:
+            self._note(f"{error.code().name}: {explain_connection_failure(error.details() or '')}")
+        except (_AnotherAgent, TooManyOffsets) as error:
+            self._note(str(error))
         else:
             self._note("")
 
