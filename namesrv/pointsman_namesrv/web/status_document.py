@@ -149,7 +149,7 @@ def _problems(
     active = [guard for guard in info.guards if guard.active]
     for guard in active[:MOST_LINES]:
         reason = guard.reason or f"{guard.lost} of {guard.baseline} brokers lost, {guard.up} up"
-        since = f"The guard of {guard.cluster} is on for {span(seconds_of(guard.active_for))}"
+        since = f"The guard of {guard.cluster} has been on for {span(seconds_of(guard.active_for))}"
         yield problem(ALARM, f"{since}: {reason}. It keeps them in the routes.")
     if len(active) > MOST_LINES:
         yield problem(ALARM, f"The guard is on in {len(active) - MOST_LINES} more clusters.")
