@@ -6,7 +6,6 @@ import asyncio
 import json
 import time
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -25,7 +24,7 @@ from pointsman_agent.config import (
 )
 from tests.fakes import wire
 from tests.fakes.agent_process import agent_process
-from tests.fakes.browser import browser
+from tests.fakes.browser import browser, complaints
 from tests.fakes.real_name_server import real_name_server
 
 pytestmark = pytest.mark.e2e
@@ -47,11 +46,6 @@ async def shows(page: Chrome, ident: str, part: str) -> str:
         await asyncio.sleep(0.1)
         shown = await asyncio.to_thread(text, page, ident)
     return shown
-
-
-def complaints(page: Chrome) -> list[dict[str, Any]]:
-    """Violations of the policy and errors that the browser logged since the last look."""
-    return list(page.get_log("browser"))  # type: ignore[no-untyped-call]
 
 
 def agent(name_server: str, name: str) -> AgentConfig:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from selenium.webdriver import Chrome
@@ -41,3 +42,8 @@ def browser(folder: Path) -> Iterator[Chrome]:
         yield running
     finally:
         running.quit()
+
+
+def complaints(page: Chrome) -> list[dict[str, Any]]:
+    """Violations of a page's policy and errors that the browser logged since the last look."""
+    return list(page.get_log("browser"))  # type: ignore[no-untyped-call]

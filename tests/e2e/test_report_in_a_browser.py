@@ -1,0 +1,45 @@
+"""The report's page in a real browser, under its own Content-Security-Policy."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from selenium.webdriver.common.by import By
+
+from pointsman_report.report.collect import with_findings
+from pointsman_report.report.page import page
+from pointsman_report.report.sections.broker_states import Drawn
+from tests.fakes.browser import browser, complaints
+from tests.fakes.busy_report import busy_report
+from tests.fakes.report_contents import a_broker, calm_report
+
+pytestmark = pytest.mark.e2e
+
+MARKUP = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>'\"&amp;"
+
+
+def test_the_report_is_drawn_whole_names_are_texts_and_a_script_would_not_run(tmp_path: Path) -> None:
+    named = a_broker(MARKUP, class_="flapping", cluster=MARKUP, reasons={MARKUP: 1})
+    hostile = with_findings(calm_report(headline={"by_class": {"flapping": 1}}, brokers=[named]))
+    with browser(tmp_path / "profile") as shown:
+        for name, report in (("busy", busy_report()), ("hostile", hostile)):
+            file = tmp_path / f"{name}.html"
+            file.write_text(page(report, Drawn()), encoding="utf-8")
+            shown.get(file.as_uri())
+            title = shown.title
+            assert title.startswith("Brokers, ")
+            heading = shown.find_element(By.TAG_NAME, "h1")
+            assert heading.value_of_css_property("font-weight") == "650"
+            assert shown.find_elements(By.CSS_SELECTOR, "img, script") == []
+            assert complaints(shown) == []
+            assert bool(shown.find_elements(By.TAG_NAME, "svg")) == (name == "busy")
+        assert MARKUP in shown.find_element(By.TAG_NAME, "body").text
+
+        shown.execute_script(
+            "const it = document.createElement('script'); it.textContent = 'document.title = \"run\"';"
+            " document.head.append(it);"
+        )
+        assert shown.title == title
+        assert "Content Security Policy" in json.dumps(complaints(shown))
