@@ -6,6 +6,7 @@ import ssl
 from pathlib import Path
 
 import grpc
+import trustme
 
 from pointsman.service.tls import TlsConfig
 from tests.fakes.certificates import Files
@@ -30,3 +31,12 @@ def context(ca: Path, own: Files | None = None) -> ssl.SSLContext:
     if own is not None:
         made.load_cert_chain(own.certificate, own.key)
     return made
+
+
+def self_signed(folder: Path) -> Files:
+    """A certificate that no authority signed, and its key."""
+    made = trustme.CA()
+    files = Files(folder / "self.pem", folder / "self.pem", folder / "self.key")
+    made.cert_pem.write_to_path(str(files.certificate))
+    made.private_key_pem.write_to_path(str(files.key))
+    return files

@@ -29,7 +29,7 @@ from tests.fakes import hostile, wire
 from tests.fakes.certificates import Authority, Files
 from tests.fakes.condition import eventually
 from tests.fakes.name_server import running_name_server
-from tests.fakes.tls_peers import channel, tls_config
+from tests.fakes.tls_peers import channel, self_signed, tls_config
 
 SECONDS = 30.0
 
@@ -104,10 +104,12 @@ async def test_a_tls_client_of_a_plaintext_port_is_not_served_and_others_are(
         assert await is_served(grpc.aio.insecure_channel(server.addr))
 
 
-async def test_a_client_refuses_a_certificate_of_another_host(clock: ManualClock, authority: Authority) -> None:
-    files = authority.issue("server", "elsewhere.example")
-    async with running_name_server(clock=clock, tls=tls_config(files)) as server:
-        assert not await is_served(channel(server.addr, authority.file))
+async def test_a_client_refuses_a_certificate_of_another_host_and_one_that_no_authority_signed(
+    clock: ManualClock, authority: Authority, tmp_path: Path
+) -> None:
+    for files in (authority.issue("server", "elsewhere.example"), self_signed(tmp_path)):
+        async with running_name_server(clock=clock, tls=tls_config(files)) as server:
+            assert not await is_served(channel(server.addr, authority.file))
 
 
 @pytest.mark.parametrize("mutual", [True])
@@ -119,6 +121,7 @@ async def test_under_mtls_a_client_needs_a_certificate_of_the_client_ca(
     assert not await is_served(channel(server.addr, authority.file))
     assert not await is_served(channel(server.addr, authority.file, stranger))
     assert not await is_served(channel(server.addr, authority.file, expired))
+    assert not await is_served(channel(server.addr, authority.file, self_signed(tmp_path)))
     assert await is_served(channel(server.addr, authority.file, authority.issue("client", "client.example")))
 
 

@@ -28,7 +28,7 @@ from tests.fakes.condition import eventually
 from tests.fakes.name_server import running_name_server
 from tests.fakes.remoting_peer import Closed, remoting_peer
 from tests.fakes.rocketmq_frames import ask, register, register_body, topic_config
-from tests.fakes.tls_peers import context, tls_config
+from tests.fakes.tls_peers import context, self_signed, tls_config
 
 
 @pytest.fixture
@@ -163,9 +163,9 @@ async def test_under_mtls_a_peer_needs_a_certificate_and_has_its_names(
     caplog.set_level(logging.WARNING)
     stranger = Authority(tmp_path, "other").issue("stranger", "broker-a.example")
     expired = authority.issue("expired", "broker-a.example", expires=dt.datetime(2020, 1, 1, tzinfo=dt.UTC))
-    for own in (None, stranger, expired):
+    for own in (None, stranger, expired, self_signed(tmp_path)):
         assert not await is_served(server, context(authority.file, own))
-    await eventually(lambda: closed(server, "handshake") == 3)
+    await eventually(lambda: closed(server, "handshake") == 4)
     (line,) = [record for record in caplog.records if "connection closed" in record.getMessage()]
     assert line.facts["cause"] == "handshake"  # type: ignore[attr-defined]  # of our own logs
     assert line.facts["problem"]  # type: ignore[attr-defined]  # as above
