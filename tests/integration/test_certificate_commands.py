@@ -121,6 +121,19 @@ def test_people_get_a_table_and_an_agent_the_same(authority: Authority, capsys: 
     assert "no certificates" in capsys.readouterr().out
 
 
+def test_what_an_agent_presents_to_name_servers_is_checked_as_well(
+    authority: Authority, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = authority.issue("broker-a", "broker-a.example", expires=in_days(3))
+    for name, value in (("TLS", "true"), ("CA", own.ca), ("CERTIFICATE", own.certificate), ("KEY", own.key)):
+        monkeypatch.setenv(f"AGENT_CREDENTIALS__{name}", str(value))
+    sample = str(ROOT / "deploy/config/agent.example.toml")
+    assert pointsman_agent.__main__.main(["certs", "check", "--output", "json", "--config", sample]) == 1
+    found = json.loads(capsys.readouterr().out)["files"]
+    assert [row["setting"] for row in found] == ["credentials.ca", "credentials.certificate", "credentials.key"]
+    assert found[1]["problems"] == ["expires in 3.0 days"]
+
+
 def test_a_start_with_faulty_files_exits_2_and_names_the_file(authority: Authority) -> None:
     files = authority.issue("server")
     config = configured(files)
