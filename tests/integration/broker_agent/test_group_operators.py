@@ -172,7 +172,7 @@ async def test_another_host_cannot_leave_for_a_client_whose_stream_is_open(
     agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await consumer.beat(reads("g"))
-    monkeypatch.setattr("pointsman.service.rpc.handler_table.peer_of", lambda _: Peer("10.9.9.9:1", ""))
+    monkeypatch.setattr("pointsman.service.rpc.handler_table.peer_of", lambda *_: Peer("10.9.9.9:1", ""))
     refusal = await refusal_of(consumer.stub.LeaveGroups(wire.LeaveGroupsRequest(client_id=A)))
     assert (refusal.status, refusal.details.code) == (grpc.StatusCode.FAILED_PRECONDITION, "HELD_BY_OTHER")
     assert refusal.details.facts["holder"].startswith("127.0.0.1:")
