@@ -80,12 +80,17 @@ class PeersConfig:
     timeout_seconds: float = 5.0
     """Longest call to a name server."""
     tls: bool = False
-    """See :class:`Credentials` for this and what follows: how this server calls the others."""
+    """Whether to call them with TLS; needed only without the files below. They are those of :class:`Credentials`."""
     ca: str = ""
+    """Authorities that sign their certificates; empty: the public ones."""
     certificate: str = ""
+    """Certificate of this server as their client, for mTLS; needs ``key``."""
     key: str = ""
+    """Private key of the certificate, not encrypted."""
     server_name: str = ""
+    """Name that their certificates must have; empty: the host that is connected to."""
     token_file: str = ""
+    """File with a bearer token of role admin."""
 
     @property
     def credentials(self) -> Credentials:
