@@ -19,8 +19,8 @@ from typing import Any
 
 from pointsman.service.monitoring import MonitoringServer
 from pointsman.service.tls import load_certificates, open_context
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.clock import Clock
-from pointsman.wire.credentials import ChannelOpener
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.config import AgentConfig

@@ -13,8 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from pointsman.service.access import Access
 from pointsman.service.rpc.rpc_server import Service
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.clock import Clock
-from pointsman.wire.credentials import ChannelOpener
 from pointsman.wire.names import join_addr, split_addr
 from pointsman_agent.config import AgentConfig, GroupsSection
 from pointsman_agent.core.group_membership import GroupState

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable
 from types import TracebackType
 from typing import Self, TypeVar
 
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.clock import Clock, SystemClock
-from pointsman.wire.credentials import ChannelOpener, Credentials, CredentialsError
+from pointsman.wire.credentials import Credentials, CredentialsError
 from pointsman.wire.json_document import Document
 from pointsman_client.aio import Closing, LoopBinding
 from pointsman_client.client_options import ClientOptions, takes_options

@@ -12,7 +12,7 @@ import click
 from rich.console import RenderableType
 
 from pointsman.v1 import broker_pb2
-from pointsman.wire.credentials import ChannelOpener
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.json_document import Document
 from pointsman_client import Credentials, NameServerFailedError
 from pointsman_ctl import answer_layout

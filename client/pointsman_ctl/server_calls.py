@@ -21,8 +21,8 @@ from pointsman.v1 import (
     queue_lock_service_pb2_grpc,
     route_service_pb2_grpc,
 )
+from pointsman.wire.channel_opener import ChannelOpener, explain_connection_failure
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
-from pointsman.wire.credentials import ChannelOpener, explain_connection_failure
 from pointsman.wire.error_details import ANOTHER_MAY_ANSWER, ErrorDetails, read_status
 from pointsman_client import (
     AccessDeniedError,

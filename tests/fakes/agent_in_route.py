@@ -11,8 +11,8 @@ import grpc.aio
 from prometheus_client import CollectorRegistry
 
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.clock import Clock
-from pointsman.wire.credentials import ChannelOpener
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.drain_lag import LagReport
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules

@@ -10,8 +10,8 @@ import grpc.aio
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
+from pointsman.wire.channel_opener import ChannelOpener, explain_connection_failure
 from pointsman.wire.channel_options import CHANNEL_OPTIONS
-from pointsman.wire.credentials import ChannelOpener, explain_connection_failure
 from pointsman_agent.core.drain import Answer
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ import grpc.aio
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.backoff import FullJitterBackoff
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.channel_options import CHANNEL_OPTIONS
 from pointsman.wire.clock import Clock
-from pointsman.wire.credentials import ChannelOpener
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.deltas import TopicDelta
 from pointsman_agent.core.own_state import Leave, OwnState

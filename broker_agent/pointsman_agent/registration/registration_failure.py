@@ -10,7 +10,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
-from pointsman.wire.credentials import explain_connection_failure
+from pointsman.wire.channel_opener import explain_connection_failure
 from pointsman.wire.error_details import ErrorDetails, read_status
 from pointsman.wire.refusals import FieldViolation
 from pointsman_agent.core.registration_session import Failure

@@ -17,8 +17,8 @@ from pointsman.v1 import (
     queue_lock_service_pb2_grpc,
     route_service_pb2_grpc,
 )
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
-from pointsman.wire.credentials import ChannelOpener
 from pointsman_client.errors import AgentFailedError, NameServerFailedError, NotFoundError
 from pointsman_client.rpc.status import grpc_errors_of
 

@@ -11,7 +11,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
-from pointsman.wire.credentials import explain_connection_failure
+from pointsman.wire.channel_opener import explain_connection_failure
 from pointsman.wire.error_details import ANOTHER_MAY_ANSWER, ErrorDetails, read_status
 from pointsman_client.errors import (
     AccessDeniedError,

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias, cast
 import grpc
 import grpc.aio
 
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
-from pointsman.wire.credentials import ChannelOpener
 
 Rpc: TypeAlias = Any
 """One of gRPC's synchronous calls: ``grpc.Call``, ``grpc.Future`` and an iterator in one."""

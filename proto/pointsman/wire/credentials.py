@@ -1,32 +1,19 @@
-"""TLS and tokens of outgoing gRPC connections: settings, their files, and the channels opened with them."""
+"""TLS and tokens of outgoing gRPC connections: settings and their files."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import re
 import ssl
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
 
-import grpc
-import grpc.aio
-
-from pointsman.wire.channel_options import ChannelOptions
-from pointsman.wire.clock import Clock
-
-POLL_INTERVAL_SECONDS = 10.0
-"""How often the files are checked for a change."""
 MAX_FILE_BYTES = 1024 * 1024
 """A bundle of all public authorities has 0.3 MB."""
 MAX_TOKEN_LENGTH = 4_096
 _PEM = re.compile(rb"-----BEGIN (?P<kind>[A-Z0-9 ]+)-----.*?-----END (?P=kind)-----", re.DOTALL)
-
-log = logging.getLogger(__name__)
 
 
 class CredentialsError(Exception):
@@ -70,13 +57,13 @@ class Credentials:
     def problems(self) -> Iterator[str]:
         """List what is wrong with the settings and, as of now, their files, each as ``field: problem``."""
         try:
-            _read(self)
+            read_credentials(self)
         except CredentialsError as error:
             yield from error.problems
 
 
 @dataclass(frozen=True, slots=True)
-class _Contents:
+class CredentialContents:
     """The content of the files, complete and checked; None and empty where none is set."""
 
     ca: bytes | None
@@ -85,170 +72,7 @@ class _Contents:
     token: str
 
 
-class ChannelOpener:
-    """Opens channels with the last valid content of the credentials' files.
-
-    gRPC for Python does not reload a client's certificates, so a change needs a fresh channel: while :meth:`follow`
-    runs, :attr:`version` grows with each change, and ``on_change`` callbacks are called.
-    """
-
-    def __init__(self, credentials: Credentials | None = None) -> None:
-        """Read the files; None: no TLS, no token. Raises CredentialsError."""
-        self._credentials = credentials or Credentials()
-        self._contents = _read(self._credentials)
-        self._callbacks: list[Callable[[], None]] = []
-        self.version = 0
-        """Number of changes so far."""
-        self.problem = ""
-        """Why the present content of the files is not in use; empty: it is."""
-
-    def open(self, addr: str, options: ChannelOptions) -> grpc.aio.Channel:
-        """Open a channel of the running event loop; it connects with the first call."""
-        credentials = self._channel_credentials()
-        if credentials is None:
-            return grpc.aio.insecure_channel(addr, options=options)
-        channel = grpc.aio.secure_channel(addr, credentials, options=options + self._own_options())
-        return cast("grpc.aio.Channel", self._with_token(channel))
-
-    def open_blocking(self, addr: str, options: ChannelOptions) -> grpc.Channel:
-        """Open a channel of gRPC's synchronous stack."""
-        credentials = self._channel_credentials()
-        if credentials is None:
-            return grpc.insecure_channel(addr, options=options)
-        channel = grpc.secure_channel(addr, credentials, options=options + self._own_options())
-        return cast("grpc.Channel", self._with_token(channel))
-
-    def on_change(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback()`` after each change; returns the function that ends it."""
-        self._callbacks.append(callback)
-        return lambda: self._callbacks.remove(callback)
-
-    async def follow(self, clock: Clock, *, on_reload: Callable[[str], None]) -> None:
-        """Check the files every :data:`POLL_INTERVAL_SECONDS` until cancelled.
-
-        ``on_reload(result)`` is called with ``applied`` for each change, and with ``rejected`` for one that cannot be
-        used: the last valid content stays in use.
-        """
-        while any(self._credentials.files.values()):
-            await clock.sleep(POLL_INTERVAL_SECONDS)
-            if result := await self._poll():
-                on_reload(result)
-
-    async def _poll(self) -> str:
-        try:
-            contents = await asyncio.to_thread(_read, self._credentials)
-        except CredentialsError as error:
-            if str(error) == self.problem:
-                return ""
-            self.problem = str(error)
-            log.warning("changed credentials cannot be used, the last valid ones stay in use: %s", error)
-            return "rejected"
-        self.problem = ""
-        if contents == self._contents:
-            return ""
-        self._contents = contents
-        self.version += 1
-        log.info("changed credentials are in use for new connections")
-        for callback in list(self._callbacks):
-            callback()
-        return "applied"
-
-    def _channel_credentials(self) -> grpc.ChannelCredentials | None:
-        contents = self._contents
-        if self._credentials.uses_tls:
-            return grpc.ssl_channel_credentials(contents.ca, contents.key, contents.certificate)
-        # Plain TCP on which gRPC refuses any address beyond loopback before it sends a byte.
-        return grpc.local_channel_credentials() if contents.token else None
-
-    def _with_token(self, channel: object) -> object:
-        token = self._contents.token
-        return _TokenChannel(channel, (("authorization", f"Bearer {token}"),)) if token else channel
-
-    def _own_options(self) -> ChannelOptions:
-        name = self._credentials.server_name
-        return (("grpc.ssl_target_name_override", name),) if name else ()
-
-
-class _TokenChannel:
-    """What generated stubs and their callers need of a channel, of either stack, with a token on each call.
-
-    gRPC's own way, call credentials, starts a thread for each call.
-    """
-
-    def __init__(self, channel: object, metadata: tuple[tuple[str, str], ...]) -> None:
-        self._channel: Any = channel
-        self._metadata = metadata
-
-    def unary_unary(self, *method: object, **how: object) -> _TokenMethod:
-        return _TokenMethod(self._channel.unary_unary(*method, **how), self._metadata)
-
-    def unary_stream(self, *method: object, **how: object) -> _TokenMethod:
-        return _TokenMethod(self._channel.unary_stream(*method, **how), self._metadata)
-
-    def stream_unary(self, *method: object, **how: object) -> _TokenMethod:
-        return _TokenMethod(self._channel.stream_unary(*method, **how), self._metadata)
-
-    def stream_stream(self, *method: object, **how: object) -> _TokenMethod:
-        return _TokenMethod(self._channel.stream_stream(*method, **how), self._metadata)
-
-    def close(self) -> Any:  # noqa: ANN401  # None, or something to await
-        return self._channel.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        await self._channel.close()
-
-
-class _TokenMethod:
-    def __init__(self, start: Any, metadata: tuple[tuple[str, str], ...]) -> None:  # noqa: ANN401  # of either stack
-        self._start = start
-        self._metadata = metadata
-
-    def __call__(self, *arguments: object, **more: object) -> Any:  # noqa: ANN401  # the stack's own call
-        return self._start(*arguments, metadata=self._metadata, **more)
-
-    def future(self, *arguments: object, **more: object) -> Any:  # noqa: ANN401  # as above
-        return self._start.future(*arguments, metadata=self._metadata, **more)
-
-
-def explain_connection_failure(message: str) -> str:
-    """Put in front of gRPC's message what failed in a TLS handshake and what to check; other messages stay as they are.
-
-    Source: texts of gRPC 1.72 to 1.85 (``ssl_transport_security.cc``, ``local_security_connector.cc``).
-    """
-    meaning = next((meaning for pattern, meaning in _HANDSHAKE_FAILURES if re.search(pattern, message)), "")
-    return f"{meaning} ({message})" if meaning else message
-
-
-_HANDSHAKE_FAILURES = (
-    ("certificate has expired", "the server's certificate has expired"),
-    ("certificate is not yet valid", "the server's certificate is not valid yet: check the clocks"),
-    (
-        "self.signed certificate",
-        "the server's certificate is self-signed and not in the file of the CA: check the setting ca",
-    ),
-    ("CERTIFICATE_VERIFY_FAILED", "the server's certificate is not signed by a trusted CA: check the setting ca"),
-    (
-        "Hostname Verification Check failed",
-        "the server's certificate is for another host: connect to a name in it, or set server_name",
-    ),
-    ("WRONG_VERSION_NUMBER", "the server does not use TLS on this port"),
-    ("_ALERT_", "the server rejected this program's certificate: check the settings certificate and key"),
-    (
-        "neither UDS or TCP loopback",
-        "a token is sent over TLS, or to loopback only, and was not sent: set tls or ca",
-    ),
-    (
-        "failed to connect.*Socket closed",
-        "the server closed the connection: if it uses TLS, set tls here, with a certificate that its client CA signed",
-    ),
-)
-"""Pattern of gRPC's message, and its meaning; the first that matches."""
-
-
-def _read(settings: Credentials) -> _Contents:
+def read_credentials(settings: Credentials) -> CredentialContents:
     """Read and check the settings and files. Raises CredentialsError with every problem."""
     problems: list[str] = []
     if bool(settings.certificate) is not bool(settings.key):
@@ -272,7 +96,7 @@ def _read(settings: Credentials) -> _Contents:
             _check_pair(settings, files)
     if problems:
         raise CredentialsError(*problems)
-    return _Contents(files.get("ca"), files.get("certificate"), files.get("key"), token)
+    return CredentialContents(files.get("ca"), files.get("certificate"), files.get("key"), token)
 
 
 @contextmanager

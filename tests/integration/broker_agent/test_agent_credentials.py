@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from pointsman.service.config import ConfigError
-from pointsman.wire.credentials import ChannelOpener, Credentials
+from pointsman.wire.channel_opener import ChannelOpener
+from pointsman.wire.credentials import Credentials
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import AgentConfig, HeartbeatSection, load
 from pointsman_agent.core.registration_session import Standing

@@ -22,8 +22,8 @@ from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.clock import SystemClock
-from pointsman.wire.credentials import ChannelOpener
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.drain import Answer

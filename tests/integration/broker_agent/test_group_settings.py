@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
-from pointsman.wire.credentials import ChannelOpener
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import GroupRow, GroupsSection, OffsetsSection
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman.wire.credentials import ChannelOpener
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue import QueueKey

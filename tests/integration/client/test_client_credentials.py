@@ -16,7 +16,7 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman.wire.credentials import POLL_INTERVAL_SECONDS
+from pointsman.wire.channel_opener import POLL_INTERVAL_SECONDS
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import (
     AccessDeniedError,

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from pointsman.wire.credentials import ChannelOpener
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import NameServerClient
 from pointsman_client.errors import ForkedError, InvalidOptionError

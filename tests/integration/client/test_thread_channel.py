@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 from grpc_status import rpc_status
 
-from pointsman.wire.credentials import ChannelOpener
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.error_details import build_status, read_status
 from pointsman.wire.refusals import FieldViolation
 from pointsman_client.errors import ClientClosedError

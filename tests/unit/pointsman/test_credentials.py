@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.wire.credentials import ChannelOpener, Credentials, CredentialsError, explain_connection_failure
+from pointsman.wire.channel_opener import ChannelOpener, explain_connection_failure
+from pointsman.wire.credentials import Credentials, CredentialsError
 from tests.fakes.certificates import Authority, Files
 
 DAMAGED = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
