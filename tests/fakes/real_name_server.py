@@ -24,9 +24,9 @@ POLL_SECONDS = 0.05
 
 
 class RealNameServer:
-    """One process. ``settings`` maps ``section.key`` to a value; paths are in ``folder``."""
+    """One process. ``settings`` maps ``section.key`` to a value; paths are in ``folder``. ``file``: a configuration."""
 
-    def __init__(self, folder: Path, *, node: str, settings: Mapping[str, object]) -> None:
+    def __init__(self, folder: Path, *, node: str, settings: Mapping[str, object], file: Path | None) -> None:
         self.addr = ""
         self.folder = folder
         self._monitoring = ""
@@ -40,6 +40,7 @@ class RealNameServer:
         self._environment = os.environ | {
             f"NAMESRV_{name.replace('.', '__').upper()}": str(value) for name, value in (own | dict(settings)).items()
         }
+        self._arguments = ["--config", str(file)] if file is not None else []
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -48,7 +49,7 @@ class RealNameServer:
         lives = len(self._serving())
         with self._log.open("ab") as output:
             self._process = await asyncio.create_subprocess_exec(
-                COMMAND, env=self._environment, cwd=self.folder, stderr=output
+                COMMAND, *self._arguments, env=self._environment, cwd=self.folder, stderr=output
             )
         async with asyncio.timeout(START_SECONDS):
             while len(serving := self._serving()) == lives:
@@ -132,10 +133,10 @@ class RealNameServer:
 
 @asynccontextmanager
 async def real_name_server(
-    folder: Path, *, node: str = "node-1", settings: Mapping[str, object] | None = None
+    folder: Path, *, node: str = "node-1", settings: Mapping[str, object] | None = None, file: Path | None = None
 ) -> AsyncIterator[RealNameServer]:
     """Run one for the length of the block; killed at its end."""
-    server = RealNameServer(folder, node=node, settings=settings or {})
+    server = RealNameServer(folder, node=node, settings=settings or {}, file=file)
     try:
         await server.start()
         yield server
