@@ -20,8 +20,9 @@ from pointsman_namesrv.web.loop_documents import LoopDocuments, Query
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-Authorise = Callable[[str | None, str], object]
-"""Takes the header ``Authorization`` and the gRPC method whose answer a path shows. Raises Refusal."""
+Authorise = Callable[[str | None, str, str], object]
+"""Takes the header ``Authorization``, the gRPC method whose answer a path shows, and the header ``Host``. Raises
+Refusal."""
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +84,19 @@ class BeyondLoopback(Refusal):
         )
 
 
+class OtherHost(Refusal):
+    """A browser was sent here under another site's name, which would then read what it gets (DNS rebinding)."""
+
+    code = "OTHER_HOST"
+    status = "PERMISSION_DENIED"
+
+    def __init__(self, host: str) -> None:
+        super().__init__(
+            f"the header Host is {shown(host)}: without [[access.grants]] the status page and /v1 are read under "
+            "localhost, 127.0.0.1 or [::1] alone; a proxy in front has to send one of these"
+        )
+
+
 class StatusSite:
     """A WSGI application. Until :attr:`documents` is set, JSON is NOT_READY."""
 
@@ -121,7 +135,7 @@ class StatusSite:
             raise PathNotFound(f"there is no path {shown(path)}; there is {', '.join(LISTED)}")
         if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
             raise MethodNotAllowed(f"{shown(environ['REQUEST_METHOD'])} is not allowed; only GET and HEAD are")
-        self._authorise(environ.get("HTTP_AUTHORIZATION"), found.method)
+        self._authorise(environ.get("HTTP_AUTHORIZATION"), found.method, environ.get("HTTP_HOST", ""))
         parameters = _parameters(environ.get("QUERY_STRING", ""), found.parameters)
         if path == "/":
             return PAGE

@@ -12,7 +12,7 @@ from pointsman_namesrv.web import fleet_documents, status_document
 from pointsman_namesrv.web.fleet_documents import Fleet
 from pointsman_namesrv.web.loop_documents import LoopDocuments, Query, Rest
 from pointsman_namesrv.web.peer_comparison import PeerStanding
-from pointsman_namesrv.web.status_site import Authorise, BeyondLoopback
+from pointsman_namesrv.web.status_site import Authorise, BeyondLoopback, OtherHost
 
 
 def documents_of(fleet: Fleet, *, version: str, peers: Sequence[PeerStanding], report_url: str) -> LoopDocuments:
@@ -40,10 +40,16 @@ def authorise_on(listen: str, access: Access, *, has_tls: bool, plaintext_beyond
     Beyond loopback no token is asked for in plaintext.
     """
 
-    def authorise(authorization: str | None, method: str) -> None:
+    def authorise(authorization: str | None, method: str, host: str) -> None:
         if not (is_protected or plaintext_beyond_loopback):
             raise BeyondLoopback(listen)
+        if host and access.is_open and not plaintext_beyond_loopback and not _is_this_machine(host):
+            raise OtherHost(host)
         access.http(authorization, method)
 
     is_protected = is_loopback(listen) or (has_tls and not access.is_open)
     return authorise
+
+
+def _is_this_machine(host: str) -> bool:
+    return is_loopback(host) or is_loopback(f"{host}:80")  # a browser leaves out the port 80

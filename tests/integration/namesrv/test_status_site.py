@@ -418,6 +418,18 @@ async def test_beyond_loopback_page_and_json_are_refused_and_metrics_and_health_
         assert (await ask(app.monitoring_port, "/v1/status")).status == 200
 
 
+@pytest.mark.parametrize(
+    ("host", "status"), [("localhost:9877", 200), ("[::1]", 200), ("127.0.0.1", 200), ("evil.example:9877", 403)]
+)
+async def test_without_grants_another_sites_name_is_refused(host: str, status: int) -> None:
+    async with running_name_server() as app:
+        answer = await ask(app.monitoring_port, "/v1/status", Host=host)
+    assert answer.status == status
+    if status == 403:
+        assert answer.error[1] == "OTHER_HOST"
+        assert host in answer.error[2]
+
+
 async def test_with_grants_a_role_is_needed_and_a_browser_can_log_in(tmp_path: Path) -> None:
     tokens = TokenFolder(tmp_path, "ops", "app", "other")
     grants = (Grant(identity="ops", role="admin"), Grant(identity="app", role="client"))
