@@ -1,4 +1,4 @@
-"""Both READMEs as a stranger uses them: their first five minutes pasted, and the other Python of the client's page."""
+"""The client's README as a new user reads it: its first five minutes pasted, and its other Python."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from tests.fakes.redis_process import free_port
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
-FRONT_PAGE = (ROOT / "README.md").read_text(encoding="utf-8")
 README = (ROOT / "client" / "README.md").read_text(encoding="utf-8")
 PATIENCE_SECONDS = 90.0
 STOP_SECONDS = 90.0
@@ -132,30 +131,6 @@ def fleet(folder: Path) -> Iterator[Fleet]:
             # Its children are of its session, whatever became of it.
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-
-
-def test_the_five_minutes_of_the_front_page_work_as_pasted(tmp_path: Path) -> None:
-    (tmp_path / "client").symlink_to(ROOT / "client")
-    fleet = Fleet(tmp_path)
-    pasted = "\n".join(blocks("bash", "Five minutes", FRONT_PAGE))
-    setup = 'make setup\nexport PATH="$PWD/.venv/bin:$PATH"\n'
-    assert pasted.startswith(setup)
-    with fleet.shell(fleet.exchanged(pasted.removeprefix(setup))) as process:
-        try:
-            printed, _ = process.communicate(timeout=2 * PATIENCE_SECONDS)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    assert re.search(r"^home +broker-a +4 +4 +rw$", printed, re.MULTILINE)
-    assert len(re.findall(r"^queue [0-3] of orders on home/broker-a$", printed, re.MULTILINE)) == 4
-    assert len(re.findall(r"^SEND_OK: broker-a queue [0-3]$", printed, re.MULTILINE)) == 10
-    assert len(re.findall(r"^broker-a queue [0-3] offset [0-2]: b'order [0-9]'$", printed, re.MULTILINE)) == 10
-    # On a busy machine the last failure may be a timeout, which is weak evidence.
-    assert re.search(r"rule +the probe fails on (strong|weak) evidence", printed), printed
-    assert re.search(r"PROBE_FAILED +(REFUSED .*\n.* the broker refuses to serve|PROBE .*\n.* weak)", printed), printed
-    assert re.search(r"^home/broker-a/0 +degraded +1000 +1 ", printed, re.MULTILINE)
-    (page,) = re.findall(r"report: (\S+/report\.html)$", printed, re.MULTILINE)
-    assert "broker-a" in Path(page).read_text(encoding="utf-8")
 
 
 def test_the_clients_readme_works_as_pasted(tmp_path: Path) -> None:

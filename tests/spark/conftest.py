@@ -66,7 +66,7 @@ def again(run_days: DayRunner, stories: Stories, tmp_path_factory: pytest.TempPa
 
 
 AS_PROCESSES = {"route-at"}
-"""In the fast run, where the front page's five minutes are the night of a process; the others start no Java there."""
+"""In the fast run, where the page on getting started has the night of a process; the others start no Java there."""
 
 
 @pytest.fixture(scope="session")

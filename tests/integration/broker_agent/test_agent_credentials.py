@@ -164,7 +164,7 @@ def test_nothing_but_the_probe_of_a_broker_opens_a_channel_without_the_credentia
     root = Path(__file__).parents[3]
     files = [file for part in ("broker_agent", "client", "proto") for file in (root / part).rglob("*.py")]
     opening = {file.name for file in files if re.search(r"secure_channel\(", file.read_text(encoding="utf-8"))}
-    assert opening == {"credentials.py", "network_probes.py"}
+    assert opening == {"channel_opener.py", "network_probes.py"}
 
 
 async def test_write_permission_is_changed_over_mutual_tls(server: NameServerApp, own: Files) -> None:

@@ -341,7 +341,7 @@ async def test_files_that_cannot_be_used_leave_the_last_valid_ones_in_use(
             results.append(result)
 
     hook = Hook(CollectorRegistry(), clock=clock)
-    caplog.set_level(logging.INFO, "pointsman.wire.credentials")
+    caplog.set_level(logging.INFO, "pointsman.wire.channel_opener")
     async with (
         tls_server(authority.issue("server"), client_ca=authority.file) as server,
         NameServerClient(server.addr, credentials=mutual(own), clock=clock, metrics_hook=hook) as client,

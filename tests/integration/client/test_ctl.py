@@ -146,4 +146,5 @@ async def test_a_refusal_beside_a_server_that_is_away_is_said_as_what_it_is() ->
         ended = await ctl("--namesrv", f"{dead},{refusing}", "why", "broker-a")
 
     refused = f"refused by {refusing} (scripted PERMISSION_DENIED); no answer from {dead} (connection refused)"
-    assert ended == Ended(1, "", f"pointsmanctl: {refused}: is it running? See --namesrv\n")
+    hints = "is it running? See --namesrv; grant the role in [[access.grants]] of that server, or use other credentials"
+    assert ended == Ended(1, "", f"pointsmanctl: {refused}: {hints}\n")

@@ -199,9 +199,9 @@ async def test_waiting_until_ready_ends_with_the_error_of_its_last_try(
 
 
 async def test_a_refusal_goes_to_the_caller_with_its_code(server: ScriptedRouteServer) -> None:
-    server.fail_with(grpc.StatusCode.PERMISSION_DENIED)
+    server.fail_with(grpc.StatusCode.FAILED_PRECONDITION)
     async with scripted_route_server() as other, client_of(server.addr, other.addr) as client:
-        with pytest.raises(RequestRejectedError, match="PERMISSION_DENIED") as caught:
+        with pytest.raises(RequestRejectedError, match="FAILED_PRECONDITION") as caught:
             await client.topic_route("orders")
 
         assert caught.value.details.code == "SCRIPTED"
