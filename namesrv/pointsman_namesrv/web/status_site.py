@@ -20,9 +20,9 @@ from pointsman_namesrv.web.loop_documents import LoopDocuments, Query
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
-Authorise = Callable[[str | None, str, str], object]
-"""Takes the header ``Authorization``, the gRPC method whose answer a path shows, and the header ``Host``. Raises
-Refusal."""
+Authorise = Callable[[str | None, str, str, str], object]
+"""Takes the header ``Authorization``, the gRPC method whose answer a path shows, the header ``Host``, and the address of
+the caller. Raises Refusal."""
 
 log = logging.getLogger(__name__)
 
@@ -135,7 +135,8 @@ class StatusSite:
             raise PathNotFound(f"there is no path {shown(path)}; there is {', '.join(LISTED)}")
         if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
             raise MethodNotAllowed(f"{shown(environ['REQUEST_METHOD'])} is not allowed; only GET and HEAD are")
-        self._authorise(environ.get("HTTP_AUTHORIZATION"), found.method, environ.get("HTTP_HOST", ""))
+        host, peer = environ.get("HTTP_HOST", ""), environ.get("REMOTE_ADDR", "")
+        self._authorise(environ.get("HTTP_AUTHORIZATION"), found.method, host, f"{peer} (HTTP)")
         parameters = _parameters(environ.get("QUERY_STRING", ""), found.parameters)
         if path == "/":
             return PAGE

@@ -40,12 +40,12 @@ def authorise_on(listen: str, access: Access, *, has_tls: bool, plaintext_beyond
     Beyond loopback no token is asked for in plaintext.
     """
 
-    def authorise(authorization: str | None, method: str, host: str) -> None:
+    def authorise(authorization: str | None, method: str, host: str, peer: str) -> None:
         if not (is_protected or plaintext_beyond_loopback):
             raise BeyondLoopback(listen)
         if host and access.is_open and not plaintext_beyond_loopback and not _is_this_machine(host):
             raise OtherHost(host)
-        access.http(authorization, method)
+        access.http(authorization, method, peer)
 
     is_protected = is_loopback(listen) or (has_tls and not access.is_open)
     return authorise

@@ -299,7 +299,7 @@ class Access:
         self.limit(rule.limit, caller)
         return caller
 
-    def http(self, authorization: str | None, method: str) -> Caller | None:
+    def http(self, authorization: str | None, method: str, peer: str) -> Caller | None:
         """As :meth:`admit`, for a request over HTTP for what ``method`` answers; None where everything is open.
 
         Takes Bearer, and Basic with the token as the password. From any thread. Raises Unauthenticated (401) and
@@ -317,7 +317,7 @@ class Access:
             caller = self._by_header([authorization])
             self.authorise(caller, self._http_rules.get(method, ADMINS))
         except Denied as denied:
-            self.note(denied, method, "http")
+            self.note(denied, method, peer)
             raise
         return caller
 

@@ -101,7 +101,7 @@ def test_without_grants_every_caller_may_call_everything(tmp_path: Path) -> None
     assert access.admit(ADMINS, (), ()) is None
     assert access.admit(ADMINS, (), ["Bearer nonsense"]) is None
     assert access.connection((), "10.0.0.1") is None
-    assert access.http(None, "ListBrokers") is None
+    assert access.http(None, "ListBrokers", "10.0.0.9 (HTTP)") is None
     check_writes(None, "any", "broker")
 
 
@@ -276,13 +276,13 @@ def test_a_browser_sends_the_token_as_its_password(tmp_path: Path) -> None:
     token = rig.token("ops")
     for login in (f":{token}", f"ops:{token}", f"anything:{token}"):
         header = "Basic " + base64.b64encode(login.encode()).decode()
-        assert rig.access.http(header, "ListBrokers").identity == "ops"  # type: ignore[union-attr]  # is not open
-    assert rig.access.http(f"Bearer {token}", "ListBrokers")
+        assert rig.access.http(header, "ListBrokers", "10.0.0.9 (HTTP)").identity == "ops"  # type: ignore[union-attr]  # is not open
+    assert rig.access.http(f"Bearer {token}", "ListBrokers", "10.0.0.9 (HTTP)")
     with pytest.raises(Unauthenticated):
-        rig.access.http(None, "ListBrokers")
+        rig.access.http(None, "ListBrokers", "10.0.0.9 (HTTP)")
     with pytest.raises(PermissionDenied):
-        rig.access.http(f"Bearer {rig.token('app.example')}", "ListBrokers")
-    assert rig.access.http(f"Bearer {rig.token('app.example')}", "ListTopics")
+        rig.access.http(f"Bearer {rig.token('app.example')}", "ListBrokers", "10.0.0.9 (HTTP)")
+    assert rig.access.http(f"Bearer {rig.token('app.example')}", "ListTopics", "10.0.0.9 (HTTP)")
     assert rig.sample("denied_calls_total", method="ListBrokers", reason="no_credentials") == 1
     assert rig.sample("denied_calls_total", method="ListBrokers", reason="wrong_role") == 1
 
