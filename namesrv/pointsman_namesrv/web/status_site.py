@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 Authorise = Callable[[str | None, str, str, str], object]
-"""Takes the header ``Authorization``, the gRPC method whose answer a path shows, the header ``Host``, and the address of
-the caller. Raises Refusal."""
+"""Takes the header ``Authorization``, the gRPC method whose answer a path shows, the header ``Host`` and the caller's
+address. Raises Refusal."""
 
 log = logging.getLogger(__name__)
 

@@ -39,6 +39,7 @@ from tests.fakes.running import running
 ADMIN = Grant("admin", "ops")
 CLIENT = Grant("client", "app.example")
 BROKER = Grant("broker", "broker-a.example", cluster="c1", broker_name="a")
+BROWSER = "10.0.0.9 (HTTP)"
 
 
 class Rig:
@@ -101,7 +102,7 @@ def test_without_grants_every_caller_may_call_everything(tmp_path: Path) -> None
     assert access.admit(ADMINS, (), ()) is None
     assert access.admit(ADMINS, (), ["Bearer nonsense"]) is None
     assert access.connection((), "10.0.0.1") is None
-    assert access.http(None, "ListBrokers", "10.0.0.9 (HTTP)") is None
+    assert access.http(None, "ListBrokers", BROWSER) is None
     check_writes(None, "any", "broker")
 
 
@@ -276,13 +277,13 @@ def test_a_browser_sends_the_token_as_its_password(tmp_path: Path) -> None:
     token = rig.token("ops")
     for login in (f":{token}", f"ops:{token}", f"anything:{token}"):
         header = "Basic " + base64.b64encode(login.encode()).decode()
-        assert rig.access.http(header, "ListBrokers", "10.0.0.9 (HTTP)").identity == "ops"  # type: ignore[union-attr]  # is not open
-    assert rig.access.http(f"Bearer {token}", "ListBrokers", "10.0.0.9 (HTTP)")
+        assert rig.access.http(header, "ListBrokers", BROWSER).identity == "ops"  # type: ignore[union-attr]  # is not open
+    assert rig.access.http(f"Bearer {token}", "ListBrokers", BROWSER)
     with pytest.raises(Unauthenticated):
-        rig.access.http(None, "ListBrokers", "10.0.0.9 (HTTP)")
+        rig.access.http(None, "ListBrokers", BROWSER)
     with pytest.raises(PermissionDenied):
-        rig.access.http(f"Bearer {rig.token('app.example')}", "ListBrokers", "10.0.0.9 (HTTP)")
-    assert rig.access.http(f"Bearer {rig.token('app.example')}", "ListTopics", "10.0.0.9 (HTTP)")
+        rig.access.http(f"Bearer {rig.token('app.example')}", "ListBrokers", BROWSER)
+    assert rig.access.http(f"Bearer {rig.token('app.example')}", "ListTopics", BROWSER)
     assert rig.sample("denied_calls_total", method="ListBrokers", reason="no_credentials") == 1
     assert rig.sample("denied_calls_total", method="ListBrokers", reason="wrong_role") == 1
 
