@@ -3,12 +3,12 @@
 set -euo pipefail
 uv=$PWD/$1
 export UV_PYTHON_DOWNLOADS=never
-# The wire, the agent, messages through Redis from both facades, the command line, and a night of Spark.
+# The wire, TLS and roles, the agent, messages through Redis from both facades, the command line, and a night of Spark.
 tests=(
-  tests/integration/namesrv/test_{registration,keep_alive,routes,watch}.py
+  tests/integration/namesrv/test_{registration,keep_alive,routes,watch,tls,access}.py
   tests/integration/namesrv/remoting
   tests/integration/broker_agent/test_command.py
-  tests/integration/client/test_{push_consumer_agents,redis_transport,sync_client,ctl_process}.py
+  tests/integration/client/test_{client_credentials,push_consumer_agents,redis_transport,sync_client,ctl_process}.py
   tests/spark/test_command.py::test_findings_are_exit_1_and_stand_on_the_terminal
 )
 # What is deprecated between two versions of others is theirs to settle.
@@ -28,7 +28,7 @@ smoke() { # NAME PYTHON OPTION...: the options are for the installation of ours
   "$uv" pip install --quiet --python "$venv" "$@" \
     './proto[daemon]' './client[cli,otel,prometheus,redis,testing]' ./namesrv './broker_agent[redis]' ./spark_jobs
   "$uv" pip install --quiet --python "$venv" --constraint deploy/dev/constraints.txt \
-    pytest pytest-asyncio pytest-timeout pytest-xdist hypothesis
+    pytest pytest-asyncio pytest-timeout pytest-xdist hypothesis trustme
   "$venv/bin/python" -W error -W ignore::DeprecationWarning -c "$import_all"
   echo "every module imports without a warning"
   # Py4J leaves sockets to the garbage collector.

@@ -167,7 +167,7 @@ _HANDSHAKE_FAILURES = (
     ),
     ("CERTIFICATE_VERIFY_FAILED", "the server's certificate is not signed by a trusted CA: check the setting ca"),
     (
-        "Hostname Verification Check failed",
+        "Hostname Verification Check failed|is not in peer certificate",
         "the server's certificate is for another host: connect to a name in it, or set server_name",
     ),
     ("WRONG_VERSION_NUMBER", "the server does not use TLS on this port"),

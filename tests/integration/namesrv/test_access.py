@@ -395,9 +395,12 @@ async def test_1000_clients_behind_one_address_are_not_limited(
     options = [("grpc.use_local_subchannel_pool", 1)]
     clients = [grpc.aio.insecure_channel(server.addr, options=options) for _ in range(1_000)]
 
+    watches = []
+
     async def is_served(client: grpc.aio.Channel) -> bool:
         route = Peer(client).route
         watch = route.WatchTopicRoutes(WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]), metadata=header)
+        watches.append(watch)  # gRPC cancels a call that is garbage
         assert await watch.read() is not grpc.aio.EOF
         for _ in range(3):
             await route.GetTopicRoute(GetTopicRouteRequest(topic="orders"), metadata=header)
