@@ -69,7 +69,7 @@ class Failover:
         A try gets an equal share of the time that is left, so one server that hangs leaves enough for the others, and
         one that fails at once leaves them its share. Any error but :class:`NameServerFailedError` is an answer and
         goes to the caller; :class:`AccessDeniedError` only when no other server answers, since each has its own grants.
-        Raises :class:`NameServersUnavailableError` when nobody answered.
+        Raises :class:`NameServersUnavailableError` when no name server answered.
         """
         answers = await self.ask_until(lambda _: True, attempt, timeout_seconds=timeout_seconds)
         return answers[0]

@@ -225,10 +225,6 @@ class Access:
             )
             if per_second
         }
-        self._rates = {
-            Limit.REGISTRATIONS: settings.registrations_per_second,
-            Limit.ADMIN_CALLS: settings.admin_calls_per_second,
-        }
         self._grants: dict[str, list[Grant]] = {}
         self._networks: list[tuple[IPv4Network | IPv6Network, Grant]] = []
         for grant in settings.grants:
@@ -360,9 +356,10 @@ class Access:
         if limit is None or limit not in self._limits:
             return
         identity = caller.identity if caller is not None else ""
-        wait = self._limits[limit].take(identity, now=self._clock.monotonic())
+        rate = self._limits[limit]
+        wait = rate.take(identity, now=self._clock.monotonic())
         if wait:
-            raise RateLimited(limit, self._rates[limit], identity=identity, wait=wait)
+            raise RateLimited(limit, rate.per_second, identity=identity, wait=wait)
 
     def note(self, denied: Denied, method: str, peer: str, request_id: str = "") -> None:
         """Count and log a denied call; ``method`` must be of a bounded set."""

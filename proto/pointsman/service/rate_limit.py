@@ -12,15 +12,15 @@ class RateLimit:
     """Each key may take ``burst`` at the same moment, and ``per_second`` in the long run."""
 
     def __init__(self, per_second: float, burst: float) -> None:
-        self._per_second = per_second
+        self.per_second = per_second
         self._burst = burst
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str, *, now: float) -> float:
         """Take one. Returns 0, or the seconds until the next one is there; then nothing was taken."""
         left, at = self._buckets.get(key, (self._burst, now))
-        left = min(self._burst, left + (now - at) * self._per_second)
-        wait = 0.0 if left >= 1.0 else (1.0 - left) / self._per_second
+        left = min(self._burst, left + (now - at) * self.per_second)
+        wait = 0.0 if left >= 1.0 else (1.0 - left) / self.per_second
         self._buckets[key] = (left if wait else left - 1.0, now)
         self._buckets.move_to_end(key)
         if len(self._buckets) > MAX_KEYS:

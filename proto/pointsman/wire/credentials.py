@@ -141,7 +141,7 @@ def _check_pem(field: str, file: str, content: bytes) -> None:
 
 
 def _check_pair(settings: Credentials, files: dict[str, bytes]) -> None:
-    """Check the key with its certificate. OpenSSL reads files alone, so they must not change meanwhile."""
+    """Check the key with its certificate. OpenSSL opens the files itself, so they are compared again afterwards."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(settings.certificate, settings.key, password="")
     except (OSError, ValueError) as error:

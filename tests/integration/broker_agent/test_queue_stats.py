@@ -476,9 +476,9 @@ async def test_what_a_name_server_does_not_take_is_counted_and_not_said_again(ca
 
     assert counted == {"recorded": 2, "stale_generation": 2, "unknown_broker": 2, "unregistered": 2, "failed": 2}
     assert [listener.calls for listener in listeners] == [2] * 5
-    told = [record.facts for record in caplog.records if record.getMessage() == "queue report result changed"]  # type: ignore[attr-defined]
-    assert sorted(facts["name_server"] for facts in told) == [f"server-{number}" for number in range(1, 5)]
-    assert {facts["reason"] for facts in told if facts["result"] == "stale_generation"} == {"10.0.0.1:10911"}
+    logged = [record.facts for record in caplog.records if record.getMessage() == "queue report result changed"]  # type: ignore[attr-defined]
+    assert sorted(facts["name_server"] for facts in logged) == [f"server-{number}" for number in range(1, 5)]
+    assert {facts["reason"] for facts in logged if facts["result"] == "stale_generation"} == {"10.0.0.1:10911"}
 
 
 async def test_a_name_server_that_hangs_or_whose_connection_is_closed_delays_nobody() -> None:
