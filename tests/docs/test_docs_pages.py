@@ -16,8 +16,11 @@ import pointsman_client
 from deploy.dev import settings_pages
 from pointsman.remoting.codes import ResponseCode
 from pointsman.wire.error_details import ErrorDetails
+from pointsman.wire.group_topics import RETRY_DELAYS_SECONDS
 from pointsman.wire.refusals import Refusal
 from pointsman_client import MessageQueue, PointsmanError, Producer, PullConsumer, PushConsumer, errors
+from pointsman_client.core.allocation import STRATEGIES, to_strategy
+from pointsman_client.core.retry_rules import MAX_RECONSUME_TIMES, SUSPEND_SECONDS
 from pointsman_client.transports import entry
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from pointsman_ctl.command_line import cli
@@ -242,6 +245,22 @@ def test_the_fields_of_an_entry_in_redis_are_those_of_the_format() -> None:
     page = PAGES["redis.md"]
     rows = re.findall(r"^\| ([^|]+) \|", page[page.index("| Field |") :], re.MULTILINE)
     assert sorted(code for row in rows for code in re.findall(r"`(\w+)`", row)) == sorted(fields)
+
+
+def test_every_strategy_is_named_with_rocketmqs_name() -> None:
+    page = PAGES["consumer.md"]
+    rows = re.findall(r"^\| `(\w+)\(.*?\)`[^|]* \| `([A-Z_]+)` \|", page[page.index("## Strategies") :], re.MULTILINE)
+    made = {name: to_strategy(name, rooms=[]) if name == "MACHINE_ROOM" else to_strategy(name) for _, name in rows}
+    assert {name: type(strategy).__name__ for name, strategy in made.items()} == {name: class_ for class_, name in rows}
+    assert {type(strategy) for strategy in made.values()} == set(STRATEGIES.values())
+
+
+def test_the_delays_of_retries_are_those_of_the_code() -> None:
+    minutes = [*range(1, 11), 20, 30]
+    assert list(RETRY_DELAYS_SECONDS) == [10, 30, *(60 * each for each in minutes), 3600, 7200]
+    assert "after 10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h" in PAGES["consumer.md"]
+    assert f"After {MAX_RECONSUME_TIMES} retries" in PAGES["consumer.md"]
+    assert f"The queue pauses for {SUSPEND_SECONDS:g} s" in PAGES["consumer.md"]
 
 
 def test_every_metric_that_is_named_is_there() -> None:

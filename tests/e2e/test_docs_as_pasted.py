@@ -1,4 +1,4 @@
-"""The client's README as a new user reads it: its first five minutes pasted, and its other Python."""
+"""The documentation as a new user reads it: "Getting started" pasted into a shell, and the Python of later pages."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from tests.fakes.redis_process import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(300)]
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "client" / "README.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
 PATIENCE_SECONDS = 90.0
 STOP_SECONDS = 90.0
 
 RUN = """
-import ast, asyncio, inspect, pathlib, sys
-code = compile(pathlib.Path(sys.argv[1]).read_text(), sys.argv[1], "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-running = eval(code, {"__name__": "__main__"})
-if inspect.iscoroutine(running):
-    asyncio.run(running)
+import asyncio, runpy, sys
+main = runpy.run_path(sys.argv[1])["main"]()
+if main is not None:
+    asyncio.run(main)
 """
-"""Runs a piece whose ``await`` stands outside of any function, as the README writes them."""
+"""Runs the ``main`` of a page, which may be asynchronous."""
 
 
-def blocks(language: str, heading: str, page: str = README) -> list[str]:
-    """The pieces under a heading, with its subsections."""
-    text = page[page.index(f"\n## {heading}\n") + 1 :]
-    end = text.find("\n## ", 1)
-    return re.findall(rf"^```{language}\n(.*?)^```", text[:end], re.DOTALL | re.MULTILINE)
+def blocks(language: str, name: str, heading: str = "") -> list[str]:
+    """The code of a page, or below a heading of it."""
+    page = (DOCS / name).read_text(encoding="utf-8")
+    if heading:
+        page = page[page.index(f"\n## {heading}\n") + 1 :]
+        page = page.partition("\n## ")[0]
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
 
 
 class Fleet:
-    """The README's fleet on ports of its own, and the README's commands against it."""
+    """The fleet of "Getting started" on free ports, and commands of the pages against it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "pointsman-start"
@@ -60,6 +60,7 @@ class Fleet:
         self._environment = environment() | own
 
     def exchanged(self, text: str) -> str:
+        text = re.sub(r"ns[12]:9876", "127.0.0.1:9876", text)
         for documented, real in self._ports.items():
             text = re.sub(rf"\b{documented}\b", real, text)
         return text
@@ -69,12 +70,12 @@ class Fleet:
 
     def run(self, command: str) -> str:
         with self._popen(["bash", "-ec", self.exchanged(command)], self.folder) as process:
-            said, _ = process.communicate(timeout=PATIENCE_SECONDS)
-        assert process.returncode == 0, said
-        return said
+            output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+        assert process.returncode == 0, output
+        return output
 
-    def run_python(self, block: str, *, until_said: str = "") -> str:
-        """Run a piece of Python to its end, or until it said something; return what it printed."""
+    def run_python(self, block: str, *, until_printed: str = "", stop: signal.Signals = signal.SIGINT) -> str:
+        """Run the ``main`` of a piece of Python to its end, or until it printed a text; return its output."""
         script = self.folder / "block.py"
         script.write_text(self.exchanged(block), encoding="utf-8")
         log = self.folder / "block.log"
@@ -87,10 +88,10 @@ class Fleet:
                 stderr=subprocess.STDOUT,
             )
         try:
-            if until_said:
-                until(lambda: until_said in log.read_text() or process.poll() is not None, seconds=PATIENCE_SECONDS)
-                assert until_said in log.read_text(), log.read_text()
-                process.send_signal(signal.SIGINT)
+            if until_printed:
+                until(lambda: until_printed in log.read_text() or process.poll() is not None, seconds=PATIENCE_SECONDS)
+                assert until_printed in log.read_text(), log.read_text()
+                process.send_signal(stop)
                 process.wait(PATIENCE_SECONDS)
             else:
                 assert process.wait(PATIENCE_SECONDS) == 0, log.read_text()
@@ -114,69 +115,66 @@ class Fleet:
 
 @contextlib.contextmanager
 def fleet(folder: Path) -> Iterator[Fleet]:
-    """What the second block of the first five minutes starts; stopped as the README says."""
+    """What "Start the fleet" starts."""
     found = Fleet(folder)
-    start = blocks("bash", "First five minutes")[1]
-    stop = re.search(r"Stop the fleet with `([^`]+)`", README)
-    assert stop is not None
-    commands = f"{found.exchanged(start)}\necho started\nread -r _\n{stop[1]}\nwait\necho stopped\n"
+    (start,) = blocks("bash", "getting-started.md", "Start the fleet")
+    commands = f"{found.exchanged(start)}\necho started\nread -r _\nkill %3 %2 %1\nwait\necho stopped\n"
     with found.shell(commands) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == "started\n"
             yield found
-            said, _ = process.communicate("\n", timeout=STOP_SECONDS)
-            assert said.endswith("stopped\n")
+            output, _ = process.communicate("\n", timeout=STOP_SECONDS)
+            assert output.endswith("stopped\n")
         finally:
-            # Its children are of its session, whatever became of it.
+            # Its children are of its session.
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_the_clients_readme_works_as_pasted(tmp_path: Path) -> None:
+def test_the_pages_work_as_pasted(tmp_path: Path) -> None:
     with fleet(tmp_path) as here:
-        (first,) = blocks("python", "First five minutes")
+        (first,) = blocks("python", "getting-started.md")
         (here.folder / "first.py").write_text(here.exchanged(first), encoding="utf-8")
-        said = here.run(blocks("bash", "First five minutes")[2])
-        assert [line for line in said.splitlines() if line.startswith("sent")] == [
-            "sent 0 SEND_OK",
-            "sent 1 SEND_OK",
-            "sent 2 SEND_OK",
-        ]
-        assert len(re.findall(r"^got order [012] from broker-a queue [0-3]$", said, re.MULTILINE)) == 3
-        assert re.search(r"orders.*\bbroker-a\b", said)
+        (commands,) = blocks("bash", "getting-started.md", "Send and consume")
+        output = here.run(commands)
+        sent = [line for line in output.splitlines() if line.startswith("sent")]
+        assert sent == ["sent 0 SEND_OK", "sent 1 SEND_OK", "sent 2 SEND_OK"]
+        assert len(re.findall(r"^received order [012] from queue [0-3]$", output, re.MULTILINE)) == 3
+        assert re.search(r"orders.*\bbroker-a\b", output)
 
-        send, to_queues = blocks("python", "Producer")
-        said = here.run_python(send)
-        assert re.match(r"SEND_OK queue [0-3] of orders on home/broker-a \d+ [0-9a-f]{32}\n", said)
-        here.run_python(to_queues)
+        send, by_key, parked, without_waiting, start_up = blocks("python", "producer.md")
+        output = here.run_python(send)
+        assert re.match(r"SEND_OK queue [0-3] of orders on home/broker-a \d+ [0-9a-f]{32}\n", output)
+        here.run_python(by_key)
+        assert here.run_python(parked) == "False 0\n"
+        assert "SendResult(" in here.run_python(without_waiting)
+        here.run_python(start_up)
 
-        listening, pulling, assigned = blocks("python", "Consumer")
-        here.run_python(listening, until_said="orders paid ('4711',) b'4711 paid' 0")
+        listening, pulling, assigned = blocks("python", "consumer.md")
+        here.run_python(listening, until_printed="orders paid ('4711',) b'4711 paid' 0", stop=signal.SIGTERM)
         assert "ReceivedMessage(" in here.run_python(assigned)
-        here.run_python(pulling, until_said="b'4711 paid'\n")
+        here.run_python(pulling, until_printed="b'4711 paid'\n")
 
-        (routes,) = blocks("python", "Routes")
-        assert "None TopicRoute(topic='orders'" in here.run_python(routes)
-        (metrics,) = blocks("python", "Metrics")
+        (routes,) = blocks("python", "routes.md")
+        assert "None TopicRoute(topic='orders'" in here.run_python(routes, until_printed="None TopicRoute(")
+        metrics, traces = blocks("python", "monitoring.md")
         assert "broker_name='broker-a', queue_id=3" in here.run_python(metrics)
-        (traces,) = blocks("python", "Traces")
-        assert here.run_python(traces) == "SEND_OK\n"
-        (blocking,) = blocks("python", "Without an event loop")
-        assert here.run_python(blocking) == "SEND_OK\n"
+        here.run_python(traces)
+        (blocking,) = blocks("python", "migrating-from-rocketmq-client.md")
+        assert here.run_python(blocking).startswith("SEND_OK ")
 
-        (looks,) = blocks("bash", "In Redis")
-        said = here.run(looks)
-        assert "born_at" in said
-        assert re.search(r"^orders:[0-3]$", said, re.MULTILINE)
+        (queries,) = blocks("bash", "redis.md")
+        output = here.run(queries)
+        assert "born_at" in output
+        assert re.search(r"^orders:[0-3]$", output, re.MULTILINE)
 
 
-def test_the_tests_of_the_readme_pass_with_the_plugin(tmp_path: Path) -> None:
-    (tests,) = blocks("python", "Your tests")
+def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
+    plugin, tests = blocks("python", "testing.md")
     (tmp_path / "test_orders.py").write_text(tests, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
-    (naming,) = re.findall(r"`(pytest_plugins = [^`]+)`", README)
-    (tmp_path / "conftest.py").write_text(naming + "\n", encoding="utf-8")
+    (tmp_path / "conftest.py").write_text(plugin, encoding="utf-8")
 
     done = subprocess.run(
         [
