@@ -17,7 +17,11 @@ from pointsman_ctl.command_line import SUBJECTS, cli
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "tests" / "README.md"
-STORIES = {"The verdict of `make demo`", "The commands of the READMEs", "A complete night through Spark"}
+STORIES = {
+    "The verdict of `make demo`",
+    "The commands and the Python of the documentation",
+    "A complete night through Spark",
+}
 NOT_FAST = re.compile(r"\bpytest\.mark\.(slow|chaos)\b")
 
 

@@ -1,4 +1,4 @@
-"""The documentation as a new user reads it: "Getting started" pasted into a shell, and the Python of later pages."""
+"""The Python of the documentation, against the fleet of "Getting started"."""
 
 from __future__ import annotations
 
@@ -132,16 +132,12 @@ def fleet(folder: Path) -> Iterator[Fleet]:
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def test_the_pages_work_as_pasted(tmp_path: Path) -> None:
+def test_the_python_of_the_pages_works_as_pasted(tmp_path: Path) -> None:
     with fleet(tmp_path) as here:
+        # The group `billing` begins here, so that it misses no message that is sent below.
         (first,) = blocks("python", "getting-started.md")
         (here.folder / "first.py").write_text(here.exchanged(first), encoding="utf-8")
-        (commands,) = blocks("bash", "getting-started.md", "Send and consume")
-        output = here.run(commands)
-        sent = [line for line in output.splitlines() if line.startswith("sent")]
-        assert sent == ["sent 0 SEND_OK", "sent 1 SEND_OK", "sent 2 SEND_OK"]
-        assert len(re.findall(r"^received order [012] from queue [0-3]$", output, re.MULTILINE)) == 3
-        assert re.search(r"orders.*\bbroker-a\b", output)
+        here.run("python first.py")
 
         send, by_key, parked, without_waiting, start_up = blocks("python", "producer.md")
         output = here.run_python(send)
@@ -168,25 +164,3 @@ def test_the_pages_work_as_pasted(tmp_path: Path) -> None:
         output = here.run(queries)
         assert "born_at" in output
         assert re.search(r"^orders:[0-3]$", output, re.MULTILINE)
-
-
-def test_the_tests_of_the_page_about_testing_pass(tmp_path: Path) -> None:
-    plugin, tests = blocks("python", "testing.md")
-    (tmp_path / "test_orders.py").write_text(tests, encoding="utf-8")
-    (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
-    (tmp_path / "conftest.py").write_text(plugin, encoding="utf-8")
-
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
-            *("-o", "asyncio_default_fixture_loop_scope=function"),
-        ],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
-
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "2 passed" in done.stdout

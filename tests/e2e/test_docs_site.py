@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.test_readmes import STOP_SECONDS, Fleet, blocks
+from tests.e2e.test_docs_as_pasted import STOP_SECONDS, Fleet, blocks
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
-START = (ROOT / "docs" / "getting-started.md").read_text(encoding="utf-8")
+START = "getting-started.md"
 
 
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
@@ -41,8 +41,7 @@ def test_the_site_builds_without_a_warning_and_loads_nothing_from_another_host(t
 
 
 def test_the_tests_of_the_page_on_testing_pass(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "testing.md").read_text(encoding="utf-8")
-    conftest, tests = re.findall(r"^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    conftest, tests = blocks("python", "testing.md")
     (tmp_path / "conftest.py").write_text(conftest, encoding="utf-8")
     (tmp_path / "test_orders.py").write_text(tests, encoding="utf-8")
     (tmp_path / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
@@ -60,11 +59,11 @@ def test_the_tests_of_the_page_on_testing_pass(tmp_path: Path) -> None:
 @pytest.mark.redis
 def test_getting_started_works_as_pasted(tmp_path: Path) -> None:
     here = Fleet(tmp_path)
-    (start,) = blocks("bash", "Start the fleet", START)
-    (first,) = blocks("python", "Send and consume", START)
-    (run,) = blocks("bash", "Send and consume", START)
-    (outage,) = blocks("bash", "See an outage", START)
-    (report,) = blocks("bash", "Read the report", START)
+    (start,) = blocks("bash", START, "Start the fleet")
+    (first,) = blocks("python", START, "Send and consume")
+    (run,) = blocks("bash", START, "Send and consume")
+    (outage,) = blocks("bash", START, "See an outage")
+    (report,) = blocks("bash", START, "Read the report")
     pasted = f"{start}\ncat > first.py <<'PYTHON'\n{first}PYTHON\n{run}\n{outage}\n{report}\necho exit $?\n"
     pasted += "wait\necho stopped\n"
     with here.shell(here.exchanged(pasted)) as process:
