@@ -79,7 +79,7 @@ def test_heartbeats_are_dropped_only_on_request_and_such_a_day_is_not_recomputed
     work = Work(history, to, DAY, DAY, Parameters(), lambda _: None)
     compute(work)
 
-    done = compact(run_days.spark, str(warehouse), before=AFTER, log=lambda _: None, keep_beats_days=43)
+    done = compact(run_days.spark, str(warehouse), before=AFTER, log=lambda _: None, keep_heartbeats_days=43)
     assert (done.rows_dropped, done.days) == (300, 6)
     left = [row["event"] for row in events(run_days, warehouse) if row["dt"] == DAY]
     assert left == ["NAMESRV_STARTED", "NAMESRV_READY", "REGISTERED"]
@@ -92,7 +92,7 @@ def test_heartbeats_are_dropped_only_on_request_and_such_a_day_is_not_recomputed
 def test_beats_that_a_night_may_still_need_are_not_dropped(warehouse: Path, run_days: DayRunner) -> None:
     before = events(run_days, warehouse)
     with pytest.raises(ReportError, match="must be above 7"):
-        compact(run_days.spark, str(warehouse), before=AFTER, log=lambda _: None, keep_beats_days=7)
+        compact(run_days.spark, str(warehouse), before=AFTER, log=lambda _: None, keep_heartbeats_days=7)
     assert events(run_days, warehouse) == before
 
 

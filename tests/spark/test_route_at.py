@@ -123,7 +123,7 @@ def test_what_compact_dropped_is_not_taken_for_lost(
 
     before = missing(NIGHT), missing(700)
     dropped = compact(
-        spark, str(tmp_path / "warehouse"), before=date(2026, 4, 15), log=lambda _: None, keep_beats_days=8
+        spark, str(tmp_path / "warehouse"), before=date(2026, 4, 15), log=lambda _: None, keep_heartbeats_days=8
     ).rows_dropped
 
     assert dropped == 197

@@ -186,7 +186,7 @@ def ingest(history: Sequence[str], warehouse: str, output: str, spark: SparkOpti
     "--before", type=arguments.day, required=True, metavar="DAY", help="Compact the months that end before this day."
 )
 @click.option(
-    "--keep-beats-days",
+    "--keep-heartbeats-days",
     type=arguments.count,
     metavar="DAYS",
     help="Drop heartbeats and queue measurements that are older than this at --before; such a day cannot be "
@@ -194,15 +194,15 @@ def ingest(history: Sequence[str], warehouse: str, output: str, spark: SparkOpti
 )
 @arguments.output_option
 @arguments.spark_options
-def compact(warehouse: str, before: date, keep_beats_days: int | None, output: str, spark: SparkOptions) -> int:
+def compact(warehouse: str, before: date, keep_heartbeats_days: int | None, output: str, spark: SparkOptions) -> int:
     """Rewrite past months: one file per table and day.
 
-    Without --keep-beats-days no rows are dropped. A day that is recomputed later is compacted again.
+    Without --keep-heartbeats-days no rows are dropped. A day that is recomputed later is compacted again.
 
     \b
     Examples:
       pointsman-report compact --warehouse /srv/warehouse --before 2026-11-01
-      pointsman-report compact --warehouse /srv/warehouse --before 2026-11-01 --keep-beats-days 90
+      pointsman-report compact --warehouse /srv/warehouse --before 2026-11-01 --keep-heartbeats-days 90
     """
     arguments.checked_warehouse(warehouse)
     today = datetime.now(tz=UTC).date()
@@ -211,7 +211,7 @@ def compact(warehouse: str, before: date, keep_beats_days: int | None, output: s
     with running(spark, reads=[warehouse]) as (session, log):
         from pointsman_report.jobs.compact_warehouse import compact as rewrite  # noqa: PLC0415 - imports pyspark
 
-        done = rewrite(session, warehouse, before=before, log=log, keep_beats_days=keep_beats_days).as_dict()
+        done = rewrite(session, warehouse, before=before, log=log, keep_heartbeats_days=keep_heartbeats_days).as_dict()
     return _printed(done, output)
 
 

@@ -44,20 +44,22 @@ class CompactResult:
 
 
 def compact(
-    spark: SparkSession, warehouse: str, *, before: date, log: Progress, keep_beats_days: int | None = None
+    spark: SparkSession, warehouse: str, *, before: date, log: Progress, keep_heartbeats_days: int | None = None
 ) -> CompactResult:
     """Rewrite the months that end before a day.
 
-    ``keep_beats_days``: drop rows of heartbeats and queue measurements that are older than this at ``before``; a day
-    without them cannot be recomputed from the warehouse.
+    ``keep_heartbeats_days``: drop rows of heartbeats and queue measurements that are older than this at ``before``. A
+    day without them cannot be recomputed from the warehouse.
 
     Raises:
         ReportError: the warehouse cannot be written or is in use, or nightly runs may still recompute the days.
     """
-    if keep_beats_days is not None and keep_beats_days <= LATE_DAYS:
-        raise ReportError(f"--keep-beats-days must be above {LATE_DAYS}: nightly runs may recompute that many days")
+    if keep_heartbeats_days is not None and keep_heartbeats_days <= LATE_DAYS:
+        raise ReportError(
+            f"--keep-heartbeats-days must be above {LATE_DAYS}: nightly runs may recompute that many days"
+        )
     of = Warehouse(spark, warehouse)
-    beats_before = None if keep_beats_days is None else before - timedelta(days=keep_beats_days)
+    beats_before = None if keep_heartbeats_days is None else before - timedelta(days=keep_heartbeats_days)
     results: list[CompactResult] = []
     try:
         with of.locked():
