@@ -153,7 +153,7 @@ ERRORS: tuple[PointsmanError, ...] = (
     errors.OutboxFailedError("FILE", "why"),
     errors.TooManyInFlightError(10_000, 5_000_000),
     errors.BrokerUnreachableError("ADDR", "cannot connect: refused"),
-    errors.BrokerTimeoutError("ADDR", "no answer within 1.5 s"),
+    errors.BrokerTimeoutError("ADDR", "no response within 1.5 s"),
     errors.BrokerRefusedError("ADDR", 16, "why"),
     errors.OffsetBeyondEndError("ADDR", "orders:queue:3", offset=20, end=10),
     errors.NameServerFailedError("ADDR", grpc.StatusCode.UNAVAILABLE, "why"),

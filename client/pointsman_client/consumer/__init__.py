@@ -1,1 +1,1 @@
-"""How a group shares a topic's queues and reads them; its faces are ``push_consumer.py`` and ``pull_consumer.py``."""
+"""Consumer groups. The public classes are in ``push_consumer.py`` and ``pull_consumer.py``."""

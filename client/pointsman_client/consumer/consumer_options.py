@@ -1,4 +1,4 @@
-"""The options of consumers, checked as a whole."""
+"""Options of consumers, and their checks."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_BATCH = 1_024
 @dataclass(frozen=True, kw_only=True)
 class ConsumerOptions(PartOptions):
     """Options of both kinds of consumers; a value out of bounds raises :class:`InvalidOptionError`. In brackets
-    RocketMQ's names, of ``DefaultMQPushConsumer`` unless said otherwise."""
+    RocketMQ's names, of ``DefaultMQPushConsumer`` unless stated otherwise."""
 
     group: str
     """The consumer group (``consumerGroup``)."""
@@ -54,23 +54,23 @@ class ConsumerOptions(PartOptions):
     rebalance_interval_seconds: float = 20.0
     """Longest time between two rebalances (``rocketmq.client.rebalance.waitInterval``, 20 s)."""
     handover_timeout_seconds: float = 5.0
-    """How long a concurrent consumer waits for the lock of a queue's old owner, and the old owner for what it has in
+    """How long a concurrent consumer waits for the lock of a queue's old owner, and the old owner for its messages in
     flight."""
     persist_offset_interval_seconds: float = 5.0
-    """Interval between two commits (``persistConsumerOffsetInterval``, 5 s)."""
+    """Commit interval (``persistConsumerOffsetInterval``, 5 s)."""
     close_timeout_seconds: float = 10.0
-    """Longest time that ``close()`` takes."""
+    """Maximum duration of ``close()``."""
     client_id: str = ""
-    """Id of this member, unique in its group; empty: made of address, process and zone."""
+    """Id of this member, unique in its group; empty: built from address, process and zone."""
     zone: str = ""
     """Zone of this member, for strategies by zone."""
     route_zone: str = ""
     """Read only from brokers of this zone. All members of a group need the same value, because each divides the queues
-    that it sees."""
+    in its routes."""
     offset_file: Path | None = None
     """Offset file of a broadcasting consumer; None: below ``~/.pointsman/offsets``."""
     make_coordination: MakeCoordination = agent_coordination
-    """For tests: makes the coordination of group, locks and offsets."""
+    """For tests: builds the coordination of group, locks and offsets."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,7 +92,7 @@ class ConsumerOptions(PartOptions):
 
     @property
     def limits(self) -> FlowLimits:
-        """When a queue is not pulled further."""
+        """The limits at which pulling a queue pauses."""
         return FlowLimits(
             messages=self.pull_threshold_for_queue,
             size_bytes=self.pull_threshold_size_for_queue_bytes,
@@ -135,7 +135,7 @@ class PullConsumerOptions(ConsumerOptions):
     """Options of :class:`PullConsumer`."""
 
     subscriptions: Subscriptions | None = None
-    """As of a push consumer; None: queues come from :meth:`PullConsumer.assign`, without a rebalance."""
+    """As for a push consumer; None: queues come from :meth:`PullConsumer.assign`, without a rebalance."""
     auto_commit: bool = True
     """Whether finished messages are committed at the interval above, and on close (``autoCommit``)."""
     max_poll_messages: int = 32

@@ -1,4 +1,4 @@
-"""What a consumer needs of the agents beside the brokers: who else is in its group, locks of queues, offsets."""
+"""Interfaces of a consumer to the brokers' agents: group members, queue locks, offsets."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ from pointsman_client.errors import PointsmanError
 
 
 class GroupMembership(Protocol):
-    """One consumer's place in its group."""
+    """Membership of one consumer in its group."""
 
     async def start(self) -> None:
-        """Join at every agent of the subscribed topics; waits for none of them."""
+        """Start joining at every agent of the subscribed topics, without waiting for any."""
         ...
 
     @property
     def members(self) -> Members | None:
-        """The latest list; None while no agent has given one that can be relied on (do not rebalance)."""
+        """The latest list; None until a reliable agent has sent one (do not rebalance)."""
         ...
 
     async def refresh_members(self) -> None:
-        """Query the agent that is relied on for :attr:`members`; takes at most a second, and keeps them if it fails."""
+        """Query the watched agent for :attr:`members`; takes at most 1 s. They are unchanged if it fails."""
         ...
 
     def subscriptions_changed(self) -> None:
-        """Say at once what the group reads now."""
+        """Send the current subscriptions to the agents immediately."""
         ...
 
     def routes_changed(self) -> None:
-        """Look at once which agents there are."""
+        """Check the routes for agents immediately."""
         ...
 
     def describe(self) -> Mapping[str, object]:
-        """What is known, as JSON values."""
+        """Return members and agents, as JSON values."""
         ...
 
     async def leave(self) -> None:
-        """Leave politely, so that the others share the queues out at once; takes at most two seconds."""
+        """Leave the group, so that the other members rebalance immediately; takes at most 2 s."""
         ...
 
 
@@ -49,53 +49,53 @@ class QueueLocks(Protocol):
     """Locks of queues at the agents of their brokers. Times are monotonic seconds of the client's clock."""
 
     async def lock(self, queues: Collection[MessageQueue]) -> frozenset[MessageQueue]:
-        """Lock or renew; return those that are this client's now. A queue whose agent does not answer is not."""
+        """Lock or renew; return the queues that this client has locked. Without a response a queue is not locked."""
         ...
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
-        """Unlock, as far as the agents answer; takes at most a second."""
+        """Unlock, as far as agents respond; takes at most 1 s."""
         ...
 
     async def holders(self, queues: Collection[MessageQueue]) -> Mapping[MessageQueue, str]:
-        """Client id of whoever holds each; a queue without a lock that lives, or whose agent is away, is absent."""
+        """Return the client id of each lock's holder. Queues without a valid lock or a response are left out."""
         ...
 
 
 class OffsetStore(Protocol):
-    """Where a group's offsets are kept, and when it first consumed each topic."""
+    """Storage of a group's offsets, and of when it first consumed each topic."""
 
     async def load(self, queues: Collection[MessageQueue]) -> LoadedOffsets:
-        """Ask for committed offsets."""
+        """Return committed offsets."""
         ...
 
     async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
-        """Record when the group consumed topics: the earliest moment wins, and is returned."""
+        """Record when the group consumed topics. The earliest time wins and is returned."""
         ...
 
     async def commit(
         self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
     ) -> Mapping[MessageQueue, PointsmanError]:
-        """Commit; return the queues that failed, with their cause. Goes backwards only with ``reset``."""
+        """Commit; return the failed queues with their errors. Offsets go backwards only with ``reset``."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedOffsets:
-    """What a store knows."""
+    """Result of loading offsets."""
 
     offsets: Mapping[MessageQueue, int]
     """Queues with a committed offset."""
     unknown: Mapping[MessageQueue, PointsmanError]
-    """Queues that could not be asked about: do not begin them. A queue in neither has no committed offset."""
+    """Queues whose query failed: do not start them. A queue in neither has no committed offset."""
     lower: Mapping[MessageQueue, int] = field(default_factory=dict)
-    """What the master's agent has of queues whose offset is a slave's: to go back to where the master ends before."""
+    """The master's lower offsets of queues where ``offsets`` has a slave's; used if the master lacks messages."""
 
 
 @dataclass(frozen=True, slots=True)
 class BegunTopics:
-    """When a group first consumed topics; each topic is in one of the two."""
+    """When a group first consumed topics; each topic is in one of the two fields."""
 
     moments: Mapping[str, datetime]
-    """Topics with their first moment."""
+    """Topics with the time of first consumption."""
     unknown: Mapping[str, PointsmanError]
-    """Topics for which not every agent that may know was asked: do not begin their queues."""
+    """Topics for which a required query failed: do not start their queues."""

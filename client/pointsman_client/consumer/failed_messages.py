@@ -1,4 +1,4 @@
-"""Sends messages back that a listener failed on: to the group's retry topic, at last to its dead letters."""
+"""Sends messages back whose listener call failed: to the group's retry topic, finally to its dead letters."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pointsman_client.core.retry_rules import Destination, SendBack, send_back
 from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.transports.transport import SendReceipt, Transport, answer_of
+from pointsman_client.transports.transport import SendReceipt, Transport, response_of
 
 logger = logging.getLogger(__name__)
 
 
 class FailedMessages:
-    """Sends for one group; safe to call from many tasks at once."""
+    """Sends for one group; may be called from many tasks concurrently."""
 
     def __init__(
         self,
@@ -41,9 +41,9 @@ class FailedMessages:
         self._hook = hook
 
     async def send(self, failed: ReceivedMessage, error: str) -> bool:
-        """Send one message on: to the broker that it came from, else to another. False: none took it.
+        """Send one message to the broker that it came from, else to another; return False if none accepted it.
 
-        ``error``: what the listener did. A message that becomes a dead letter is logged with it.
+        ``error`` describes the listener's failure; it is logged when the message becomes a dead letter.
         """
         at, times = self._clock.utc_now(), self._max_reconsume_times
         back = send_back(self._group, failed, max_reconsume_times=times, at=at, error=error)
@@ -60,7 +60,7 @@ class FailedMessages:
                     self._log_dead_letter(failed, error, queue, receipt)
                 return True
         logger.warning(
-            "no broker takes message %s of %s, which group %s failed on: it is tried again here",
+            "no broker accepted the failed message %s of %s of group %s; it is retried in this process",
             failed.message_id,
             failed.queue,
             self._group,
@@ -83,7 +83,7 @@ class FailedMessages:
     async def _send_to(self, queue: MessageQueue, addr: str, back: SendBack) -> SendReceipt | None:
         try:
             sending = self._transport.send(addr, queue, [back.message], timeout_seconds=self._timeout_seconds)
-            return await answer_of(addr, sending, timeout_seconds=self._timeout_seconds + SLACK_SECONDS)
+            return await response_of(addr, sending, timeout_seconds=self._timeout_seconds + SLACK_SECONDS)
         except PointsmanError as error:
-            logger.info("%s did not take a message back: %s", queue, error)
+            logger.info("%s did not accept a failed message: %s", queue, error)
             return None

@@ -1,4 +1,4 @@
-"""Offsets of a broadcasting consumer, in an SQLite file on its own machine: RocketMQ's LocalFileOffsetStore."""
+"""Offsets of a broadcasting consumer, in a local SQLite file: RocketMQ's LocalFileOffsetStore."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ ResultT = TypeVar("ResultT")
 
 
 def offset_file_path(folder: Path, *, group: str, client_id: str) -> Path:
-    """Return where the offsets of one group and client are kept below ``folder``."""
+    """Return the offset file of one group and client below ``folder``."""
     return folder / _safe(client_id) / f"{_safe(group)}.db"
 
 
 @dataclass(frozen=True, slots=True)
 class _Content:
-    """What a file holds."""
+    """Content of an offset file."""
 
     offsets: dict[MessageQueue, int] = field(default_factory=dict)
     begins: dict[str, datetime] = field(default_factory=dict)
@@ -53,9 +53,9 @@ class _Content:
 class FileOffsetStore:
     """See :class:`~pointsman_client.consumer.coordination.OffsetStore`. One file per group and client.
 
-    A commit is on the disk when it returns, and costs nothing when nothing changed. A damaged file is moved to the
-    folder ``damaged`` with an error in the log; the consumer then begins where one without offsets begins. The disk is
-    used in a thread, and waited for ``DISK_SECONDS`` at most. ``max_offsets`` bounds the file; queues beyond it fail.
+    A commit is on the disk when it returns; one without changes writes nothing. A damaged file is moved to the folder
+    ``damaged``, with an error in the log, and the consumer starts without offsets. The disk is used in a thread, with a
+    timeout of ``DISK_SECONDS``. The file holds at most ``max_offsets`` offsets; commits of further queues fail.
     """
 
     def __init__(self, path: Path, *, clock: Clock, max_offsets: int = MAX_OFFSETS) -> None:
@@ -64,7 +64,7 @@ class FileOffsetStore:
         self._clock = clock
         self._max_offsets = max_offsets
         self._content: _Content | None = None
-        """As the file has it; None: it was not read yet."""
+        """Content of the file; None: not read yet."""
         self._turn = asyncio.Lock()
         self._at_work: asyncio.Task[Any] | None = None
         self._failing = False
@@ -110,14 +110,16 @@ class FileOffsetStore:
                 await self._write(changes, begins)
             except OffsetFileError as error:
                 return dict.fromkeys(offsets, error)
-            full = OffsetFileError(str(self._path), f"holds {self._max_offsets} offsets, no more fit in")
+            full = OffsetFileError(str(self._path), f"is full: it holds {self._max_offsets} offsets, the maximum")
             return dict.fromkeys(excess, full)
 
     async def close(self) -> None:
-        """Close the file after what a slow disk still does; waits for that at most ``CLOSE_SECONDS``."""
+        """Close the file after running operations; waits at most ``CLOSE_SECONDS``."""
         closing = asyncio.create_task(self._close(), name="pointsman-offset-file-close")
         if not await done_within(closing, CLOSE_SECONDS, clock=self._clock):
-            logger.warning("offsets: %s is not closed yet, the disk did not respond", self._path)
+            logger.warning(
+                "offset file %s is not closed yet: the disk did not respond within %g s", self._path, CLOSE_SECONDS
+            )
 
     async def _close(self) -> None:
         if self._at_work is not None:
@@ -136,7 +138,7 @@ class FileOffsetStore:
             held.offsets.update(offsets)
             held.begins.update(begins)
 
-    # --- in the thread ----------------------------------------------------------------------------------------
+    # --- in a thread ----------------------------------------------------------------------------------------
 
     def _load(self) -> _Content:
         try:
@@ -153,7 +155,7 @@ class FileOffsetStore:
             return _read_rows(self._tables.open())
         except TablesRefused as error:
             self._tables.set_aside()
-            logger.error("offsets are lost: %s %s; it was moved to damaged", self._path, error)  # noqa: TRY400  # the stack would say no more
+            logger.error("offsets are lost: %s %s; the file was moved to damaged/", self._path, error)  # noqa: TRY400  # no need of the stack
             return _read_rows(self._tables.open())
 
     def _put(self, held: _Content, offsets: Mapping[MessageQueue, int], begins: Mapping[str, datetime]) -> None:
@@ -168,10 +170,10 @@ class FileOffsetStore:
         rows += [(_BEGINS.name, (topic,), (_to_millis(moment),)) for topic, moment in begins.items()]
         self._tables.write(rows)
 
-    # --- beside the loop --------------------------------------------------------------------------------------
+    # --- in the event loop --------------------------------------------------------------------------------------
 
     async def _on_disk(self, work: Callable[[], ResultT]) -> ResultT:
-        """Do ``work`` in a thread, after what a slow disk still does for an earlier call. Raises OffsetFileError."""
+        """Do ``work`` in a thread, after the work of earlier calls has ended. Raises OffsetFileError."""
         try:
             if self._at_work is not None:
                 await self._until_done(self._at_work)
@@ -188,16 +190,16 @@ class FileOffsetStore:
         return result
 
     async def _until_done(self, running: asyncio.Task[Any]) -> None:
-        """Wait for the thread. Raises TimeoutError, and leaves it running: a thread cannot be stopped."""
+        """Wait for the thread. Raises TimeoutError; the thread then continues, since it cannot be stopped."""
         if not await done_within(running, DISK_SECONDS, clock=self._clock):
-            raise TimeoutError(f"the disk did not respond in {DISK_SECONDS:g} s")
+            raise TimeoutError(f"the disk did not respond within {DISK_SECONDS:g} s")
 
     def _note(self, failure: OffsetFileError | None) -> None:
-        """Log once that the file fails, and once that it works again."""
+        """Log the first failure of the file, and its recovery."""
         if failure is not None and not self._failing:
-            logger.error("offsets are not on the disk: %s", failure)
+            logger.error("offsets cannot be saved: %s", failure)
         elif failure is None and self._failing:
-            logger.warning("offsets are in %s again", self._path)
+            logger.warning("offsets are saved to %s again", self._path)
         self._failing = failure is not None
 
 
@@ -221,8 +223,8 @@ def _to_millis(moment: datetime) -> int:
 
 
 def _safe(name: str) -> str:
-    """Return a name in a folder, a different one for each ``name``."""
-    # A client id is never . or .., it holds an @.
+    """Return a file name that is unique for ``name``."""
+    # A client id is never . or .. because it contains an @.
     quoted = quote(name, safe="@#|")
     if len(quoted) <= MAX_NAME_BYTES:
         return quoted

@@ -1,4 +1,4 @@
-"""What both faces of a consumer share: its place in the group, its queues, its offsets, and how all of it ends."""
+"""The common part of push and pull consumers: membership, queues, offsets, and shutdown."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pointsman_client.aio import done_within, end_tasks, start_task
 from pointsman_client.consumer.agents.agent_coordination import Coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions
 from pointsman_client.consumer.coordination import GroupMembership
-from pointsman_client.consumer.held_queue import HandOver, HeldQueue, QueueSurroundings
+from pointsman_client.consumer.held_queue import HandOver, HeldQueue, QueueContext
 from pointsman_client.consumer.lock_keeper import LockKeeper
 from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.consumer.queue_reader import QueueReader
@@ -40,25 +40,25 @@ LEAVE_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSetting:
-    """What a consumer is."""
+    """Settings of a consumer, derived from its options."""
 
     group: str
     client_id: str
     model: MessageModel
     is_ordered: bool
     retries: bool
-    """Whether the group's retry topic is read too."""
+    """Whether the group's retry topic is consumed too."""
     shares: bool
-    """Whether queues come by rebalance; else the application assigns them, and nobody else is asked."""
+    """Whether queues are assigned by rebalance; else by the application, without group membership."""
     auto_commit: bool
     finish_seconds: float
-    """How long what is in flight may take when a queue goes to another member."""
+    """Time to finish messages in flight when a queue goes to another member, seconds."""
     options: ConsumerOptions
     strategy: AllocationStrategy
 
 
 class GroupConsumer:
-    """One member of a group. ``offer`` is told of each queue that has something to hand out."""
+    """One member of a group. ``offer`` is called with each queue that has messages to hand out."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class GroupConsumer:
         rng: random.Random,
         hook: MetricsHook,
     ) -> None:
-        """``subscriptions`` is the caller's, who says when it changed."""
+        """``subscriptions`` belongs to the caller, who calls :meth:`subscriptions_changed` after a change."""
         options = setting.options
         self._setting = setting
         self._routes = routes
@@ -103,7 +103,7 @@ class GroupConsumer:
             hook=hook,
         )
         self._committer = OffsetCommitter(coordination.offsets, group=setting.group, clock=clock, hook=hook)
-        around = QueueSurroundings(
+        context = QueueContext(
             group=setting.group,
             reader=self.reader,
             hand_over=None
@@ -117,14 +117,14 @@ class GroupConsumer:
             ),
             accepts=self._accepts,
             offer=offer,
-            begun=self._begun if setting.auto_commit else None,
+            on_started=self._commit_start if setting.auto_commit else None,
             limits=options.limits,
             clock=clock,
             rng=rng,
             hook=hook,
         )
         self.table = QueueTable(
-            lambda queue: HeldQueue(queue, around),
+            lambda queue: HeldQueue(queue, context),
             self._committer if setting.auto_commit else None,
             locks,
             finish_seconds=setting.finish_seconds,
@@ -155,13 +155,13 @@ class GroupConsumer:
 
     @property
     def membership(self) -> GroupMembership:
-        """The place in the group."""
+        """Membership in the group."""
         return self._coordination.membership
 
-    # Life
+    # Life cycle
 
     async def start(self) -> None:
-        """Join the group and begin; waits for nobody."""
+        """Join the group and start, without waiting for a response."""
         if self._setting.auto_commit:
             self._begin(
                 self._committer.run(
@@ -177,9 +177,9 @@ class GroupConsumer:
             self._begin(self._keeper.run())
 
     async def close(self, *, timeout_seconds: float, finish_seconds: float) -> None:
-        """Let go of all queues in order, leave the group, close what coordinated; takes at most so long.
+        """Release all queues, leave the group and close the coordination, within ``timeout_seconds``.
 
-        What is in flight gets ``finish_seconds`` of it.
+        Messages in flight get ``finish_seconds`` of it.
         """
         if self._stop_route_changes is not None:
             self._stop_route_changes()
@@ -202,23 +202,25 @@ class GroupConsumer:
         task = start_task(work, name=f"pointsman-consumer-{self._setting.group}-close")
         try:
             if not await done_within(task, seconds, clock=self._clock):
-                logger.warning("group %s: a step of closing took more than %s seconds", self._setting.group, seconds)
+                logger.warning(
+                    "closing group %s: a step was cancelled after its timeout of %s s", self._setting.group, seconds
+                )
         finally:
             await end_tasks([task], timeout_seconds=END_SECONDS)
 
-    # What happens around it
+    # Notifications
 
     def members_changed(self) -> None:
-        """Rebalance, since the members may be others."""
+        """Rebalance, since the members may have changed."""
         self._rebalancer.wake(RebalanceTrigger.MEMBERS)
 
     def renew_locks(self) -> None:
-        """Renew the locks now: the agents that keep them may know nothing of them."""
+        """Renew the locks now: their agents may have lost or never had them."""
         if self._keeper is not None:
             self._keeper.renew_now()
 
     def subscriptions_changed(self) -> None:
-        """Tell the agents, and rebalance."""
+        """Send the subscriptions to the agents, and rebalance."""
         self.membership.subscriptions_changed()
         self._rebalancer.wake(RebalanceTrigger.SUBSCRIPTION)
 
@@ -229,13 +231,13 @@ class GroupConsumer:
             self._rebalancer.wake(RebalanceTrigger.ROUTE)
 
     def _lock_lost(self, held: HeldQueue) -> None:
-        """Another member may have it by now: a concurrent consumer may repeat a few messages, an ordered one stops."""
+        """Another member may have the queue now. A concurrent consumer may repeat messages; an ordered one stops."""
         if self._setting.is_ordered and self.table.find(held.queue) is held:
-            logger.warning("the lock of %s is lost: group %s takes the queue anew", held.queue, self._setting.group)
+            logger.warning("lost the lock of %s; group %s is re-acquiring the queue", held.queue, self._setting.group)
             self.table.drop([held.queue])
 
-    async def _begun(self, held: HeldQueue) -> None:
-        """Commit where a queue began: whoever takes it over from a member that was killed must not begin at its end."""
+    async def _commit_start(self, held: HeldQueue) -> None:
+        """Commit the start offset: if this member is killed, the next one must not start at the queue's end."""
         await self._committer.commit([held])
 
     def _accepts(self, message: ReceivedMessage) -> bool:
@@ -247,19 +249,19 @@ class GroupConsumer:
     # Offsets
 
     async def commit(self) -> None:
-        """Commit what is finished now. Raises the error of the first queue that failed."""
+        """Commit finished messages now. Raises the error of the first queue that failed."""
         failures = await self._committer.commit(self.table.locked)
         for error in failures.values():
             raise error
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The stored offset of a queue; None: there is none."""
+        """Return the stored offset of a queue; None: there is none."""
         return await self._starts.stored(queue)
 
-    # For whoever looks
+    # State
 
     def describe(self) -> dict[str, Any]:
-        """Queues, positions and members as JSON values."""
+        """Return queues, positions and members as JSON values."""
         return {
             "group": self._setting.group,
             "clientId": self._setting.client_id,

@@ -1,4 +1,4 @@
-"""One queue that this member holds: taken over, begun at its start, pulled until it is dropped."""
+"""A queue assigned to this member: taken over, started, and pulled until it is dropped."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ from pointsman_client.metrics_hook import MetricsHook
 
 logger = logging.getLogger(__name__)
 
-LOOK_SECONDS = 15.0
-"""How often a queue that is full or paused looks again on its own; well within the time after which pulls expire."""
-LAG_SECONDS = 1.0
-"""Wait before a slave that has not come so far is asked again."""
+POLL_INTERVAL_SECONDS = 15.0
+"""How often a full or paused queue is checked without a wakeup; well below the pull expiry time."""
+SLAVE_RETRY_SECONDS = 1.0
+"""Retry interval for a slave that does not have the offset yet."""
 BACKOFF_CAP_SECONDS = 5.0
 STOP_SECONDS = 2.0
-TRY_SECONDS = 0.25
-"""Between two tries for a lock that another member holds; RocketMQ's ordered consumers wait 0.5 s."""
+LOCK_RETRY_SECONDS = 0.25
+"""Retry interval for a lock that another member holds; RocketMQ's ordered consumers wait 0.5 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueueSurroundings:
-    """What all queues of a consumer share."""
+class QueueContext:
+    """Dependencies and limits that all queues of a consumer share."""
 
     group: str
     reader: QueueReader
     hand_over: HandOver | None
-    """None: nobody else reads the queue, so there is nobody to take it over from."""
+    """None: no other member reads the queue, so it is not taken over from one."""
     accepts: Callable[[ReceivedMessage], bool]
-    """Whether the subscription wants a message; others count as finished."""
+    """Whether the subscription selects a message; others count as finished."""
     offer: Callable[[HeldQueue], None]
-    """Told when there may be something to hand out."""
-    begun: Callable[[HeldQueue], Awaitable[object]] | None
-    """Awaited between the start of a queue that has no committed offset and its first pull. It commits the start: a
-    member that takes the queue over from one that was killed must not begin at the queue's end."""
+    """Called when there may be a message to hand out."""
+    on_started: Callable[[HeldQueue], Awaitable[object]] | None
+    """Awaited before the first pull of a queue that has no committed offset. It commits the start offset: if this
+    member is killed, the one that takes over must not start at the queue's end."""
     limits: FlowLimits
     clock: Clock
     rng: random.Random
@@ -55,35 +55,35 @@ class QueueSurroundings:
 
 
 class HeldQueue:
-    """One queue's task, its messages and its lock."""
+    """Task, messages and lock of one queue."""
 
-    def __init__(self, queue: MessageQueue, around: QueueSurroundings) -> None:
+    def __init__(self, queue: MessageQueue, context: QueueContext) -> None:
         self.queue = queue
         self.lock = LockTime()
         self.process_queue: ProcessQueue | None = None
-        """None until its start offset is known."""
+        """None until the start offset is known."""
         self.committed: int | None = None
-        """What the store has, as far as this member knows."""
+        """The committed offset, as known here."""
         self.needs_reset = False
-        """Whether the next commit may go backwards: the application sought, or the broker lost messages."""
+        """Whether the next commit may go backwards, after a seek or when the broker lost messages."""
         self.is_released = False
-        """Whether the queue may be another member's by now."""
+        """Whether the queue may belong to another member now."""
         self.is_paused = False
         self.end_offset: int | None = None
-        """The queue's end as a pull that found nothing saw it."""
+        """The queue's end, if the last pull reached it."""
         self.filtered = 0
         """Messages skipped since the queue was taken over, because the subscription does not select their tags."""
-        self._around = around
+        self._context = context
         self._tasks: set[asyncio.Task[None]] = set()
-        self._room = Wakeup(around.clock)
+        self._wakeup = Wakeup(context.clock)
         self._idle = asyncio.Event()
         self._sought: int | None = None
-        self._backoff = FullJitterBackoff(around.rng.uniform, cap=BACKOFF_CAP_SECONDS)
+        self._backoff = FullJitterBackoff(context.rng.uniform, cap=BACKOFF_CAP_SECONDS)
 
-    # Life
+    # Life cycle
 
     def start(self) -> None:
-        """Begin in a task of its own."""
+        """Start the queue's task."""
         self._spawn(self._run())
 
     def _spawn(self, run: Coroutine[Any, Any, None]) -> None:
@@ -92,32 +92,32 @@ class HeldQueue:
         task.add_done_callback(self._ended)
 
     async def stop(self) -> None:
-        """Hand out nothing more and pull no more; what is in flight goes on."""
+        """Stop pulling and handing out; messages in flight are not affected."""
         if self.process_queue is not None:
             self.process_queue.drop()
-        # A transport may take its time to be cancelled, or never be.
+        # A transport may react late to a cancellation, or not at all.
         await end_tasks(set(self._tasks), timeout_seconds=STOP_SECONDS)
 
     async def wait_idle(self) -> None:
-        """Return when nothing is in flight."""
+        """Wait until no message is in flight."""
         while self.is_in_flight:
             self._idle.clear()
             await self._idle.wait()
 
     @property
     def is_in_flight(self) -> bool:
-        """Whether a listener, or the application, has a message of it."""
+        """Whether a listener or the application has an unfinished message of this queue."""
         return self.process_queue is not None and self.process_queue.in_flight > 0
 
     def needs_new_start(self, *, now: float) -> bool:
-        """Whether the queue should be taken anew: it was not pulled for long, or its task died."""
+        """Return whether the queue must be re-acquired: its pull expired or its task failed."""
         if not self._tasks:
             return True
         return self.process_queue is not None and self.process_queue.is_pull_expired(now=now)
 
     async def _run(self) -> None:
-        if self._around.hand_over is not None:
-            await self._around.hand_over.acquire(self.queue, self.lock)
+        if self._context.hand_over is not None:
+            await self._context.hand_over.acquire(self.queue, self.lock)
         await self._begin()
         await self._pull_on()
 
@@ -128,79 +128,82 @@ class HeldQueue:
     async def _begin(self) -> None:
         while self.process_queue is None:
             try:
-                stored, start = await self._around.reader.start_offset(self.queue)
+                stored, start = await self._context.reader.start_offset(self.queue)
             except PointsmanError as error:
-                await self._rest_after(error)
+                await self._back_off(error)
             else:
                 self._succeeded()
                 self.committed = stored
                 sought, self._sought = self._sought, None
                 self.process_queue = ProcessQueue(
                     start if sought is None else sought,
-                    limits=self._around.limits,
-                    now=self._around.clock.monotonic(),
+                    limits=self._context.limits,
+                    now=self._context.clock.monotonic(),
                 )
-                if stored is None and self._around.begun is not None:
-                    await self._around.begun(self)
+                if stored is None and self._context.on_started is not None:
+                    await self._context.on_started(self)
 
     async def _pull_once(self) -> None:
         messages = self.process_queue
         assert messages is not None  # noqa: S101  set by _begin
-        messages.last_pull_at = self._around.clock.monotonic()
+        messages.last_pull_at = self._context.clock.monotonic()
         if messages.is_full or self.is_paused:
-            await self._room.wait(LOOK_SECONDS)
+            await self._wakeup.wait(POLL_INTERVAL_SECONDS)
             return
         offset = messages.next_pull_offset
         try:
-            pulled = await self._around.reader.pull(self.queue, offset)
+            pulled = await self._context.reader.pull(self.queue, offset)
         except OffsetBeyondEndError as error:
-            await self._mend(messages, error)
+            await self._recover(messages, error)
             return
         except PointsmanError as error:
-            self._around.hook.pull_failed(group=self._around.group, queue=self.queue, code=error.code)
-            await self._rest_after(error)
+            self._context.hook.pull_failed(group=self._context.group, queue=self.queue, code=error.code)
+            await self._back_off(error)
             return
         self._succeeded()
         if messages.next_pull_offset != offset:
             return  # It was moved while the pull waited.
         if pulled.trimmed:
-            self._around.hook.trimmed(group=self._around.group, queue=self.queue, messages=pulled.trimmed)
+            self._context.hook.trimmed(group=self._context.group, queue=self.queue, messages=pulled.trimmed)
             logger.warning(
-                "%d messages of %s were gone before group %s read them", pulled.trimmed, self.queue, self._around.group
+                "%d messages of %s were removed before group %s read them",
+                pulled.trimmed,
+                self.queue,
+                self._context.group,
             )
-        wanted = [message for message in pulled.messages if self._around.accepts(message)]
+        wanted = [message for message in pulled.messages if self._context.accepts(message)]
         if len(wanted) < len(pulled.messages):
             skipped = len(pulled.messages) - len(wanted)
             self.filtered += skipped
-            self._around.hook.filtered(group=self._around.group, queue=self.queue, messages=skipped)
+            self._context.hook.filtered(group=self._context.group, queue=self.queue, messages=skipped)
         self.end_offset = None if pulled.messages else pulled.next_offset
         messages.put(wanted, pulled.next_offset)
         if wanted:
-            self._around.offer(self)
+            self._context.offer(self)
 
-    async def _mend(self, messages: ProcessQueue, error: OffsetBeyondEndError) -> None:
-        """The master ends before our offset: it lost messages, or another one took over. A slave only lags."""
+    async def _recover(self, messages: ProcessQueue, error: OffsetBeyondEndError) -> None:
+        """Handle a queue that ends before the pull offset: the master lost messages, or this is a lagging slave."""
         try:
-            mended = await self._around.reader.offset_within(self.queue, error)
+            start = await self._context.reader.offset_within(self.queue, error)
         except PointsmanError as failure:
-            await self._rest_after(failure)
+            await self._back_off(failure)
             return
-        if mended is None:
-            await self._around.clock.sleep(LAG_SECONDS)
+        if start is None:
+            await self._context.clock.sleep(SLAVE_RETRY_SECONDS)
             return
-        logger.warning("%s: group %s goes on at offset %d", error, self._around.group, mended)
-        self._move_to(messages, mended)
+        logger.warning("%s: group %s continues at offset %d", error, self._context.group, start)
+        self._move_to(messages, start)
 
-    # What the others do with it
+    # For the application and the listener pool
 
     def seek(self, offset: int) -> None:
-        """Go on from another offset at once."""
+        """Continue from another offset immediately."""
         if self.process_queue is None:
             self.needs_reset = True
             self._sought = offset
             return
         self._move_to(self.process_queue, offset)
-        # A pull may wait at the broker for messages that nobody wants now.
+        # A pull may be waiting at the broker at the old offset.
         for task in self._tasks:
             task.cancel()
         self._spawn(self._pull_on())
@@ -211,55 +214,55 @@ class HeldQueue:
         self._idle.set()
 
     def finish(self, message: ReceivedMessage) -> None:
-        """Note that a message needs nothing more."""
+        """Record that a message is finished."""
         messages = self.process_queue
         if messages is None:
             return
         was_full = messages.is_full
         if messages.finish(message):
             if was_full and not messages.is_full:
-                self._room.wake()
+                self._wakeup.wake()
             self._idle.set()
 
     def give_back(self, message: ReceivedMessage) -> None:
-        """Let a message wait again."""
+        """Return a message to the queue, to be handed out again."""
         if self.process_queue is not None and self.process_queue.give_back(message):
             self._idle.set()
 
     def pause(self, *, paused: bool) -> None:
-        """Pull nothing and hand nothing out, or go on."""
+        """Pause or resume pulling and handing out."""
         self.is_paused = paused
-        self._room.wake()
+        self._wakeup.wake()
         if not paused:
-            self._around.offer(self)
+            self._context.offer(self)
 
     @property
     def commit_offset(self) -> int | None:
-        """What to commit if it differs from what the store has; None while the start is not known."""
+        """The offset to commit; None while the start offset is unknown."""
         return None if self.process_queue is None else self.process_queue.commit_offset
 
-    # Faults
+    # Failures
 
-    async def _rest_after(self, error: PointsmanError) -> None:
-        self._around.reader.note_failure(self.queue, error)
-        await self._around.clock.sleep(self._backoff.next_wait())
+    async def _back_off(self, error: PointsmanError) -> None:
+        self._context.reader.note_failure(self.queue, error)
+        await self._context.clock.sleep(self._backoff.next_wait())
 
     def _succeeded(self) -> None:
         self._backoff.reset()
-        self._around.reader.note_success(self.queue)
+        self._context.reader.note_success(self.queue)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("%s is not read any more until the next rebalance", self.queue, exc_info=error)
+            logger.error("reading %s failed; it restarts with the next rebalance", self.queue, exc_info=error)
 
 
 class HandOver:
-    """Takes queues over for one member, each by its lock, so that what its old owner has in flight is finished first.
+    """Takes over queues for one member by their locks, so that the old owner finishes its messages in flight first.
 
-    An ordered consumer begins with the lock or not at all. A concurrent one repeats at worst a few messages, so it does
-    not wait for ever: not for a holder that is no member any more, not for agents that are away, and for a living
-    member at most ``timeout_seconds``.
+    An ordered consumer starts only with the lock. A concurrent one would at worst repeat a few messages, so its wait is
+    limited: it does not wait for a holder that is no longer a member or for agents that are down, and for a member at
+    most ``timeout_seconds``.
     """
 
     def __init__(
@@ -279,20 +282,20 @@ class HandOver:
         self._clock = clock
 
     async def acquire(self, queue: MessageQueue, lock: LockTime) -> None:
-        """Return when the queue may be begun."""
+        """Wait until the queue may be started."""
         ends_at = self._clock.monotonic() + self._timeout_seconds
         while not await self._try(queue, lock):
             if not self._is_ordered and (self._clock.monotonic() >= ends_at or await self._is_free(queue)):
-                # The member that held it may have released it between the two calls.
+                # The holder may have released the lock between the two calls.
                 await self._try(queue, lock)
                 return
-            await self._clock.sleep(TRY_SECONDS)
+            await self._clock.sleep(LOCK_RETRY_SECONDS)
 
     async def _try(self, queue: MessageQueue, lock: LockTime) -> bool:
-        asked_at = self._clock.monotonic()
+        requested_at = self._clock.monotonic()
         granted = queue in await self._lock.about(queue)
         if granted:
-            lock.granted(now=asked_at)
+            lock.granted(now=requested_at)
         return granted
 
     async def _is_free(self, queue: MessageQueue) -> bool:

@@ -1,4 +1,4 @@
-"""The border to the application's listener: calls it, and turns whatever happens into a result."""
+"""Calls the application's listener and converts its return value or exception to a result."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.retry_rules import ConsumeResult
 from pointsman_client.tracing_hook import TracingHook
 
-Answer = ConsumeResult | None
-Listener = Callable[[ReceivedMessage], Answer | Awaitable[Answer]]
+ListenerResult = ConsumeResult | None
+Listener = Callable[[ReceivedMessage], ListenerResult | Awaitable[ListenerResult]]
 
 
 class Outcome(StrEnum):
-    """How a call of a listener ended, as metrics name it."""
+    """How a listener call ended; values of a metric label."""
 
     SUCCESS = "success"
     LATER = "later"
@@ -31,20 +31,20 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CallEnd:
-    """How one call of a listener ended."""
+    """Result of one listener call."""
 
     outcome: Outcome
     error: str = ""
-    """What the listener did in place of succeeding, for logs and dead letters."""
+    """Description of the failure, for logs and dead letters."""
     exception: BaseException | None = None
-    """What it raised."""
+    """The exception raised, if any."""
 
 
 SUCCEEDED = CallEnd(Outcome.SUCCESS)
 
 
 def raised(error: BaseException) -> CallEnd:
-    """The end of a call that raised."""
+    """Return the result of a call that raised."""
     return CallEnd(Outcome.RAISED, f"{type(error).__name__}: {error}", error)
 
 
@@ -53,34 +53,34 @@ class ListenerCaller:
 
     def __init__(self, listener: Listener, *, threads: int) -> None:
         self._listener = listener
-        self._threads: ListenerThreads[Answer | Awaitable[Answer]] = ListenerThreads(threads)
+        self._threads: ListenerThreads[ListenerResult | Awaitable[ListenerResult]] = ListenerThreads(threads)
         self.is_plain = not (
             inspect.iscoroutinefunction(listener) or inspect.iscoroutinefunction(getattr(listener, "__call__", None))  # noqa: B004
         )
 
     async def call(self, message: ReceivedMessage) -> CallEnd:
-        """Call the listener and wait for its end. Raises nothing but CancelledError, and logs nothing."""
+        """Call the listener and wait for its end. Raises only CancelledError, and logs nothing."""
         try:
             if self.is_plain:
-                answer = await self._threads.run(lambda: self._listener(message))
+                result = await self._threads.run(lambda: self._listener(message))
             else:
-                answer = self._listener(message)
-            if inspect.isawaitable(answer):
-                answer = await answer
-        except Exception as error:  # noqa: BLE001  # the application's: its failure is a result
+                result = self._listener(message)
+            if inspect.isawaitable(result):
+                result = await result
+        except Exception as error:  # noqa: BLE001  # of the application: a failure is a result
             return raised(error)
-        if answer is None or answer is ConsumeResult.SUCCESS:
+        if result is None or result is ConsumeResult.SUCCESS:
             return SUCCEEDED
-        if not isinstance(answer, ConsumeResult):
-            return CallEnd(Outcome.RAISED, f"returned {answer!r}, which is neither a ConsumeResult nor None")
-        return CallEnd(Outcome.LATER, f"returned {answer.value}")
+        if not isinstance(result, ConsumeResult):
+            return CallEnd(Outcome.RAISED, f"returned {result!r}, which is neither a ConsumeResult nor None")
+        return CallEnd(Outcome.LATER, f"returned {result.value}")
 
-    def give_up_on_thread(self) -> None:
-        """Let another thread take the place of one whose listener does not return."""
-        self._threads.give_up_on_one()
+    def abandon_thread(self) -> None:
+        """Replace a thread whose listener does not return."""
+        self._threads.abandon_one()
 
     def close(self) -> None:
-        """Start no more calls in threads. A running one cannot be stopped."""
+        """Start no further calls in threads. A running one cannot be stopped."""
         self._threads.close()
 
 
@@ -118,12 +118,12 @@ class _Job(Generic[ResultT]):
         self.done: asyncio.Future[_Outcome[ResultT]] = self._loop.create_future()
 
     def run(self) -> None:
-        """In the thread. Work that no caller awaits when its turn comes is not begun."""
+        """Run in the thread. Work whose caller was cancelled is not started."""
         outcome: _Outcome[ResultT] = _Outcome(None, None)
         try:
             if not self.done.cancelled():
                 outcome = _Outcome(self._context.run(self._work), None)
-        except BaseException as error:  # noqa: BLE001  # whatever it is, the caller gets it
+        except BaseException as error:  # noqa: BLE001  # raised in the caller
             outcome = _Outcome(None, error)
 
         def settle() -> None:
@@ -134,14 +134,14 @@ class _Job(Generic[ResultT]):
         try:
             self._loop.call_soon_threadsafe(settle)
         except RuntimeError:
-            return  # The loop is closed: nobody waits any more.
+            return  # The loop is closed, so no caller is waiting.
 
 
 class ListenerThreads(Generic[ResultT]):
-    """At most ``most`` threads, and one more for each that was given up on; started when first needed.
+    """At most ``most`` threads, plus one for each abandoned one; started on demand.
 
-    They are daemons. The standard library's pool joins its threads when the process ends, so one listener that never
-    returns would keep the process for ever.
+    They are daemon threads. The standard library's pool joins its threads at exit, so a listener that never returns
+    would block the exit of the process indefinitely.
     """
 
     def __init__(self, most: int) -> None:
@@ -155,7 +155,7 @@ class ListenerThreads(Generic[ResultT]):
         job = _Job(work, self._end_one)
         self._unfinished += 1
         self._jobs.put(job)
-        # Counted in the loop alone: a count that threads keep is behind, and a job would wait for a busy one.
+        # Counted only in the loop: a count by the threads would lag, and a job would wait for a busy thread.
         if self._started < min(self._unfinished, self._most):
             self._started += 1
             name = f"pointsman-listener-{self._started}"
@@ -165,12 +165,12 @@ class ListenerThreads(Generic[ResultT]):
             raise outcome.error
         return cast("ResultT", outcome.result)
 
-    def give_up_on_one(self) -> None:
-        """Let another thread take the place of one that does not return."""
+    def abandon_one(self) -> None:
+        """Replace a thread that does not return."""
         self._most += 1
 
     def close(self) -> None:
-        """Let the threads end after what they were given."""
+        """End the threads after their queued work."""
         for _ in range(self._started):
             self._jobs.put(None)
 

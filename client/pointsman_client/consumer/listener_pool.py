@@ -1,4 +1,4 @@
-"""Runs a listener over the messages of all queues, in turn, with a bound on how many calls run at once."""
+"""Runs a listener for the messages of all queues in turn, with a limit of concurrent calls."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from pointsman_client.metrics_hook import MetricsHook
 logger = logging.getLogger(__name__)
 
 END_SECONDS = 1.0
-LOOK_SECONDS = 30.0
+MAX_PAUSE_SECONDS = 30.0
 LOCAL_RETRY_SECONDS = 5.0
-"""When no broker takes a failed message: until the listener gets it again (RocketMQ ``submitConsumeRequestLater``)."""
-WATCHES_IN_A_TIMEOUT = 15
-"""How often within a consume timeout is looked for calls that exceed it: each minute by default."""
+"""Delay of a local retry when no broker accepts a failed message (RocketMQ ``submitConsumeRequestLater``)."""
+TIMEOUT_CHECKS = 15
+"""Overdue listener calls are checked this many times per consume timeout (every 60 s by default)."""
 
 
 @dataclass(slots=True, eq=False)
@@ -40,9 +40,9 @@ class _Call:
 class ListenerPool:
     """Calls of one consumer's listener.
 
-    Queues with something to hand out stand in a ring, so that one with many messages delays another by one message a
-    turn. Concurrent: any number of a queue's messages at once, a failed one is sent back. Ordered: one at a time a
-    queue and under its lock, a failed one is tried again in place.
+    Queues with messages to hand out are in a ring, so that a queue with many messages delays another one by one message
+    per turn. Concurrent: any number of messages of a queue in parallel; a failed one is sent back. Ordered: one message
+    of a queue at a time, under its lock; a failed one is retried in place.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ListenerPool:
         clock: Clock,
         hook: MetricsHook,
     ) -> None:
-        """``failed``: None gives up on failed messages at once, as broadcasting does."""
+        """``failed``: None drops failed messages immediately, as in broadcasting."""
         self._caller = caller
         self._failed = failed
         self._group = group
@@ -73,7 +73,7 @@ class ListenerPool:
         self._ring: deque[HeldQueue] = deque()
         self._in_ring: set[HeldQueue] = set()
         self._calls: dict[asyncio.Task[CallEnd], _Call] = {}
-        self._resting: set[HeldQueue] = set()
+        self._pausing: set[HeldQueue] = set()
         self._blocked: dict[HeldQueue, BlockedQueue] = {}
         self._owned: set[asyncio.Task[Any]] = set()
         self._send_slots = asyncio.Semaphore(concurrency)
@@ -81,22 +81,22 @@ class ListenerPool:
 
     @property
     def running(self) -> int:
-        """Calls that hold a slot."""
+        """Number of running calls."""
         return len(self._calls)
 
     def start(self) -> None:
-        """Begin to look for calls that take too long."""
+        """Start the check for overdue calls."""
         self._own(self._watch())
 
     def offer(self, held: HeldQueue) -> None:
-        """Note that a queue may have something to hand out."""
+        """Add a queue that may have messages to hand out."""
         if held not in self._in_ring:
             self._in_ring.add(held)
             self._ring.append(held)
         self._pump()
 
     async def close(self) -> None:
-        """Cancel what still runs, and wait for those that end by it within a turn or two of the loop."""
+        """Cancel running calls, and wait at most ``END_SECONDS`` for them."""
         self._is_closed = True
         self._ring.clear()
         for held in list(self._blocked):
@@ -125,7 +125,7 @@ class ListenerPool:
         if messages is not None and messages.is_dropped:
             self._unblock(held)
             return None
-        if messages is None or held.is_paused or held in self._resting:
+        if messages is None or held.is_paused or held in self._pausing:
             return None
         if self._is_ordered and messages.in_flight:
             return None
@@ -133,7 +133,7 @@ class ListenerPool:
             return None
         head = messages.peek()
         if head is not None and head.due_at is not None and (wait := self._seconds_until(head.due_at)) > 0:
-            self._rest(held, wait)
+            self._pause(held, wait)
             return None
         return messages.take()
 
@@ -149,7 +149,7 @@ class ListenerPool:
         if task.cancelled():
             end = self._timed_out() if call.is_late else CallEnd(Outcome.RAISED, "was cancelled")
         elif (error := task.exception()) is not None:
-            end = raised(error)  # No Exception: those end in the caller.
+            end = raised(error)  # a BaseException; the caller handles any Exception
         else:
             end = task.result()
         self._settle(call, end)
@@ -170,10 +170,12 @@ class ListenerPool:
         elif self._is_ordered and not is_given_up_in_place(message, max_reconsume_times=self._max_reconsume_times):
             self._block(held, message, end)
             held.give_back(message)
-            self._rest(held, SUSPEND_SECONDS)
+            self._pause(held, SUSPEND_SECONDS)
         elif self._failed is None:
             logger.warning(
-                "message %s of %s is given up: broadcasting tries nothing again", message.message_id, held.queue
+                "message %s of %s was dropped after a failure: broadcasting does not retry",
+                message.message_id,
+                held.queue,
             )
             held.finish(message)
             self._unblock(held)
@@ -191,10 +193,10 @@ class ListenerPool:
                 exc_info=end.exception,
             )
 
-    # The head of an ordered queue that fails
+    # Failures of the first message of an ordered queue
 
     def describe_blocked(self) -> list[dict[str, Any]]:
-        """The ordered queues whose first message fails, sorted, as JSON values."""
+        """Return the ordered queues whose first message fails, sorted, as JSON values."""
         now = self._clock.monotonic()
         return [
             {
@@ -252,22 +254,22 @@ class ListenerPool:
                 seconds,
             )
 
-    # Failed messages that go elsewhere
+    # Failed messages that are sent back
 
     async def _send_back(self, failed: FailedMessages, held: HeldQueue, message: ReceivedMessage, end: CallEnd) -> None:
         async with self._send_slots:
             if held.is_released:
                 self._unblock(held)
-                return  # Not finished, so whoever has the queue now gets it.
-            is_taken = await failed.send(message, end.error)
-        if is_taken:
+                return  # Not finished, so the new owner of the queue gets it.
+            is_sent = await failed.send(message, end.error)
+        if is_sent:
             held.finish(message)
             self._unblock(held)
         else:
             await self._clock.sleep(LOCAL_RETRY_SECONDS)
             held.give_back(message)
-            # The queue may rest until the next message is due; this one is due now.
-            self._resting.discard(held)
+            # The queue may be paused until its next message is due; this one is due now.
+            self._pausing.discard(held)
         self.offer(held)
 
     # Time
@@ -275,36 +277,36 @@ class ListenerPool:
     def _seconds_until(self, due_at: datetime) -> float:
         return (due_at - self._clock.utc_now()).total_seconds()
 
-    def _rest(self, held: HeldQueue, seconds: float) -> None:
-        """Hand out nothing of a queue for so long; then it is looked at again, and may rest again."""
+    def _pause(self, held: HeldQueue, seconds: float) -> None:
+        """Hand out no message of a queue for this time. Then it is checked, and may pause again."""
 
-        async def rest() -> None:
-            # Looking now and then ends the rests of queues that were let go of.
-            await self._clock.sleep(min(seconds, LOOK_SECONDS))
-            self._resting.discard(held)
+        async def pause() -> None:
+            # The limit ends the pauses of released queues.
+            await self._clock.sleep(min(seconds, MAX_PAUSE_SECONDS))
+            self._pausing.discard(held)
             self.offer(held)
 
-        self._resting.add(held)
-        self._own(rest())
+        self._pausing.add(held)
+        self._own(pause())
 
     async def _watch(self) -> None:
         while True:
-            await self._clock.sleep(self._consume_timeout_seconds / WATCHES_IN_A_TIMEOUT)
+            await self._clock.sleep(self._consume_timeout_seconds / TIMEOUT_CHECKS)
             now = self._clock.monotonic()
             for task, call in list(self._calls.items()):
                 if not call.is_late and now - call.began_at > self._consume_timeout_seconds:
-                    self._give_up(task, call)
+                    self._abandon(task, call)
 
-    def _give_up(self, task: asyncio.Task[CallEnd], call: _Call) -> None:
+    def _abandon(self, task: asyncio.Task[CallEnd], call: _Call) -> None:
         call.is_late = True
         logger.warning(
-            "the listener has message %s of %s for more than %s seconds",
+            "the listener has been processing message %s of %s for more than %g s (consume_timeout_seconds)",
             call.message.message_id,
             call.held.queue,
             self._consume_timeout_seconds,
         )
         if self._is_ordered:
-            # The next try must not run beside this one: a thread is waited for, however long it takes.
+            # The next attempt must not run in parallel with this one, so a thread is waited for without limit.
             if not self._caller.is_plain:
                 task.cancel()
             return
@@ -313,7 +315,7 @@ class ListenerPool:
         self._owned.add(task)
         task.add_done_callback(self._owned.discard)
         if self._caller.is_plain:
-            self._caller.give_up_on_thread()
+            self._caller.abandon_thread()
         self._settle(call, self._timed_out())
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
@@ -324,4 +326,4 @@ class ListenerPool:
     def _disown(self, task: asyncio.Task[None]) -> None:
         self._owned.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("a task of the consumer's listeners died", exc_info=error)
+            logger.error("a task of the listener pool failed", exc_info=error)

@@ -1,4 +1,4 @@
-"""Renews the locks of the queues that a member holds."""
+"""Renewal of a member's queue locks."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pointsman_client.consumer.held_queue import HeldQueue
 
 LOCK_INTERVAL_SECONDS = 20.0
 """RocketMQ ``rocketmq.client.rebalance.lockInterval``."""
-AGAIN_SECONDS = 3.0
-"""After a renewal that was not granted everywhere; RocketMQ tries such a queue again so soon."""
+RETRY_SECONDS = 3.0
+"""Interval after a renewal that was not granted for all queues, as in RocketMQ."""
 
 
 class LockKeeper:
-    """Renews until cancelled. What an ordered queue's lost lock means, ``lost`` decides."""
+    """Renews locks until cancelled. Calls ``lost`` for a queue whose lock expired without a renewal."""
 
     def __init__(
         self,
@@ -35,27 +35,27 @@ class LockKeeper:
         self._wakeup = Wakeup(clock)
 
     def renew_now(self) -> None:
-        """Renew at once: an agent may have lost its memory, or another one keeps the locks from now on."""
+        """Renew immediately: an agent may have lost its state, or the locks are now at another agent."""
         self._wakeup.wake()
 
     async def run(self) -> None:
-        """Renew in time, and sooner where it failed."""
+        """Renew at the interval, and sooner after a failure."""
         wait = LOCK_INTERVAL_SECONDS
         while True:
             await self._wakeup.wait(wait)
-            wait = LOCK_INTERVAL_SECONDS if await self.renew() else AGAIN_SECONDS
+            wait = LOCK_INTERVAL_SECONDS if await self.renew() else RETRY_SECONDS
 
     async def renew(self) -> bool:
-        """Renew the locks of all queues that were begun; return whether each was granted."""
-        begun = [each for each in self._held() if each.process_queue is not None]
-        if not begun:
+        """Renew the locks of all started queues; return whether all were granted."""
+        started = [each for each in self._held() if each.process_queue is not None]
+        if not started:
             return True
-        asked_at = self._clock.monotonic()
-        granted = await self._locks.lock([each.queue for each in begun])
-        for each in begun:
+        requested_at = self._clock.monotonic()
+        granted = await self._locks.lock([each.queue for each in started])
+        for each in started:
             if each.queue in granted:
-                each.lock.granted(now=asked_at)
+                each.lock.granted(now=requested_at)
                 self._renewed(each)
             elif not each.lock.is_held(now=self._clock.monotonic()):
                 self._lost(each)
-        return len(granted) == len(begun)
+        return len(granted) == len(started)

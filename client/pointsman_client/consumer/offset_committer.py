@@ -1,4 +1,4 @@
-"""Commits what is finished: every few seconds, when a queue is let go, and at the end."""
+"""Commits offsets of finished messages: at an interval, when a queue is released, and on close."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ logger = logging.getLogger(__name__)
 
 
 class OffsetCommitter:
-    """One commit at a time, so that an older one never overtakes a newer one."""
+    """Commits one at a time, so that an older commit never overtakes a newer one."""
 
     def __init__(self, store: OffsetStore, *, group: str, clock: Clock, hook: MetricsHook) -> None:
         self._store = store
         self._group = group
         self._clock = clock
         self._hook = hook
-        self._question = SharedQuestion(self._commit_all, one_at_a_time=True)
+        self._batch = SharedQuestion(self._commit_all, one_at_a_time=True)
         self._failing = QueueFailures()
 
     async def run(self, held: Callable[[], Iterable[HeldQueue]], *, interval_seconds: float) -> None:
-        """Commit each interval until cancelled."""
+        """Commit at the interval until cancelled."""
         while True:
             await self._clock.sleep(interval_seconds)
             await self.commit(list(held()))
 
     async def commit(self, held: Collection[HeldQueue]) -> dict[MessageQueue, PointsmanError]:
-        """Name the offset of every queue to the store, which knows what is new; return those that failed, and why.
+        """Pass the offsets of all queues to the store, which skips unchanged ones; return failed queues with errors.
 
-        What comes while a commit is on its way is one together: a release of many queues waits once for an agent.
+        Calls during a running commit are combined into one, so a release of many queues waits only once for an agent.
         """
-        failures = await self._question.about(*held)
+        failures = await self._batch.about(*held)
         mine = {each.queue for each in held}
         return {queue: error for queue, error in failures.items() if queue in mine}
 
     async def _commit_all(self, held: Collection[HeldQueue]) -> dict[MessageQueue, PointsmanError]:
-        # A reset is a commit of its own: the store must not take the others back.
+        # A reset is a separate commit: other offsets must not go backwards.
         failures = await self._commit([each for each in held if each.needs_reset], reset=True)
         failures |= await self._commit([each for each in held if not each.needs_reset], reset=False)
         self._note((each.queue for each in held if each.commit_offset is not None), failures)
@@ -60,7 +60,7 @@ class OffsetCommitter:
                 continue
             each.committed = offset
             if reset and each.commit_offset is not None and each.commit_offset >= offset:
-                # Else it was moved back once more while the commit was on its way.
+                # Otherwise another seek moved it back during the commit.
                 each.needs_reset = False
         result = next((error.code for error in failures.values()), "ok")
         self._hook.offsets_committed(group=self._group, queues=len(offsets), result=result)
@@ -69,8 +69,8 @@ class OffsetCommitter:
     def _note(self, queues: Iterable[MessageQueue], failures: dict[MessageQueue, PointsmanError]) -> None:
         for queue, error in failures.items():
             if (subject := self._failing.failed(queue, error)) is not None:
-                logger.warning("offsets of group %s on %s are not committed: %s", self._group, subject, error)
-        # A queue that had nothing to commit says nothing of its broker.
+                logger.warning("offsets of group %s on %s cannot be committed: %s", self._group, subject, error)
+        # A queue without an offset to commit gives no information about its broker.
         bad = {queue.broker_key for queue in failures}
         for queue in queues:
             for again in self._failing.succeeded(queue) if queue.broker_key not in bad else ():

@@ -9,13 +9,13 @@ from typing import Any, Self
 
 from pointsman_client.client import NameServerClient
 from pointsman_client.client_options import takes_options
+from pointsman_client.consumer.consumer_identity import ConsumerIdentity
 from pointsman_client.consumer.consumer_options import PushConsumerOptions
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.listener import ListenerCaller, TracedCaller
 from pointsman_client.consumer.listener_pool import ListenerPool
-from pointsman_client.consumer.standing import Standing
 from pointsman_client.core.allocation import Averagely
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.retry_rules import MAX_RECONSUME_TIMES
@@ -23,7 +23,7 @@ from pointsman_client.ownership import OwnedParts
 
 
 class PushConsumer:
-    """Calls a listener with each message of the group's topics that falls to this member.
+    """Consumer that calls a listener with each message of its queues.
 
     ::
 
@@ -35,31 +35,31 @@ class PushConsumer:
             await stop.wait()
 
     The listener is ``async def``, or a plain function, which runs in a thread. None and ``ConsumeResult.SUCCESS`` are
-    success. RECONSUME_LATER and SUSPEND, any other value (True as well) and any exception are a failure: the message
-    comes again. At least once: a message may come again after a success, too.
-    The constructor opens and starts nothing. One consumer belongs to one event loop.
+    success. RECONSUME_LATER and SUSPEND, any other value (also True) and any exception are a failure: the message is
+    delivered again. Delivery is at least once, so a message may also be delivered again after a success.
+    The constructor opens no connection. One consumer belongs to one event loop.
     """
 
     @takes_options(PushConsumerOptions)
     def __init__(self, options: PushConsumerOptions) -> None:
-        """Check and keep the options: see
+        """Create a consumer with the options of
         :class:`~pointsman_client.consumer.consumer_options.PushConsumerOptions`.
 
         Raises :class:`InvalidOptionError`, :class:`InvalidNameError` and :class:`InvalidAddressError`.
         """
         parts = OwnedParts(options, zone=options.route_zone, zone_option="route_zone", owner="PushConsumer")
         self._options = options
-        self._standing = Standing(parts, options, options.subscriptions)
+        self._identity = ConsumerIdentity(parts, options, options.subscriptions)
         is_clustering = options.message_model is MessageModel.CLUSTERING
         self._setting = ConsumerSetting(
             group=options.group,
-            client_id=self._standing.client_id,
+            client_id=self._identity.client_id,
             model=options.message_model,
             is_ordered=options.ordered,
             retries=is_clustering and not options.ordered,
             shares=True,
             auto_commit=True,
-            # The new owner of an ordered queue waits for the lock however long; that of others as long as this.
+            # The new owner of an ordered queue waits for its lock without limit, other new owners for this time.
             finish_seconds=math.inf if options.ordered else options.handover_timeout_seconds,
             options=options,
             strategy=options.strategy or Averagely(),
@@ -67,26 +67,29 @@ class PushConsumer:
         self._pool: ListenerPool | None = None
         self._core: GroupConsumer | None = None
 
-    # Life
+    # Life cycle
 
     async def start(self) -> Self:
-        """Join the group and begin to consume; a second call changes nothing. Waits for no broker."""
-        parts = self._standing.parts
+        """Join the group and start consuming, without waiting for a broker. A second call does nothing."""
+        parts = self._identity.parts
         await parts.start()
         if self._core is None:
             async with AsyncExitStack() as undo:
                 undo.push_async_callback(self.close)
                 self._pool = self._make_pool(parts)
-                self._core = self._standing.make_core(self._setting, is_listener=True, offer=self._offer)
+                self._core = self._identity.make_core(self._setting, is_listener=True, offer=self._offer)
                 self._pool.start()
                 await self._core.start()
                 undo.pop_all()
         return self
 
     async def close(self) -> None:
-        """Stop pulling, finish what is in flight, commit, unlock, leave; takes at most ``close_timeout_seconds``, and
-        a second more for what does not end when it is cancelled. A second call does nothing."""
-        parts = self._standing.parts
+        """Stop pulling, finish messages in flight, commit, unlock, leave the group.
+
+        Takes at most ``close_timeout_seconds``, plus 1 s for listeners that do not end when cancelled. A second call
+        does nothing.
+        """
+        parts = self._identity.parts
         parts.stop_use()
         core, pool = self._core, self._pool
         self._core = self._pool = None
@@ -111,28 +114,28 @@ class PushConsumer:
 
     @property
     def client(self) -> NameServerClient:
-        """The client that it asks for routes."""
-        return self._standing.parts.client
+        """The name server client that provides the routes."""
+        return self._identity.parts.client
 
     @property
     def client_id(self) -> str:
-        """Who this member is in its group."""
-        return self._standing.client_id
+        """Id of this member in its group."""
+        return self._identity.client_id
 
     def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Read a topic too, or other tags of it, from now on. Every member of the group must do the same."""
-        self._standing.subscribe(topic, expression)
+        """Subscribe to a topic, or change its tags. Every member of the group must do the same."""
+        self._identity.subscribe(topic, expression)
         if self._core is not None:
             self._core.subscriptions_changed()
 
     def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more; what is in flight is finished."""
-        if self._standing.unsubscribe(topic) and self._core is not None:
+        """Remove the subscription of a topic; messages in flight are finished."""
+        if self._identity.unsubscribe(topic) and self._core is not None:
             self._core.subscriptions_changed()
 
     def describe(self) -> dict[str, Any]:
-        """The queues held with their positions, ordered queues whose first message fails (``blocked``), the members
-        and the subscriptions, as JSON values."""
+        """Return held queues with positions, ordered queues whose first message fails (``blocked``), members and
+        subscriptions, as JSON values."""
         if self._core is None or self._pool is None:
             return {"group": self._setting.group, "clientId": self.client_id, "started": False}
         return self._core.describe() | {
@@ -152,7 +155,7 @@ class PushConsumer:
         failed = FailedMessages(
             parts.transport,
             group=setting.group,
-            brokers=lambda: parts.client.brokers_of(tuple(self._standing.subscriptions)),
+            brokers=lambda: parts.client.brokers_of(tuple(self._identity.subscriptions)),
             max_reconsume_times=MAX_RECONSUME_TIMES if times is None else times,
             timeout_seconds=self._options.send_back_timeout_seconds,
             clock=parts.clock,

@@ -1,4 +1,4 @@
-"""Pulls of queues, from whichever broker of a replica group can be read."""
+"""Pulls from queues, at a readable broker of the replica group."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pointsman_client.core.read_choice import QueueFailures, ReadChoice
 from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, OffsetBeyondEndError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.transports.transport import PulledMessages, Transport, answer_of
+from pointsman_client.transports.transport import PulledMessages, Transport, response_of
 
 SLACK_SECONDS = 5.0
-"""A transport that keeps its time ends before; one that does not is cut off."""
+"""Extra time after which a call is cancelled whose transport exceeds its timeout."""
 
 logger = logging.getLogger(__name__)
 
-AnswerT = TypeVar("AnswerT")
+ResponseT = TypeVar("ResponseT")
 
 
 class QueueReader:
-    """Reads for one consumer; what it learns of one queue's broker counts for all queues there."""
+    """Reads queues for one consumer. Failures of a broker apply to all of its queues."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class QueueReader:
         self._failures = QueueFailures()
 
     async def start_offset(self, queue: MessageQueue) -> tuple[int | None, int]:
-        """The committed offset, if there is one, and the offset to begin at."""
+        """Return the committed offset, or None, and the offset to start at."""
         stored = await self._starts.stored(queue)
         if stored is not None:
             return stored, stored
@@ -61,7 +61,7 @@ class QueueReader:
         return None, await self._at_broker(queue, lambda addr: self._starts.initial(addr, queue, since))
 
     async def pull(self, queue: MessageQueue, offset: int) -> PulledMessages:
-        """Pull once; waits at the broker while there is nothing."""
+        """Pull once. Without messages the pull waits at the broker for up to ``wait_seconds``."""
         began_at = self._clock.monotonic()
         pulled = await self._at_broker(
             queue,
@@ -80,9 +80,9 @@ class QueueReader:
         return pulled
 
     async def offset_within(self, queue: MessageQueue, error: OffsetBeyondEndError) -> int | None:
-        """Where to go on in a queue that ends before the offset; None: a slave said so, which lags behind its master.
+        """Return where to continue in a queue that ends before the offset; None: the error is from a lagging slave.
 
-        The store is asked again: its offsets are kept beside the messages and share their fate.
+        The stored offset is loaded again, since the broker may have lost it together with the messages.
         """
         broker = self._broker_of(queue.cluster, queue.broker_name)
         if broker is None or broker.master is None or broker.master.addr != error.addr:
@@ -93,32 +93,32 @@ class QueueReader:
         return await self._at_broker(queue, lambda addr: self._starts.first(addr, queue))
 
     async def offset_at(self, queue: MessageQueue, at: datetime) -> int:
-        """The offset of the first message born at or after a time."""
+        """Return the offset of the first message born at or after a time."""
         return await self._at_broker(queue, lambda addr: self._starts.at(addr, queue, at))
 
     def note_failure(self, queue: MessageQueue, error: PointsmanError) -> None:
-        """Say that reading a queue failed, unless it was said of its broker."""
+        """Log that reading a queue failed, once per broker."""
         subject = self._failures.failed(queue, error)
         if subject is not None:
             logger.warning("group %s cannot read from %s: %s", self._group, subject, error)
 
     def note_success(self, queue: MessageQueue) -> None:
-        """Say that reading works again, if it was said that it does not."""
+        """Log that reading works again, if its failure was logged."""
         for subject in self._failures.succeeded(queue):
             logger.warning("group %s reads from %s again", self._group, subject)
 
     async def _at_broker(
-        self, queue: MessageQueue, ask: Callable[[str], Awaitable[AnswerT]], *, wait_seconds: float = 0.0
-    ) -> AnswerT:
+        self, queue: MessageQueue, request: Callable[[str], Awaitable[ResponseT]], *, wait_seconds: float = 0.0
+    ) -> ResponseT:
         broker = self._broker_of(queue.cluster, queue.broker_name)
         addr = self._choice.choose(broker, now=self._clock.monotonic())
         if addr is None:
-            raise BrokerUnreachableError(f"{queue.cluster}/{queue.broker_name}", "no route has it")
+            raise BrokerUnreachableError(f"{queue.cluster}/{queue.broker_name}", "it is in no route")
         try:
             allowed = wait_seconds + self._timeout_seconds + SLACK_SECONDS
-            answer = await answer_of(addr, ask(addr), timeout_seconds=allowed)
+            response = await response_of(addr, request(addr), timeout_seconds=allowed)
         except (BrokerUnreachableError, BrokerTimeoutError):
             self._choice.failed(addr, now=self._clock.monotonic())
             raise
         self._choice.succeeded(addr)
-        return answer
+        return response

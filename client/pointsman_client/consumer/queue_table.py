@@ -1,4 +1,4 @@
-"""The queues that a member holds, and those that it is letting go of (RocketMQ's process-queue table)."""
+"""The queues that a member holds or is releasing (RocketMQ's process-queue table)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ABORT_SECONDS = 0.5
 
 
 class QueueTable:
-    """Takes queues up, and lets go of them: stop pulling, finish what is in flight, commit, unlock."""
+    """Starts queues and releases them. Release: stop pulling, finish messages in flight, commit, unlock."""
 
     def __init__(
         self,
@@ -32,8 +32,8 @@ class QueueTable:
         is_ordered: bool,
         clock: Clock,
     ) -> None:
-        """``committer``: None commits nothing. ``finish_seconds``: how long what is in flight may take; infinity: until
-        it is finished. ``is_ordered``: a queue with something in flight is not unlocked at all."""
+        """``committer``: None commits nothing. ``finish_seconds``: time for messages in flight; infinity: no limit.
+        ``is_ordered``: a queue with a message in flight is not unlocked; its lock expires."""
         self._make = make
         self._committer = committer
         self._unlock = None if locks is None else SharedQuestion(locks.unlock)
@@ -45,12 +45,12 @@ class QueueTable:
 
     @property
     def held(self) -> tuple[HeldQueue, ...]:
-        """Queues that are this member's."""
+        """Queues held by this member."""
         return tuple(self._held.values())
 
     @property
     def locked(self) -> tuple[HeldQueue, ...]:
-        """Queues that nobody else may have yet, those included that are being let go of."""
+        """Queues whose lock this member has: those held and those being released."""
         return (*self._held.values(), *self._releases)
 
     @property
@@ -60,27 +60,27 @@ class QueueTable:
 
     @property
     def releasing(self) -> frozenset[MessageQueue]:
-        """Queues that are being let go of."""
+        """Queues that are being released."""
         return frozenset(each.queue for each in self._releases)
 
     def find(self, queue: MessageQueue) -> HeldQueue | None:
-        """The queue if it is held."""
+        """Return the queue if it is held."""
         return self._held.get(queue)
 
     def expired(self, *, now: float) -> tuple[MessageQueue, ...]:
-        """Queues to take anew: not pulled for too long."""
+        """Return queues to re-acquire: not pulled for too long, or failed."""
         return tuple(queue for queue, held in self._held.items() if held.needs_new_start(now=now))
 
     def add(self, queues: Iterable[MessageQueue]) -> None:
-        """Take queues up, each in a task of its own."""
+        """Start queues, each in its own task."""
         for queue in queues:
             held = self._held[queue] = self._make(queue)
             held.start()
 
     def drop(self, queues: Iterable[MessageQueue], *, finish_seconds: float | None = None) -> None:
-        """Let go of queues, each in a task of its own; they are ``releasing`` until that is over.
+        """Release queues, each in its own task; they are ``releasing`` until that task ends.
 
-        ``finish_seconds``: None takes the table's.
+        ``finish_seconds``: None: that of the table.
         """
         seconds = self._finish_seconds if finish_seconds is None else finish_seconds
         for queue in queues:
@@ -94,18 +94,18 @@ class QueueTable:
             task.add_done_callback(lambda _, held=held: self._end_release(held))  # type: ignore[misc]
 
     async def release_all(self, *, finish_seconds: float) -> None:
-        """Let go of everything, and wait for it."""
+        """Release all queues, and wait for it."""
         self.drop(list(self._held), finish_seconds=finish_seconds)
         await self.settled()
 
     async def abort(self) -> None:
-        """End what :meth:`release_all` did not end in its time, as it stands."""
+        """Cancel the releases that :meth:`release_all` did not complete in time."""
         releases, held = list(self._releases.values()), list(self._held.values())
         await end_tasks(releases, timeout_seconds=ABORT_SECONDS)
         await asyncio.gather(*(each.stop() for each in held))
 
     async def settled(self) -> None:
-        """Return when what is being let go of is let go of."""
+        """Wait until no queue is being released."""
         if self._releases:
             await asyncio.wait(list(self._releases.values()))
 
@@ -116,7 +116,7 @@ class QueueTable:
         if self._committer is not None:
             await self._committer.commit([held])
         if self._is_ordered and held.is_in_flight:
-            logger.warning("%s has a listener still: its lock is left to end by itself", held.queue)
+            logger.warning("a listener still has a message of %s; its lock is not released and will expire", held.queue)
         elif self._unlock is not None:
             await self._unlock.about(held.queue)
 
@@ -135,4 +135,4 @@ class QueueTable:
     def _end_release(self, held: HeldQueue) -> None:
         task = self._releases.pop(held)
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("%s was not let go of in order", held.queue, exc_info=error)
+            logger.error("%s was released without a clean hand-over", held.queue, exc_info=error)

@@ -1,4 +1,4 @@
-"""The queues that a group's members share, topic by topic, from the routes."""
+"""The readable queues of each topic, from the routes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ logger = logging.getLogger(__name__)
 
 
 class Routes(RoutedBrokers, Protocol):
-    """What a consumer asks of a ``NameServerClient``."""
+    """The methods of ``NameServerClient`` that a consumer uses."""
 
     async def topic_route(self, topic: str) -> TopicRoute:
-        """The topic's route, from the cache if it is there."""
+        """Return the topic's route, from the cache if possible."""
         ...
 
     def on_route_change(self, callback: Callable[[RouteChange], None]) -> Callable[[], None]:
-        """Call back for each change; returns what ends it."""
+        """Call ``callback`` for each change; return the function that removes it."""
         ...
 
 
@@ -38,7 +38,7 @@ class TopicQueues:
 
 
 class ReadableQueues:
-    """Asks the routes; the group's retry topic has its queues wherever the subscribed topics have some."""
+    """Queues from routes. The group's retry topic has queues on every broker that has some of a subscribed topic."""
 
     def __init__(self, routes: Routes, *, group: str, with_retry_topic: bool) -> None:
         self._routes = routes
@@ -46,15 +46,15 @@ class ReadableQueues:
         self._unknown: set[str] = set()
 
     async def of(self, topics: Iterable[str]) -> dict[str, TopicQueues | None]:
-        """Return the queues of each topic, and of the retry topic; None: not known now.
+        """Return the queues of each topic, and of the retry topic; None: unknown.
 
-        A topic that does not exist has none. Neither a master nor a writable broker is needed: a group whose master is
-        away is read at its slaves.
+        A topic that does not exist has no queues. Neither a master nor a writable broker is required: a replica group
+        without its master is read at its slaves.
         """
         found = {topic: await self._of(topic) for topic in topics}
         if self._retry_topic is not None:
             known = [each for each in found.values() if each is not None]
-            # One topic that is not known could hide a broker, and its failed messages with it.
+            # An unknown topic could be on a further broker, which may have failed messages.
             found[self._retry_topic] = self._retry_queues(known) if len(known) == len(found) else None
         return found
 
@@ -62,17 +62,17 @@ class ReadableQueues:
         try:
             route = await self._routes.topic_route(topic)
         except TopicNotFoundError as error:
-            self._say_once(topic, error)
+            self._log_once(topic, error)
             return TopicQueues((), {})
         except PointsmanError as error:
-            self._say_once(topic, error)
+            self._log_once(topic, error)
             return None
         self._unknown.discard(topic)
         zones = {data.key: data.zone for data in route.broker_datas if data.zone}
         return TopicQueues(to_subscribe_queues(route), zones)
 
     def _retry_queues(self, topics: Iterable[TopicQueues]) -> TopicQueues:
-        assert self._retry_topic is not None  # noqa: S101  asked by of()
+        assert self._retry_topic is not None  # noqa: S101  # checked by of()
         brokers: set[BrokerKey] = set()
         zones: dict[BrokerKey, str] = {}
         for each in topics:
@@ -85,7 +85,7 @@ class ReadableQueues:
         )
         return TopicQueues(tuple(queues), zones)
 
-    def _say_once(self, topic: str, error: PointsmanError) -> None:
+    def _log_once(self, topic: str, error: PointsmanError) -> None:
         if topic not in self._unknown:
             self._unknown.add(topic)
-            logger.warning("nothing of topic %s can be consumed now: %s", topic, error)
+            logger.warning("topic %s cannot be consumed: %s", topic, error)

@@ -1,4 +1,4 @@
-"""Keeps a member on the queues that are its share: at once when something happened, and every 20 s."""
+"""Rebalance: assigns a member its share of the queues, immediately after a change and every 20 s."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 class Rebalancer:
-    """One task of one consumer. What it cannot know leaves the queues as they are."""
+    """Rebalance task of one consumer. Where members or routes are unknown, queue assignments stay unchanged."""
 
     def __init__(
         self,
@@ -82,16 +82,16 @@ class Rebalancer:
             self._timing.end(balanced=balanced, now=self._clock.monotonic())
 
     async def rebalance(self, trigger: RebalanceTrigger) -> bool:
-        """Share every topic out; return whether this member now works on exactly its share."""
-        # Notices may be switched off or lost, so the members are queried at least as often as RocketMQ does.
+        """Rebalance all topics; return whether this member now holds exactly its share."""
+        # Notices may be switched off or lost, so the members are queried at least as often as in RocketMQ.
         if self._timing.is_refresh_due(now=self._clock.monotonic()):
             await self._refresh_members()
         readable = await self._readable.of(list(self._topics()))
         self._failing &= readable.keys()
         members = self._members()
         shares = {topic: self._share(topic, queues, members) for topic, queues in readable.items()}
-        # Until here nothing was done that a cancellation could leave half way; from here on nothing waits.
-        self._forget(queues_of_other_topics(shares, self._table.queues))
+        # A cancellation must not leave changes half done: there were none before, and nothing awaits from here on.
+        self._drop_unsubscribed(queues_of_other_topics(shares, self._table.queues))
         balanced = True
         for topic, share in shares.items():
             if share is not None:
@@ -108,14 +108,14 @@ class Rebalancer:
                 client_id=self._client_id,
                 queues=None if queues is None else queues.queues,
                 members=members,
-                # A strategy may leave queues to nobody, as a configured list does; failed messages must not lie there.
+                # A strategy may leave queues unassigned, but every retry queue must be read.
                 strategy=Averagely() if is_retry_topic(topic) else self._strategy,
                 zones={} if queues is None else queues.zones,
             )
-        except Exception:  # the border to a user's strategy: queues stay as they are
+        except Exception:  # of a user's strategy: assignments stay unchanged
             if topic not in self._failing:
                 logger.exception(
-                    "strategy %s cannot share out topic %s in group %s: its queues stay as they are",
+                    "strategy %s failed for topic %s in group %s; queue assignments stay unchanged",
                     self._strategy.name,
                     topic,
                     self._group,
@@ -125,7 +125,7 @@ class Rebalancer:
         self._failing.discard(topic)
         return share
 
-    def _forget(self, unsubscribed: Collection[MessageQueue]) -> None:
+    def _drop_unsubscribed(self, unsubscribed: Collection[MessageQueue]) -> None:
         self._table.drop(unsubscribed)
         for topic in {queue.topic for queue in unsubscribed}:
             self._idle.pop(topic, None)
@@ -141,7 +141,7 @@ class Rebalancer:
             pull_expired=self._table.expired(now=now),
         )
         self._table.drop(plan.drop)
-        # What was stuck is added when it is let go of, as what waits is.
+        # A queue that is still being released is added by a later rebalance.
         releasing = self._table.releasing
         self._table.add(queue for queue in plan.add if queue not in releasing)
         held = [queue for queue in self._table.queues if queue.topic == topic]
@@ -160,14 +160,14 @@ class Rebalancer:
         return is_balanced(target=share.queues, held=held)
 
     def _note_idle(self, topic: str, share: Share, queues: TopicQueues | None, members: Members | None) -> None:
-        """Say once for each change that this member has nothing to do. That a retry topic has few queues is no news."""
+        """Log once that this member has no queues, and once that it has. Retry topics often have fewer than members."""
         before = self._idle.get(topic)
         if is_retry_topic(topic) or share.idle is before or queues is None or members is None:
             return
         self._idle[topic] = share.idle
         self._hook.idle_member(group=self._group, topic=topic, is_idle=share.idle is not None)
         if share.idle is None:
-            logger.warning("%s of group %s has queues of topic %s again", self._client_id, self._group, topic)
+            logger.warning("member %s of group %s has queues of topic %s again", self._client_id, self._group, topic)
         else:
             request = AllocationRequest(self._group, self._client_id, queues.queues, members.client_ids, queues.zones)
             logger.warning("%s", idle_warning(request, share.idle))

@@ -1,8 +1,8 @@
-"""Where the consumption of a queue begins: a stored offset wins, else what the consumer asked for.
+"""The offset at which the consumption of a queue starts: the stored one, else that of the option ``consume_from``.
 
-By default that is when the group first consumed the topic, so a queue that was added later begins at its first message,
-and one that was away begins without what is older than the group. An offset for each queue, committed when the group
-begins, would miss the brokers that are down at that time.
+By default it starts with messages born since the group first consumed the topic. A queue that was added later starts at
+its first message, and a queue that was unavailable starts without messages older than the group. Committing an offset
+for each queue when the group starts would miss brokers that are down at that time.
 """
 
 from __future__ import annotations
@@ -20,24 +20,25 @@ from pointsman_client.transports.transport import Transport
 
 
 class ConsumeFrom(StrEnum):
-    """Where a group begins a queue that it has no committed offset for (RocketMQ ``ConsumeFromWhere``)."""
+    """Where a group starts a queue without a committed offset (RocketMQ ``ConsumeFromWhere``)."""
 
     LAST_OFFSET = "LAST_OFFSET"
-    """With what is sent from now on, where the group is new to the topic. Else, in a queue that was added or is back,
-    with the first message born since the group first consumed the topic; less a minute, for clocks that differ."""
+    """With messages sent from now on, if the group is new to the topic. Otherwise, in a queue that was added or is
+    available again, with the first message born since the group first consumed the topic. One minute is subtracted for
+    clock differences."""
     FIRST_OFFSET = "FIRST_OFFSET"
-    """At the first message that is still there."""
+    """At the first message that is still stored."""
     TIMESTAMP = "TIMESTAMP"
     """At the first message born at or after ``consume_timestamp``."""
 
 
 CLOCK_TOLERANCE = timedelta(seconds=60)
-"""How far a producer's clock may be behind that of the consumer that began a topic. A group that is new to a topic may
-read messages of as long before."""
+"""How far a producer's clock may be behind that of the group's first consumer. A group that is new to a topic may read
+messages that are older by as much."""
 
 
 class StartOffsets:
-    """Finds start offsets by the store and the broker."""
+    """Finds start offsets in the store and at the broker."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class StartOffsets:
         self._load = SharedQuestion(store.load)
         self._begin = SharedQuestion(self._begin_topics)
         self._begun: dict[str, datetime] = {}
-        """The earliest moments known here: a store that lost its memory learns them again."""
+        """The earliest times known here; they are recorded again in a store that lost them."""
         self._clock = clock
         self._transport = transport
         self._consume_from = consume_from
@@ -61,14 +62,14 @@ class StartOffsets:
         self._timeout_seconds = timeout_seconds
 
     async def stored(self, queue: MessageQueue) -> int | None:
-        """The committed offset, None if there is none. Raises why it is not known: the queue must not begin then."""
+        """Return the committed offset, or None. Raises the error if it is unknown: the queue must not start then."""
         loaded = await self._load.about(queue)
         if queue in loaded.unknown:
             raise loaded.unknown[queue]
         return loaded.offsets.get(queue)
 
     async def stored_within(self, queue: MessageQueue, end: int) -> int | None:
-        """The highest committed offset that is not beyond ``end``; None if there is none. Raises as :meth:`stored`."""
+        """Return the highest committed offset not beyond ``end``, or None. Raises as :meth:`stored`."""
         loaded = await self._load.about(queue)
         if queue in loaded.unknown:
             raise loaded.unknown[queue]
@@ -76,9 +77,10 @@ class StartOffsets:
         return max((offset for offset in found if offset <= end), default=None)
 
     async def wanted_since(self, queue: MessageQueue) -> datetime | None:
-        """From which birth on messages are wanted of a queue without a committed offset; None: from the first on.
+        """Return the birth time from which a queue without a committed offset is read; None: from its first message.
 
-        A retry topic is read from its first message on. Raises why it is not known: the queue must not begin then.
+        A retry topic is read from its first message. Raises the error if the time is unknown: the queue must not start
+        then.
         """
         if self._consume_from is ConsumeFrom.FIRST_OFFSET or is_retry_topic(queue.topic):
             return None
@@ -90,7 +92,7 @@ class StartOffsets:
         return begun.moments[queue.topic] - CLOCK_TOLERANCE
 
     async def initial(self, addr: str, queue: MessageQueue, since: datetime | None) -> int:
-        """The offset for a queue without a committed one, by what :meth:`wanted_since` returned."""
+        """Return the start offset of a queue without a committed one; ``since`` is from :meth:`wanted_since`."""
         return await (self.first(addr, queue) if since is None else self.at(addr, queue, since))
 
     async def _begin_topics(self, topics: Collection[str]) -> BegunTopics:
@@ -100,9 +102,9 @@ class StartOffsets:
         return begun
 
     async def first(self, addr: str, queue: MessageQueue) -> int:
-        """The first offset that is still there."""
+        """Return the first offset that is still stored."""
         return await self._transport.min_offset(addr, queue, timeout_seconds=self._timeout_seconds)
 
     async def at(self, addr: str, queue: MessageQueue, at: datetime) -> int:
-        """The offset of the first message born at or after a time."""
+        """Return the offset of the first message born at or after a time."""
         return await self._transport.offset_at(addr, queue, at, timeout_seconds=self._timeout_seconds)

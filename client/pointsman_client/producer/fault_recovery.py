@@ -13,7 +13,7 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import PointsmanError
 from pointsman_client.producer.producer_options import ProducerOptions
-from pointsman_client.transports.transport import Transport, answer_of
+from pointsman_client.transports.transport import Transport, response_of
 
 logger = logging.getLogger(__name__)
 
@@ -122,7 +122,7 @@ class FaultUpkeep:
         seconds = self._options.detect_timeout_seconds
         asking = self._transport.max_offset(addr, MessageQueue(topic, *broker, 0), timeout_seconds=seconds)
         try:
-            await answer_of(addr, asking, timeout_seconds=seconds)
+            await response_of(addr, asking, timeout_seconds=seconds)
         except PointsmanError as error:
             logger.debug("%s cannot be reached yet: %s", addr, error)
         else:

@@ -32,7 +32,7 @@ from pointsman_client.errors import (
 from pointsman_client.ownership import OwnedParts
 from pointsman_client.producer.fault_recovery import FaultUpkeep, RouteRefresher
 from pointsman_client.producer.producer_options import ProducerOptions
-from pointsman_client.transports.transport import SendReceipt, answer_of
+from pointsman_client.transports.transport import SendReceipt, response_of
 
 logger = logging.getLogger(__name__)
 
@@ -184,7 +184,7 @@ class Sender:
             if addr is None:
                 raise BrokerUnreachableError(queue.broker_name, "no route has the address of its master")
             sending = self._transport.send(addr, queue, messages, timeout_seconds=timeout_seconds)
-            receipt = await answer_of(addr, sending, timeout_seconds=timeout_seconds)
+            receipt = await response_of(addr, sending, timeout_seconds=timeout_seconds)
         except (InvalidInputError, ClientStateError):
             raise
         except PointsmanError as error:

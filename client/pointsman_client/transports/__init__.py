@@ -1,1 +1,1 @@
-"""How messages come to brokers and from them, one module a transport; ``transport.py`` says what it must do."""
+"""Transports of messages to and from brokers, one module each; the interface is in ``transport.py``."""

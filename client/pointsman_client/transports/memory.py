@@ -1,7 +1,7 @@
-"""Brokers in the memory of this process, for tests: what :class:`RedisStreamsTransport` does, without a server.
+"""Brokers in the memory of this process, for tests: like :class:`RedisStreamsTransport`, without a server.
 
-A broker is there as soon as its address is used. Messages pass through the same format as on Redis, so what does not
-survive the one does not survive the other. Both are held by one suite of tests.
+A broker exists as soon as its address is used. Messages are encoded as on Redis, so both lose the same information.
+One test suite covers both.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from pointsman_client.transports.transport import PulledMessages, SendReceipt
 class MemoryTransport:
     """Implements :class:`Transport`. ``max_length`` and ``wait_replicas`` are those of the Redis transport.
 
-    Time is the ``clock``'s: with one that tests move, waits and timeouts pass when they say so.
+    Waits and timeouts use ``clock``, which may be one that tests advance.
     """
 
     def __init__(
@@ -54,13 +54,13 @@ class MemoryTransport:
         """See :meth:`Transport.send`."""
         broker = await self._reach(addr, timeout_seconds)
         if broker.master is not None:
-            raise BrokerRefusedError(addr, ResponseCode.NO_PERMISSION, "it is a replica: send to the master")
+            raise BrokerRefusedError(addr, ResponseCode.NO_PERMISSION, "it is a replica; send to the master")
         if queue.queue_id >= broker.topics.get(queue.topic, queue.queue_id + 1):
             problem = f"queue {queue.queue_id} is beyond the {broker.topics[queue.topic]} queues of topic {queue.topic}"
             raise BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, problem)
         entries = [to_fields(message, queue.topic) for message in messages]
         offsets = broker.append(queue, entries, self._max_length)
-        replicas = [other for other in self._brokers.values() if other.master == addr and not other.is_away]
+        replicas = [other for other in self._brokers.values() if other.master == addr and not other.is_unavailable]
         for replica in replicas:
             replica.copy_of(broker)
         status = SendStatus.SEND_OK
@@ -97,7 +97,7 @@ class MemoryTransport:
         return (await self._reach(addr, timeout_seconds)).log(queue).end
 
     async def offset_at(self, addr: str, queue: MessageQueue, at: datetime, *, timeout_seconds: float) -> int:
-        """See :meth:`Transport.offset_at`; searched by halves, as the Redis transport does."""
+        """See :meth:`Transport.offset_at`; a binary search, as in the Redis transport."""
         log = (await self._reach(addr, timeout_seconds)).log(queue)
         low, high = log.first, log.end
         while low < high:
@@ -110,7 +110,7 @@ class MemoryTransport:
         return low
 
     def forget(self, addr: str) -> None:
-        """See :meth:`Transport.forget`. There is nothing to close; what the broker holds stays."""
+        """See :meth:`Transport.forget`. There is no connection to close; the broker keeps its messages."""
 
     async def close(self) -> None:
         """See :meth:`Transport.close`."""
@@ -118,36 +118,36 @@ class MemoryTransport:
         for broker in self._brokers.values():
             broker.wake()
 
-    # What tests do to brokers.
+    # For tests: state of brokers
 
     def set_queues(self, addr: str, topics: Mapping[str, int]) -> None:
-        """Give the broker its topics, with their numbers of queues: it refuses messages for queues beyond them.
+        """Set the broker's number of queues by topic. It rejects messages for queues beyond them.
 
-        A topic without a number has any queue, as with Redis, where the first message makes the queue.
+        A topic without a number has any queue, as on Redis, where the first message creates the queue.
         """
         self._broker(addr).topics = dict(topics)
 
     def take_down(self, addr: str) -> None:
-        """The broker's process dies: nobody can speak to it, its messages stay on its disk."""
+        """Crash the broker: it is unreachable, and keeps its messages."""
         broker = self._broker(addr)
         broker.is_down, broker.is_hanging = True, False
         broker.wake()
 
     def hang(self, addr: str) -> None:
-        """The broker answers nothing more (SIGSTOP)."""
+        """Suspend the broker: it no longer responds (SIGSTOP)."""
         broker = self._broker(addr)
         broker.is_hanging = True
         broker.wake()
 
     def bring_up(self, addr: str) -> None:
-        """It is there again, with its messages; a replica with its master's as well."""
+        """Make the broker available again, with its messages; a replica also copies its master's."""
         broker = self._broker(addr)
         broker.is_down = broker.is_hanging = False
         self._copy_from_master(broker)
         broker.wake()
 
     def lose_messages(self, addr: str) -> None:
-        """It forgets all of its messages, and so do its replicas, as with a Redis master that has no AOF."""
+        """Delete all messages of the broker and its replicas, as with a Redis master that has no AOF."""
         broker = self._broker(addr)
         broker.logs.clear()
         broker.wake()
@@ -156,7 +156,7 @@ class MemoryTransport:
                 self._copy_from_master(other)
 
     def replicate(self, master_addr: str, slave_addr: str) -> None:
-        """Make one broker a replica of another: it has its messages, now and later, and takes none itself."""
+        """Make one broker a replica of another: it copies all of its messages and rejects sends."""
         broker = self._broker(slave_addr)
         broker.master = master_addr
         self._broker(master_addr).master = None
@@ -164,7 +164,7 @@ class MemoryTransport:
         self._copy_from_master(broker)
 
     def promote(self, addr: str) -> None:
-        """Make a replica a master of its own."""
+        """Make a replica a master."""
         self._broker(addr).master = None
 
     def trim(self, addr: str, queue: MessageQueue, first: int) -> None:
@@ -175,16 +175,16 @@ class MemoryTransport:
         return self._brokers[addr]
 
     def _copy_from_master(self, broker: _Broker) -> None:
-        if broker.master is None or broker.is_away:
+        if broker.master is None or broker.is_unavailable:
             return
         master = self._broker(broker.master)
-        if not master.is_away:
+        if not master.is_unavailable:
             broker.copy_of(master)
 
     async def _reach(self, addr: str, timeout_seconds: float) -> _Broker:
         broker = self._broker(addr)
         ends_at = self._clock.monotonic() + timeout_seconds
-        # Redis, too, lets others run before it answers.
+        # As with Redis, other tasks run before the response.
         await asyncio.sleep(0)
         while True:
             if self._closed:
@@ -195,7 +195,7 @@ class MemoryTransport:
                 return broker
             seconds = ends_at - self._clock.monotonic()
             if seconds <= 0:
-                raise BrokerTimeoutError(addr, f"no answer within {timeout_seconds:g} s")
+                raise BrokerTimeoutError(addr, f"no response within {timeout_seconds:g} s")
             await self._until(broker.changed(), seconds)
 
     async def _until(self, changed: asyncio.Future[None], seconds: float) -> None:
@@ -231,7 +231,7 @@ class _Broker:
         self._waiting: list[asyncio.Future[None]] = []
 
     @property
-    def is_away(self) -> bool:
+    def is_unavailable(self) -> bool:
         return self.is_down or self.is_hanging
 
     def log(self, queue: MessageQueue) -> _Log:
@@ -272,7 +272,7 @@ class _Broker:
     def wake(self) -> None:
         waiting, self._waiting = self._waiting, []
         for future in waiting:
-            # Tests may do things to brokers from another thread than the client's.
+            # Tests may change brokers from another thread than the client's.
             if not (future.done() or future.get_loop().is_closed()):
                 future.get_loop().call_soon_threadsafe(_set, future)
 

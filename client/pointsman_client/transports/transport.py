@@ -1,7 +1,7 @@
-"""What a transport must do: carry messages to the queues of a broker at an address, and from them.
+"""Interface of a transport: it sends messages to the queues of a broker at an address, and reads them.
 
-The producer and the consumer choose broker and queue by the route; a transport only knows addresses. It retries
-nothing, since its caller may know a better broker, and ends every call by its timeout.
+Producer and consumer choose broker and queue by the route; a transport only gets addresses. It does not retry, since
+its caller may choose another broker, and it ends every call within its timeout.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True, slots=True)
 class SendReceipt:
-    """A broker's word for messages that it took."""
+    """A broker's confirmation of messages."""
 
     status: SendStatus
     queue_offsets: tuple[int, ...]
-    """One for each message, in their order."""
+    """One per message, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
 class PulledMessages:
-    """What a pull brought."""
+    """Result of a pull."""
 
     messages: tuple[ReceivedMessage, ...]
-    """In offset order; empty: nothing came while the pull waited."""
+    """In offset order; empty: no message arrived during the wait."""
     next_offset: int
-    """Where the next pull begins."""
+    """Offset of the next pull."""
     trimmed: int = 0
-    """Messages that were gone before they could be read: the pull moved on to the first that is there."""
+    """Messages that were removed before they were read; the pull continued at the first one still stored."""
 
 
 class Transport(Protocol):
-    """Carries messages. One object serves a producer, a consumer or both, in one event loop.
+    """Sends and reads messages. One object serves a producer, a consumer or both, in one event loop.
 
-    Every method raises :class:`BrokerUnreachableError` when the broker could not be spoken to,
-    :class:`BrokerTimeoutError` when it did not answer in time (a message may then be in the queue or not), and
-    :class:`BrokerRefusedError` when it answered no, with the code that RocketMQ has for the reason. What it reads it
-    makes with :meth:`Message.unchecked`: other programs write to queues too.
+    Every method raises :class:`BrokerUnreachableError` when the broker cannot be reached, and
+    :class:`BrokerTimeoutError` when it did not respond in time; a sent message may then be stored or not. When the
+    broker rejects a request, :class:`BrokerRefusedError` has RocketMQ's code for the reason. Messages that were read
+    are created with :meth:`Message.unchecked`, because other programs may write to queues too.
     """
 
     async def send(
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
     ) -> SendReceipt:
-        """Append messages to a queue of the broker at ``addr``, all or none, in their order."""
+        """Append messages to a queue of the broker at ``addr``, in their order, all or none."""
         ...
 
     async def pull(
@@ -66,39 +66,39 @@ class Transport(Protocol):
         wait_seconds: float,
         timeout_seconds: float,
     ) -> PulledMessages:
-        """Read from ``offset`` on; while there is nothing, wait at the broker for at most ``wait_seconds``.
+        """Read from ``offset``; without messages, wait at the broker for at most ``wait_seconds``.
 
-        Raises :class:`OffsetBeyondEndError` when the queue ends before ``offset``. ``timeout_seconds`` counts on top of
-        the wait. Cancelling it leaves the connection usable for others.
+        Raises :class:`OffsetBeyondEndError` when the queue ends before ``offset``. ``timeout_seconds`` is in addition
+        to the wait. After a cancellation the connection remains usable for other calls.
         """
         ...
 
     async def min_offset(self, addr: str, queue: MessageQueue, *, timeout_seconds: float) -> int:
-        """The offset of the first message that is still there; the end, if none is. 0 for a queue never written."""
+        """Return the offset of the first stored message; the end, if there is none. 0 for a queue never written."""
         ...
 
     async def max_offset(self, addr: str, queue: MessageQueue, *, timeout_seconds: float) -> int:
-        """One beyond the last message. 0 for a queue never written."""
+        """Return the offset after the last message. 0 for a queue never written."""
         ...
 
     async def offset_at(self, addr: str, queue: MessageQueue, at: datetime, *, timeout_seconds: float) -> int:
-        """The offset of the first message born at or after ``at``; the end, if there is none."""
+        """Return the offset of the first message born at or after ``at``; the end, if there is none."""
         ...
 
     def forget(self, addr: str) -> None:
-        """Note that no route has this broker any more: its connections may be closed when they are idle."""
+        """Close idle connections to a broker that is no longer in any route."""
         ...
 
     async def close(self) -> None:
-        """End all calls and connections; takes at most two seconds. A second call does nothing."""
+        """End all calls and connections; takes at most 2 s. A second call does nothing."""
         ...
 
 
-async def answer_of(addr: str, call: Awaitable[ResultT], *, timeout_seconds: float) -> ResultT:
+async def response_of(addr: str, call: Awaitable[ResultT], *, timeout_seconds: float) -> ResultT:
     """Wait for a call of a transport.
 
-    Raises what it raises of ours; :class:`BrokerTimeoutError` also when the transport does not keep its time; and
-    :class:`BrokerRefusedError` with SYSTEM_ERROR for anything else, which is a fault of the transport.
+    Passes on any :class:`PointsmanError`. Raises :class:`BrokerTimeoutError` also when the transport exceeds its
+    timeout, and :class:`BrokerRefusedError` with SYSTEM_ERROR for any other exception, which is a bug of the transport.
     """
     try:
         async with asyncio.timeout(timeout_seconds):
@@ -106,7 +106,7 @@ async def answer_of(addr: str, call: Awaitable[ResultT], *, timeout_seconds: flo
     except PointsmanError:
         raise
     except TimeoutError as error:
-        raise BrokerTimeoutError(addr, f"no answer within {timeout_seconds:.3g} s") from error
-    except Exception as error:  # the border to foreign code: a failure of a transport is a refusal
+        raise BrokerTimeoutError(addr, f"no response within {timeout_seconds:.3g} s") from error
+    except Exception as error:  # of foreign code: treated as a rejection
         message = f"the transport raised {error!r}"
         raise BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, message) from error

@@ -257,7 +257,7 @@ async def test_members_that_subscribe_differently_are_warned_once(
         await eventually(lambda: second.membership.is_conflicting, clock=clock)
         await flow(clock, 31.0)
         assert first.membership.is_conflicting
-        warned = [r for r in caplog.records if "subscribe to different" in r.getMessage()]
+        warned = [r for r in caplog.records if "different subscriptions" in r.getMessage()]
         assert len(warned) == 2
         second.subscriptions["orders"] = "*"
         second.membership.subscriptions_changed()
@@ -469,7 +469,7 @@ async def test_an_agent_that_answers_no_beat_is_noticed_though_its_connection_st
         assert member.broken[:1] == [proxy.addr]
         agents = member.membership.describe()["agents"]
         assert isinstance(agents, dict)
-        assert "a beat was not answered" in agents[proxy.addr]["error"]
+        assert "no response to a heartbeat" in agents[proxy.addr]["error"]
 
 
 async def test_a_pin_is_part_of_the_list(clock: ManualClock, join: Join) -> None:
@@ -527,7 +527,7 @@ async def test_what_ends_a_task_in_the_background_is_said_and_it_goes_on(
         right = member.subscriptions.pop("orders")
         member.subscriptions["orders"] = 7  # type: ignore[assignment]  # a fault of ours
         member.membership.subscriptions_changed()
-        await eventually(lambda: "pointsman-beat-g" in caplog.text and "died" in caplog.text, clock=clock)
+        await eventually(lambda: "pointsman-heartbeat-g" in caplog.text and "died" in caplog.text, clock=clock)
         member.subscriptions["orders"] = right
         await eventually(lambda: member.stands(a) == MemberState.MEMBER, clock=clock)
 

@@ -10,7 +10,7 @@ import pytest
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
-from pointsman_client.consumer.agents.offset_store import TRUSTED_SECONDS, AgentOffsetStore
+from pointsman_client.consumer.agents.offset_store import CONFIRMED_TTL_SECONDS, AgentOffsetStore
 from pointsman_client.consumer.coordination import LoadedOffsets, OffsetStore
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import AgentFailedError, RequestRejectedError
@@ -177,7 +177,7 @@ async def test_an_agent_that_lost_its_memory_is_told_everything_again(
         elif how == "time":
             assert await store.commit(offsets) == {}
             assert held(a) == {}
-            clock.now += TRUSTED_SECONDS
+            clock.now += CONFIRMED_TTL_SECONDS
         await until_true(lambda: commits_all(store, offsets))
         assert held(a) == {0: 5, 1: 5}
 

@@ -238,7 +238,7 @@ async def test_offsets_that_cannot_be_committed_are_said_once_and_committed_late
     setup.group.offsets_answer = False
     await setup.clock.advance(20)
     assert setup.group.offsets[Q0] == 0
-    assert caplog.text.count("offsets of group billing on broker c1/a are not committed") == 1
+    assert caplog.text.count("offsets of group billing on broker c1/a cannot be committed") == 1
     setup.group.offsets_answer = True
     await setup.clock.advance(5)
     assert setup.group.offsets[Q0] == 1
@@ -288,4 +288,4 @@ async def test_a_strategy_that_raises_leaves_the_queues_as_they_are(
     moody.is_bad = True
     await setup.clock.advance(60)
     assert queues_of(consumer) == [0, 1]
-    assert "strategy moody cannot share out topic orders" in caplog.text
+    assert "strategy moody failed for topic orders" in caplog.text

@@ -1,1 +1,1 @@
-"""What a consumer has of the agents beside the brokers: its place in the group, queue locks, offsets."""
+"""Coordination at the brokers' agents: group membership, queue locks, offsets."""

@@ -1,4 +1,4 @@
-"""What a consumer coordinates by: the agents beside the brokers, and for broadcasting a file of its own."""
+"""Coordination of a consumer: by the brokers' agents, and for broadcasting with its own offset file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.clock import Clock
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.agents.membership import AgentMembership
-from pointsman_client.consumer.agents.offset_store import AgentOffsetStore, OwedOffsets
+from pointsman_client.consumer.agents.offset_store import AgentOffsetStore, PendingOffsets
 from pointsman_client.consumer.agents.queue_lock import AgentQueueLocks
 from pointsman_client.consumer.coordination import GroupMembership, OffsetStore, QueueLocks
 from pointsman_client.consumer.file_offset_store import FileOffsetStore
@@ -24,7 +24,7 @@ LINKS_CLOSE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinationRequest:
-    """Who wants to coordinate with whom."""
+    """What a coordination is built from."""
 
     client: NameServerClient
     group: str
@@ -33,34 +33,34 @@ class CoordinationRequest:
     """Whether the consumer has a listener (RocketMQ CONSUME_PASSIVELY) or pulls (CONSUME_ACTIVELY)."""
     message_model: MessageModel
     subscriptions: Callable[[], Mapping[str, str]]
-    """Topic to tag expression, now."""
+    """Returns the current subscriptions: topic to tag expression."""
     on_change: Callable[[], None]
     """To be called when the members may have changed."""
     on_agent_joined: Callable[[], None]
-    """To be called when an agent took this client in, for the first time or again: it may have lost its memory."""
+    """To be called when an agent accepts this client, for the first time or again; it may have lost its state."""
     offset_file: Path
-    """Where a broadcasting consumer keeps its offsets."""
+    """Offset file of a broadcasting consumer."""
     clock: Clock
     rng: random.Random
 
 
 @dataclass(frozen=True, slots=True)
 class Coordination:
-    """What a consumer was given."""
+    """Membership, locks and offsets of one consumer."""
 
     membership: GroupMembership
     locks: QueueLocks | None
     """None: every member reads all queues."""
     offsets: OffsetStore
     close: Callable[[], Awaitable[None]]
-    """Called after everything else."""
+    """Called last."""
 
 
 MakeCoordination = Callable[[CoordinationRequest], Coordination]
 
 
 def agent_coordination(request: CoordinationRequest) -> Coordination:
-    """The default: by the agents that the routes name."""
+    """Build the default coordination, by the agents in the routes."""
     links = AgentLinks(request.client.open_channel, request.client.channel_opener)
     is_broadcasting = request.message_model is MessageModel.BROADCASTING
     agent_offsets = AgentOffsetStore(request.client, links, group=request.group, clock=request.clock)
@@ -92,6 +92,6 @@ def agent_coordination(request: CoordinationRequest) -> Coordination:
     return Coordination(
         membership,
         AgentQueueLocks(request.client, links, group=request.group, client_id=request.client_id),
-        OwedOffsets(agent_offsets),
+        PendingOffsets(agent_offsets),
         close,
     )

@@ -1,6 +1,6 @@
-"""Which agents a consumer speaks to, by the routes. Pure.
+"""The agents in the routes of a consumer. Pure.
 
-Every consumer of a group must come to the same order, so it follows from names and ids alone.
+The order depends only on names and ids, so that all consumers of a group use the same.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from pointsman_client.core.route import BrokerData
 
 
 class RoutedBrokers(Protocol):
-    """What is needed of the routes; ``NameServerClient`` has it."""
+    """The route lookups used here; ``NameServerClient`` implements them."""
 
     def broker(self, cluster: str, broker_name: str, /) -> BrokerData | None:
-        """Return a replica group of a cached route; None: no route has it."""
+        """Return a replica group from the cached routes; None: it is in none."""
         ...
 
     def brokers_of(self, topics: Iterable[str], /) -> tuple[BrokerData, ...]:
@@ -36,9 +36,9 @@ def agent_addrs(brokers: Iterable[BrokerData]) -> tuple[str, ...]:
 
 
 def agent_of_queues(broker: BrokerData | None) -> str:
-    """Return the agent that keeps locks and offsets of a replica group's queues; empty: none tells its address.
+    """Return the agent that has the locks and offsets of a replica group's queues; empty: none has an address.
 
-    That is the master's, else that of the lowest id: the same for every consumer that sees the same route.
+    It is the master's agent, else that of the lowest broker id: the same for all consumers with the same route.
     """
     addrs = agent_addrs([broker]) if broker is not None else ()
     return addrs[0] if addrs else ""

@@ -1,14 +1,14 @@
-"""Who is in the group, according to one agent: the first, in the order of all members, that can be relied on.
+"""The members of the group, from the first reliable agent in the order that all members use.
 
-That is one that is READY. Where none is, an agent is relied on that was restarted and has all members from before
-(RECOVERED): not one that is new in the routes beside others, since its list may lack members that do not know it yet.
+A READY agent is reliable. If there is none, so is an agent that restarted and recovered all former members (RECOVERED).
+One that has just appeared in the routes next to older agents is not: members that have not joined it yet are missing.
 
-One WatchGroup call is open at a time, a second one only for the moment of a move. While the agent that is watched is
-not the first, or not READY, those before it are looked at every 20 s. Nothing is lost by a move: whoever is in the
-group beats at every agent.
+One WatchGroup call is open at a time, and a second one only while moving to another agent. While the watched agent is
+not the first, or not READY, the agents before it are tried every 20 s. A move loses nothing, since members send
+heartbeats to every agent.
 
-A notice may be lost, and a group may have notices switched off: :meth:`GroupWatch.refresh` queries the agent that is
-watched (RocketMQ's ``findConsumerIdList``, with each rebalance).
+A notice may be lost, and a group may have notices switched off. :meth:`GroupWatch.refresh` therefore queries the
+watched agent at each rebalance (RocketMQ's ``findConsumerIdList``).
 """
 
 from __future__ import annotations
@@ -29,13 +29,12 @@ from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import PointsmanError
 from pointsman_client.rpc.links import AgentLink, AgentLinks
 
-LOOK_SECONDS = 20.0
+POLL_INTERVAL_SECONDS = 20.0
 SETTLE_SECONDS = 45.0
-"""An agent that is new in the routes is not relied on before: members learn of it within a poll of 30 s, and until then
-its list lacks them."""
-FIRST_WORD_SECONDS = 1.0
+"""Time after which an agent that is new in the routes is reliable. Members poll routes every 30 s, and join it then."""
+FIRST_RESPONSE_SECONDS = 1.0
 QUERY_SECONDS = 1.0
-LONGEST_BACKOFF_SECONDS = 5.0
+MAX_BACKOFF_SECONDS = 5.0
 
 RELIABLE = frozenset({wire.GROUP_STATE_READY, wire.GROUP_STATE_RECOVERED})
 
@@ -55,12 +54,12 @@ class _Watch:
 
     @property
     def state(self) -> wire.GroupState.ValueType:
-        """What the agent said of itself last."""
+        """The latest state that the agent reported."""
         return self.latest.state
 
 
 class GroupWatch:
-    """Follows a group while :meth:`run` runs. ``on_change`` is called when what can be relied on differs."""
+    """Watches a group while :meth:`run` runs. ``on_change`` is called when :attr:`members` changes."""
 
     def __init__(
         self,
@@ -73,22 +72,22 @@ class GroupWatch:
         rng: random.Random,
     ) -> None:
         self.members: Members | None = None
-        """The last list that could be relied on."""
+        """The last list from a reliable agent."""
         self.watched = ""
-        """The agent that is listened to; empty: none is in reach."""
+        """The watched agent; empty: none is reachable."""
         self._links = links
         self._request = wire.WatchGroupRequest(group=group, client_id=client_id)
         self._on_change = on_change
         self._clock = clock
         self._rng = rng
-        self._backoff = FullJitterBackoff(rng.uniform, cap=LONGEST_BACKOFF_SECONDS)
+        self._backoff = FullJitterBackoff(rng.uniform, cap=MAX_BACKOFF_SECONDS)
         self._settled_at: dict[str, float] = {}
-        """The agents in their order, and from when on each may be relied on."""
+        """The agents in their order, each with the time from which it is reliable."""
         self._wakeup = Wakeup(clock)
         self._followed: _Watch | None = None
 
     async def refresh(self) -> None:
-        """Query the watched agent for the members, within a second; without a response the last list stays."""
+        """Query the watched agent for the members, with a timeout of 1 s. Without a response the last list stays."""
         watch = self._followed
         if watch is None:
             return
@@ -98,13 +97,13 @@ class GroupWatch:
             deadline = asyncio.get_running_loop().time() + QUERY_SECONDS
             response = await link.call(link.groups.GetMembership, request, deadline=deadline)
         except PointsmanError as error:
-            logger.debug("the members of group %s were not returned by %s: %s", self._request.group, watch.addr, error)
+            logger.debug("agent %s did not return the members of group %s: %s", watch.addr, self._request.group, error)
             return
         if response.HasField("membership") and watch is self._followed:
-            self._take_later(watch, response.membership)
+            self._apply_if_newer(watch, response.membership)
 
-    def use(self, addrs: Sequence[str], *, are_settled: bool) -> None:
-        """Take the agents there are, in the order of all members; ``are_settled``: new ones are relied on now."""
+    def set_agents(self, addrs: Sequence[str], *, are_settled: bool) -> None:
+        """Set the routed agents, in the order of all members; ``are_settled``: new ones are reliable immediately."""
         if tuple(addrs) == tuple(self._settled_at):
             return
         settled_at = self._clock.monotonic() + (0.0 if are_settled else SETTLE_SECONDS)
@@ -128,28 +127,28 @@ class GroupWatch:
                 watch.call.cancel()
 
     async def _follow(self, watch: _Watch) -> _Watch | None:
-        """Listen to a watch to its end; return a better one, if that is why it was ended."""
+        """Read a watch to its end. Return a better one if that replaces it."""
         self.watched, self._followed = watch.addr, watch
-        self._take(watch)
+        self._apply(watch)
         reading = asyncio.create_task(self._read(watch))
-        looking = asyncio.create_task(self._look_for_better(watch))
+        searching = asyncio.create_task(self._wait_for_better(watch))
         try:
-            await asyncio.wait((reading, looking), return_when=asyncio.FIRST_COMPLETED)
-            return looking.result() if looking.done() else reading.result()
+            await asyncio.wait((reading, searching), return_when=asyncio.FIRST_COMPLETED)
+            return searching.result() if searching.done() else reading.result()
         finally:
             self._followed = None
             reading.cancel()
-            looking.cancel()
-            await asyncio.gather(reading, looking, return_exceptions=True)
+            searching.cancel()
+            await asyncio.gather(reading, searching, return_exceptions=True)
             watch.call.cancel()
 
     async def _read(self, watch: _Watch) -> None:
-        """Take what comes until the call ends, or its agent is no longer to be relied on."""
+        """Apply updates until the call ends or its agent is no longer reliable."""
         try:
             with watch.link.errors():
                 while isinstance(message := await watch.call.read(), wire.WatchGroupResponse):
                     was_reliable = watch.state in RELIABLE
-                    self._take_later(watch, message.membership)
+                    self._apply_if_newer(watch, message.membership)
                     if watch.state in RELIABLE:
                         continue
                     if was_reliable or watch.state != wire.GROUP_STATE_WARMING:
@@ -157,10 +156,10 @@ class GroupWatch:
         except PointsmanError as error:
             logger.debug("the watch of group %s at agent %s ended: %s", self._request.group, watch.addr, error)
 
-    async def _look_for_better(self, watch: _Watch) -> _Watch | None:
-        """Wait until an agent that goes before this one is READY; None: this one is no longer there."""
+    async def _wait_for_better(self, watch: _Watch) -> _Watch | None:
+        """Wait for an agent that precedes this one and is READY; None: this one is no longer routed."""
         while True:
-            await self._wakeup.wait(LOOK_SECONDS * self._rng.uniform(0.9, 1.0))
+            await self._wakeup.wait(POLL_INTERVAL_SECONDS * self._rng.uniform(0.9, 1.0))
             order = self._order()
             if watch.addr not in order:
                 return None
@@ -171,7 +170,7 @@ class GroupWatch:
                 return better
 
     async def _find(self, addrs: Sequence[str], *, or_warming: bool = False) -> _Watch | None:
-        """Open a watch at the first that is READY; else, if wanted, at the first RECOVERED one, or that will be."""
+        """Watch the first READY agent; with ``or_warming``, else the best by :meth:`_rank`."""
         second_best: _Watch | None = None
         found: _Watch | None = None
         try:
@@ -193,7 +192,7 @@ class GroupWatch:
                 second_best.call.cancel()
 
     def _rank(self, watch: _Watch | None) -> int:
-        """How far a watch at an agent that is not READY can be relied on; 0: not at all."""
+        """Return how reliable a watch at an agent that is not READY is; 0: not at all."""
         if watch is None:
             return 0
         if watch.state == wire.GROUP_STATE_RECOVERED:
@@ -201,7 +200,7 @@ class GroupWatch:
         return 1 if watch.state == wire.GROUP_STATE_WARMING else 0
 
     def _may_rely_on(self, addr: str) -> bool:
-        """Return whether a RECOVERED agent is as old in the routes as any other."""
+        """Return whether a RECOVERED agent has been in the routes as long as the others."""
         now = self._clock.monotonic()
         settled = {each for each, at in self._settled_at.items() if at <= now}
         return addr in settled or not settled
@@ -211,7 +210,7 @@ class GroupWatch:
         call: _Call = link.groups.WatchGroup(self._request)
         watch: _Watch | None = None
         try:
-            async with asyncio.timeout(FIRST_WORD_SECONDS):
+            async with asyncio.timeout(FIRST_RESPONSE_SECONDS):
                 with link.errors():
                     message = await call.read()
             if isinstance(message, wire.WatchGroupResponse):
@@ -224,18 +223,18 @@ class GroupWatch:
         return watch
 
     def _order(self) -> list[str]:
-        """Return the agents in the order in which they are relied on: those that are new to us last."""
+        """Return the agents by preference: those that are new in the routes last."""
         now = self._clock.monotonic()
         return sorted(self._settled_at, key=lambda addr: self._settled_at[addr] > now)
 
-    def _take_later(self, watch: _Watch, membership: wire.GroupMembership) -> None:
-        """Take a membership unless a later one of the same process came before it: a notice, or what was queried."""
+    def _apply_if_newer(self, watch: _Watch, membership: wire.GroupMembership) -> None:
+        """Apply a membership, from a notice or a query, unless a newer one of the same agent process was applied."""
         latest, revision = watch.latest.revision, membership.revision
         if revision.boot != latest.boot or revision.counter > latest.counter:
             watch.latest = membership
-            self._take(watch)
+            self._apply(watch)
 
-    def _take(self, watch: _Watch) -> None:
+    def _apply(self, watch: _Watch) -> None:
         membership = watch.latest
         if membership.state not in RELIABLE:
             return

@@ -1,8 +1,8 @@
-"""One consumer's place in its group, kept at the agents of all brokers that it reads from.
+"""Membership of a consumer in its group, at the agents of all brokers that it reads from.
 
-Every agent is told, over a stream of its own, so that whichever of them the members listen to has all of them; one
-agent is listened to (:mod:`group_watch`). So a consumer of topics on 300 brokers keeps 300 quiet streams, a beat each
-half minute, and one watch.
+The consumer sends heartbeats to every agent, each over its own stream, so every agent has the complete list of members.
+It watches the list of one agent (:mod:`group_watch`). A consumer of topics on 300 brokers has 300 mostly idle streams,
+with a heartbeat every 30 s, and one watch.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import PointsmanError, RequestRejectedError
 from pointsman_client.rpc.links import AgentLinks
 
-LOOK_SECONDS = (20.0, 30.0)
-"""Between looks at which agents the routes name, when nobody says that they changed."""
-FIRST_LOOK_SECONDS = 0.5
-"""The same while none is known, and as long as the first routes come in."""
-YOUNG_SECONDS = 10.0
+POLL_INTERVAL_SECONDS = (20.0, 30.0)
+"""Range of the interval between checks of the routes for agents, in addition to notified changes."""
+FIRST_POLL_SECONDS = 0.5
+"""The interval while no agent is known, and during startup."""
+STARTUP_SECONDS = 10.0
 LINGER_SECONDS = 15.0
-"""A link lives on so long, about, when no route names its agent any more."""
+"""How long a link stays open, about, after its agent was removed from all routes."""
 LEAVE_SECONDS = 1.5
 ENDING_SECONDS = 0.5
-"""Together the two seconds that a leave may take."""
+"""With ``LEAVE_SECONDS``: the two seconds that :meth:`AgentMembership.leave` may take."""
 
 BROADCASTING = wire.MESSAGE_MODEL_BROADCASTING
 
@@ -50,12 +50,12 @@ class _Joined:
 class AgentMembership:
     """See :class:`~pointsman_client.consumer.coordination.GroupMembership`.
 
-    ``subscriptions`` gives the tag expression of each topic as it is now. ``on_change`` is called when
-    :attr:`members` differs; ``on_agent_broken(addr)`` when the connection to an agent broke, which may have lost what
-    it knew, and ``on_agent_joined()`` when one took this client in, for the first time or again. Groups that broadcast
-    are beaten for and not watched: :attr:`members` stays None.
+    ``subscriptions`` returns the current tag expression of each topic. ``on_change`` is called when :attr:`members`
+    changes, ``on_agent_broken(addr)`` when the connection to an agent breaks, since the agent may have lost its state.
+    ``on_agent_joined()`` is called when an agent accepts this client, for the first time or again. A broadcasting
+    consumer sends heartbeats but watches no group, so its :attr:`members` stays None.
 
-    The links are this consumer's own: those to agents that no route names any more are closed.
+    This consumer owns the links, and closes those to agents that are no longer in any route.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class AgentMembership:
         self._clock = clock
         self._rng = rng
         self._watch = GroupWatch(
-            links, group=group, client_id=client_id, on_change=self._look_at_members, clock=clock, rng=rng
+            links, group=group, client_id=client_id, on_change=self._update_members, clock=clock, rng=rng
         )
         self._wakeup = Wakeup(clock)
         self._joined: dict[str, _Joined] = {}
@@ -97,32 +97,32 @@ class AgentMembership:
         self._was_conflicting = False
         self._was_taken_over = False
         self._has_left = False
-        self._young_until = clock.monotonic()
-        """Until then agents are new to us alone, and not to the group."""
+        self._starting_until = clock.monotonic()
+        """Until then, agents are assumed to be new only to this client, not to the group."""
 
-    # What a consumer asks
+    # For the consumer
 
     async def start(self) -> None:
         """See :meth:`GroupMembership.start`; a second call changes nothing."""
         if self._tasks or self._has_left:
             return
-        self._young_until = self._clock.monotonic() + YOUNG_SECONDS
-        self._look_at_routes()
+        self._starting_until = self._clock.monotonic() + STARTUP_SECONDS
+        self._update_agents()
         self._tasks["agents"] = start_task(self._follow_routes(), name=f"pointsman-agents-{self._group}")
 
     @property
     def members(self) -> Members | None:
-        """See :attr:`GroupMembership.members`. This client is not in it while another process holds its client id."""
+        """See :attr:`GroupMembership.members`. Without this client while another process uses its client id."""
         return self._members
 
     @property
     def is_conflicting(self) -> bool:
-        """Whether other members subscribe to something else, so that nobody gets all messages."""
+        """Whether other members have different subscriptions, so that some messages reach no member."""
         return any(each.stream.is_conflicting for each in self._joined.values())
 
     @property
     def is_taken_over(self) -> bool:
-        """Whether another process uses this client id: this one is no member then, and gets no queues."""
+        """Whether another process uses this client id; this one is then not a member and gets no queues."""
         return any(each.stream.state is MemberState.TAKEN_OVER for each in self._joined.values())
 
     async def refresh_members(self) -> None:
@@ -133,10 +133,10 @@ class AgentMembership:
         """See :meth:`GroupMembership.subscriptions_changed`."""
         self._wakeup.wake()
         for each in self._joined.values():
-            each.stream.beat_now()
+            each.stream.heartbeat_now()
 
     def routes_changed(self) -> None:
-        """Look at once which agents there are."""
+        """See :meth:`GroupMembership.routes_changed`."""
         self._wakeup.wake()
 
     def describe(self) -> Mapping[str, object]:
@@ -155,12 +155,12 @@ class AgentMembership:
         }
 
     async def leave(self) -> None:
-        """See :meth:`GroupMembership.leave`. Whoever took this client id over stays a member."""
+        """See :meth:`GroupMembership.leave`. A process that took over this client id stays a member."""
         self._has_left = True
         tasks = [*self._tasks.values(), *(each.task for each in self._joined.values())]
         addrs = [addr for addr, each in self._joined.items() if each.stream.state is not MemberState.TAKEN_OVER]
         self._tasks, self._joined = {}, {}
-        # First the streams: a beat behind the leave would join again.
+        # Streams end first: a heartbeat after the leave would join again.
         await end_tasks(tasks, timeout_seconds=ENDING_SECONDS)
         leaves = [asyncio.create_task(self._leave_at(addr)) for addr in addrs]
         try:
@@ -173,55 +173,55 @@ class AgentMembership:
     # Steps
 
     async def _follow_routes(self) -> None:
-        gone_at: dict[str, float] = {}
+        removed_at: dict[str, float] = {}
         while True:
-            seconds = FIRST_LOOK_SECONDS if self._is_young else self._rng.uniform(*LOOK_SECONDS)
+            seconds = FIRST_POLL_SECONDS if self._is_starting else self._rng.uniform(*POLL_INTERVAL_SECONDS)
             await self._wakeup.wait(seconds)
             now = self._clock.monotonic()
-            gone_at |= dict.fromkeys(self._look_at_routes(), now)
-            gone_at = {addr: at for addr, at in gone_at.items() if addr not in self._joined}
-            # Not yet: queues of its broker are committed and unlocked there now.
-            for addr in [addr for addr, at in gone_at.items() if now - at >= LINGER_SECONDS]:
-                del gone_at[addr]
+            removed_at |= dict.fromkeys(self._update_agents(), now)
+            removed_at = {addr: at for addr, at in removed_at.items() if addr not in self._joined}
+            # Links are kept for a while: queues of the removed broker are being committed and unlocked there.
+            for addr in [addr for addr, at in removed_at.items() if now - at >= LINGER_SECONDS]:
+                del removed_at[addr]
                 await self._links.forget(addr, timeout_seconds=ENDING_SECONDS)
 
-    def _look_at_routes(self) -> list[str]:
-        """Have a stream to each agent that the routes name, to no other, and the watch; return who is not named now."""
+    def _update_agents(self) -> list[str]:
+        """Start and stop streams so that each routed agent has one, and start the watch; return the removed agents."""
         addrs = agent_addrs(self._brokers.brokers_of(tuple(self._subscriptions())))
-        is_young = self._is_young
-        gone = [addr for addr in self._joined if addr not in addrs]
-        for addr in gone:
+        is_starting = self._is_starting
+        removed = [addr for addr in self._joined if addr not in addrs]
+        for addr in removed:
             self._joined.pop(addr).task.cancel()
         for addr in addrs:
             joined = self._joined.get(addr)
             if joined is None or joined.task.done():
                 self._joined[addr] = self._join(addr)
         if self._message_model != BROADCASTING:
-            self._watch.use(addrs, are_settled=is_young)
+            self._watch.set_agents(addrs, are_settled=is_starting)
             watching = self._tasks.get("watch")
             if watching is None or watching.done():
                 self._tasks["watch"] = start_task(self._watch.run(), name=f"pointsman-group-watch-{self._group}")
-        self._look_at_streams()
-        return gone
+        self._check_streams()
+        return removed
 
     @property
-    def _is_young(self) -> bool:
-        return not self._joined or self._clock.monotonic() < self._young_until
+    def _is_starting(self) -> bool:
+        return not self._joined or self._clock.monotonic() < self._starting_until
 
     def _join(self, addr: str) -> _Joined:
         stream = MemberStream(
             self._links,
             addr,
             group=self._group,
-            beat=self._beat,
-            on_news=self._look_at_streams,
+            build_heartbeat=self._build_heartbeat,
+            on_change=self._check_streams,
             on_broken=self._on_agent_broken,
             clock=self._clock,
             rng=self._rng,
         )
         return _Joined(stream, start_task(stream.run(), name=f"pointsman-member-{self._group}-{addr}"))
 
-    def _beat(self) -> wire.KeepMembershipRequest:
+    def _build_heartbeat(self) -> wire.KeepMembershipRequest:
         group = wire.GroupSubscription(
             group=self._group,
             consume_type=self._consume_type,
@@ -233,46 +233,46 @@ class AgentMembership:
         )
         return wire.KeepMembershipRequest(client_id=self._client_id, groups=[group])
 
-    def _look_at_streams(self) -> None:
+    def _check_streams(self) -> None:
         is_conflicting, is_taken_over = self.is_conflicting, self.is_taken_over
         if is_conflicting and not self._was_conflicting:
             logger.warning(
-                "members of group %s subscribe to different topics or tags, so some messages reach nobody: "
-                "let all members subscribe to the same",
+                "members of group %s have different subscriptions, so some messages reach no member; "
+                "give all members the same topics and tags",
                 self._group,
             )
         elif self._was_conflicting and not is_conflicting:
-            logger.warning("members of group %s subscribe to the same again", self._group)
+            logger.warning("members of group %s have the same subscriptions again", self._group)
         if is_taken_over and not self._was_taken_over:
             logger.error(
-                "another process uses the client id %s: this one is no member of group %s any more; "
-                "give each process an instance name of its own",
+                "another process uses client id %s; this process is no longer a member of group %s; "
+                "give each process its own client id",
                 self._client_id,
                 self._group,
             )
         elif self._was_taken_over and not is_taken_over:
-            logger.warning("the client id %s is free again: joining group %s", self._client_id, self._group)
+            logger.warning("client id %s is free again; rejoining group %s", self._client_id, self._group)
         self._was_conflicting, self._was_taken_over = is_conflicting, is_taken_over
         member_at = {addr for addr, each in self._joined.items() if each.stream.state is MemberState.MEMBER}
         joined_at, self._member_at = member_at - self._member_at, member_at
         if joined_at:
             self._on_agent_joined()
         if self._watch.watched in joined_at and self._message_model != BROADCASTING:
-            # Its list lacked this client until now, and a group without notices learns of that by a query alone.
+            # Its list lacked this client until now. With notices switched off, only a query returns the new list.
             if "refresh" in self._tasks:
                 self._tasks["refresh"].cancel()
             self._tasks["refresh"] = start_task(self._watch.refresh(), name=f"pointsman-members-{self._group}")
-        self._look_at_members()
+        self._update_members()
 
-    def _look_at_members(self) -> None:
+    def _update_members(self) -> None:
         members, watched = self._watch.members, self._joined.get(self._watch.watched)
         state = watched.stream.state if watched is not None else MemberState.JOINING
         if members is None:
             return
         if state is MemberState.TAKEN_OVER:
-            members = _without(members, self._client_id)  # it has the other process under our name
+            members = _without(members, self._client_id)  # the entry is the other process
         elif self._client_id not in members.client_ids and state is not MemberState.REFUSED:
-            return  # from before we were heard there; in a moment it has us
+            return  # the list is from before this client joined there
         if members != self._members:
             self._members = members
             self._on_change()
@@ -284,11 +284,13 @@ class AgentMembership:
         try:
             await link.call(link.groups.LeaveGroups, request, deadline=deadline)
         except RequestRejectedError as refusal:
-            # Another host has the client id meanwhile.
+            # Another process took over the client id.
             level = logging.INFO if refusal.status is grpc.StatusCode.FAILED_PRECONDITION else logging.WARNING
-            logger.log(level, "group %s was not left at agent %s: %s", self._group, addr, refusal)
+            logger.log(level, "could not leave group %s at agent %s: %s", self._group, addr, refusal)
         except PointsmanError as error:
-            logger.info("group %s was not left at agent %s, its silence will tell: %s", self._group, addr, error)
+            logger.info(
+                "could not leave group %s at agent %s; the membership will expire there: %s", self._group, addr, error
+            )
 
 
 def _without(members: Members, client_id: str) -> Members:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pointsman.v1 import queue_lock_service_pb2 as wire
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client.consumer.agents.broker_agents import RoutedBrokers
-from pointsman_client.consumer.agents.queue_batch import Answers, Queues, ask_agents
+from pointsman_client.consumer.agents.queue_batch import Queues, Responses, query_agents
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import PointsmanError
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 class AgentQueueLocks:
     """See :class:`~pointsman_client.consumer.coordination.QueueLocks`. Raises nothing for agents that fail.
 
-    All calls of one method end within a second together: a lock that comes later is worth little.
+    Each method takes at most one second in total, since a later lock is of little use.
     """
 
     def __init__(self, client: RoutedBrokers, links: AgentLinks, *, group: str, client_id: str) -> None:
@@ -36,54 +36,54 @@ class AgentQueueLocks:
     async def lock(self, queues: Collection[MessageQueue]) -> frozenset[MessageQueue]:
         """See :meth:`QueueLocks.lock`."""
 
-        async def question(link: AgentLink, part: Queues, deadline: float) -> wire.LockQueuesResponse:
+        async def query(link: AgentLink, part: Queues, deadline: float) -> wire.LockQueuesResponse:
             request = wire.LockQueuesRequest(group=self._group, client_id=self._client_id, queues=_to_messages(part))
             return await link.call(link.locks.LockQueues, request, deadline=deadline)
 
-        answers = await ask_agents(self._brokers, self._links, queues, question)
-        self._note(queues, answers.failed)
+        responses = await query_agents(self._brokers, self._links, queues, query)
+        self._note(queues, responses.failed)
         granted: set[MessageQueue] = set()
-        for _, part, answer in answers.given:
-            named = {(each.topic, each.queue_id) for each in answer.granted}
+        for _, part, response in responses.given:
+            named = {(each.topic, each.queue_id) for each in response.granted}
             granted.update(queue for queue in part if (queue.topic, queue.queue_id) in named)
         return frozenset(granted)
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
-        """See :meth:`QueueLocks.unlock`. A lock that is left behind ends by itself, an agent's lifetime later."""
+        """See :meth:`QueueLocks.unlock`. A lock that cannot be released expires at the agent."""
 
-        async def question(link: AgentLink, part: Queues, deadline: float) -> wire.UnlockQueuesResponse:
+        async def query(link: AgentLink, part: Queues, deadline: float) -> wire.UnlockQueuesResponse:
             request = wire.UnlockQueuesRequest(group=self._group, client_id=self._client_id, queues=_to_messages(part))
             return await link.call(link.locks.UnlockQueues, request, deadline=deadline)
 
-        answers = await ask_agents(self._brokers, self._links, queues, question)
-        self._note(queues, answers.failed)
+        responses = await query_agents(self._brokers, self._links, queues, query)
+        self._note(queues, responses.failed)
 
     async def holders(self, queues: Collection[MessageQueue]) -> Mapping[MessageQueue, str]:
         """See :meth:`QueueLocks.holders`."""
-        asked: dict[str, asyncio.Task[Mapping[tuple[str, int], str]]] = {}
+        requests: dict[str, asyncio.Task[Mapping[tuple[str, int], str]]] = {}
 
-        async def question(link: AgentLink, _part: Queues, deadline: float) -> Mapping[tuple[str, int], str]:
-            # One list holds all queues of a broker, however many parts ask for it.
-            if link.addr not in asked:
-                asked[link.addr] = asyncio.create_task(self._locks_at(link, deadline))
-            return await asked[link.addr]
+        async def query(link: AgentLink, _part: Queues, deadline: float) -> Mapping[tuple[str, int], str]:
+            # One list contains all queues of a broker, so all parts share one request.
+            if link.addr not in requests:
+                requests[link.addr] = asyncio.create_task(self._locks_at(link, deadline))
+            return await requests[link.addr]
 
         try:
-            answers: Answers[Mapping[tuple[str, int], str]] = await ask_agents(
-                self._brokers, self._links, queues, question
+            responses: Responses[Mapping[tuple[str, int], str]] = await query_agents(
+                self._brokers, self._links, queues, query
             )
         finally:
-            for task in asked.values():
+            for task in requests.values():
                 task.cancel()
         return {
             queue: held[queue.topic, queue.queue_id]
-            for _, part, held in answers.given
+            for _, part, held in responses.given
             for queue in part
             if (queue.topic, queue.queue_id) in held
         }
 
     async def _locks_at(self, link: AgentLink, deadline: float) -> Mapping[tuple[str, int], str]:
-        """Client ids of the group's locks that live, by topic and queue id."""
+        """Return the client ids of the group's unexpired locks, by topic and queue id."""
         request = wire.ListQueueLocksRequest(group=self._group, page_size=LOCKS_PER_PAGE)
         held: dict[tuple[str, int], str] = {}
         while True:
@@ -98,10 +98,10 @@ class AgentQueueLocks:
                 return held
             request.page_token = page.next_page_token
 
-    def _note(self, asked: Iterable[MessageQueue], failed: Mapping[MessageQueue, PointsmanError]) -> None:
-        """Say once that a broker's queues cannot be locked, and once that they can again."""
+    def _note(self, requests: Iterable[MessageQueue], failed: Mapping[MessageQueue, PointsmanError]) -> None:
+        """Log once when locking the queues of a broker fails, and once when it works again."""
         problems = {queue.broker_key: error for queue, error in failed.items()}
-        for broker in sorted({queue.broker_key for queue in asked}):
+        for broker in sorted({queue.broker_key for queue in requests}):
             name = "/".join(broker)
             if broker in problems and broker not in self._failing:
                 logger.warning("queues of %s cannot be locked: %s", name, problems[broker])

@@ -1,18 +1,18 @@
-"""Queues as Redis streams; needs the extra ``redis``. ``entry.py`` has the format of the entries.
+"""Queues as Redis streams; requires the extra ``redis``. The format of the entries is in ``entry.py``.
 
 ::
 
-    transport.py     the transport: one broker for each address
-    broker.py        three lanes, and what uses them: appending.py, reading.py, waiting_room.py, age_trim.py
-    lane.py          a link, opened when needed and anew after it broke
-    link.py          one connection with many requests under way
+    redis_transport.py  the transport: one broker per address
+    broker.py           three lanes and their users: appending.py, reading.py, blocking_reader.py, age_trim.py
+    lane.py             a link, opened on demand and reopened after it broke
+    link.py             one connection with pipelined requests
 """
 
 try:
-    import redis.asyncio  # noqa: F401  # says what to install, before anything runs
+    import redis.asyncio  # noqa: F401  # fails early, with a hint what to install
 except ModuleNotFoundError as error:
     raise ImportError(
-        "RedisStreamsTransport needs the redis package: pip install 'pointsman-client[redis]'", name="redis"
+        "RedisStreamsTransport requires the redis package: pip install 'pointsman-client[redis]'", name="redis"
     ) from error
 
 from pointsman_client.transports.redis_streams.redis_transport import RedisStreamsTransport

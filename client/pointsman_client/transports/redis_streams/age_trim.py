@@ -1,7 +1,7 @@
 """Removes messages that are older than ``max_age_seconds``.
 
-Ids are no times, so the place to cut at is searched by the messages' birth, in the background, after a send to the
-queue and at most every so often. A queue that nobody writes to keeps what it has.
+Ids are not times, so the offset to trim at is found by the messages' creation times. This runs in the background after
+sends to the queue, at limited frequency. A queue without sends is not trimmed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from pointsman_client.transports.redis_streams.refusal import refused
 from pointsman_client.transports.redis_streams.resp import pack
 
 MAX_TRIMMED = 10_000
-"""Messages that one XTRIM removes: Redis serves nobody else meanwhile."""
-SHORTEST_INTERVAL_SECONDS = 1.0
-AGE_SHARE = 0.05
-"""Of the age: the interval between two looks at a queue."""
+"""Maximum per XTRIM, which blocks other commands of the Redis server."""
+MIN_INTERVAL_SECONDS = 1.0
+INTERVAL_SHARE = 0.05
+"""Interval between two checks of a queue, as a share of the maximum age."""
 CALL_SECONDS = 3.0
 
 logger = logging.getLogger(__name__)
 
 
 class AgeTrimmer:
-    """Trims the queues of one broker that are written to, one at a time."""
+    """Trims the written queues of one broker, one at a time."""
 
     def __init__(self, reader: Reader, lane: Lane, *, max_age_seconds: float, clock: Clock) -> None:
         self.trimmed = 0
@@ -38,31 +38,31 @@ class AgeTrimmer:
         self._reader = reader
         self._lane = lane
         self._max_age = timedelta(seconds=max_age_seconds)
-        self._interval_seconds = max(SHORTEST_INTERVAL_SECONDS, AGE_SHARE * max_age_seconds)
+        self._interval_seconds = max(MIN_INTERVAL_SECONDS, INTERVAL_SHARE * max_age_seconds)
         self._clock = clock
-        self._looked_at: dict[MessageQueue, float] = {}
+        self._checked_at: dict[MessageQueue, float] = {}
         self._due: dict[MessageQueue, None] = {}
-        self._working: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def written(self, queue: MessageQueue) -> None:
-        """Note a send."""
+        """Record a send."""
         now = self._clock.monotonic()
-        looked_at = self._looked_at.get(queue)
-        if looked_at is not None and now - looked_at < self._interval_seconds:
+        checked_at = self._checked_at.get(queue)
+        if checked_at is not None and now - checked_at < self._interval_seconds:
             return
-        self._looked_at[queue] = now
+        self._checked_at[queue] = now
         self._due[queue] = None
-        if self._working is None or self._working.done():
-            self._working = asyncio.create_task(self._work(), name=f"pointsman-redis-trim-{self._reader.addr}")
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name=f"pointsman-redis-trim-{self._reader.addr}")
 
     def close(self) -> list[asyncio.Task[None]]:
-        """End it."""
-        if self._working is None:
+        """Stop trimming; return the task that is ending."""
+        if self._task is None:
             return []
-        self._working.cancel()
-        return [self._working]
+        self._task.cancel()
+        return [self._task]
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         while self._due:
             queue = next(iter(self._due))
             del self._due[queue]
@@ -71,7 +71,7 @@ class AgeTrimmer:
             except ClientClosedError:
                 return
             except BrokerError as error:
-                logger.warning("old messages of %s are not removed: %s", key_of(queue).decode(), error)
+                logger.warning("cannot remove old messages of %s: %s", key_of(queue).decode(), error)
 
     async def _trim(self, queue: MessageQueue) -> None:
         born_before = self._clock.utc_now() - self._max_age
@@ -79,8 +79,8 @@ class AgeTrimmer:
         if born is None or born >= born_before:
             return
         offset = await self._reader.offset_at(queue, born_before, timeout_seconds=CALL_SECONDS)
-        words = (b"XTRIM", key_of(queue), b"MINID", b"~", entry_id(offset).encode(), b"LIMIT", b"%d" % MAX_TRIMMED)
-        (answer,) = await self._lane.ask(pack(*words), 1, timeout_seconds=CALL_SECONDS)
-        if isinstance(answer, Exception):
-            raise refused(self._reader.addr, answer) from answer
-        self.trimmed += answer
+        arguments = (b"XTRIM", key_of(queue), b"MINID", b"~", entry_id(offset).encode(), b"LIMIT", b"%d" % MAX_TRIMMED)
+        (reply,) = await self._lane.execute(pack(*arguments), 1, timeout_seconds=CALL_SECONDS)
+        if isinstance(reply, Exception):
+            raise refused(self._reader.addr, reply) from reply
+        self.trimmed += reply

@@ -1,8 +1,8 @@
-"""Messages into streams: one XADD, or several within MULTI, and then the wait for replicas and disk.
+"""Appends messages to streams by XADD, several within MULTI, and optionally waits for replicas and disk.
 
-Without such a wait requests follow each other on the connection as they come. With it they are written in rounds: WAIT
-holds up its connection, and answers for everything that was written on it before; so all that came during one round
-shares the next round's WAIT (group commit).
+Without such a wait, requests are pipelined. With it they are written in rounds. WAIT blocks its connection, and its
+reply covers everything written on it before. So all requests that arrive during a round share the WAIT of the next one
+(group commit).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from pointsman_client.transports.transport import SendReceipt
 MAX_ROUND = 1_000
 """Requests that share one WAIT."""
 MARGIN_SECONDS = 0.2
-"""A wait ends so long before its callers' time: its answer must still come back."""
+"""A wait ends by this before its callers' deadline, so that its reply arrives in time."""
 
 _MULTI, _EXEC = pack(b"MULTI"), pack(b"EXEC")
 _INFO = pack(b"INFO", b"replication")
 
 
 class Appender:
-    """Writes to one broker."""
+    """Appends messages at one broker."""
 
     def __init__(self, addr: str, lane: Lane, options: RedisOptions) -> None:
         self._addr = addr
@@ -52,35 +52,35 @@ class Appender:
         length = [] if options.max_length is None else [b"MAXLEN", b"~", b"%d" % options.max_length]
         self._how = (*length, b"0-*")
         self._queued: deque[_Queued] = deque()
-        self._working: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[None] | None = None
         self._had_no_replica = False
 
     async def append(
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage], timeout_seconds: float
     ) -> SendReceipt:
         """See :meth:`Transport.send`."""
-        request, answers = self._request(queue, messages)
+        request, replies = self._request(queue, messages)
         if self._waits:
-            entry = _Queued(request, answers, asyncio.get_running_loop().time() + timeout_seconds)
+            entry = _Queued(request, replies, asyncio.get_running_loop().time() + timeout_seconds)
             received, status = await self._in_a_round(entry, timeout_seconds)
         else:
-            received = await self._lane.ask(request, answers, timeout_seconds=timeout_seconds)
+            received = await self._lane.execute(request, replies, timeout_seconds=timeout_seconds)
             status = SendStatus.SEND_OK
         error = first_error(received)
         if error is not None:
             raise refused(self._addr, error) from error
-        ids = received if answers == 1 else received[-1]
+        ids = received if replies == 1 else received[-1]
         error = first_error(ids)
         if error is not None:
             raise refused(self._addr, error) from error
         return SendReceipt(status, tuple(self._offset(entry_id) for entry_id in ids))
 
     def close(self) -> list[asyncio.Task[None]]:
-        """End the rounds for good."""
-        if self._working is None:
+        """Stop appending; return the task that is ending."""
+        if self._task is None:
             return []
-        self._working.cancel()
-        return [self._working]
+        self._task.cancel()
+        return [self._task]
 
     def _request(self, queue: MessageQueue, messages: Sequence[OutgoingMessage]) -> tuple[bytes, int]:
         key = stream_key(queue.topic, queue.queue_id).encode()
@@ -92,23 +92,23 @@ class Appender:
     def _offset(self, entry_id: bytes) -> int:
         after = offset_after(entry_id.decode())
         if after is None:
-            raise BrokerRefusedError(self._addr, ResponseCode.SYSTEM_ERROR, f"XADD answered {entry_id!r}")
+            raise BrokerRefusedError(self._addr, ResponseCode.SYSTEM_ERROR, f"XADD returned {entry_id!r}")
         return after - 1
 
     async def _in_a_round(self, entry: _Queued, timeout_seconds: float) -> tuple[list[Any], SendStatus]:
         self._queued.append(entry)
-        if self._working is None or self._working.done():
-            self._working = asyncio.create_task(self._work(), name=f"pointsman-redis-append-{self._addr}")
-            self._working.add_done_callback(self._ended)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run_rounds(), name=f"pointsman-redis-append-{self._addr}")
+            self._task.add_done_callback(self._ended)
         try:
             async with asyncio.timeout(timeout_seconds):
                 return await entry.outcome
         except TimeoutError:
             if entry.is_begun:
-                raise BrokerTimeoutError(self._addr, f"no answer within {timeout_seconds:g} s") from None
+                raise BrokerTimeoutError(self._addr, f"no response within {timeout_seconds:g} s") from None
             raise BrokerUnreachableError(self._addr, f"not written within {timeout_seconds:g} s") from None
 
-    async def _work(self) -> None:
+    async def _run_rounds(self) -> None:
         while self._queued:
             taken = [self._queued.popleft() for _ in range(min(len(self._queued), MAX_ROUND))]
             entries = [entry for entry in taken if not entry.outcome.done()]
@@ -124,7 +124,7 @@ class Appender:
                         entry.outcome.set_exception(error)
                 continue
             for entry in entries:
-                mine, received = received[: entry.answers], received[entry.answers :]
+                mine, received = received[: entry.replies], received[entry.replies :]
                 if not entry.outcome.done():
                     entry.outcome.set_result((mine, status))
 
@@ -132,17 +132,17 @@ class Appender:
         now = asyncio.get_running_loop().time
         first_end, ends_at = (choose(entry.ends_at for entry in entries) for choose in (min, max))
         wait = max(1, int(1000 * min(self._options.wait_timeout_seconds, first_end - now() - MARGIN_SECONDS)))
-        request, answers = [entry.request for entry in entries], sum(entry.answers for entry in entries)
+        request, replies = [entry.request for entry in entries], sum(entry.replies for entry in entries)
         replicas = b"%d" % self._options.wait_replicas
-        # A wait for a replica that is not there would only cost its time.
+        # Waiting for a missing replica would only last until the timeout.
         waits_for_replicas = bool(self._options.wait_replicas) and not self._had_no_replica
         if waits_for_replicas:
             request.append(pack(b"WAIT", replicas, b"%d" % wait))
         if self._options.wait_fsync:
             request.append(pack(b"WAITAOF", b"1", b"0", b"%d" % wait))
         extra = len(request) - len(entries)
-        received = await self._lane.ask(b"".join(request), answers + extra, timeout_seconds=ends_at - now())
-        received, waited = received[:answers], received[answers:]
+        received = await self._lane.execute(b"".join(request), replies + extra, timeout_seconds=ends_at - now())
+        received, waited = received[:replies], received[replies:]
         error = first_error(waited)
         if error is not None:
             raise refused(self._addr, error) from error
@@ -150,16 +150,16 @@ class Appender:
         if self._options.wait_fsync and waited[-1][0] < 1:
             status = SendStatus.FLUSH_DISK_TIMEOUT
         if self._options.wait_replicas:
-            # Of two reasons RocketMQ tells the replicas' (CommitLog.handleDiskFlushAndHA).
+            # If both fail, the status is that of the replicas, as in RocketMQ (CommitLog.handleDiskFlushAndHA).
             have = waited[0] if waits_for_replicas else 0
             if have < self._options.wait_replicas:
                 status = await self._why_short(ends_at - now())
         return received, status
 
     async def _why_short(self, seconds: float) -> SendStatus:
-        """What was written stays written: whatever happens here, the messages were taken."""
+        """Return the status for missing replicas. Errors are ignored, since the messages were stored."""
         try:
-            (facts,) = await self._lane.ask(_INFO, 1, timeout_seconds=seconds)
+            (facts,) = await self._lane.execute(_INFO, 1, timeout_seconds=seconds)
         except (BrokerError, ClientClosedError):
             facts = b""
         self._had_no_replica = isinstance(facts, bytes) and b"connected_slaves:0" in facts
@@ -175,11 +175,11 @@ class Appender:
 
 
 class _Queued:
-    __slots__ = ("answers", "ends_at", "is_begun", "outcome", "request")
+    __slots__ = ("ends_at", "is_begun", "outcome", "replies", "request")
 
-    def __init__(self, request: bytes, answers: int, ends_at: float) -> None:
+    def __init__(self, request: bytes, replies: int, ends_at: float) -> None:
         self.request = request
-        self.answers = answers
+        self.replies = replies
         self.ends_at = ends_at
         self.is_begun = False
         self.outcome: asyncio.Future[tuple[list[Any], SendStatus]] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""All that goes to one Redis server: three connections at most, one to write, one to read, one that waits."""
+"""One Redis server, with at most three connections: one to write, one to read, one for blocking reads."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.transports.redis_streams.age_trim import AgeTrimmer
 from pointsman_client.transports.redis_streams.appending import Appender
+from pointsman_client.transports.redis_streams.blocking_reader import GREETING, BlockingReader
 from pointsman_client.transports.redis_streams.lane import Lane
 from pointsman_client.transports.redis_streams.options import RedisOptions
 from pointsman_client.transports.redis_streams.reading import Entries, Reader, key_of
 from pointsman_client.transports.redis_streams.resp import pack
-from pointsman_client.transports.redis_streams.waiting_room import GREETING, WaitingRoom
 from pointsman_client.transports.transport import PulledMessages, SendReceipt
 
 _KEEPALIVE = {
@@ -32,10 +32,10 @@ _KEEPALIVE = {
     for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
     if hasattr(socket, option)
 }
-"""A machine that lost its power is noticed within 45 s also by who only waits; not every system has them."""
+"""A host without power is detected within 45 s also on idle connections. Not every system has these options."""
 
 _FSYNC_CHECK = pack(b"WAITAOF", b"1", b"0", b"1")
-"""Answered at once by a server that knows it; asked before anything is written."""
+"""Checks before the first write that the server supports WAITAOF."""
 
 
 class RedisBroker:
@@ -51,27 +51,27 @@ class RedisBroker:
                 must_greet=must_greet,
             )
 
-        self.is_forgotten = False
+        self.is_retired = False
         self._writing = lane(_FSYNC_CHECK if options.wait_fsync else b"")
         self._reading = lane()
         self._waiting = lane(GREETING, must_greet=False)
         self._appender = Appender(addr, self._writing, options)
         self._reader = Reader(addr, self._reading)
-        self._room = WaitingRoom(addr, self._waiting, self._ask)
+        self._blocking_reader = BlockingReader(addr, self._waiting, self._execute)
         self._age_trimmer: AgeTrimmer | None = None
         if options.max_age_seconds is not None:
             self._age_trimmer = AgeTrimmer(
                 self._reader, self._writing, max_age_seconds=options.max_age_seconds, clock=clock
             )
         self._reached: dict[bytes, int] = {}
-        """How far the queues are known to go, from what was read on the connection of ``_reached_on``."""
+        """Known minimum of the queues' ends, from reads on the connection number ``_reached_on``."""
         self._reached_on = 0
 
     async def send(
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage], timeout_seconds: float
     ) -> SendReceipt:
         """See :meth:`Transport.send`."""
-        self.is_forgotten = False
+        self.is_retired = False
         receipt = await self._appender.append(queue, messages, timeout_seconds)
         if self._age_trimmer is not None:
             self._age_trimmer.written(queue)
@@ -81,7 +81,7 @@ class RedisBroker:
         self, queue: MessageQueue, offset: int, *, max_messages: int, wait_seconds: float, timeout_seconds: float
     ) -> PulledMessages:
         """See :meth:`Transport.pull`."""
-        self.is_forgotten = False
+        self.is_retired = False
         now = asyncio.get_running_loop().time
         wait_until = now() + wait_seconds
         ends_at = wait_until + timeout_seconds
@@ -89,33 +89,33 @@ class RedisBroker:
         entries = await reader.entries(queue, offset, count=max_messages, timeout_seconds=timeout_seconds)
         if not entries and wait_seconds > 0:
             if offset and not self._is_reached(key, offset):
-                gone = await self._gone(queue, offset, ends_at - now())
-                if gone is not None:
-                    return gone
-            entries = await self._room.wait(key, offset, count=max_messages, seconds=wait_until - now())
+                resolved = await self._resolve_empty_read(queue, offset, ends_at - now())
+                if resolved is not None:
+                    return resolved
+            entries = await self._blocking_reader.wait(key, offset, count=max_messages, seconds=wait_until - now())
             if not entries:
                 entries = await reader.entries(queue, offset, count=max_messages, timeout_seconds=ends_at - now())
         if not entries and offset:
-            gone = await self._gone(queue, offset, ends_at - now())
-            if gone is not None:
-                return gone
+            resolved = await self._resolve_empty_read(queue, offset, ends_at - now())
+            if resolved is not None:
+                return resolved
         if not entries:
             return PulledMessages((), offset)
         return self._pulled(queue, offset, entries)
 
     async def bounds(self, queue: MessageQueue, timeout_seconds: float) -> tuple[int, int]:
         """See :meth:`Transport.min_offset` and :meth:`Transport.max_offset`."""
-        self.is_forgotten = False
+        self.is_retired = False
         return await self._reader.bounds(queue, timeout_seconds=timeout_seconds)
 
     async def offset_at(self, queue: MessageQueue, at: datetime, timeout_seconds: float) -> int:
         """See :meth:`Transport.offset_at`."""
-        self.is_forgotten = False
+        self.is_retired = False
         return await self._reader.offset_at(queue, at, timeout_seconds=timeout_seconds)
 
     def retire(self) -> None:
-        """Close what nobody waits on; it opens again when it is used."""
-        self.is_forgotten = True
+        """Close connections without pending requests; they are reopened on demand."""
+        self.is_retired = True
         for lane in self._lanes:
             lane.retire()
 
@@ -130,8 +130,8 @@ class RedisBroker:
         return 0 if self._age_trimmer is None else self._age_trimmer.trimmed
 
     def close(self) -> list[asyncio.Task[Any]]:
-        """End everything for good."""
-        ending: list[asyncio.Task[Any]] = [*self._room.close(), *self._appender.close()]
+        """Close all connections; return the tasks that are ending."""
+        ending: list[asyncio.Task[Any]] = [*self._blocking_reader.close(), *self._appender.close()]
         if self._age_trimmer is not None:
             ending += self._age_trimmer.close()
         for lane in self._lanes:
@@ -142,17 +142,19 @@ class RedisBroker:
     def _lanes(self) -> tuple[Lane, ...]:
         return self._writing, self._reading, self._waiting
 
-    async def _ask(self, request: bytes, timeout_seconds: float) -> Any:  # noqa: ANN401  # whatever Redis answers
-        return await self._reader.ask(request, timeout_seconds=timeout_seconds)
+    async def _execute(self, request: bytes, timeout_seconds: float) -> Any:  # noqa: ANN401  # any Redis reply
+        return await self._reader.execute(request, timeout_seconds=timeout_seconds)
 
-    async def _gone(self, queue: MessageQueue, offset: int, timeout_seconds: float) -> PulledMessages | None:
-        """Where nothing came from ``offset`` on: what a pull answers if that is not the end; None if it is."""
+    async def _resolve_empty_read(
+        self, queue: MessageQueue, offset: int, timeout_seconds: float
+    ) -> PulledMessages | None:
+        """Return the result of a pull that read nothing; None if the queue ends at ``offset``."""
         _, end = await self._reader.bounds(queue, timeout_seconds=timeout_seconds)
         self._reader.check_end(queue, offset, end)
         self._note_reached(key_of(queue), offset)
         if end == offset:
             return None
-        # Either they came just now, or they are gone: only what is read after the end was known tells.
+        # Messages arrived just now, or were removed. Only a read after the end is known distinguishes them.
         entries = await self._reader.entries(queue, offset, count=1, timeout_seconds=timeout_seconds)
         if entries:
             return self._pulled(queue, offset, entries)
@@ -174,11 +176,11 @@ class RedisBroker:
 
 
 def check_connection(options: RedisOptions) -> None:
-    """Raise :class:`InvalidOptionError` for what redis-py would refuse at the first send; opens nothing."""
+    """Raise :class:`InvalidOptionError` for options that redis-py would reject at the first send. Does not connect."""
     try:
         _new_connection("127.0.0.1:6379", options)
     except (TypeError, ValueError, RedisError) as error:
-        raise InvalidOptionError("ssl", options.ssl, f"is not what redis-py's SSLConnection takes: {error}") from error
+        raise InvalidOptionError("ssl", options.ssl, f"is not valid for redis-py's SSLConnection: {error}") from error
 
 
 def _new_connection(addr: str, options: RedisOptions) -> Connection:
@@ -191,13 +193,13 @@ def _new_connection(addr: str, options: RedisOptions) -> Connection:
         username=options.username,
         password=options.password,
         db=options.db,
-        # Deadlines are the callers', and a try again could write twice.
+        # Callers have deadlines, and a retry could write twice.
         socket_timeout=None,
         socket_connect_timeout=None,
         retry=Retry(NoBackoff(), 0),
         socket_keepalive=True,
         socket_keepalive_options=_KEEPALIVE,
-        # No HELLO: its answers are of other shapes, and it hides a missing password behind a riddle.
+        # No HELLO: RESP3 replies have other types, and it hides the error of a missing password.
         protocol=2,
         **more,
     )

@@ -1,4 +1,4 @@
-"""The link to a broker for one purpose: opened when it is first needed, and anew after it broke."""
+"""The link to a broker for one purpose, opened on demand and reopened after it broke."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from redis.asyncio import Connection
 
 from pointsman_client.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError, ClientClosedError
-from pointsman_client.transports.redis_streams.link import FAULTS, AnswerLostError, Link
-from pointsman_client.transports.redis_streams.refusal import is_answer, refused
+from pointsman_client.transports.redis_streams.link import CONNECTION_ERRORS, Link, ReplyLostError
+from pointsman_client.transports.redis_streams.refusal import is_error_reply, refused
 
 
 class Lane:
-    """At most one link in use. ``greeting`` is asked first on every connection: an error in answer to it ends that,
-    or, unless ``must_greet``, counts as no answer."""
+    """At most one open link. ``greeting`` is the first command on every connection. An error reply to it closes the
+    connection; without ``must_greet`` it is ignored."""
 
     def __init__(
         self,
@@ -37,10 +37,12 @@ class Lane:
         self._opening: asyncio.Task[Link] | None = None
         self._closed = False
         self.openings = 0
-        """Connections so far."""
+        """Number of connections opened."""
 
-    async def ask(self, request: bytes, answers: int, *, timeout_seconds: float, is_read: bool = False) -> list[Any]:
-        """Send commands and return the answer to each. What only reads is asked once more if its connection broke."""
+    async def execute(
+        self, request: bytes, replies: int, *, timeout_seconds: float, is_read: bool = False
+    ) -> list[Any]:
+        """Send commands and return their replies. With ``is_read`` they are sent once more if the connection broke."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + timeout_seconds
         link = self._link
@@ -49,8 +51,8 @@ class Lane:
             link = await self.open(timeout_seconds=timeout_seconds)
             timeout_seconds = ends_at - loop.time()
         try:
-            return await link.ask(request, answers, timeout_seconds=timeout_seconds)
-        except AnswerLostError as error:
+            return await link.execute(request, replies, timeout_seconds=timeout_seconds)
+        except ReplyLostError as error:
             if self._closed:
                 raise ClientClosedError from None
             if not is_read:
@@ -63,20 +65,20 @@ class Lane:
             if is_new or loop.time() >= ends_at:
                 raise
         # The server may have restarted since the link was last used.
-        return await self.ask(request, answers, timeout_seconds=ends_at - loop.time(), is_read=is_read)
+        return await self.execute(request, replies, timeout_seconds=ends_at - loop.time(), is_read=is_read)
 
     async def open(self, *, timeout_seconds: float) -> Link:
-        """Return the link in use; where there is none, open one for all who wait for it."""
+        """Return the open link; if there is none, open one for all waiting callers."""
         if self._closed:
             raise ClientClosedError
         if self._link is not None and self._link.is_usable:
             return self._link
         opening = self._opening
         if opening is None:
-            self._set_aside()
+            self._detach_link()
             opening = self._opening = asyncio.create_task(self._open(), name=f"pointsman-redis-open-{self._addr}")
             opening.add_done_callback(self._opened)
-        # Unlike awaiting the task, this leaves it to the others when this caller is cancelled.
+        # Unlike awaiting the task, this does not cancel it when one caller is cancelled.
         done, _ = await asyncio.wait([opening], timeout=max(0.0, timeout_seconds))
         if not done:
             raise BrokerUnreachableError(self._addr, f"not connected within {timeout_seconds:g} s")
@@ -85,7 +87,7 @@ class Lane:
         return opening.result()
 
     def retire(self) -> None:
-        """Close the link when nobody waits on it."""
+        """Close the link when it has no pending requests."""
         if self._link is not None:
             self._link.retire()
 
@@ -95,9 +97,9 @@ class Lane:
         return self._opening is not None or (self._link is not None and self._link.is_usable)
 
     def close(self) -> list[asyncio.Task[Any]]:
-        """Break off everything for good; what is returned ends at once, if the machine lets it."""
+        """Cancel all requests and close the link; return the tasks that are ending."""
         self._closed = True
-        self._set_aside()
+        self._detach_link()
         ending: list[asyncio.Task[Any]] = [*self._retired]
         if self._opening is not None:
             ending.append(self._opening)
@@ -105,8 +107,8 @@ class Lane:
             task.cancel()
         return ending
 
-    def _set_aside(self) -> None:
-        """A link that is out of use may still have callers that wait."""
+    def _detach_link(self) -> None:
+        """Replace the link; pending requests of the old one may still complete."""
         if self._link is not None:
             ending, self._link = self._link.ending, None
             self._retired.add(ending)
@@ -135,13 +137,13 @@ class Lane:
         is_connected = False
         try:
             async with asyncio.timeout(self._connect_timeout_seconds):
-                await connection.connect()  # type: ignore[no-untyped-call]  # so redis-py has it
+                await connection.connect()  # type: ignore[no-untyped-call]  # untyped in redis-py
             is_connected = True
         except TimeoutError:
             text = f"not connected within {self._connect_timeout_seconds:g} s (connect_timeout_seconds)"
             raise BrokerUnreachableError(self._addr, text) from None
-        except FAULTS as error:
-            if is_answer(error):
+        except CONNECTION_ERRORS as error:
+            if is_error_reply(error):
                 raise refused(self._addr, error) from error
             raise BrokerUnreachableError(self._addr, f"cannot connect: {error}") from error
         finally:
@@ -149,20 +151,20 @@ class Lane:
                 await connection.disconnect(nowait=True)
         return connection
 
-    async def _greet(self, link: Link) -> Any:  # noqa: ANN401  # whatever Redis answers
+    async def _greet(self, link: Link) -> Any:  # noqa: ANN401  # any Redis reply
         try:
-            (answer,) = await link.ask(self._greeting, 1, timeout_seconds=self._connect_timeout_seconds)
+            (reply,) = await link.execute(self._greeting, 1, timeout_seconds=self._connect_timeout_seconds)
         except BrokerTimeoutError as error:
             raise BrokerUnreachableError(self._addr, error.message) from error
-        if not isinstance(answer, Exception):
-            return answer
+        if not isinstance(reply, Exception):
+            return reply
         if self._must_greet:
-            raise refused(self._addr, answer) from answer
+            raise refused(self._addr, reply) from reply
         return None
 
 
-async def quietly(request: asyncio.Task[Any]) -> None:
-    """End a request whose answer nobody wants any longer."""
+async def cancel_request(request: asyncio.Task[Any]) -> None:
+    """Cancel a request and ignore its reply."""
     request.cancel()
     with contextlib.suppress(asyncio.CancelledError, BrokerError):
         await request

@@ -1,8 +1,8 @@
-"""One connection to a Redis server, on which requests of many callers follow each other without waiting (pipelining).
+"""One connection to a Redis server with pipelined requests of many callers.
 
-Answers come in the order of the requests, so an answer whose caller has gone is read and dropped: a cancelled call
-disturbs nobody. A request that timed out puts its link out of use: it takes no more requests, and closes when nobody
-waits on it any longer. What was handed to the socket may have been done, whatever became of the connection.
+Replies arrive in the order of the requests. The reply to a cancelled request is read and dropped, without effect on
+other callers. After a timeout the link accepts no further requests, and closes when no caller is waiting. A command
+that was written to the socket may have been executed, even if the connection broke.
 
 Built on redis-py's ``Connection``, not on its client, which waits for each response before it sends the next request.
 """
@@ -18,42 +18,42 @@ from redis.asyncio import Connection
 from redis.exceptions import RedisError
 
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError
-from pointsman_client.transports.redis_streams.refusal import ANSWERS
+from pointsman_client.transports.redis_streams.refusal import ERROR_REPLIES
 
-FAULTS = (RedisError, OSError, EOFError, ValueError)
-"""How a connection fails; ValueError: what answers does not speak RESP."""
+CONNECTION_ERRORS = (RedisError, OSError, EOFError, ValueError)
+"""Errors of a connection; ValueError: the server does not use RESP."""
 
 
-class AnswerLostError(BrokerTimeoutError):
-    """The connection broke between a request and its answer."""
+class ReplyLostError(BrokerTimeoutError):
+    """The connection broke between a request and its reply."""
 
 
 class Link:
-    """An open connection. Errors that the server answers are given as values, for the caller to judge."""
+    """An open connection. Error replies of the server are returned as values."""
 
     def __init__(self, addr: str, connection: Connection) -> None:
         self.addr = addr
         self.is_usable = True
         self.greeting: Any = None
-        """What the server answered to the request that its owner makes first."""
+        """Reply to the first request of the link's owner."""
         self._connection = connection
         self._unwritten: list[_Exchange] = []
         self._to_write = asyncio.Event()
-        self._unanswered: deque[_Exchange] = deque()
+        self._unreplied: deque[_Exchange] = deque()
         self._waiting = 0
-        """Callers that wait for an answer."""
+        """Number of waiting callers."""
         self._is_over = False
         self.ending: asyncio.Task[None] = asyncio.create_task(self._run(), name=f"pointsman-redis-{addr}")
 
-    async def ask(self, request: bytes, answers: int, *, timeout_seconds: float) -> list[Any]:
-        """Send one or more commands and return the answer to each.
+    async def execute(self, request: bytes, replies: int, *, timeout_seconds: float) -> list[Any]:
+        """Send one or more commands and return their replies.
 
-        Raises BrokerTimeoutError; AnswerLostError; BrokerUnreachableError if nothing was written.
+        Raises BrokerTimeoutError, ReplyLostError, and BrokerUnreachableError if nothing was written.
         """
         if self._is_over:
             raise BrokerUnreachableError(self.addr, "the connection was closed")
         ends_at = asyncio.get_running_loop().time() + timeout_seconds
-        exchange = _Exchange(request, answers)
+        exchange = _Exchange(request, replies)
         self._unwritten.append(exchange)
         self._to_write.set()
         self._waiting += 1
@@ -63,11 +63,11 @@ class Link:
         except TimeoutError:
             self.is_usable = False
             if exchange.is_written:
-                raise BrokerTimeoutError(self.addr, f"no answer within {timeout_seconds:g} s") from None
+                raise BrokerTimeoutError(self.addr, f"no response within {timeout_seconds:g} s") from None
             text = f"the request could not be written within {timeout_seconds:g} s"
             raise BrokerUnreachableError(self.addr, text) from None
         except asyncio.CancelledError:
-            # By a caller whose own deadline came first, perhaps: a connection that stays silent must go all the same.
+            # The caller may have a shorter timeout. A connection without a reply must be retired nevertheless.
             asyncio.get_running_loop().call_at(ends_at, self._retire_if_silent, exchange)
             raise
         finally:
@@ -75,17 +75,17 @@ class Link:
             self._close_when_idle()
 
     def retire(self) -> None:
-        """Take no more requests; close when nobody waits for an answer any longer."""
+        """Accept no further requests; close when no caller is waiting."""
         self.is_usable = False
         self._close_when_idle()
 
     def close(self) -> None:
-        """Break off everything; ``ending`` is done when the connection is closed."""
+        """Cancel all requests; ``ending`` is done when the connection is closed."""
         self.is_usable = False
         self.ending.cancel()
 
     def _retire_if_silent(self, exchange: _Exchange) -> None:
-        if exchange in self._unanswered or exchange in self._unwritten:
+        if exchange in self._unreplied or exchange in self._unwritten:
             self.retire()
 
     def _close_when_idle(self) -> None:
@@ -97,7 +97,7 @@ class Link:
         why = "the connection was closed"
         try:
             await self._read()
-        except FAULTS as error:
+        except CONNECTION_ERRORS as error:
             why = f"the connection broke: {str(error) or type(error).__name__}"
         finally:
             self.is_usable, self._is_over = False, True
@@ -109,15 +109,15 @@ class Link:
         read = self._connection.read_response
         while True:
             try:
-                answer = await read(disable_decoding=True, disconnect_on_error=False)
-            except ANSWERS as error:
-                answer = error
-            if not self._unanswered:
-                raise EOFError("an answer without a request")
-            exchange = self._unanswered[0]
-            exchange.received.append(answer)
-            if len(exchange.received) == exchange.answers:
-                self._unanswered.popleft()
+                reply = await read(disable_decoding=True, disconnect_on_error=False)
+            except ERROR_REPLIES as error:
+                reply = error
+            if not self._unreplied:
+                raise EOFError("received a reply without a request")
+            exchange = self._unreplied[0]
+            exchange.received.append(reply)
+            if len(exchange.received) == exchange.replies:
+                self._unreplied.popleft()
                 if not exchange.outcome.done():
                     exchange.outcome.set_result(exchange.received)
 
@@ -127,38 +127,38 @@ class Link:
             self._to_write.clear()
             exchanges = [exchange for exchange in self._unwritten if not exchange.outcome.done()]
             self._unwritten.clear()
-            # redis-py would open a lost connection anew, where nobody expects these answers.
+            # redis-py would reconnect, and the replies would arrive on a connection that has no reader.
             if not exchanges or not self._connection.is_connected:
                 self._unwritten = exchanges
                 continue
             for exchange in exchanges:
                 exchange.is_written = True
-            self._unanswered.extend(exchanges)
+            self._unreplied.extend(exchanges)
             try:
                 await self._connection.send_packed_command([e.request for e in exchanges], check_health=False)
-            except FAULTS:
-                return  # the reader meets it as well, and tells everybody
+            except CONNECTION_ERRORS:
+                return  # the reader gets the error too, and passes it to all callers
 
     def _break_off(self, why: str) -> None:
-        for exchange in (*self._unanswered, *self._unwritten):
+        for exchange in (*self._unreplied, *self._unwritten):
             if not exchange.outcome.done():
-                kind = AnswerLostError if exchange.is_written else BrokerUnreachableError
+                kind = ReplyLostError if exchange.is_written else BrokerUnreachableError
                 exchange.outcome.set_exception(kind(self.addr, why))
-        self._unanswered.clear()
+        self._unreplied.clear()
         self._unwritten.clear()
 
 
 class _Exchange:
-    __slots__ = ("answers", "is_written", "outcome", "received", "request")
+    __slots__ = ("is_written", "outcome", "received", "replies", "request")
 
-    def __init__(self, request: bytes, answers: int) -> None:
+    def __init__(self, request: bytes, replies: int) -> None:
         self.request = request
-        self.answers = answers
+        self.replies = replies
         self.received: list[Any] = []
         self.is_written = False
         self.outcome: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
 
 
-def first_error(answers: Sequence[Any]) -> Exception | None:
-    """The first of the answers that is an error."""
-    return next((answer for answer in answers if isinstance(answer, Exception)), None)
+def first_error(replies: Sequence[Any]) -> Exception | None:
+    """Return the first error among the replies, or None."""
+    return next((reply for reply in replies if isinstance(reply, Exception)), None)

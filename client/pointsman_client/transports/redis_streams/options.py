@@ -1,4 +1,4 @@
-"""The options of the Redis transport, checked as a whole."""
+"""Options of the Redis transport, and their checks."""
 
 from __future__ import annotations
 
@@ -15,28 +15,29 @@ class RedisOptions:
     """Options of :class:`RedisStreamsTransport`; a value out of bounds raises :class:`InvalidOptionError`."""
 
     username: str | None = None
-    """User name (ACL) for every server (``AUTH``); needs ``password``."""
+    """User name (ACL) for every server (``AUTH``); requires ``password``."""
     password: str | None = None
     """Password for every server (``AUTH``)."""
     db: int = 0
     """Database number on every server (``SELECT``)."""
     ssl: Mapping[str, object] | None = None
-    """Arguments of redis-py's ``SSLConnection``, such as ``{"ssl_ca_certs": "ca.pem"}``; ``{}``: TLS by the machine's
-    certificates; None: no TLS."""
+    """Arguments of redis-py's ``SSLConnection``, such as ``{"ssl_ca_certs": "ca.pem"}``; ``{}``: TLS with the
+    system's CA certificates; None: no TLS."""
     max_length: int | None = 1_000_000
-    """Messages that a queue keeps (``MAXLEN ~``), up to a hundred more: Redis removes whole nodes. None: all."""
+    """Maximum number of messages of a queue (``MAXLEN ~``), plus up to 100: Redis removes complete nodes. None: no
+    limit."""
     max_age_seconds: float | None = None
-    """Messages that are older are removed, approximately and in the background; None: none."""
+    """Older messages are removed, approximately and in the background; None: no limit."""
     wait_replicas: int = 0
     """Replicas that must have a message for SEND_OK (``WAIT``)."""
     wait_fsync: bool = False
     """Whether a message must be on the master's disk for SEND_OK (``WAITAOF``, Redis 7.2)."""
     wait_timeout_seconds: float = 1.0
-    """Longest wait for replicas or disk."""
+    """Timeout of the wait for replicas or disk."""
     connect_timeout_seconds: float = 3.0
-    """Timeout for connecting and logging in."""
+    """Timeout for connecting and authentication."""
     clock: Clock | None = None
-    """For tests; None: the system's."""
+    """Clock, for tests; None: the system clock."""
 
     def __post_init__(self) -> None:
         check_seconds("wait_timeout_seconds", self.wait_timeout_seconds)
@@ -48,4 +49,4 @@ class RedisOptions:
         check_number("wait_replicas", self.wait_replicas, at_least=0)
         check_number("db", self.db, at_least=0)
         if self.username is not None and self.password is None:
-            raise InvalidOptionError("username", self.username, "needs a password")
+            raise InvalidOptionError("username", self.username, "requires a password")

@@ -1,4 +1,4 @@
-"""The transport for brokers that are Redis servers with streams as queues."""
+"""Transport to brokers that are Redis servers, with streams as queues."""
 
 from __future__ import annotations
 
@@ -19,20 +19,21 @@ CLOSE_SECONDS = 2.0
 
 
 class RedisStreamsTransport:
-    """Carries messages to and from Redis servers, 7.0 or later.
+    """Transport to Redis servers, version 7.0 or later.
 
-    A send is SEND_OK when the master has it: with ``appendfsync everysec`` the kill of a process loses nothing, a loss
-    of power up to a second. With ``wait_replicas`` and ``wait_fsync`` it is when so many replicas and the master's disk
-    have it. What is removed, by ``max_length`` or ``max_age_seconds``, before a consumer read it is counted in
-    :attr:`PulledMessages.trimmed`.
+    A send returns SEND_OK when the master has the message. With ``appendfsync everysec``, a killed process loses no
+    message and a power failure those of up to 1 s. With ``wait_replicas`` and ``wait_fsync`` it waits for that number
+    of replicas and for the master's disk. Messages removed by ``max_length`` or ``max_age_seconds`` before a consumer
+    read them are counted in :attr:`PulledMessages.trimmed`.
 
-    A server has three connections at most, whatever the number of queues and calls. Nothing is connected before it is
-    used. Beside the methods of :class:`Transport` there is :attr:`trimmed_by_age`.
+    There are at most three connections per server, for any number of queues and calls. They are opened on demand. In
+    addition to the methods of :class:`Transport` there is :attr:`trimmed_by_age`.
     """
 
     @takes_options(RedisOptions)
     def __init__(self, options: RedisOptions) -> None:
-        """Check and keep the options: see :class:`~pointsman_client.transports.redis_streams.options.RedisOptions`.
+        """Create a transport with the options of
+        :class:`~pointsman_client.transports.redis_streams.options.RedisOptions`.
 
         Raises :class:`InvalidOptionError`.
         """
@@ -40,7 +41,7 @@ class RedisStreamsTransport:
         check_connection(self._options)
         self._clock: Clock = options.clock or SystemClock()
         self._brokers: dict[str, RedisBroker] = {}
-        self._trimmed_by_forgotten = 0
+        self._trimmed_by_removed = 0
         self._closed = False
 
     async def send(
@@ -73,7 +74,7 @@ class RedisStreamsTransport:
         return (await self._broker(addr).bounds(queue, timeout_seconds))[1]
 
     async def offset_at(self, addr: str, queue: MessageQueue, at: datetime, *, timeout_seconds: float) -> int:
-        """See :meth:`Transport.offset_at`. Messages of producers whose clocks differ are only roughly in order."""
+        """See :meth:`Transport.offset_at`. The result is approximate if the clocks of producers differ."""
         return await self._broker(addr).offset_at(queue, at, timeout_seconds)
 
     def forget(self, addr: str) -> None:
@@ -82,8 +83,8 @@ class RedisStreamsTransport:
         if broker is not None:
             broker.retire()
         for known, other in list(self._brokers.items()):
-            if other.is_forgotten and other.is_idle:
-                self._trimmed_by_forgotten += self._brokers.pop(known).trimmed_by_age
+            if other.is_retired and other.is_idle:
+                self._trimmed_by_removed += self._brokers.pop(known).trimmed_by_age
 
     async def close(self) -> None:
         """See :meth:`Transport.close`."""
@@ -96,7 +97,7 @@ class RedisStreamsTransport:
     @property
     def trimmed_by_age(self) -> int:
         """Messages that this transport removed because of ``max_age_seconds``."""
-        return self._trimmed_by_forgotten + sum(broker.trimmed_by_age for broker in self._brokers.values())
+        return self._trimmed_by_removed + sum(broker.trimmed_by_age for broker in self._brokers.values())
 
     def _broker(self, addr: str) -> RedisBroker:
         if self._closed:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 
-def pack(*words: bytes) -> bytes:
-    """One command."""
-    parts = [b"*%d\r\n" % len(words)]
-    for word in words:
-        parts += (b"$%d\r\n" % len(word), word, b"\r\n")
+def pack(*arguments: bytes) -> bytes:
+    """Encode one command."""
+    parts = [b"*%d\r\n" % len(arguments)]
+    for argument in arguments:
+        parts += (b"$%d\r\n" % len(argument), argument, b"\r\n")
     return b"".join(parts)

@@ -152,7 +152,7 @@ async def test_a_thread_that_does_not_return_is_replaced(made: list[ListenerCall
     first = asyncio.ensure_future(made[0].call(MESSAGE))
     await asyncio.sleep(0)
     first.cancel()
-    made[0].give_up_on_thread()
+    made[0].abandon_thread()
     second = asyncio.ensure_future(made[0].call(MESSAGE))
     await asyncio.sleep(0)
     alive = [thread for thread in threading.enumerate() if thread.name.startswith("pointsman-listener")]
@@ -179,7 +179,7 @@ async def test_a_thread_takes_the_place_of_one_that_hangs_also_after_many_quick_
     await asyncio.sleep(0.05)
     hangs = False
     hanging.cancel()
-    made[0].give_up_on_thread()
+    made[0].abandon_thread()
     try:
         async with asyncio.timeout(5):
             assert (await made[0].call(MESSAGE)).outcome is Outcome.SUCCESS

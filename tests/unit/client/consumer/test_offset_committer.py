@@ -57,7 +57,7 @@ async def test_a_broker_is_not_well_again_because_one_of_its_queues_has_nothing_
     for _ in range(3):
         assert (await committer.commit(held)).keys() == set(store.failing)
     assert caplog.messages == [
-        "offsets of group billing on broker c1/q are not committed: broker agent: it is away",
+        "offsets of group billing on broker c1/q cannot be committed: broker agent: it is away",
     ]
     store.failing = ()
     assert await committer.commit(held) == {}

@@ -7,7 +7,7 @@ from redis.asyncio.connection import DefaultParser
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from pointsman_client.errors import ResponseCode
-from pointsman_client.transports.redis_streams.refusal import is_answer, refused
+from pointsman_client.transports.redis_streams.refusal import is_error_reply, refused
 
 NO, NOT_NOW, BUSY, BROKEN = (
     ResponseCode.NO_PERMISSION,
@@ -33,10 +33,10 @@ NO, NOT_NOW, BUSY, BROKEN = (
         ("OOM command not allowed when used memory > 'maxmemory'.", BUSY, "maxmemory"),
         ("BUSY Redis is busy running a script.", BUSY, "SCRIPT KILL"),
         ("ERR max number of clients reached", BUSY, "maxclients"),
-        ("WRONGTYPE Operation against a key holding the wrong kind of value", BROKEN, "no stream"),
+        ("WRONGTYPE Operation against a key holding the wrong kind of value", BROKEN, "not a stream"),
         ("MOVED 3999 127.0.0.1:6381", BROKEN, "Redis Cluster"),
         ("ERR Invalid stream ID specified as stream command argument", BROKEN, "Redis 7.0"),
-        ("ERR The ID specified in XADD is equal or smaller than the target stream top item", BROKEN, "no offsets"),
+        ("ERR The ID specified in XADD is equal or smaller than the target stream top item", BROKEN, "not offsets"),
         ("ERR unknown command 'WAITAOF', with args beginning with: '1'", BROKEN, "Redis 7.2"),
         ("ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.", BROKEN, "appendonly on"),
         ("ERR something new", BROKEN, "something new"),
@@ -44,11 +44,11 @@ NO, NOT_NOW, BUSY, BROKEN = (
 )
 def test_an_answer_has_rocketmqs_code_and_says_what_to_do(answer: str, code: ResponseCode, advice: str) -> None:
     error = DefaultParser.parse_error(answer)  # type: ignore[no-untyped-call]  # so redis-py has it
-    assert is_answer(error)
+    assert is_error_reply(error)
     refusal = refused("10.0.0.1:6379", error)
     assert (refusal.addr, refusal.response_code) == ("10.0.0.1:6379", code)
     assert advice in str(refusal)
 
 
 def test_a_broken_connection_is_no_answer() -> None:
-    assert not is_answer(RedisConnectionError("Connection closed by server."))
+    assert not is_error_reply(RedisConnectionError("Connection closed by server."))

@@ -8,7 +8,7 @@ from datetime import datetime
 import grpc
 
 from pointsman.wire.error_details import ErrorDetails
-from pointsman_client.consumer.agents.offset_store import OwedOffsets
+from pointsman_client.consumer.agents.offset_store import PendingOffsets
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
@@ -45,44 +45,44 @@ class Agent:
 
 async def test_what_could_not_be_committed_is_committed_before_the_queue_is_begun_again() -> None:
     agent = Agent()
-    store = OwedOffsets(agent)
+    store = PendingOffsets(agent)
     await store.commit({Q0: 5})
     agent.error = AWAY
     assert await store.commit({Q0: 9}) == {Q0: AWAY}
     assert (await store.load([Q0])).unknown == {Q0: AWAY}
     agent.error = None
     assert (await store.load([Q0, Q1])).offsets == {Q0: 9}
-    assert store.owed == {}
+    assert store.pending == {}
 
 
 async def test_what_is_owed_goes_with_the_next_commit_and_never_takes_back_what_another_member_read() -> None:
     agent = Agent()
-    store = OwedOffsets(agent)
+    store = PendingOffsets(agent)
     agent.error = AWAY
     await store.commit({Q0: 9})
     agent.error = None
     agent.offsets[Q0] = 12
     assert await store.commit({Q1: 1}) == {}
     assert agent.offsets == {Q0: 12, Q1: 1}
-    assert store.owed == {}
+    assert store.pending == {}
 
 
 async def test_a_failure_of_what_is_owed_is_no_failure_of_another_commit() -> None:
     agent = Agent()
-    store = OwedOffsets(agent)
+    store = PendingOffsets(agent)
     agent.error = AWAY
     await store.commit({Q0: 9})
     assert await store.commit({Q1: 1}) == {Q1: AWAY}
-    assert store.owed == {Q0: 9, Q1: 1}
+    assert store.pending == {Q0: 9, Q1: 1}
 
 
 async def test_an_offset_that_is_refused_or_reset_is_owed_no_more() -> None:
     agent = Agent()
-    store = OwedOffsets(agent)
+    store = PendingOffsets(agent)
     agent.error = AWAY
     await store.commit({Q0: 9, Q1: 9})
     await store.commit({Q1: 2}, reset=True)
-    assert store.owed == {Q0: 9}
+    assert store.pending == {Q0: 9}
     agent.error = REFUSED
     await store.load([Q0])
-    assert store.owed == {}
+    assert store.pending == {}

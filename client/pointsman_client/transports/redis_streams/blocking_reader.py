@@ -1,8 +1,8 @@
-"""Pulls that wait at a broker: one blocking XREAD for all queues that are waited for.
+"""Waiting pulls at a broker: one blocking XREAD for the queues of all waiting pulls.
 
-A pull that comes while the XREAD blocks for the others has it interrupted (CLIENT UNBLOCK, on another connection) and
-begun anew with all of them. Who may not do that (an ACL) is let in when the XREAD ends by itself, which then is after
-at most a second. A pull that is cancelled is simply not there any more; what comes for it stays in the stream.
+A pull that arrives during the XREAD interrupts it (CLIENT UNBLOCK, on another connection), and it is restarted with all
+queues. If the user's ACL does not permit this, the XREAD blocks for at most 1 s, and the pull joins the next one.
+Cancelling a pull has no side effect, since its messages stay in the stream.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ from pointsman_client.errors import (
     ClientClosedError,
     PointsmanError,
 )
-from pointsman_client.transports.redis_streams.lane import Lane, quietly
-from pointsman_client.transports.redis_streams.link import AnswerLostError
+from pointsman_client.transports.redis_streams.lane import Lane, cancel_request
+from pointsman_client.transports.redis_streams.link import ReplyLostError
 from pointsman_client.transports.redis_streams.reading import Entries
 from pointsman_client.transports.redis_streams.refusal import refused
 from pointsman_client.transports.redis_streams.resp import pack
 
 GREETING = pack(b"CLIENT", b"ID")
-"""Asked first on the connection that blocks; who may not ask cannot interrupt it either."""
-UNINTERRUPTED_SECONDS = 1.0
-LONGEST_SECONDS = 60.0
+"""First command on the blocking connection. A user who is not permitted to run it cannot interrupt either."""
+UNINTERRUPTIBLE_BLOCK_SECONDS = 1.0
+MAX_BLOCK_SECONDS = 60.0
 SLACK_SECONDS = 5.0
-"""That the answer to an XREAD may come late, before its connection is given up."""
+"""Timeout of an XREAD's reply after the blocking time; then its connection is closed."""
 RETRY_SECONDS = 0.002
-"""After an interruption that came before the XREAD had begun."""
+"""Retry interval of an interruption that arrived before the XREAD blocked."""
 
 
-class WaitingRoom:
-    """Waits at one broker. ``ask`` makes one command on another connection."""
+class BlockingReader:
+    """Blocking reads at one broker. ``execute`` runs one command on another connection."""
 
-    def __init__(self, addr: str, lane: Lane, ask: Callable[[bytes, float], Awaitable[Any]]) -> None:
+    def __init__(self, addr: str, lane: Lane, execute: Callable[[bytes, float], Awaitable[Any]]) -> None:
         self._addr = addr
         self._lane = lane
-        self._ask = ask
+        self._execute = execute
         self._waiters: dict[bytes, list[_Waiter]] = {}
         self._blocked_after: dict[bytes, int] = {}
-        """The queues that the XREAD blocks for, with the offsets it waits at."""
-        self._newcomer = asyncio.Event()
-        self._may_interrupt = True
-        self._working: asyncio.Task[None] | None = None
+        """The queues of the running XREAD, with their offsets."""
+        self._new_waiter = asyncio.Event()
+        self._can_interrupt = True
+        self._task: asyncio.Task[None] | None = None
 
     async def wait(self, key: bytes, offset: int, *, count: int, seconds: float) -> Entries:
-        """Return what comes after ``offset`` within the time; nothing, if nothing does."""
+        """Return the entries that arrive from ``offset`` within ``seconds``; empty: none."""
         now = asyncio.get_running_loop().time()
         waiter = _Waiter(offset, count, now + seconds)
         self._waiters.setdefault(key, []).append(waiter)
-        if self._working is None or self._working.done():
-            self._working = asyncio.create_task(self._work(), name=f"pointsman-redis-wait-{self._addr}")
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run(), name=f"pointsman-redis-wait-{self._addr}")
         elif offset < self._blocked_after.get(key, offset + 1):
-            self._newcomer.set()
+            self._new_waiter.set()
         try:
             async with asyncio.timeout(seconds):
                 return await waiter.outcome
@@ -67,84 +67,84 @@ class WaitingRoom:
             self._remove(key, waiter)
 
     def close(self) -> list[asyncio.Task[None]]:
-        """End all waits for good."""
-        if self._working is None:
+        """Stop all waits; return the task that is ending."""
+        if self._task is None:
             return []
-        self._working.cancel()
-        return [self._working]
+        self._task.cancel()
+        return [self._task]
 
-    async def _work(self) -> None:
+    async def _run(self) -> None:
         try:
             while self._waiters:
                 try:
-                    answer = await self._block()
-                except AnswerLostError as error:
+                    reply = await self._block()
+                except ReplyLostError as error:
                     self._fail(BrokerUnreachableError(self._addr, error.message))
                     return
                 except (BrokerError, ClientClosedError) as error:
                     self._fail(error)
                     return
-                for key, entries in answer:
+                for key, entries in reply:
                     self._deliver(key, entries)
-                # Who got something comes back for more: with one turn of the loop it is in the next XREAD.
+                # Pulls that got entries pull again. After one turn of the loop they are part of the next XREAD.
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             self._fail(ClientClosedError())
             raise
 
-    async def _block(self) -> Any:  # noqa: ANN401  # whatever Redis answers
+    async def _block(self) -> Any:  # noqa: ANN401  # any Redis reply
         loop = asyncio.get_running_loop()
-        # Only an interruption needs its connection's id, and only an open connection has one.
+        # The connection must be open, because an interruption needs its client id.
         link = await self._lane.open(timeout_seconds=SLACK_SECONDS)
         if not self._waiters:
             return ()
-        self._may_interrupt = self._may_interrupt and link.greeting is not None
+        self._can_interrupt = self._can_interrupt and link.greeting is not None
         waiters = [waiter for waiters in self._waiters.values() for waiter in waiters]
-        longest = LONGEST_SECONDS if self._may_interrupt else UNINTERRUPTED_SECONDS
+        longest = MAX_BLOCK_SECONDS if self._can_interrupt else UNINTERRUPTIBLE_BLOCK_SECONDS
         seconds = max(0.001, min(longest, max(waiter.until for waiter in waiters) - loop.time()))
         blocked_after = {key: min(waiter.offset for waiter in found) for key, found in self._waiters.items()}
         after = [id_before(offset).encode() for offset in blocked_after.values()]
         count = max(waiter.count for waiter in waiters)
-        words = (b"XREAD", b"COUNT", b"%d" % count, b"BLOCK", b"%d" % int(seconds * 1000 + 1), b"STREAMS")
-        self._newcomer.clear()
+        arguments = (b"XREAD", b"COUNT", b"%d" % count, b"BLOCK", b"%d" % int(seconds * 1000 + 1), b"STREAMS")
+        self._new_waiter.clear()
         self._blocked_after = blocked_after
-        request = link.ask(pack(*words, *blocked_after, *after), 1, timeout_seconds=seconds + SLACK_SECONDS)
-        asking = asyncio.create_task(request, name=f"pointsman-redis-xread-{self._addr}")
+        request = link.execute(pack(*arguments, *blocked_after, *after), 1, timeout_seconds=seconds + SLACK_SECONDS)
+        request_task = asyncio.create_task(request, name=f"pointsman-redis-xread-{self._addr}")
         try:
-            if not await self._until_answered(asking, link.greeting):
+            if not await self._until_replied(request_task, link.greeting):
                 link.close()
                 return ()
-            (answer,) = asking.result()
+            (reply,) = request_task.result()
         finally:
             self._blocked_after = {}
-            if not asking.done():
-                await quietly(asking)
-        if isinstance(answer, Exception):
-            raise refused(self._addr, answer) from answer
-        return answer or ()
+            if not request_task.done():
+                await cancel_request(request_task)
+        if isinstance(reply, Exception):
+            raise refused(self._addr, reply) from reply
+        return reply or ()
 
-    async def _until_answered(self, asking: asyncio.Task[list[Any]], client_id: int) -> bool:
-        """Interrupt it when somebody comes; False: that is not permitted, and it blocks on."""
-        while not asking.done():
-            coming = asyncio.create_task(self._newcomer.wait(), name=f"pointsman-redis-newcomer-{self._addr}")
+    async def _until_replied(self, request_task: asyncio.Task[list[Any]], client_id: int) -> bool:
+        """Wait for the reply, and interrupt it for new waiters. False: not permitted; the XREAD is still blocking."""
+        while not request_task.done():
+            arrival = asyncio.create_task(self._new_waiter.wait(), name=f"pointsman-redis-new-waiter-{self._addr}")
             try:
-                await asyncio.wait({asking, coming}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({request_task, arrival}, return_when=asyncio.FIRST_COMPLETED)
             finally:
-                coming.cancel()
-            if asking.done():
+                arrival.cancel()
+            if request_task.done():
                 return True
-            if not self._may_interrupt:
-                await asyncio.wait({asking})
+            if not self._can_interrupt:
+                await asyncio.wait({request_task})
                 return True
             try:
-                hit = await self._ask(pack(b"CLIENT", b"UNBLOCK", b"%d" % client_id), SLACK_SECONDS)
+                hit = await self._execute(pack(b"CLIENT", b"UNBLOCK", b"%d" % client_id), SLACK_SECONDS)
             except BrokerRefusedError:
-                self._may_interrupt = False
+                self._can_interrupt = False
                 return False
             if hit:
-                await asyncio.wait({asking})
+                await asyncio.wait({request_task})
             else:
-                await asyncio.wait({asking}, timeout=RETRY_SECONDS)
+                await asyncio.wait({request_task}, timeout=RETRY_SECONDS)
         return True
 
     def _deliver(self, key: bytes, entries: Entries) -> None:

@@ -1,4 +1,4 @@
-"""Who a consumer is and what it stands on: group, client id, subscriptions, and the parts behind it."""
+"""Identity of a consumer: group, client id and subscriptions."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from pointsman_client.errors import InvalidOptionError
 from pointsman_client.ownership import OwnedParts
 
 OFFSETS_FOLDER = Path("~/.pointsman/offsets")
-"""RocketMQ has ``~/.rocketmq_offsets``."""
+"""RocketMQ uses ``~/.rocketmq_offsets``."""
 LOOPBACK = "127.0.0.1"
 ELSEWHERE = "192.0.2.1"
-"""An address of no machine (RFC 5737)."""
+"""An address reserved for documentation (RFC 5737)."""
 DISCARD_PORT = 9
 DEFAULT_INSTANCE = "DEFAULT"
 
 
-class Standing:
-    """Made with the consumer; starts nothing."""
+class ConsumerIdentity:
+    """Group, client id and subscriptions of one consumer. Opens no connection."""
 
     def __init__(self, parts: OwnedParts, options: ConsumerOptions, subscriptions: Subscriptions) -> None:
         self.parts = parts
         self._options = options
         self.subscriptions: dict[str, Subscription] = to_subscriptions(subscriptions)
-        self._rng = options.rng or random.Random()  # noqa: S311  it spreads load and guards no secret
+        self._rng = options.rng or random.Random()  # noqa: S311  # not for secrets
         self.client_id = (
             check_client_id(options.client_id)
             if options.client_id
@@ -49,11 +49,11 @@ class Standing:
         )
 
     def subscribe(self, topic: str, expression: str) -> None:
-        """Note what is wanted of a topic."""
+        """Add or replace the subscription of a topic."""
         self.subscriptions[topic] = Subscription.parse(topic, expression)
 
     def unsubscribe(self, topic: str) -> bool:
-        """Forget a topic; return whether it was subscribed."""
+        """Remove a topic; return whether it was subscribed."""
         return self.subscriptions.pop(topic, None) is not None
 
     def make_core(
@@ -63,7 +63,7 @@ class Standing:
         is_listener: bool,
         offer: Callable[[HeldQueue], None],
     ) -> GroupConsumer:
-        """Build the consumer on its started parts."""
+        """Build the consumer from its started resources."""
         core: GroupConsumer | None = None
 
         def members_changed() -> None:
@@ -107,10 +107,10 @@ class Standing:
 
 
 def make_client_id(*, address: str, group: str, model: MessageModel, zone: str, rng: random.Random) -> str:
-    """``address@instance``, with ``@zone`` behind it for a consumer in a zone (``ClientConfig.buildMQClientId``).
+    """Return ``address@instance``, plus ``@zone`` for a consumer in a zone (``ClientConfig.buildMQClientId``).
 
-    The instance names the process and distinguishes its consumers. That of a broadcasting consumer stays the same,
-    since after a restart it must find its offsets again; it contains the group, since each group has its own offsets.
+    The instance names the process and distinguishes its consumers. For a broadcasting consumer it is constant, because
+    a restarted consumer must find its offsets; it contains the group, since each group has its own offsets.
     """
     is_broadcasting = model is MessageModel.BROADCASTING
     instance = f"{DEFAULT_INSTANCE}#{group}" if is_broadcasting else f"{os.getpid()}#{rng.getrandbits(48):012x}"
@@ -118,7 +118,7 @@ def make_client_id(*, address: str, group: str, model: MessageModel, zone: str, 
 
 
 def check_client_id(client_id: str) -> str:
-    """Return it, or raise :class:`InvalidOptionError`."""
+    """Return a valid client id, or raise :class:`InvalidOptionError`."""
     problem = client_id_problem(client_id)
     if problem is not None:
         raise InvalidOptionError("client_id", client_id, problem)
@@ -126,10 +126,10 @@ def check_client_id(client_id: str) -> str:
 
 
 def local_address(towards: str) -> str:
-    """The address of this machine from which it reaches ``host:port``; the loopback's if that cannot be told.
+    """Return the local address used to reach ``host:port``; the loopback address if that is unknown.
 
-    Nothing is sent: connecting a datagram socket only asks the routing table. A host name is not looked up, since that
-    may take long; where the network beyond is reached from counts then.
+    Nothing is sent: connecting a datagram socket only consults the routing table. A host name is not resolved, which
+    may take long; for it the address of the default route is returned.
     """
     return _source_address(towards.rpartition(":")[0].strip("[]")) or _source_address(ELSEWHERE) or LOOPBACK
 
