@@ -1,6 +1,6 @@
-"""For tests of applications: a fleet of brokers in which time passes when the test says so.
+"""Test kit for applications: a fleet of brokers whose time is advanced by the test.
 
-The pytest plugin (``plugin.py``) gives the fixture ``pointsman``; :class:`TestFleet` works without pytest as well.
+The pytest plugin (``plugin.py``) provides the fixture ``pointsman``; :class:`TestFleet` works without pytest too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["FleetBroker", "FleetClock", "FleetProcessError", "TestFleet"]
 
 
 def __getattr__(name: str) -> object:
-    """Import when asked: pytest imports this package for its plugin before any test needs a fleet."""
+    """Import on demand: pytest imports this package with the plugin, before a test needs a fleet."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(_MODULES[name]), name)

@@ -1,4 +1,4 @@
-"""The configuration file of an agent of a fleet for tests. Pure."""
+"""Configuration file of an agent in a test fleet. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def agent_file(
     warm_up_seconds: float,
     topics: Mapping[str, int],
 ) -> str:
-    """Write it: as many read queues as write queues a topic, free ports, no probe."""
+    """Return the file: each topic with as many read as write queues, free ports, no probe."""
     sections: dict[str, Mapping[str, object]] = {
         "broker": broker_section,
         "name_servers": {"addrs": list(name_servers)},

@@ -1,4 +1,4 @@
-"""A fleet for tests of applications: real name server, real agents, brokers in memory, and time that a test moves."""
+"""Test fleet: real name server, real agents, brokers in memory, and time that the test advances."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from pointsman_client.testing.process import FleetProcess
 from pointsman_client.transports.memory import MemoryTransport
 
 STEP_SECONDS = 1.0
-"""In which time passes: shorter than every deadline of the programs, so that an answer is never late by our doing."""
+"""Step of advancing time; shorter than every deadline of the programs, so that a step causes no timeout."""
 TICK_SECONDS = 0.1
-"""What starting or killing a broker takes of the fleet's time: the name server gathers changes for 0.05 s."""
+"""Fleet time taken by starting or killing a broker. The name server coalesces changes for 0.05 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +29,10 @@ class FleetBroker:
     """A broker of the fleet."""
 
     name: str
-    """By which it is killed and restarted."""
+    """Name in this fleet, for killing and restarting it."""
     cluster: str
     broker_name: str
-    """Its own name, or that of the master it is a replica of."""
+    """``name``, or that of its master for a replica."""
     broker_id: int
     addr: str
     topics: Mapping[str, int]
@@ -40,9 +40,9 @@ class FleetBroker:
 
 
 class TestFleet:
-    """One real name server and any number of brokers, each a real agent beside queues in memory.
+    """One real name server and any number of brokers, each a real agent with queues in memory.
 
-    Name server and agents are the programs themselves: a fake would repeat the client's own mistakes.
+    Name server and agents are the real programs; a fake could repeat errors of the client.
 
     ::
 
@@ -54,29 +54,28 @@ class TestFleet:
                 pointsman.advance(130)
                 producer.send(Message("orders", b"..."))
 
-    Time stands still until :meth:`advance` moves it: beats, expiry, rebalances, isolations happen as they would, in
-    the fleet's time. Warm-ups too, after :meth:`restart_broker`; a broker that was added counts as one that has been
-    there for long. In a test with an event loop ``advance`` and ``advance_until`` are awaited, the others
-    called as ever.
+    Time does not pass until :meth:`advance` is called. Heartbeats, expiry, rebalances and isolations happen in the
+    fleet's time, and so does the warm-up after :meth:`restart_broker`. A broker that was added needs no warm-up. In a
+    test with an event loop ``advance`` and ``advance_until`` are awaited; the other methods are called as usual.
     """
 
-    __test__ = False  # not a test, whatever pytest thinks of its name
+    __test__ = False  # not a test, although its name matches
 
     def __init__(self) -> None:
         self.clock = FleetClock()
-        """For ``clock=`` of whatever is tested."""
+        """For ``clock=`` of producers and consumers under test."""
         self.transport = MemoryTransport(clock=self.clock)
-        """For ``transport=`` of whatever is tested; it knows the brokers of this fleet."""
+        """For ``transport=`` of producers and consumers under test; connects to the brokers of this fleet."""
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._name_server: FleetProcess | None = None
         self._name_server_addr = ""
         self._agents: dict[str, FleetProcess] = {}
         self._brokers: dict[str, FleetBroker] = {}
 
-    # Life
+    # Life cycle
 
     def start(self) -> Self:
-        """Start the name server; a second call changes nothing."""
+        """Start the name server; a second call does nothing."""
         if self._name_server is None:
             self._folder = tempfile.TemporaryDirectory(prefix="pointsman-")
             self._name_server = FleetProcess("pointsman_namesrv.testing", (), folder=self.folder, name="name-server")
@@ -84,7 +83,7 @@ class TestFleet:
         return self
 
     def close(self) -> None:
-        """Kill whatever runs."""
+        """Kill all processes of the fleet."""
         running = self._running()
         self._agents, self._name_server = {}, None
         for process in running:
@@ -105,28 +104,28 @@ class TestFleet:
     ) -> None:
         self.close()
 
-    # What is tested connects to
+    # For code under test
 
     @property
     def name_servers(self) -> list[str]:
-        """For the first argument of whatever is tested."""
+        """Addresses, for the first argument of producers and consumers under test."""
         return [self._name_server_addr]
 
     @property
     def folder(self) -> Path:
-        """Where configuration and logs of the programs are, while the fleet runs."""
+        """Folder of the programs' configuration and logs, while the fleet runs."""
         if self._folder is None:
-            raise RuntimeError("the fleet does not run: use `with TestFleet() as fleet`")
+            raise RuntimeError("the fleet is not running: use `with TestFleet() as fleet`")
         return Path(self._folder.name)
 
     @property
     def brokers(self) -> Sequence[FleetBroker]:
-        """All that were added, in that order, killed ones too."""
+        """All brokers in the order in which they were added, including killed ones."""
         return tuple(self._brokers.values())
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of what runs: the name server, then the agents in the order of their start."""
+        """Ids of the running processes: the name server, then the agents in the order of their start."""
         return [process.pid for process in self._running()]
 
     # Brokers
@@ -140,14 +139,14 @@ class TestFleet:
         zone: str = "",
         cluster: str = "DefaultCluster",
     ) -> FleetBroker:
-        """Start a broker; returns when its routes are answered.
+        """Start a broker; returns when it is in the routes.
 
-        ``topics``: queues by topic; a replica without them has its master's. ``replica_of`` names a broker that was
-        added before: the new one holds the same queues and is read while its master is away.
+        ``topics``: number of queues by topic; the default of a replica are those of its master. ``replica_of``: name of
+        a broker added before. The new one is its slave: it has the same queues and is read while its master is down.
         """
         check_name("broker", name)
         if name in self._brokers:
-            raise ValueError(f"broker {name!r} is there already: restart_broker() starts it again")
+            raise ValueError(f"broker {name!r} was already added: use restart_broker() to start it again")
         for topic, queues in (topics or {}).items():
             check_name("topic", topic)
             check_number(f"topics[{topic!r}]", queues, at_least=0, at_most=MAX_QUEUES)
@@ -170,20 +169,20 @@ class TestFleet:
         return broker
 
     def kill_broker(self, name: str) -> None:
-        """Kill a broker and its agent at once, without a word to anybody."""
+        """Kill a broker and its agent, without unregistering."""
         broker = self._added(name)
         agent = self._agents.pop(name, None)
         if agent is None:
-            raise ValueError(f"broker {name!r} does not run")
+            raise ValueError(f"broker {name!r} is not running")
         self.transport.take_down(broker.addr)
         agent.kill()
         self._tick()
 
     def restart_broker(self, name: str) -> None:
-        """Start a broker that was killed, with what it had; returns when its routes are answered."""
+        """Start a killed broker again, with its messages; returns when it is in the routes."""
         broker = self._added(name)
         if name in self._agents:
-            raise ValueError(f"broker {name!r} runs: kill_broker() first")
+            raise ValueError(f"broker {name!r} is running: call kill_broker() first")
         self.transport.bring_up(broker.addr)
         self._start_agent(broker, warm_up_seconds=30.0)
 
@@ -191,7 +190,7 @@ class TestFleet:
         broker = self._brokers.get(name)
         if broker is None:
             there = ", ".join(self._brokers) or "none"
-            raise ValueError(f"broker {name!r} was not added: add_broker() adds one (there are: {there})")
+            raise ValueError(f"unknown broker {name!r}: call add_broker() first (added: {there})")
         return broker
 
     def _start_agent(self, broker: FleetBroker, *, warm_up_seconds: float) -> None:
@@ -223,29 +222,29 @@ class TestFleet:
     # Time
 
     def advance(self, seconds: float) -> Awaitable[None]:
-        """Let time pass for name server, agents and everything that has the fleet's clock, in steps of a second.
+        """Advance time for name server, agents and all users of the fleet's clock, in steps of 1 s.
 
-        In a test without an event loop it has passed on return. In one with an event loop ``await`` what it returns:
-        the tested code needs the loop meanwhile. Whatever waits in the fleet's time waits until somebody does this, so
-        let a ``poll`` run in a thread or a task of its own.
+        In a test without an event loop, time has passed on return. In one with an event loop, ``await`` the result,
+        since the code under test needs the loop. A call that waits in the fleet's time, such as ``poll``, returns only
+        after an advance, so run it in a separate thread or task.
         """
         return _here_or_beside(lambda: self._advance(seconds, is_over=lambda: False))
 
     def advance_until(self, condition: Callable[[], object], *, at_most_seconds: float = 600.0) -> Awaitable[None]:
-        """Let time pass, as :meth:`advance` does, until the condition holds, which is looked at each second.
+        """Advance time, as :meth:`advance` does, until the condition holds; it is checked every second.
 
-        Raises TimeoutError when it does not hold after ``at_most_seconds`` of the fleet's time.
+        Raises TimeoutError if it does not hold after ``at_most_seconds`` of the fleet's time.
         """
         return _here_or_beside(lambda: self._advance_until(condition, at_most_seconds))
 
     def _advance_until(self, condition: Callable[[], object], at_most_seconds: float) -> None:
         self._advance(at_most_seconds, is_over=condition)
         if not condition():
-            raise TimeoutError(f"what was waited for did not come within {at_most_seconds:g} s of the fleet's time")
+            raise TimeoutError(f"condition not met within {at_most_seconds:g} s of fleet time")
 
     def _advance(self, seconds: float, *, is_over: Callable[[], object]) -> None:
         if not seconds >= 0:
-            raise ValueError(f"time passes forwards: seconds = {seconds!r}")
+            raise ValueError(f"seconds must be >= 0, got {seconds!r}")
         left = seconds
         while left > 0 and not is_over():
             step = min(left, STEP_SECONDS)
@@ -255,7 +254,7 @@ class TestFleet:
 
     def _tick(self) -> None:
         self._advance_processes(TICK_SECONDS)
-        # Whoever calls may be the very loop whose tasks would have to settle.
+        # The caller may be in the event loop whose tasks would have to settle.
         self.clock.advance(TICK_SECONDS, settle=False)
 
     def _advance_processes(self, seconds: float) -> None:
@@ -277,14 +276,14 @@ def _here_or_beside(passing: Callable[[], None]) -> Awaitable[None]:
         return _Passed()
 
     async def advance() -> None:
-        # Its name stands in Python's warning when it was never awaited.
+        # Python's warning about a missing await contains the name of this function.
         await asyncio.to_thread(passing)
 
     return advance()
 
 
 class _Passed(Awaitable[None]):
-    """Nothing left to wait for."""
+    """An awaitable that is already done."""
 
     def __await__(self) -> Generator[None, None, None]:
         yield from ()

@@ -1,4 +1,4 @@
-"""The clock of a fleet for tests: it moves in steps, and lets whoever wakes run on in the event loop it sleeps in."""
+"""Clock of a test fleet. It advances in steps and lets woken tasks run in their event loops."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from concurrent import futures
 
 from pointsman.wire.manual_clock import SteppedClock, settle
 
-QUIET_SECONDS = 0.001
-"""In which an answer comes over the loopback."""
-PATIENCE_SECONDS = 10.0
+SETTLE_SECONDS = 0.001
+"""Time for a response over the loopback interface."""
+SETTLE_TIMEOUT_SECONDS = 10.0
 
 
 class FleetClock(SteppedClock):
-    """A ``pointsman.wire.clock.Clock`` for any number of event loops; moved from a thread that runs none of them."""
+    """A ``pointsman.wire.clock.Clock`` for several event loops; advanced from a thread that runs none of them."""
 
     def __init__(self) -> None:
         super().__init__()
-        # Weak: a loop of a test that is over is nobody's.
+        # Weak, so that loops of completed tests are released.
         self._loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the fleet's time has come so far; a non-positive time still yields once."""
+        """Wait until the fleet's time has advanced by ``seconds``; a non-positive time still yields once."""
         with self._lock:
             self._loops.add(asyncio.get_running_loop())
         await super().sleep(seconds)
 
     def advance(self, seconds: float, *, settle: bool = True) -> None:
-        """Let time pass, waking each sleeper at its own moment, in order; blocks.
+        """Advance time, waking each sleeper at its time, in order; blocks.
 
-        With ``settle`` each one runs on to its next wait before time continues; without, when its loop comes to it.
+        With ``settle`` woken tasks run to their next wait before time continues; without, when their loop runs them.
         """
         for _ in self._steps(seconds):
-            # All of one moment run on together.
+            # Sleepers with the same time run together.
             if settle and not self._has_due(self.now):
                 self._settle()
 
@@ -46,18 +46,19 @@ class FleetClock(SteppedClock):
         with self._lock:
             running = [loop for loop in self._loops if loop.is_running()]
         for loop in running:
-            resting = asyncio.run_coroutine_threadsafe(_rest(), loop)
+            settling = asyncio.run_coroutine_threadsafe(_settle_loop(), loop)
             try:
-                resting.result(PATIENCE_SECONDS)
+                settling.result(SETTLE_TIMEOUT_SECONDS)
             except futures.CancelledError:  # its loop ends
                 continue
             except TimeoutError:
                 if loop.is_running():
                     raise RuntimeError(
-                        f"an event loop with the fleet's clock is blocked for {PATIENCE_SECONDS:g} s: time cannot pass"
+                        f"an event loop that uses the fleet's clock was blocked for {SETTLE_TIMEOUT_SECONDS:g} s; "
+                        "do not call blocking functions in it"
                     ) from None
 
 
-async def _rest() -> None:
+async def _settle_loop() -> None:
     await settle()
-    await asyncio.sleep(QUIET_SECONDS)
+    await asyncio.sleep(SETTLE_SECONDS)

@@ -1,7 +1,7 @@
-"""The pytest plugin: one fixture, and nothing that costs anything before a test asks for it.
+"""The pytest plugin, with one fixture. Imports are deferred until a test uses it.
 
-Projects name it in ``pytest_plugins``. An entry point would import gRPC, 0.17 s, in every pytest run of every project
-that has this distribution installed.
+Projects list it in ``pytest_plugins``. An entry point would import gRPC (0.17 s) in every pytest run of every project
+with this distribution installed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def pointsman() -> Iterator[TestFleet]:
-    """A fleet of one real name server and no broker yet: see ``pointsman_client.testing.TestFleet``.
+    """A fleet of one real name server without brokers: see ``pointsman_client.testing.TestFleet``.
 
-    ``add_broker`` adds one, ``kill_broker`` kills it, ``advance`` lets time pass. Give a producer or a consumer
-    ``pointsman.name_servers``, ``transport=pointsman.transport`` and ``clock=pointsman.clock``.
+    ``add_broker`` adds a broker, ``kill_broker`` kills it, ``advance`` advances time. Create a producer or a consumer
+    with ``pointsman.name_servers``, ``transport=pointsman.transport`` and ``clock=pointsman.clock``.
     """
-    from pointsman_client.testing.fleet import TestFleet  # noqa: PLC0415  # gRPC is for tests that need it
+    from pointsman_client.testing.fleet import TestFleet  # noqa: PLC0415  # imports gRPC
 
     with TestFleet() as fleet:
         yield fleet

@@ -1,4 +1,4 @@
-"""One program of a fleet for tests, as a process whose clock is moved through its standard input."""
+"""A program of a test fleet, run as a process whose clock is advanced through its standard input."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from typing import Any
 START_SECONDS = 30.0
 STEP_SECONDS = 30.0
 OWN_SETTINGS = ("NAMESRV_", "AGENT_")
-"""What the programs read from the environment: whoever runs the tests may have set it for another purpose."""
+"""Prefixes of the programs' environment variables, which are removed: they may be set for another purpose."""
 
 
 class FleetProcessError(RuntimeError):
-    """A program of the fleet ended, or did not answer."""
+    """A program of the fleet exited, or did not respond."""
 
 
 class FleetProcess:
-    """Runs ``python -m MODULE ARGUMENTS`` in ``folder``; its errors go to a file there.
+    """Runs ``python -m MODULE ARGUMENTS`` in ``folder``; its standard error goes to a file there.
 
-    It ends with this process, however that ends: its input then ends too.
+    It exits with this process, even after SIGKILL, because its standard input is then closed.
     """
 
     def __init__(self, module: str, arguments: Sequence[str], *, folder: Path, name: str) -> None:
         if find_spec(module.partition(".")[0]) is None:
             raise FleetProcessError(
-                "a fleet needs the name server and the agent: pip install 'pointsman-client[testing]'"
+                "a test fleet requires the name server and the agent: pip install 'pointsman-client[testing]'"
             )
         self._name = name
         self._errors = folder / f"{name}.log"
-        self._said: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._lines: queue.SimpleQueue[str] = queue.SimpleQueue()
         environment = {key: value for key, value in os.environ.items() if not key.startswith(OWN_SETTINGS)}
         with self._errors.open("ab") as errors:
-            # In a folder of ours: `-m` looks first where it is started, and a project may have anything there.
-            self._process = subprocess.Popen(  # noqa: S603  our own programs
+            # In a separate folder: `-m` searches the current one first, which may contain a module of the same name.
+            self._process = subprocess.Popen(  # noqa: S603  # programs of this project
                 [sys.executable, "-m", module, *arguments],
                 cwd=folder,
                 env=environment,
@@ -55,24 +55,24 @@ class FleetProcess:
         self.pid = self._process.pid
 
     def facts(self) -> dict[str, Any]:
-        """What it says first. Raises :class:`FleetProcessError`."""
-        return self._answer(START_SECONDS)
+        """Return the facts that it reports after its start. Raises :class:`FleetProcessError`."""
+        return self._read_response(START_SECONDS)
 
     def order_advance(self, seconds: float) -> None:
-        """Tell it to let time pass; :meth:`advanced` waits until it has."""
+        """Start to advance its clock; :meth:`advanced` waits for the end."""
         assert self._process.stdin is not None  # noqa: S101  a pipe
         try:
             self._process.stdin.write(f"advance {seconds!r}\n")
             self._process.stdin.flush()
         except BrokenPipeError as error:
-            raise self._failure("ended") from error
+            raise self._failure("exited") from error
 
     def advanced(self) -> None:
-        """Wait until it has. Raises :class:`FleetProcessError`."""
-        self._answer(STEP_SECONDS)
+        """Wait until its clock has advanced. Raises :class:`FleetProcessError`."""
+        self._read_response(STEP_SECONDS)
 
     def kill(self) -> None:
-        """SIGKILL; returns when it is gone. A second call does nothing."""
+        """Send SIGKILL and wait for the exit. A second call does nothing."""
         self._process.kill()
         self._process.wait()
         self._reader.join(STEP_SECONDS)
@@ -83,19 +83,19 @@ class FleetProcess:
     def _read(self) -> None:
         assert self._process.stdout is not None  # noqa: S101  a pipe
         for line in self._process.stdout:
-            self._said.put(line)
-        self._said.put("")
+            self._lines.put(line)
+        self._lines.put("")
 
-    def _answer(self, patience: float) -> dict[str, Any]:
+    def _read_response(self, timeout_seconds: float) -> dict[str, Any]:
         try:
-            line = self._said.get(timeout=patience)
+            line = self._lines.get(timeout=timeout_seconds)
         except queue.Empty:
-            raise self._failure(f"did not answer in {patience:g} s") from None
+            raise self._failure(f"did not respond within {timeout_seconds:g} s") from None
         if not line:
-            raise self._failure("ended")
-        answer: dict[str, Any] = json.loads(line)
-        return answer
+            raise self._failure("exited")
+        response: dict[str, Any] = json.loads(line)
+        return response
 
     def _failure(self, what: str) -> FleetProcessError:
         last = self._errors.read_text(encoding="utf-8", errors="replace")[-2_000:].strip()
-        return FleetProcessError(f"{self._name} {what}" + (f"; it said last:\n{last}" if last else ""))
+        return FleetProcessError(f"{self._name} {what}" + (f"; the end of its log:\n{last}" if last else ""))

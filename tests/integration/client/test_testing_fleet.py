@@ -105,12 +105,12 @@ async def test_a_client_on_the_clock_of_the_fleet_hears_that_a_broker_is_gone(fl
 
 def test_what_cannot_be_done_to_a_broker_is_said(fleet: TestFleet) -> None:
     fleet.add_broker("twice-a", topics={"twice": 4})
-    with pytest.raises(ValueError, match="is there already"):
+    with pytest.raises(ValueError, match="was already added"):
         fleet.add_broker("twice-a", topics={"twice": 4})
-    with pytest.raises(ValueError, match="runs: kill_broker"):
+    with pytest.raises(ValueError, match=r"is running: call kill_broker"):
         fleet.restart_broker("twice-a")
     fleet.kill_broker("twice-a")
-    with pytest.raises(ValueError, match="does not run"):
+    with pytest.raises(ValueError, match="is not running"):
         fleet.kill_broker("twice-a")
 
 
@@ -121,12 +121,12 @@ def test_a_broker_that_was_never_added_and_queues_that_no_agent_takes_are_named(
         fleet.restart_broker,
         lambda name: fleet.add_broker("replica", replica_of=name),
     ):
-        with pytest.raises(ValueError, match=r"broker 'broker-z' was not added: .*there are: .*known-a\)"):
+        with pytest.raises(ValueError, match=r"unknown broker 'broker-z': .*added: .*known-a\)"):
             use("broker-z")
     for queues in (-1, 1.5, "4"):
         with pytest.raises(InvalidOptionError, match=rf"^topics\['bills'\] = {queues!r} "):
             fleet.add_broker("known-b", topics={"bills": cast("int", queues)})
-    with pytest.raises(ValueError, match="forwards: seconds = -1"):
+    with pytest.raises(ValueError, match="must be >= 0, got -1"):
         fleet.advance(-1)
 
 
