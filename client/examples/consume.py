@@ -15,7 +15,7 @@ from pointsman_client.transports.redis_streams import RedisStreamsTransport
 
 async def listener(message: ReceivedMessage) -> ConsumeResult:
     print(f"{message.queue.broker_name} queue {message.queue.queue_id} offset {message.queue_offset}: {message.body!r}")
-    # RECONSUME_LATER, or an exception, brings it back after 10 s, 30 s, 1 min ... and at last to the dead letters.
+    # After RECONSUME_LATER or an exception it is retried after 10 s, 30 s, 1 min ..., then moved to the dead letters.
     return ConsumeResult.SUCCESS
 
 

@@ -33,6 +33,6 @@ async def change_order(order: str, state: str, request: Request) -> dict[str, st
     producer: Producer = request.app.state.producer
     try:
         result = await producer.send(Message("orders", f"{order} {state}".encode(), tags=state, keys=(order,)))
-    except PointsmanError as error:  # no broker took it in time, or no name server knows the topic any more
+    except PointsmanError as error:  # no broker accepted it in time, or the topic is unknown
         raise HTTPException(503, str(error)) from error
     return {"message_id": result.message_id, "queue": f"{result.queue.broker_name}:{result.queue.queue_id}"}

@@ -1,4 +1,4 @@
-"""Messages of one customer in order: sent by key, consumed one at a time a queue under the queue's lock.
+"""Process the messages of each customer in order: sent by key, consumed one at a time per queue, under its lock.
 
 ::
 
@@ -29,8 +29,7 @@ async def main(name_servers: str, topic: str, group: str) -> None:
     async with Producer(name_servers, transport=RedisStreamsTransport) as producer:
         for step in STEPS:
             for customer in CUSTOMERS:
-                # A broker that is away keeps its share of the keys: the send fails rather than go elsewhere, unless
-                # on_unavailable says what to do.
+                # Keys stay assigned to a broker that is down: sends of them fail, unless on_unavailable is set.
                 await producer.send_by_key(Message(topic, f"{customer} {step}".encode()), customer)
     async with PushConsumer(
         name_servers,

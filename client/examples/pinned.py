@@ -1,4 +1,4 @@
-"""A member that can be given all queues of its group for a trial, and says when that changes, until Ctrl-C.
+"""Run a member that an operator can pin all queues of its group to, and print when that changes, until Ctrl-C.
 
 ::
 
@@ -27,7 +27,9 @@ async def main(arguments: argparse.Namespace) -> None:
             for message in await consumer.poll(timeout_seconds=1.0):
                 print(message.body)
             now = consumer.describe()
-            state = f"pinned to {', '.join(now['pinned']) or 'nobody'}; this member holds {len(now['queues'])} queues"
+            state = (
+                f"pinned to {', '.join(now['pinned']) or 'no member'}; this member holds {len(now['queues'])} queues"
+            )
             if state != shown:
                 shown = state
                 print(state)

@@ -1,4 +1,4 @@
-"""Send ten messages and say where each went.
+"""Send ten messages and print the queue of each.
 
 ::
 
@@ -18,7 +18,7 @@ async def main(name_servers: str, topic: str) -> None:
             message = Message(topic, f"order {number}".encode(), tags="paid", keys=(str(number),))
             try:
                 result = await producer.send(message)
-            except SendError as error:  # Every broker was tried that could be: the text has each with its cause.
+            except SendError as error:  # The text contains every broker tried, with its error.
                 print(f"not sent: {error}")
             else:
                 print(f"{result.status}: {result.queue.broker_name} queue {result.queue.queue_id}")

@@ -1,4 +1,4 @@
-"""A plain worker without an event loop: takes messages one after the other, and sends what comes of them.
+"""A worker without an event loop: consumes messages one by one and sends a result for each.
 
 ::
 
@@ -24,7 +24,7 @@ def main(name_servers: str, source: str, destination: str) -> None:
             consume_from=ConsumeFrom.FIRST_OFFSET,
         ) as consumer,
     ):
-        for message in consumer:  # The one before is finished when the next is asked for.
+        for message in consumer:  # The previous one is finished when the next is requested.
             producer.send(Message(destination, b"invoice of " + message.body))
             print(message.body.decode())
 

@@ -16,7 +16,7 @@ async def main(name_servers: str, topic: str) -> None:
     async with NameServerClient(name_servers) as client:
         async for change in client.route_changes(topic):
             if change.new is None:
-                print(f"{topic} is gone")
+                print(f"{topic} has no route")
                 continue
             for broker in change.new.broker_datas:
                 replicas = ", ".join(f"{each.broker_id}: {each.addr} {each.state}" for each in broker.replicas)
