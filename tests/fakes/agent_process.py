@@ -18,7 +18,7 @@ COMMAND = Path(sys.executable).with_name("pointsman-agent")
 
 
 class AgentProcess:
-    """One process; its log tells of each beat."""
+    """One process; its log has a line for each heartbeat."""
 
     def __init__(self, folder: Path, config: AgentConfig) -> None:
         self._folder = folder

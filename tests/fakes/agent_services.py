@@ -29,5 +29,5 @@ async def served(*services: Service) -> AsyncIterator[grpc.aio.Channel]:
 
 
 def topic_set(**queues: int) -> TopicSet:
-    """Topics with so many queues each."""
+    """Topics with the given number of queues each."""
     return TopicSet.from_content([TopicConfig(name, n, n, 6) for name, n in queues.items()], state_version=0)

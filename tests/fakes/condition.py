@@ -11,7 +11,7 @@ from pointsman.wire.manual_clock import ManualClock
 async def eventually(
     condition: Callable[[], object], *, clock: ManualClock | None = None, step: float = 0.05, seconds: float = 60.0
 ) -> None:
-    """Return when the condition holds; TimeoutError when it does not in time. Each look, ``clock`` goes on a step."""
+    """Return when the condition holds; TimeoutError if it does not in time. Each check advances ``clock`` by a step."""
     async with asyncio.timeout(seconds):
         while not condition():
             if clock is not None:

@@ -41,7 +41,7 @@ class ConsumerProcess:
         return text[: text.rfind("\n") + 1].splitlines()
 
     async def leave(self) -> None:
-        """SIGTERM, and wait until it closed politely."""
+        """Send SIGTERM, and wait until it has closed in order."""
         self.process.send_signal(signal.SIGTERM)
         await self.process.wait()
         assert self.lines()[-1] == "closed", self.log.with_suffix(".err").read_text()
@@ -102,13 +102,13 @@ class ConsumerProcesses:
         return Counter(each.body for each in self.consumed())
 
     async def have_consumed(self, count: int, *, seconds: float) -> None:
-        """Wait until so many different messages were consumed."""
+        """Wait until this number of different messages was consumed."""
         async with asyncio.timeout(seconds):
             while len(self.times_consumed()) < count:  # noqa: ASYNC110  # other processes write
                 await asyncio.sleep(POLL_SECONDS * 4)
 
     async def have_consumed_more(self, count: int, *, seconds: float) -> None:
-        """Wait until so many others were consumed than until now."""
+        """Wait until ``count`` more messages were consumed than at the call."""
         await self.have_consumed(len(self.times_consumed()) + count, seconds=seconds)
 
 
@@ -116,7 +116,7 @@ class ConsumerProcesses:
 async def consumer_processes(
     folder: Path, name_servers: Sequence[str], *options: str
 ) -> AsyncIterator[ConsumerProcesses]:
-    """Whoever is left at the end of the block is killed."""
+    """Consumer processes; those that still run at the end of the block are killed."""
     workers = ConsumerProcesses(folder, name_servers, *options)
     try:
         yield workers

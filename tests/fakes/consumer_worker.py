@@ -1,6 +1,6 @@
 """A consumer as a process: writes one line for each message that its listener finished, so that a SIGKILL loses none.
 
-A line: monotonic seconds of the machine, broker name, queue id, queue offset, key, body. SIGTERM closes it politely.
+A line: monotonic seconds of the machine, broker name, queue id, queue offset, key, body. SIGTERM closes it in order.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pointsman.wire.names import split_addr
 
 
 class CutProxy:
-    """Forwards to one address. What a cut connection carried is lost for good; later ones work once it is mended."""
+    """Forwards to one address. What a cut connection carried is lost; later connections work after the repair."""
 
     def __init__(self, target: str, tasks: asyncio.TaskGroup) -> None:
         self.addr = ""
@@ -26,10 +26,10 @@ class CutProxy:
         self._is_cut.set()
 
     def deafen(self) -> None:
-        """From now on nothing passes from the target to whoever connected."""
+        """From now on nothing passes from the target to its clients."""
         self._is_deaf.set()
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """New connections pass again."""
         self._is_cut = asyncio.Event()
 
@@ -37,7 +37,7 @@ class CutProxy:
         self._open.add(writer)
         is_cut = self._is_cut
         if is_cut.is_set():
-            return  # it connects to nobody, and nobody says so
+            return  # the connection is open and nothing answers
         far_reader, far_writer = await asyncio.open_connection(*self._target)
         self._open.add(far_writer)
         self._tasks.create_task(self._forward(reader, far_writer, is_cut))

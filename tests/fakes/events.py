@@ -36,6 +36,6 @@ def broker_event(
 def topics_event(
     topics: Mapping[str, QueueConfig] | int, *, removed: tuple[str, ...] = (), base: DataVersion | None = None
 ) -> Event:
-    """A TOPICS event of these topics, or of so many."""
+    """A TOPICS event of these topics, or of this number of topics."""
     changed = {f"t{n}": QUEUES for n in range(topics)} if isinstance(topics, int) else topics
     return Event(kind=EventKind.TOPICS, broker=facts(), topics=TopicsPayload(changed, removed, base))

@@ -54,7 +54,7 @@ def config_of(name: str, number: int, name_servers: Sequence[str], pace: Pace, *
 
 @asynccontextmanager
 async def agents(configs: Iterable[AgentConfig]) -> AsyncIterator[None]:
-    """Run many agents in this process, each with connections of its own."""
+    """Run many agents in this process, each with its own connections."""
     async with contextlib.AsyncExitStack() as running:
         for config in configs:
             await running.enter_async_context(running_agent(config))
@@ -78,7 +78,7 @@ class Kill:
 async def killed_broker(
     servers: Sequence[RealNameServer], folder: Path, *, brokers: int, pace: Pace, settle: float, patience: float
 ) -> list[Kill]:
-    """Kill one of ``brokers`` with its agent, at once, when ``settle`` seconds are over since all are registered."""
+    """Kill one of ``brokers`` together with its agent, ``settle`` seconds after all are registered."""
     addrs = [server.addr for server in servers]
     others = [config_of(f"b{number}", number, addrs, pace) for number in range(1, brokers)]
     async with redis_process(folder / "redis") as redis, agents(others):
@@ -127,10 +127,10 @@ async def silent_broker(server: RealNameServer, *, pace: Pace, patience: float) 
 async def stopped_agent(
     server: RealNameServer, folder: Path, name: str, pace: Pace, *, stop: float, beats: int = 2
 ) -> list[tuple[str, str]]:
-    """Stop an agent right after a beat for ``stop`` seconds, let it go on, and return what was said of its broker.
+    """Stop an agent right after a heartbeat for ``stop`` seconds, continue it, and return the events of its broker.
 
-    This close to a beat the agent has often not yet answered gRPC's own ping, which is the hard case. It has a cluster
-    of its own, in which one broker alone never turns the guard on.
+    This close to a heartbeat the agent has often not yet acknowledged gRPC's own ping, which is the hard case. It is
+    alone in its cluster: one broker never turns the guard on.
     """
     config = config_of(name, 1, [server.addr], pace, cluster=name)
     async with agent_process(folder, config) as agent, look(server.addr) as view:
@@ -205,7 +205,7 @@ class Cut:
 async def cut_clusters(
     server: RealNameServer, *, brokers: int, cut: dict[str, int], pace: Pace, stop: float
 ) -> dict[str, Cut]:
-    """Cut ``cut[cluster]`` of ``brokers`` off in each cluster, for ``stop`` seconds, all clusters at once."""
+    """Disconnect ``cut[cluster]`` of ``brokers`` in each cluster for ``stop`` seconds, all clusters together."""
     async with cut_proxy(server.addr) as proxy:
         configs = [
             config_of(f"{cluster}-{n}", n, [proxy.addr if n < lost else server.addr], pace, cluster=cluster)
@@ -219,11 +219,11 @@ async def cut_clusters(
             await asyncio.sleep(stop)
             during = {cluster: await _route_states(view, cluster) for cluster in cut}
             metric = {c: await server.metric("pointsman_namesrv_expiry_guard_active", cluster=c) for c in cut}
-            proxy.mend()
+            proxy.repair()
             await view.all_up(len(configs), patience=120 + pace.expiry)
             await asyncio.sleep(3 * pace.interval)
             after = {cluster: await _route_states(view, cluster) for cluster in cut}
-            # Before the agents end, which the guard of course sees as well.
+            # Before the agents end, which the guard sees as well.
             rows = server.events("EXPIRED", "GUARD_ON", "GUARD_OFF")
     return {
         c: Cut(
@@ -249,9 +249,9 @@ async def _route_states(view: Look, cluster: str) -> dict[str, int]:
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A disk of that size at ``folder``; the test is skipped where nobody may mount one."""
+    """A disk of that size at ``folder``; the test is skipped unless it runs as root."""
     if os.geteuid() != 0:
-        pytest.skip("a disk of its own can be mounted by root alone")
+        pytest.skip("only root can mount a disk")
     folder.mkdir(parents=True)
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)],
@@ -268,7 +268,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 
 def make_read_only(folder: Path) -> None:
-    """Remount a full disk; tried again, for whoever writes to it keeps it busy for a moment."""
+    """Remount a full disk, with retries: a process that writes to it keeps it busy for a moment."""
     for _ in range(200):
         remounted = subprocess.run(["mount", "-o", "remount,ro", str(folder)], capture_output=True, check=False)
         if not remounted.returncode:

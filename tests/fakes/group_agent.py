@@ -56,7 +56,7 @@ async def group_agent(
 
 
 class Consumer:
-    """One client over a connection of its own."""
+    """One client with its own connection."""
 
     def __init__(self, addr: str, client_id: str, *groups: wire.GroupSubscription) -> None:
         self.client_id = client_id
@@ -79,7 +79,7 @@ class Consumer:
         return answer
 
     async def leave(self, *groups: str) -> list[str]:
-        """Leave politely; return which groups were left."""
+        """Leave the groups; return those that were left."""
         request = wire.LeaveGroupsRequest(client_id=self.client_id, groups=groups)
         return list((await self.stub.LeaveGroups(request)).left)
 
@@ -129,7 +129,7 @@ def reads(
     model: wire.MessageModel.ValueType = wire.MESSAGE_MODEL_CLUSTERING,
     consume_type: wire.ConsumeType.ValueType = wire.CONSUME_TYPE_PUSH,
 ) -> wire.GroupSubscription:
-    """A group with what is read in it; `orders` unless told otherwise."""
+    """A group and its subscription, of `orders` by default."""
     return wire.GroupSubscription(
         group=group,
         consume_type=consume_type,

@@ -15,7 +15,7 @@ def files_in(history: Path) -> list[str]:
 
 
 def rows_in(history: Path) -> list[dict[str, Any]]:
-    """Every row by boot and number, one that stands in several files once; a torn last line is no row."""
+    """Every row by boot and number, a row found in several files once; a torn last line is ignored."""
     found = {}
     for name in files_in(history):
         file = history / "raw" / name

@@ -1,6 +1,6 @@
-"""A process that records without end, for tests that kill it: ``python -m tests.fakes.history_writer FOLDER BOOT``.
+"""A process that records until a test kills it: ``python -m tests.fakes.history_writer FOLDER BOOT``.
 
-Prints a line each time that more rows are on the disk: how many in all.
+After each batch of rows that reached the disk it prints the total number of rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What nobody sane would send: messages of any type with hostile values, damaged frames, and bytes that are no gRPC."""
+"""Hostile input: messages of any type with extreme values, damaged frames, and bytes that are not gRPC."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ class _Reader(HTMLParser):
         self._in_head = False
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        told = dict(attributes)
-        if tag == "div" and told.get("role") == "region":
-            self._label = told.get("aria-label") or ""
+        given = dict(attributes)
+        if tag == "div" and given.get("role") == "region":
+            self._label = given.get("aria-label") or ""
         elif tag == "table":
             self.tables.append(HtmlTable(self._label))
         elif tag == "thead":
@@ -38,7 +38,7 @@ class _Reader(HTMLParser):
         elif tag == "tr" and not self._in_head:
             self.tables[-1].rows.append([])
         elif tag in ("td", "th"):
-            assert tag == "td" or told.get("scope") in ("row", "col"), "a header says what it heads"
+            assert tag == "td" or given.get("scope") in ("row", "col"), "a header needs a scope"
             self._cell = []
         elif tag == "small" and self._cell:
             self._cell.append(" | ")

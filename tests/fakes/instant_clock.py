@@ -1,4 +1,4 @@
-"""A clock on which every wait is over at once, for code that waits for a file to settle."""
+"""A clock whose waits return immediately, for code that waits for a file to settle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pointsman.wire.manual_clock import ManualClock
 
 
 class InstantClock(ManualClock):
-    """Time passes by the waits alone. ``on_sleep`` is what happens meanwhile."""
+    """Only waits advance the time. ``on_sleep`` is called in each."""
 
     def __init__(self, on_sleep: Callable[[], object] | None = None) -> None:
         super().__init__()

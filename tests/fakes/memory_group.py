@@ -48,7 +48,7 @@ def queue_of(queue_id: int, *, topic: str = "orders", broker_name: str = "a") ->
 def route_of(
     topic: str, brokers: Mapping[str, int], *, ids: Iterable[int] = (0,), perm: int = PERM_READ_WRITE
 ) -> TopicRoute:
-    """A route with so many queues on each broker."""
+    """A route with this number of queues on each broker."""
     return TopicRoute(
         topic,
         Revision(1, 1, b""),
@@ -67,7 +67,7 @@ def route_of(
 
 
 class RoutesInMemory(NameServerClient):
-    """A client that is told its routes by the test."""
+    """A client whose routes the test sets."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__("127.0.0.1:9876", clock=clock)
@@ -148,7 +148,7 @@ class MemoryGroup:
         return Coordination(_Membership(self, request), locks, _Offsets(self), self._close)
 
     def changed(self) -> None:
-        """Tell every member."""
+        """Notify every member."""
         for on_change in list(self.members.values()):
             on_change()
 

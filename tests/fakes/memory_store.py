@@ -18,7 +18,7 @@ class MemoryStore:
         """While it is set, each call fails with it."""
         self.ours = True
         self.may_be_taken = False
-        """Whether somebody else may come to write it without a word."""
+        """Whether another writer may take the store over at any time."""
         self.go_on = asyncio.Event()
         """While it is cleared, writing hangs, after the table has changed."""
         self.go_on.set()

@@ -15,7 +15,7 @@ import pytest
 
 @contextmanager
 def mounted(folder: Path, *options: str) -> Iterator[Path]:
-    """A disk of its own; skips where we may not mount one."""
+    """A separate disk; the test is skipped where it cannot be mounted."""
     mount, umount = shutil.which("mount"), shutil.which("umount")
     if mount is None or umount is None:
         pytest.skip("there is no mount here")

@@ -24,7 +24,7 @@ ROUTINE = {"TOPICS", "CHECKPOINT", "HEARTBEATS"}
 
 
 class Look:
-    """What a name server says of its brokers, asked over a connection of its own."""
+    """What a name server returns about its brokers, over a separate connection."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._admin = AdminServiceStub(channel)

@@ -1,4 +1,4 @@
-"""An agent's offsets in a file, committed without end, for tests that kill it: ``python -m ... FILE INTERVAL``.
+"""An agent that commits offsets to a file until it is killed: ``python -m ... FILE INTERVAL``.
 
 Commits the same rising number to every queue of two groups, and says each number once it is committed, with the time.
 """
@@ -29,7 +29,7 @@ async def commit_for_ever(file: Path, interval: float) -> None:
     metrics = OffsetMetrics(CollectorRegistry())
     flusher = Flusher(offsets, FileStore(file, clock=clock), interval=interval, clock=clock, metrics=metrics)
     running = asyncio.create_task(flusher.run())
-    while not flusher.is_loaded:  # noqa: ASYNC110  # it says so to nobody
+    while not flusher.is_loaded:  # noqa: ASYNC110  # there is no event for it
         await asyncio.sleep(0.001)
     number = max(offsets.get(GROUPS[0], QUEUES).values(), default=0)
     while not running.done():

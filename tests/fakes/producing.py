@@ -46,8 +46,8 @@ class Heard(MetricsHook):
         self.waiting.append(waiting)
 
 
-class Told:
-    """A callback for ``send_async`` that keeps what it is told."""
+class SendCallback:
+    """A callback for ``send_async`` that keeps each result and error."""
 
     def __init__(self) -> None:
         self.results: list[SendResult] = []

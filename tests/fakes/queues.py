@@ -9,7 +9,7 @@ from pointsman_client.core.message_queue import MessageQueue
 
 
 def queues(topic: str = "orders", cluster: str = "c1", /, **counts: int) -> tuple[MessageQueue, ...]:
-    """So many queues of each broker, in the order given: ``queues(a=2, b=1)``."""
+    """The given number of queues of each broker, in this order: ``queues(a=2, b=1)``."""
     return tuple(MessageQueue(topic, cluster, name, i) for name, count in counts.items() for i in range(count))
 
 

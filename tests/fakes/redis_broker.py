@@ -49,7 +49,7 @@ class BrokerPlan:
     agent_port: int = 0
     """0: any free one."""
     warm_up_seconds: float = 0.0
-    """Of its lists of members: 0 since there was nobody before it."""
+    """Of its member lists: 0, since no agent ran before it."""
     probe_seconds: float = 0.2
 
 

@@ -55,7 +55,7 @@ class RedisProcess:
         self._options += options
 
     def kill(self) -> None:
-        """SIGKILL: no goodbye to anybody."""
+        """SIGKILL: it closes nothing in order."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -101,7 +101,7 @@ class RedisProcess:
 
     async def _answers(self) -> bool:
         if self._process is None or self._process.poll() is not None:
-            raise RuntimeError(f"redis-server ended at once; see {self._directory / 'log'}")
+            raise RuntimeError(f"redis-server exited right after its start; see {self._directory / 'log'}")
         try:
             said = await self.command("PING")
         except OSError:

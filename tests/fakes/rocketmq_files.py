@@ -81,8 +81,8 @@ def replacing(order: str, main: Path, content: bytes) -> Iterator[str]:
         raise ValueError(order)
 
 
-def replace_at_once(order: str, main: Path, content: bytes) -> None:
-    """Take all steps."""
+def replace_file(order: str, main: Path, content: bytes) -> None:
+    """Do all steps of one replacement."""
     for _ in replacing(order, main, content):
         pass
 
@@ -102,11 +102,11 @@ def _in_place(path: Path, content: bytes, name: str) -> Iterator[str]:
 
 
 def _race(order: str, main: Path) -> None:
-    """Write ever new versions until the parent closes our input; mostly without a pause, now and then with one."""
+    """Write new versions until the parent closes stdin; mostly without a pause, sometimes with one."""
     os.set_blocking(sys.stdin.fileno(), False)
     counter = FIRST_COUNTER
     while sys.stdin.buffer.read(1) is None:
-        replace_at_once(order, main, race_content(counter))
+        replace_file(order, main, race_content(counter))
         counter += 1
         time.sleep(0.0 if counter % 5 else 0.002)
 

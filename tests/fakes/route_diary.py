@@ -1,4 +1,4 @@
-"""Everything that a watch of one topic was told, as it came."""
+"""All states that a watch of one topic received, in order."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Replicas = dict[int, str]
 
 
 class RouteDiary:
-    """``entries``: each state that was told, as the replicas of all groups; empty while the topic has no route."""
+    """``entries``: each state received, as the replicas of all groups; empty while the topic has no route."""
 
     def __init__(self) -> None:
         self.entries: list[Replicas] = []
@@ -58,7 +58,7 @@ class RouteDiary:
 
 @asynccontextmanager
 async def route_diary(name_server: str, topic: str) -> AsyncIterator[RouteDiary]:
-    """Watch a topic for the length of the block; it has been told the first state when the block begins."""
+    """Watch a topic for the length of the block, which begins after the first state was received."""
     diary, synced = RouteDiary(), asyncio.Event()
 
     async def read() -> None:

@@ -27,7 +27,7 @@ PATIENCE_SECONDS = 60.0
 
 
 async def until(is_so: Callable[[], bool], *, within: float = PATIENCE_SECONDS) -> None:
-    """Wait for something that other tasks bring about, without knowing which event tells."""
+    """Poll until a condition holds that other tasks fulfil without an event to wait for."""
     async with asyncio.timeout(within):
         while not is_so():  # noqa: ASYNC110  # see above
             await asyncio.sleep(0.005)

@@ -61,12 +61,12 @@ class ScriptedAdminServer:
         return [request for request in self.requests if isinstance(request, kind)]
 
     async def asked(self, kind: type[Message], times: int = 1) -> None:
-        """Wait until so many requests of one type have come."""
+        """Wait until this number of requests of one type has come."""
         async with self._changed, asyncio.timeout(60):
             await self._changed.wait_for(lambda: len(self.received(kind)) >= times)
 
     def push(self, news: route.WatchTopicRoutesResponse) -> None:
-        """Send to everybody who watches."""
+        """Send to all watchers."""
         for watch in self._watches:
             watch.put_nowait(news)
 
@@ -183,7 +183,7 @@ def _snake_case(name: str) -> str:
 
 @asynccontextmanager
 async def scripted_admin_server(port: int = 0) -> AsyncIterator[ScriptedAdminServer]:
-    """Run one on 127.0.0.1, on a free port unless told; its end breaks every call."""
+    """Run one on 127.0.0.1, by default on a free port; its end breaks every call."""
     scripted = ScriptedAdminServer()
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     server.add_generic_rpc_handlers(tuple(scripted.handlers()))

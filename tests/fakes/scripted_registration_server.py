@@ -1,4 +1,4 @@
-"""A registration service on a real socket that answers as the test says and records what it was told, in order."""
+"""A registration service on a real socket with scripted responses, which records its requests in order."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class StreamOpened:
 
 @dataclass(frozen=True)
 class StreamEnded:
-    """A KeepAlive call ended. How, a handler cannot tell: a broken stream looks to it like a clean end."""
+    """A KeepAlive call ended. A handler cannot distinguish a broken stream from a clean end."""
 
 
 Call = Registration | wire.UpdateTopicsRequest | wire.Beat | wire.UnregisterBrokerRequest | wire.ReportQueueStatsRequest
@@ -73,7 +73,7 @@ class ScriptedRegistrationServer(RegistrationServiceServicer):
         self.keeps_streams_open = False
         """Whether a stream stays open on our side when the agent has closed its own."""
         self.unasked_answers: asyncio.Queue[wire.BeatAnswer] = asyncio.Queue()
-        """Said on the stream after the next beat's answer, with no beat of their own."""
+        """Sent on the stream after the answer to the next heartbeat, in addition to it."""
         self.heartbeat_interval: float | None = None
         self.expiry: float | None = None
         self.port = 0

@@ -164,7 +164,7 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
     async def WatchTopicRoutes(  # noqa: N802
         self, request: route_service_pb2.WatchTopicRoutesRequest, context: Context
     ) -> AsyncIterator[WatchTopicRoutesResponse]:
-        """Send the state, and then what :meth:`tell` and :meth:`end_watches` say."""
+        """Send the state, and then what :meth:`push` and :meth:`end_watches` send."""
         if not self.watchable:
             await self._abort(context, grpc.StatusCode.UNIMPLEMENTED, "")
         await self._enter("WatchTopicRoutes", context)
@@ -195,7 +195,7 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         finally:
             del self._watches[news]
 
-    def tell(self, topic: str) -> None:
+    def push(self, topic: str) -> None:
         """Send the state of a topic to all that watch it."""
         for news, topics in self._watches.items():
             if topic in topics:
@@ -304,7 +304,7 @@ async def silent_listener() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def refused_addr() -> AsyncIterator[str]:
-    """Yield an address that nobody listens on."""
+    """Yield an address without a listener."""
     server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
     host, port = server.sockets[0].getsockname()
     server.close()

@@ -45,7 +45,7 @@ class ScriptedTransport:
         self._called = asyncio.Condition()
 
     def unreachable(self, *addrs: str) -> None:
-        """Nobody listens there from now on."""
+        """From now on connections to these addresses are refused."""
 
         def fail(addr: str) -> SendStatus:
             raise BrokerUnreachableError(addr, "connection refused")
@@ -53,7 +53,7 @@ class ScriptedTransport:
         self._all(addrs, fail)
 
     def late(self, *addrs: str) -> None:
-        """Their brokers do not answer in time from now on, as the transport notices itself."""
+        """From now on these brokers do not respond before the transport's own timeout."""
 
         def fail(addr: str) -> SendStatus:
             raise BrokerTimeoutError(addr, "no answer")
@@ -84,8 +84,8 @@ class ScriptedTransport:
         """Calls there never end, whatever their timeout."""
         self.hanging.update(addrs)
 
-    def mend(self, *addrs: str) -> None:
-        """All is well there again."""
+    def recover(self, *addrs: str) -> None:
+        """From now on these addresses work again."""
         for addr in addrs:
             self.behaviour.pop(addr, None)
             self.hanging.discard(addr)
@@ -100,7 +100,7 @@ class ScriptedTransport:
         return [call.place for call in self.calls]
 
     async def called(self, times: int) -> None:
-        """Wait until so many sends have come."""
+        """Wait until this number of sends has come."""
         async with asyncio.timeout(60), self._called:
             await self._called.wait_for(lambda: len(self.calls) >= times)
 

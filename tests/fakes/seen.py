@@ -10,7 +10,7 @@ from pointsman_client.core.retry_rules import ConsumeResult
 
 
 class Seen:
-    """Answers as it is told; by default with success."""
+    """A listener that records its messages and returns what ``answer`` gives; by default success."""
 
     def __init__(self, answer: Callable[[ReceivedMessage], ConsumeResult | None] = lambda _: None) -> None:
         self.messages: list[ReceivedMessage] = []
@@ -27,7 +27,7 @@ class Seen:
 
 
 class Held:
-    """A listener that does not return before it is let go."""
+    """A listener that blocks until ``go`` is set."""
 
     def __init__(self) -> None:
         self.bodies: list[str] = []

@@ -65,7 +65,7 @@ class SentinelProcess:
 
     async def _masters(self) -> str:
         if self._process is None or self._process.poll() is not None:
-            raise RuntimeError(f"the sentinel ended at once; see {self._directory / 'log'}")
+            raise RuntimeError(f"the sentinel exited right after its start; see {self._directory / 'log'}")
         try:
             reader, writer = await asyncio.open_connection(HOST, self.port)
         except OSError:

@@ -1,4 +1,4 @@
-"""Spark standalone on this machine, from the installed pyspark: a master and workers as processes of their own."""
+"""Spark standalone on this machine, from the installed pyspark: a master and workers, each a process."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class SparkCluster:
 
 @contextmanager
 def spark_cluster(folder: Path, *, workers: int) -> Iterator[SparkCluster]:
-    """Run a cluster on ports of its own; every process is gone afterwards."""
+    """Run a cluster on free ports; all its processes have ended afterwards."""
     with ExitStack() as stack:
         log = folder / "master.log"
         here = ("--host", "127.0.0.1", "--webui-port", "0")

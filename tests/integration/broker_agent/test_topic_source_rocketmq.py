@@ -23,7 +23,7 @@ from tests.fakes.rocketmq_files import (
     FIRST_COUNTER,
     ORDERS,
     RACE_TOPICS,
-    replace_at_once,
+    replace_file,
     replacing,
     topic,
     topics_json,
@@ -75,8 +75,8 @@ def perms(topics: TopicSet) -> dict[str, int]:
 
 @pytest.mark.parametrize("order", ORDERS)
 async def test_reads_what_a_broker_of_each_line_has_written(order: str, tmp_path: Path, main: Path) -> None:
-    replace_at_once(order, main, content(1, orders=6))
-    replace_at_once(order, main, content(2, orders=6, bills=4))
+    replace_file(order, main, content(1, orders=6))
+    replace_file(order, main, content(2, orders=6, bills=4))
 
     topics = await source_of(tmp_path).read()
 
@@ -99,8 +99,8 @@ async def test_reads_a_file_of_4_9_without_state_version_and_attributes(tmp_path
 async def test_at_every_step_of_a_replacement_a_look_gives_the_old_version_or_the_new_one(
     order: str, is_new: bool, tmp_path: Path, main: Path
 ) -> None:
-    replace_at_once(order, main, content(1, orders=6))
-    replace_at_once(order, main, content(2, orders=6))
+    replace_file(order, main, content(1, orders=6))
+    replace_file(order, main, content(2, orders=6))
     source = source_of(tmp_path)
     seen = [] if is_new else [counter(await source.read())]
     steps = replacing(order, main, content(3, orders=4))
@@ -118,7 +118,7 @@ async def test_at_every_step_of_a_replacement_a_look_gives_the_old_version_or_th
 async def test_a_writer_that_goes_on_while_the_reader_waits_is_read_without_its_backup(
     order: str, tmp_path: Path, main: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    replace_at_once(order, main, content(1))
+    replace_file(order, main, content(1))
     steps: Iterator[str] = iter(())
     source = source_of(tmp_path, clock=InstantClock(on_sleep=lambda: list(steps)))
     for number in range(2, 8):

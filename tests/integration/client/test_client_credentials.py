@@ -324,7 +324,7 @@ async def test_a_watch_lives_through_three_rotations_and_new_calls_present_the_n
             await client.fetch_route("orders")
             assert server.callers[-1][0] == own.certificate.read_bytes()
             server.routes["orders"] = topic_route(groups=[broker_data(f"broker-{rotation}")])
-            server.tell("orders")
+            server.push("orders")
             await eventually(lambda: client.broker("DefaultCluster", f"broker-{rotation}"))  # noqa: B023  # as above
         assert server.calls["WatchTopicRoutes"] == 1
         assert len({certificate for certificate, _ in server.callers}) == 4

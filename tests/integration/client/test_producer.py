@@ -36,7 +36,7 @@ from pointsman_client.errors import (
 )
 from pointsman_client.producer.producer import Producer
 from tests.fakes.condition import eventually
-from tests.fakes.producing import ADDRS, A, B, C, Shop, Told, producing, put_route
+from tests.fakes.producing import ADDRS, A, B, C, SendCallback, Shop, producing, put_route
 from tests.fakes.scripted_route_server import (
     ScriptedRouteServer,
     broker_data,
@@ -151,8 +151,8 @@ async def test_that_a_broker_is_left_out_is_logged_with_its_cause_once_an_isolat
     async with producing(server) as shop:
         shop.transport.unreachable(A)
         await asyncio.gather(*(shop.producer.send(HELLO) for _ in range(20)))
-        told = [record for record in caplog.records if record.name.endswith("producer.sender")]
-        assert [(record.levelname, record.message) for record in told] == [
+        logged = [record for record in caplog.records if record.name.endswith("producer.sender")]
+        assert [(record.levelname, record.message) for record in logged] == [
             ("WARNING", f"c1/a is left out for 10 s: broker {A}: connection refused")
         ]
 
@@ -162,7 +162,7 @@ async def test_w9_with_every_broker_isolated_a_send_still_finds_one(server: Scri
         shop.transport.unreachable(A, B)
         with pytest.raises(SendFailedError):
             await shop.producer.send(HELLO)
-        shop.transport.mend(A, B)
+        shop.transport.recover(A, B)
 
         assert (await shop.producer.send(HELLO)).tries == 1
 
@@ -379,7 +379,7 @@ async def test_the_detector_finds_a_broker_again_that_could_not_be_reached(serve
         assert (addr, queue.topic, queue.queue_id, seconds) == (A, "orders", 0, 0.2)
         assert isolation_of_a(shop)["reachable"] is False
 
-        shop.transport.mend(A)
+        shop.transport.recover(A)
         await shop.clock.advance(3.0)
         await eventually(lambda: len(shop.transport.probes) == 2)
         await shop.clock.advance(0.0)
@@ -428,30 +428,30 @@ async def test_a_broker_that_left_the_routes_is_forgotten(server: ScriptedRouteS
 
 async def test_an_asynchronous_send_returns_at_once_and_tells_its_callback(server: ScriptedRouteServer) -> None:
     async with producing(server) as shop:
-        told = Told()
-        shop.producer.send_async(HELLO, told)
+        callback = SendCallback()
+        shop.producer.send_async(HELLO, callback)
         assert shop.transport.calls == []
         await shop.transport.called(1)
         await shop.clock.advance(0.0)
 
-        assert [result.status for result in told.results] == [SendStatus.SEND_OK]
+        assert [result.status for result in callback.results] == [SendStatus.SEND_OK]
 
 
 async def test_an_asynchronous_send_tries_again_after_failed_connections_and_takes_a_no_for_an_answer(
     server: ScriptedRouteServer,
 ) -> None:
     async with producing(server) as shop:
-        told = Told()
+        callback = SendCallback()
         shop.transport.unreachable(A, B)
-        shop.producer.send_async(HELLO, told)
+        shop.producer.send_async(HELLO, callback)
         await shop.transport.called(3)
         await shop.clock.advance(0.0)
         shop.transport.refuse(ResponseCode.SYSTEM_BUSY, A, B)
-        shop.producer.send_async(HELLO, told)
+        shop.producer.send_async(HELLO, callback)
         await shop.transport.called(4)
         await shop.clock.advance(0.0)
 
-        assert [len(error.tries) for error in told.errors if isinstance(error, SendFailedError)] == [3, 1]
+        assert [len(error.tries) for error in callback.errors if isinstance(error, SendFailedError)] == [3, 1]
 
 
 async def test_a_callback_that_raises_breaks_nothing(server: ScriptedRouteServer) -> None:
@@ -485,11 +485,11 @@ async def test_a_one_way_send_is_one_try_and_tells_nobody(server: ScriptedRouteS
 async def test_unawaited_sends_are_bounded(server: ScriptedRouteServer, bound: dict[str, int]) -> None:
     async with producing(server, **bound, close_timeout_seconds=0.4) as shop:
         shop.transport.hang(A, B)
-        told = Told()
-        shop.producer.send_async(HELLO, told)
+        callback = SendCallback()
+        shop.producer.send_async(HELLO, callback)
         shop.producer.send_oneway(HELLO)
         with pytest.raises(TooManyInFlightError, match="2 messages with 36 bytes are on their way"):
-            shop.producer.send_async(HELLO, told)
+            shop.producer.send_async(HELLO, callback)
 
 
 async def test_a_coroutine_function_is_no_callback(server: ScriptedRouteServer) -> None:
@@ -524,7 +524,7 @@ async def test_a_message_that_cannot_be_sent_is_refused_before_anything_is_asked
         with pytest.raises(InvalidMessageError, match="in the same batch"):
             await shop.producer.send_batch([Message("orders", b"1"), Message("bills", b"2")])
         with pytest.raises(InvalidMessageError):
-            shop.producer.send_async(Message.unchecked("orders", b""), Told())
+            shop.producer.send_async(Message.unchecked("orders", b""), SendCallback())
 
         assert not server.calls["GetTopicRoute"]
 
@@ -588,14 +588,14 @@ async def test_what_a_producer_made_is_closed_with_it_and_nothing_else(server: S
 
 async def test_closing_waits_for_what_is_under_way(server: ScriptedRouteServer) -> None:
     async with producing(server) as shop:
-        told = Told()
+        callback = SendCallback()
         for _ in range(50):
-            shop.producer.send_async(HELLO, told)
+            shop.producer.send_async(HELLO, callback)
         awaited = asyncio.create_task(shop.producer.send(HELLO))
         await asyncio.sleep(0)
         await shop.producer.close()
 
-        assert len(told.results) == 50
+        assert len(callback.results) == 50
         assert (await awaited).tries == 1
 
 
@@ -603,14 +603,14 @@ async def test_closing_ends_in_bounded_time_and_leaves_no_task(server: ScriptedR
     before = asyncio.all_tasks()
     async with producing(server, close_timeout_seconds=0.4, clock=ManualClock()) as shop:
         shop.transport.hang(A, B)
-        told = Told()
-        shop.producer.send_async(HELLO, told)
+        callback = SendCallback()
+        shop.producer.send_async(HELLO, callback)
         shop.producer.send_oneway(HELLO)
         await shop.transport.called(2)
         began_at = time.monotonic()
         await shop.producer.close()
 
         assert time.monotonic() - began_at < 1.5
-        assert told.codes == ["CLIENT_STATE"]
+        assert callback.codes == ["CLIENT_STATE"]
     await asyncio.sleep(0)
     assert [task.get_name() for task in asyncio.all_tasks() - before if "pointsman" in task.get_name()] == []

@@ -234,7 +234,7 @@ async def test_parked_messages_are_sent_in_order_when_the_queue_is_back(
         assert shop.heard.sends == [("PARKED", 1), ("PARKED", 0), ("PARKED", 0)]
 
         # Behind those that wait, though the broker would take it now.
-        shop.transport.mend(A)
+        shop.transport.recover(A)
         last = await shop.producer.send_to(A0, numbered(3))
         await parked(shop, 0)
 
@@ -251,7 +251,7 @@ async def test_one_queue_that_stays_away_holds_up_no_other(server: ScriptedRoute
         shop.transport.unreachable(A, B)
         for queue in (A0, B0, A1):
             await shop.producer.send_to(queue, HELLO)
-        shop.transport.mend(B)
+        shop.transport.recover(B)
         await parked(shop, 2)
 
         assert bodies(shop, B0) == [b"hello"]
@@ -355,7 +355,7 @@ async def test_messages_that_wait_for_the_disk_are_written_together(
         assert all(result.is_parked for result in await asyncio.gather(*sends))
         assert sum(outbox.written) == 20
         assert len(outbox.written) <= 3
-        shop.transport.mend(A)
+        shop.transport.recover(A)
         await parked(shop, 0)
         assert bodies(shop, A0) == [str(number).encode() for number in range(20)]
 
@@ -424,7 +424,7 @@ async def test_a_parked_message_survives_its_sender_being_cancelled(
         sending.cancel()
         with pytest.raises(asyncio.CancelledError):
             await sending
-        shop.transport.mend(A)
+        shop.transport.recover(A)
         await shop.producer.send_to(A0, numbered(2))
         await parked(shop, 0)
 

@@ -240,7 +240,7 @@ async def test_what_a_watch_says_is_gone_goes_through_the_same_rule(
         client.on_route_change(heard.append)
         await eventually(lambda: client.describe("orders")["watched"], clock=clock)
         lose(servers[0])
-        servers[0].tell("orders")
+        servers[0].push("orders")
         await eventually(lambda: len(heard) == 1)
         assert heard[0].new is not None
         assert heard[0].new.stale
@@ -259,7 +259,7 @@ async def test_with_one_name_server_its_watch_is_believed_at_once(
         client.on_route_change(heard.append)
         await eventually(lambda: client.describe("orders")["watched"], clock=clock)
         lose(servers[0], A)
-        servers[0].tell("orders")
+        servers[0].push("orders")
         await eventually(lambda: len(heard) == 1)
 
         assert heard[0].new is not None

@@ -51,7 +51,7 @@ async def test_a_change_arrives_without_a_look_up(
     await client.topic_route("orders")
     await eventually(lambda: is_watched(client, "orders"), clock=clock)
     server.routes["orders"] = with_digest(topic_route(write=2), counter=6)
-    server.tell("orders")
+    server.push("orders")
 
     await eventually(lambda: len(heard) == 2)
     assert await write_queues(client) == 2
@@ -219,7 +219,7 @@ async def test_an_answer_that_is_older_than_what_the_watch_brought_changes_nothi
     looking = asyncio.create_task(client.refresh("orders"))
     await server.called(2)
     server.routes["orders"] = with_digest(topic_route(write=2), counter=9)
-    server.tell("orders")
+    server.push("orders")
     await eventually(lambda: len(heard) == 1)
     server.routes["orders"] = with_digest(topic_route(write=1), counter=8)
     server.recover()
@@ -238,10 +238,10 @@ async def test_news_that_are_older_than_an_answer_change_nothing(
     server.routes["orders"] = with_digest(topic_route(write=2), counter=9)
     await client.refresh("orders")
     server.routes["orders"] = with_digest(topic_route(write=1), counter=8)
-    server.tell("orders")
+    server.push("orders")
     # What follows on the same stream has come, so the older news has, too.
     server.routes["bills"] = with_digest(topic_route("bills", write=1), counter=9)
-    server.tell("bills")
+    server.push("bills")
     await eventually(lambda: len(client._table.find("bills").publish_queues) == 1)  # type: ignore[union-attr]
 
     assert await write_queues(client) == 2
@@ -260,7 +260,7 @@ async def test_a_topic_not_found_before_the_watch_brought_it_is_there(
     # The look-up answers as of before, the watch as of now.
     route = with_digest(topic_route("later"), counter=9)
     server.routes["later"] = route
-    server.tell("later")
+    server.push("later")
     await eventually(lambda: client.route_age_seconds("later") is not None)
     del server.routes["later"]
     server.recover()
@@ -279,14 +279,14 @@ async def test_a_topic_that_is_gone_is_told_to_all_and_comes_back_by_itself(
     await eventually(lambda: is_watched(client, "orders"), clock=clock)
     kept = server.routes.pop("orders")
     server.gone_counter = 6
-    server.tell("orders")
+    server.push("orders")
 
     gone = await anext(changes)
     assert (gone.old, gone.new) == (first.new, None)
     with pytest.raises(TopicNotFoundError):
         await client.topic_route("orders")
     server.routes["orders"] = with_digest(kept, counter=7)
-    server.tell("orders")
+    server.push("orders")
     back = await anext(changes)
     assert back.old is None
     assert back.new is not None
@@ -304,7 +304,7 @@ async def test_a_topic_that_was_used_is_watched_on_without_a_reader_when_it_is_g
         await client.topic_route("later")
     await eventually(lambda: server.open_watches == [{"later"}], clock=clock)
     server.routes["later"] = with_digest(topic_route("later"), counter=9)
-    server.tell("later")
+    server.push("later")
 
     await eventually(lambda: client.route_age_seconds("later") is not None)
 
