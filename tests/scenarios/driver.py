@@ -1,11 +1,12 @@
-"""Read and play scenario files: commands to the core, and under ``----`` what it answers.
+"""Read and play scenario files: commands to the core, and under ``----`` its output.
 
 A command is a word, then bare words and ``key=value`` pairs. Brokers are written ``name/id`` or ``cluster/name/id``
-(cluster c1 where none stands). Each address remembers the generation it was last given, as its agent would.
+(default: cluster c1). Each address remembers its last generation, as its agent would.
 
-``fleet 10`` registers the masters b1 to b10 of c1 at addresses of the same names, whose agents beat each 30 s, spread
-evenly, while time advances; ``cut b1-b6`` silences some and ``heal b1-b6`` lets them send again. ``fail b1-b6`` makes
-their probes fail (on weak evidence; ``refused`` in place of ``failing``, and ``fail ... on=refused``: on strong).
+``fleet 10`` registers the masters b1 to b10 of c1 at addresses of the same names. Their agents send a heartbeat every
+30 s, evenly spread, while time advances; ``cut b1-b6`` silences some and ``heal b1-b6`` lets them send again.
+``fail b1-b6`` makes their probes fail on weak evidence (``refused`` in place of ``failing``, and ``fail ...
+on=refused``: on strong); ``repair b1-b6`` makes them pass.
 
 An event is shown with ``state=`` where its name does not imply the state of the broker after it, and with ``planned``.
 """
@@ -50,7 +51,7 @@ PERM_WORDS = {number: word for word, number in PERMS.items()}
 
 @dataclass
 class Step:
-    """A few commands and the lines expected of them."""
+    """A few commands and their expected output."""
 
     commands: list[str]
     expected: list[str] = field(default_factory=list)
@@ -74,7 +75,7 @@ def parse(text: str) -> list[Step]:
 
 
 def render(steps: Iterable[Step], outputs: Iterable[list[str]]) -> str:
-    """The file as it would be if all expectations were right."""
+    """Return the file with the actual output as expectation."""
     blocks = []
     for step, output in zip(steps, outputs, strict=True):
         answers = ["----", *output] if step.commands else []
@@ -87,7 +88,7 @@ def load(path: Path) -> list[Step]:
 
 
 class Player:
-    """One core and the agents that speak to it."""
+    """One core and its agents."""
 
     def __init__(self) -> None:
         self.now = START
@@ -99,7 +100,7 @@ class Player:
         self._failing: dict[str, str] = {}
 
     def play(self, step: Step) -> list[str]:
-        """Run the commands of a step and return what they print."""
+        """Run the commands of a step and return their output."""
         lines: list[str] = []
         for command in step.commands:
             word, *rest = command.split()
@@ -133,7 +134,7 @@ class Player:
         self._identities[who.cluster, addr] = registration
         yield from _shown(registered.events)
         if registered.view.master_addr:
-            yield f"  told master={registered.view.master_addr} ha={registered.view.ha_addr}"
+            yield f"  response master={registered.view.master_addr} ha={registered.view.ha_addr}"
 
     def do_beat(self, addr: str, cluster: str = "c1", generation: str = "", **options: str) -> Iterator[str]:
         registration = self._identities[cluster, addr]
@@ -148,7 +149,7 @@ class Player:
         )
         yield from _shown(answer.events)
         if answer.status != "OK":
-            yield f"  told {answer.status}" + (f" holder={answer.holder_addr}" if answer.holder_addr else "")
+            yield f"  response {answer.status}" + (f" holder={answer.holder_addr}" if answer.holder_addr else "")
 
     def do_break(self, addr: str, stream: str, cluster: str = "c1") -> Iterator[str]:
         identity = self._identities[cluster, addr].identity
@@ -166,7 +167,7 @@ class Player:
         )
         yield from _shown(answer.events)
         if answer.status != "UNREGISTERED":
-            yield f"  told {answer.status}" + (f" holder={answer.holder_addr}" if answer.holder_addr else "")
+            yield f"  response {answer.status}" + (f" holder={answer.holder_addr}" if answer.holder_addr else "")
 
     def do_update(self, addr: str, base: str, version: str, cluster: str = "c1", **options: str) -> Iterator[str]:
         updated = self.core.update_topics(
@@ -182,7 +183,7 @@ class Player:
         yield f"  holds {updated.topic_count} topics"
 
     def do_advance(self, seconds: str) -> Iterator[str]:
-        """Let time pass, with a sweep whenever the server would run one."""
+        """Advance time; sweeps run whenever the server would run one."""
         target, swept_at = self.now + float(seconds), self.now
         while swept_at < target:
             sweep_at = min(target, swept_at + self.core.sweep_interval())
@@ -195,7 +196,7 @@ class Player:
                 yield from self._at(_shown(self.core.sweep(now=self.now)))
 
     def _beat(self, addr: str) -> Iterator[str]:
-        """Let an agent of the fleet send its heartbeat; one that is not known registers again, as it would."""
+        """Send the heartbeat of an agent of the fleet; an unknown one registers again, as a real agent would."""
         self._next_beats[addr] += 30.0
         if addr in self._silent:
             return
@@ -217,7 +218,7 @@ class Player:
     def _at(self, lines: Iterable[str]) -> Iterator[str]:
         return (f"{self.now - START:g}s {line}" for line in lines)
 
-    # --- a fleet that beats by itself -------------------------------------------------------------------------
+    # --- a fleet that sends its own heartbeats -----------------------------------------------------------------
 
     def do_fleet(self, count: str, topics: str = "orders:4") -> Iterator[str]:
         for number in range(1, int(count) + 1):
@@ -239,12 +240,12 @@ class Player:
         self._failing.update(dict.fromkeys(_each(addrs), on))
         yield from ()
 
-    def do_mend(self, *addrs: str) -> Iterator[str]:
+    def do_repair(self, *addrs: str) -> Iterator[str]:
         for addr in _each(addrs):
             self._failing.pop(addr, None)
         yield from ()
 
-    # --- operators and ourselves ------------------------------------------------------------------------------
+    # --- operators and the server itself ------------------------------------------------------------------------
 
     def do_guard(self, cluster: str, mode: str = "", seconds: str = "") -> Iterator[str]:
         if mode:
@@ -282,14 +283,14 @@ class Player:
         return Administration(self.core)
 
     def do_pause(self, seconds: str) -> Iterator[str]:
-        """The server stands still: nobody is heard, and it knows for how long when it goes on."""
+        """The server is paused: it receives no heartbeats, and measures the pause when it continues."""
         self.now += float(seconds)
         for addr, due in self._next_beats.items():
             self._next_beats[addr] = due + 30.0 * max(0, 1 + (self.now - due) // 30.0)
         yield from _shown(self.core.credit_pause(float(seconds), now=self.now))
 
     def do_warm_restart(self) -> Iterator[str]:
-        """The server restarts at once from a snapshot of this moment."""
+        """The server restarts immediately from a snapshot of this moment."""
         before = self.core
         self.core = NameServer(rules=LivenessRules(), first_generation=1_000, started_at=self.now)
         for _, replica in before.replicas():
@@ -299,7 +300,7 @@ class Player:
         yield f"  {self.core.provisional_count()} provisional"
 
     def do_register_in_snapshot(self, broker: str, addr: str, incarnation: str) -> Iterator[str]:
-        """The server is killed after it wrote a broker's new process to the snapshot, before what operators set."""
+        """The server is killed after it saved a broker's new process, and before it saved the operators' settings."""
         who, wipes = _identity(broker, addr), dict(self.core.overrides.wipes)
         registration = replace(self._identities[who.cluster, addr], incarnation=incarnation)
         self._identities[who.cluster, addr] = registration
