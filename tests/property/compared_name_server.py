@@ -1,4 +1,4 @@
-"""A name server beside its oracle: what both are asked, and what must agree whatever is done to them."""
+"""A name server and its oracle: the calls to both, and what must agree after any call."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ NOT_COMPARED = {EventKind.TOPICS, EventKind.HEARTBEATS}
 
 
 def shown(events: Iterable[Event]) -> list[Any]:
-    """Return events as the oracle has them, sorted: which of two clusters comes first has no meaning."""
+    """Return events in the oracle's form, sorted: the order of two clusters has no meaning."""
     return sorted((shown_event(event) for event in events if event.kind not in NOT_COMPARED), key=repr)
 
 
@@ -52,7 +52,7 @@ def shown_event(event: Event) -> Any:
 
 
 def in_order(answer: Any) -> Any:
-    """Return an answer of the oracle with its events sorted as well."""
+    """Return an answer of the oracle with its events sorted."""
     if isinstance(answer, tuple) and answer and isinstance(answer[-1], list):
         return (*answer[:-1], sorted(answer[-1], key=repr))
     return sorted(answer, key=repr) if isinstance(answer, list) else answer
@@ -77,7 +77,7 @@ def queue_configs(topics: Any) -> dict[str, QueueConfig]:
 
 
 class ComparedNameServer(RuleBasedStateMachine):
-    """The core and the oracle, with one clock. What a call answers and everything visible must be equal."""
+    """The core and the oracle, with one clock. Results of calls and everything visible must be equal."""
 
     now: float
     guard_rules: Any
@@ -116,7 +116,7 @@ class ComparedNameServer(RuleBasedStateMachine):
         assert given == expected, f"{call['call']}: {given} is not {expected}"
 
     def take(self, events: Iterable[Event]) -> list[Any]:
-        """Follow the topic sets as a reader of the history would: a delta starts from the version told before."""
+        """Follow the topic sets as a reader of the history does: a delta starts from the version recorded before."""
         before = dict(self.history)
         for event in events:
             if event.broker is None:
@@ -180,7 +180,7 @@ class ComparedNameServer(RuleBasedStateMachine):
 
     @invariant()
     def a_visible_change_moves_the_revision(self) -> None:
-        """And the same counter means the same route, for as long as this boot lives."""
+        """Within a boot, the same counter also means the same route."""
         if not hasattr(self, "core"):
             return
         routes = self.core.routes
@@ -202,7 +202,7 @@ class ComparedNameServer(RuleBasedStateMachine):
                 assert self.routes_at.setdefault((topic, cluster, counter), route) == route
 
     @invariant()
-    def the_history_tells_each_topic_set(self) -> None:
+    def the_history_has_each_topic_set(self) -> None:
         if not hasattr(self, "core"):
             return
         for _, replica in self.core.replicas():

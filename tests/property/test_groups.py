@@ -61,8 +61,7 @@ class GroupsMachine(RuleBasedStateMachine):
         self.streams = 0
         self.stream_of: dict[str, list[int]] = {}
         self.last_beat: dict[tuple[str, int], MembershipBeat] = {}
-        self.told: dict[str, tuple[int, Any]] = {}
-        self.state_told = ""
+        self.shown: dict[str, tuple[int, Any]] = {}
 
     def teardown(self) -> None:
         if hasattr(self, "groups"):
@@ -196,11 +195,11 @@ class GroupsMachine(RuleBasedStateMachine):
 
     def within_a_boot_later_is_higher(self, name: str, counter: int, content: Any) -> None:
         """One counter never stands for two contents, and none is ever lower than the one before."""
-        last = self.told.get(name)
+        last = self.shown.get(name)
         if last is not None:
             assert counter >= last[0]
             assert counter > last[0] or content == last[1]
-        self.told[name] = (counter, content)
+        self.shown[name] = (counter, content)
 
 
 TestGroups = GroupsMachine.TestCase

@@ -1,7 +1,7 @@
-"""The core against the oracle, over any history of what brokers, operators, time and restarts do to it.
+"""The core against the oracle, over any sequence of calls by brokers and operators, of time and of restarts.
 
-Large topic sets are made small: the index follows few topics at once, so that most swaps leave it lagging while other
-calls come in between.
+Large topic sets are simulated by small ones: the index moves few topics per step, so most swaps are incomplete while
+other calls come in.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ AFTER_A_FAULT = st.lists(
     min_size=2,
     max_size=5,
 )
-"""Seconds, and what then becomes of the first broker that was lost."""
+"""Seconds, and the next event of the first broker that was lost."""
 KNOWN_FAULTS = st.sampled_from(
     [
-        # One returns in time, which ends the guard; then the others have their time.
+        # One returns in time, which ends the guard; then the others get their time.
         (GuardMode.AUTO, "silence", [(76.0, "wait"), (30.0, "PASSING"), (30.0, "wait"), (45.5, "wait")]),
         # It fails again after that.
         (GuardMode.AUTO, "silence", [(76.0, "wait"), (30.0, "PASSING"), (0.5, "FAILING"), (0.5, "pause")]),
-        # This process is paused in the time of the others.
+        # This process is paused during the others' time.
         (GuardMode.AUTO, "FAILING", [(0.5, "wait"), (0.5, "PASSING"), (30.0, "pause"), (15.0, "wait")]),
         (GuardMode.AUTO, "FAILING", [(0.5, "wait"), (0.5, "restart"), (0.5, "wait")]),
         # All expire, and nothing is left to keep.
@@ -94,20 +94,20 @@ ONE_TOPIC: dict[str, Any] = {
 
 
 class NameServerMachine(ComparedNameServer):
-    """Every rule makes one call of both; answers and everything visible must agree."""
+    """Every rule makes one call of both; results and everything visible must agree."""
 
     held = Bundle("held")
     """Who registered once, with which generation and version: fresh or stale by now."""
 
     @initialize(
         first=st.integers(1, 5),
-        at_once=st.sampled_from([1, 2, SWAP_SIZE]),
+        swap_size=st.sampled_from([1, 2, SWAP_SIZE]),
         at_least=st.sampled_from([1, 2, 3]),
         limit=st.sampled_from([100.0, 600.0]),
         enabled=st.sampled_from([True, True, True, False]),
     )
-    def start(self, first: int, at_once: int, at_least: int, limit: float, enabled: bool) -> None:
-        route_table.AT_ONCE = at_once
+    def start(self, first: int, swap_size: int, at_least: int, limit: float, enabled: bool) -> None:
+        route_table.AT_ONCE = swap_size
         self.now = 1_000.0
         self.guard_rules: Any = {"share": 0.5, "at_least": at_least, "limit": limit, "enabled": enabled}
         self.boots = 0
@@ -171,7 +171,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(target=held, names=st.permutations(NAMES), pace=PACE, probe=PROBE)
     def register_a_fleet(self, names: Any, pace: Any, probe: str) -> Any:
-        """Enough brokers of one cluster for the guard to mean something."""
+        """Enough brokers in one cluster for the guard to apply."""
         fleet = [(name, broker_id) for name in names for broker_id in (0, 1)]
         plain = {"topics": {"t1": (4, 6)}, "version": (0, 0, 1), "probe": probe, "pace": pace}
         known = [
@@ -182,7 +182,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(who=WHO, known=held, topics=TOPICS)
     def begin_to_arrive(self, who: Any, known: Any, topics: Any) -> None:
-        """The first chunk of a registration is compared with what is held now, not at its commit."""
+        """The first chunk of a registration is compared with what is registered now, not at its commit."""
         facts = {**known, "who": who, "topics": topics}
         staging, rest = Staging(self.core.held_topics(BrokerIdentity(*who))), list(topics)
         self.arriving.append((facts, staging, rest))
@@ -292,7 +292,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(data=st.data(), stream=st.integers(1, 3), seconds=TIMES)
     def break_a_living_stream(self, data: st.DataObject, stream: int, seconds: float) -> None:
-        """A stream of a broker that is registered now ends some time after its last beat."""
+        """A stream of a registered broker ends some time after its last heartbeat."""
         known = self.living(data)
         if known is not None:
             self.beat(known, probe="UNKNOWN", stream=stream)
@@ -308,7 +308,7 @@ class NameServerMachine(ComparedNameServer):
     def overlap_two_streams(
         self, data: st.DataObject, seconds: float, order: list[int], long_after_the_start: bool
     ) -> None:
-        """A reconnecting agent: the old stream ends after the new one's first beat, or before."""
+        """A reconnecting agent: the old stream ends after the new one's first heartbeat, or before."""
         known = self.living(data)
         if known is not None:
             for _ in range(2 * long_after_the_start):
@@ -328,7 +328,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(data=st.data(), announced=TIMES, seconds=TIMES, expires=st.booleans())
     def fail_in_a_window(self, data: st.DataObject, announced: float, seconds: float, expires: bool) -> None:
-        """The last that is heard of a broker is that it fails, and that was announced, maybe for all of its expiry."""
+        """A broker's last report is that it fails, in a maintenance window that may cover its complete expiry."""
         known = self.living(data)
         if known is not None:
             if expires:
@@ -339,7 +339,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(data=st.data(), announced=st.booleans())
     def fall_silent(self, data: st.DataObject, announced: bool) -> None:
-        """A broker is silent for exactly its expiry, which keeps it, and then for longer; sweeps look on."""
+        """A broker is silent for exactly its expiry, which keeps it, and then for longer, with sweeps."""
         known = self.living(data)
         if known is not None:
             expiry = known["expiry"]
@@ -351,7 +351,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(data=st.data(), seconds=st.sampled_from([4.5, 60.0, 60.5]))
     def hand_over_and_stay_away(self, data: st.DataObject, seconds: float) -> None:
-        """An agent hands over, and no next one beats."""
+        """An agent hands over, and no successor sends a heartbeat."""
         known = self.living(data)
         if known is not None:
             self.beat(known, hand_over=True)
@@ -359,7 +359,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(share=st.sampled_from([1, 2, 3, 9]), probe=st.sampled_from(["PASSING", "PASSING", "FAILING"]))
     def beats_of_many(self, share: int, probe: str) -> None:
-        """Each second, third ... of all that live: the rest is cut off."""
+        """Every second, third ... live broker; the others are disconnected."""
         for known in self.all_living()[::share]:
             self.beat(known, probe=probe)
 
@@ -414,7 +414,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(data=st.data(), version=VERSION)
     def remove_a_topic(self, data: st.DataObject, version: Any) -> None:
-        """A delta of a living broker that only takes away."""
+        """A delta of a live broker that only removes topics."""
         known = self.living(data)
         if known is not None:
             self.send_delta(known, {}, known["topics"][:1], version)
@@ -469,7 +469,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(catches_up=st.booleans())
     def delete_a_topic_and_lose_its_master(self, catches_up: bool) -> None:
-        """The next in line brings another version of the topics, of which nobody deleted any, or the master's own."""
+        """The next in line has another version of the topics, without a deletion, or the master's own."""
         slave = self.claim(**ONE_TOPIC, who=("c1", "a", 1, "h2:1"), version=(2, 0, 1))
         master = self.claim(**ONE_TOPIC, who=("c1", "a", 0, "h1:1"), version=(2, 0, 2))
         if isinstance(slave, dict) and isinstance(master, dict):
@@ -480,7 +480,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(returns=st.booleans())
     def delete_a_topic_and_change_it_unseen(self, returns: bool) -> None:
-        """Another version comes from a master that fails; it recovers, and may have the old one again."""
+        """Another version comes from a failing master; it recovers, and may register the old one again."""
         master = self.claim(**ONE_TOPIC, who=("c1", "a", 0, "h1:1"), version=(2, 0, 2))
         if isinstance(master, dict):
             self.delete_topic("t1", "c1")
@@ -518,7 +518,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(seconds=st.sampled_from([75.5, 120.5]), mode=st.sampled_from([GuardMode.OFF, GuardMode.HOLD]))
     def cut_all_off_and_decide(self, seconds: float, mode: GuardMode) -> None:
-        """Nobody is heard, the guard turns on, and an operator has the last word."""
+        """No heartbeat arrives, the guard turns on, and an operator decides."""
         self.beats_of_many(1, "PASSING")
         for _ in range(2):
             self.pass_time(seconds)
@@ -552,7 +552,7 @@ class NameServerMachine(ComparedNameServer):
             self.beat(known, probe=fault)
         for seconds, action in steps:
             if action == "pause":
-                self.stand_still(seconds, credited=1.0)
+                self.pause_server(seconds, credited=1.0)
                 continue
             self.now += seconds
             for known in [] if restarts else up:
@@ -582,7 +582,7 @@ class NameServerMachine(ComparedNameServer):
             self.warm_restart(100, warming=False)
         self.pass_time(0.5)
 
-    # --- time and ourselves -----------------------------------------------------------------------------------
+    # --- time and the server -----------------------------------------------------------------------------------
 
     @rule(seconds=TIMES)
     def pass_time(self, seconds: float) -> None:
@@ -598,7 +598,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(seconds=TIMES, share=st.sampled_from([0, 0, 2]), probe=st.sampled_from(["PASSING", "PASSING", "FAILING"]))
     def pass_time_with_beats(self, seconds: float, share: int, probe: str) -> None:
-        """Beats come in all the while, from none or each second."""
+        """Heartbeats arrive during this time: from no broker, or from every second one."""
         for _ in range(4):
             self.now += seconds / 4
             if share:
@@ -606,17 +606,17 @@ class NameServerMachine(ComparedNameServer):
             self.sweep()
 
     @rule(seconds=TIMES, credited=st.sampled_from([0.5, 1.0]))
-    def stand_still(self, seconds: float, credited: float) -> None:
-        """A pause of our own, of which nearly all is noticed."""
+    def pause_server(self, seconds: float, credited: float) -> None:
+        """This process is paused, and measures nearly all of it."""
         self.now += seconds
         events = self.core.credit_pause(seconds * credited, now=self.now)
         self.expect(shown(events), call="credit_pause", seconds=seconds * credited)
 
     @rule(data=st.data(), seconds=TIMES, later=TIMES)
-    def stand_still_as_a_stream_breaks(self, data: st.DataObject, seconds: float, later: float) -> None:
-        """All that passed since the stream broke was our own pause."""
+    def pause_after_a_stream_broke(self, data: st.DataObject, seconds: float, later: float) -> None:
+        """This process was paused for all the time since the stream broke."""
         self.break_a_living_stream(data, stream=1, seconds=0.5)
-        self.stand_still(seconds, credited=1.0)
+        self.pause_server(seconds, credited=1.0)
         self.pass_time(later)
 
     @rule(first=st.integers(100, 105), warming=st.booleans())
@@ -626,7 +626,7 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(first=st.integers(100, 105), warming=st.booleans())
     def warm_restart(self, first: int, warming: bool) -> None:
-        """One with a snapshot has all brokers, and their generations."""
+        """A server with a snapshot has all brokers, and their generations."""
         before, orders, self.boots = self.core, self.oracle.orders, self.boots + 1
         restored = []
         for _, replica in before.replicas():
@@ -666,12 +666,12 @@ class NameServerMachine(ComparedNameServer):
 
     @rule(at_most=st.integers(1, 3))
     def settle(self, at_most: int) -> None:
-        """The index follows by a few topics; nobody sees it."""
+        """The index moves by a few topics; no call shows it."""
         self.core.routes.settle(at_most)
 
     @rule()
     def check(self) -> None:
-        """What the core holds true of itself; it settles the index as well."""
+        """Check the core's own invariants; this settles the index too."""
         self.core.check_invariants()
 
 
