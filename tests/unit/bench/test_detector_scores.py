@@ -1,4 +1,4 @@
-"""How flags are held against labels, by hand."""
+"""Scores of the detector's flags against labels, checked by hand."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_flag_without_a_moment_is_known_at_the_end_of_its_day() -> None:
         pytest.param(Flag(LOOP, date(2026, 3, 9)), "nothing", id="more-than-a-week-after-it"),
     ],
 )
-def test_a_wrong_flag_is_told_with_what_was_going_on(flag: Flag, because: str) -> None:
+def test_a_wrong_flag_is_reported_with_its_background(flag: Flag, because: str) -> None:
     found = score([flag], LABELS)
 
     assert (found.precision, found.recall, found.delay_hours) == (0.0, 0.0, None)

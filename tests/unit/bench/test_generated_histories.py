@@ -77,7 +77,7 @@ def test_a_node_numbers_its_rows_without_a_gap_and_in_order_of_time(
 def test_each_kind_of_fault_leaves_the_rows_that_name_servers_write_of_it(
     written: Written, nodes: list[list[dict[str, Any]]]
 ) -> None:
-    told = Counter((row["event"], row["reason"]) for row in nodes[0])
+    recorded = Counter((row["event"], row["reason"]) for row in nodes[0])
 
     assert {
         ("EXPIRED", "STREAM_BROKEN"),
@@ -92,7 +92,7 @@ def test_each_kind_of_fault_leaves_the_rows_that_name_servers_write_of_it(
         ("HEARTBEATS", None),
         ("CHECKPOINT", "DAY"),
         ("NAMESRV_ALIVE", None),
-    } <= set(told)
+    } <= set(recorded)
     assert {label.label for label in written.labels} == set(Kind)
     assert read_labels(written.labels_file) == written.labels
 

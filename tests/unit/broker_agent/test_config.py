@@ -1,4 +1,4 @@
-"""The agent's configuration: what is a fault, what is the default, and that the sample tells the truth."""
+"""The agent's configuration: errors, defaults, and a sample file that is right."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ async def test_who_cancels_the_wait_cancels_the_work(clock: ManualClock) -> None
     assert ended.is_set()
 
 
-def test_a_watched_value_wakes_everybody_once_a_change() -> None:
+def test_a_watched_value_wakes_every_listener_once_per_change() -> None:
     watched, wakened = Watched(1), []
     watched.on_change(lambda: wakened.append("a"))
     watched.on_change(lambda: wakened.append("b"))

@@ -53,11 +53,11 @@ def test_a_master_whose_writes_are_counted_takes_every_step() -> None:
     assert done() == ORDER
 
 
-def test_a_replica_never_wipes_the_permission_of_its_own_master() -> None:
+def test_a_replica_never_wipes_the_permission_of_its_master() -> None:
     assert done(is_master=False) == [DrainStep.STOP_GROUPS, DrainStep.UNREGISTER]
 
 
-def test_nobody_waits_for_producers_that_nobody_counts() -> None:
+def test_without_a_put_rate_the_drain_does_not_wait_for_producers() -> None:
     assert DrainStep.WAIT_FOR_PRODUCERS not in done(knows_put_rate=False)
     assert DrainStep.WIPE_WRITE_PERM in done(knows_put_rate=False)
 

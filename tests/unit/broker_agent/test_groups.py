@@ -63,7 +63,7 @@ def test_silence_removes_only_past_the_expiry(groups: Groups, silence: float, is
     assert changes == (Changes(frozenset({"g"}), (removal,)) if is_out else Changes())
 
 
-def test_silence_is_looked_at_once_a_scan_interval(groups: Groups) -> None:
+def test_silence_is_checked_once_per_scan_interval(groups: Groups) -> None:
     join(groups, A, now=START + 9.0)
     groups.advance(now=START + 125.0)
     assert groups.next_due() == START + 135.0
@@ -171,7 +171,7 @@ def test_the_end_of_the_stream_that_holds_removes_after_the_grace_unless_it_was_
     assert groups.client_count == 1
 
 
-def test_without_a_grace_the_end_of_a_stream_removes_at_once() -> None:
+def test_without_a_grace_the_end_of_a_stream_removes_the_member_immediately() -> None:
     groups = Groups(GroupRules(warm_up=0.0, stream_grace=0.0), boot=1, now=START)
     join(groups, A)
     assert groups.end_stream(A, stream=1, by_us=False, now=START).groups == {"g"}
@@ -240,7 +240,7 @@ def test_who_leaves_and_comes_back_within_a_hold_down_was_never_away(groups: Gro
     assert groups.advance(now=START + 39.5).groups == {"slow"}
 
 
-def test_a_group_that_everybody_left_is_shown_as_it_was_until_the_hold_down_is_over(groups: Groups) -> None:
+def test_a_group_that_all_members_left_is_shown_unchanged_until_the_hold_down_ends(groups: Groups) -> None:
     join(groups, A, subscribed("slow"))
     groups.leave(A, now=START + 1.0)
     held = groups.membership("slow")

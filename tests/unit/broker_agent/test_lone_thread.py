@@ -1,4 +1,4 @@
-"""Work beside the loop: one call at a time, and a hanging one holds nobody."""
+"""Work beside the event loop: one call at a time, and a hanging call blocks nothing else."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_where_no_thread_can_be_started_a_later_call_tries_again(monkeypat
         assert await lone.run(lambda: 3) == 3
 
 
-async def test_while_one_call_hangs_the_next_is_refused_at_once_and_later_ones_run() -> None:
+async def test_while_one_call_hangs_the_next_is_refused_immediately_and_later_ones_run() -> None:
     thread = LoneThread("test", busy=TopicSourceError)
     may_end, has_ended = threading.Event(), threading.Event()
 
@@ -71,7 +71,7 @@ async def test_while_one_call_hangs_the_next_is_refused_at_once_and_later_ones_r
                 await asyncio.sleep(0.001)
 
 
-def test_a_loop_that_is_gone_is_no_fault() -> None:
+def test_a_closed_loop_is_not_an_error() -> None:
     may_end = threading.Event()
     threads: list[threading.Thread] = []
 

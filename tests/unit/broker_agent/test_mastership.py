@@ -1,4 +1,4 @@
-"""The epoch of a master: who of two is the later one, and what a master may claim that nobody saw being promoted."""
+"""The epoch of a master: which of two masters is later, and what a master may claim without an observed promotion."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def test_a_replica_that_is_promoted_before_there_was_an_epoch_takes_the_first() 
     assert keeper.on_master("run-1", None, now=0.0) == Claim(1, Mastership(1, "2"))
 
 
-def test_a_master_that_restarts_over_its_own_data_goes_on_with_its_epoch() -> None:
+def test_a_master_that_restarts_over_its_own_data_keeps_its_epoch() -> None:
     keeper = MastershipKeeper("1")
     keeper.on_master("run-1", Mastership(3, "1"), now=0.0)
 
     assert keeper.on_master("run-2", Mastership(3, "1"), now=1.0) == Claim(3, None)
 
 
-def test_a_replica_that_is_promoted_takes_the_next_epoch_at_once() -> None:
+def test_a_promoted_replica_gets_the_next_epoch_immediately() -> None:
     keeper = MastershipKeeper("2")
     keeper.on_replica("run-1")
 
@@ -77,7 +77,7 @@ def test_a_restarted_replica_that_says_it_is_a_master_claims_less_than_the_livin
     assert keeper.on_master("run-2", Mastership(3, "1"), now=0.0) == Claim(2, None)
 
 
-def test_a_master_whose_promotion_nobody_saw_is_believed_after_the_time_in_which_sentinel_corrects_it() -> None:
+def test_a_master_without_an_observed_promotion_is_accepted_once_sentinel_had_time_to_correct_it() -> None:
     keeper = MastershipKeeper("2")
     held = Mastership(3, "1")
 
@@ -122,14 +122,14 @@ STEPS = st.lists(st.tuples(st.sampled_from("AB"), st.booleans()), max_size=30)
 def test_of_two_members_that_copy_each_other_the_one_promoted_last_always_claims_most(
     steps: list[tuple[str, bool]],
 ) -> None:
-    """``steps``: who is promoted next, and whether the other one is already told to be a replica when it is asked."""
+    """``steps``: which one is promoted next, and whether the other one is a replica already when it is polled."""
     keepers = {name: MastershipKeeper(name) for name in "AB"}
     data: dict[str, Mastership | None] = {"A": None, "B": None}
     keepers["A"].on_master("run-A", None, now=0.0)
     now = BELIEVED_AFTER_SECONDS
     data["A"] = data["B"] = keepers["A"].on_master("run-A", None, now=now).to_keep
     master, claimed = "A", 1
-    for name, is_told in steps:
+    for name, is_demoted in steps:
         old = master
         if name != old:
             data[name] = data[old]
@@ -139,6 +139,6 @@ def test_of_two_members_that_copy_each_other_the_one_promoted_last_always_claims
         data[name] = claim.to_keep or data[name]
         assert claim.epoch > claimed if name != old else claim.epoch == claimed
         claimed = claim.epoch
-        if name != old and not is_told:
+        if name != old and not is_demoted:
             late = keepers[old].on_master(f"run-{old}", data[old], now=now)
             assert late.epoch < claimed

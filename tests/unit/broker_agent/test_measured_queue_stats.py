@@ -19,7 +19,7 @@ ORDERS = QueueKey("orders", 0)
 
 
 def held(max_offset: int, *, trimmed: int = 0) -> QueueEnd:
-    """A queue to which so many messages were added, and from whose begin some were taken."""
+    """A queue after ``max_offset`` messages, of which the first ``trimmed`` were removed."""
     return QueueEnd(trimmed, max_offset, max_offset - trimmed)
 
 
@@ -40,7 +40,7 @@ def test_a_put_rate_is_what_was_added_between_two_looks_over_their_time() -> Non
     assert meter.end_of(ORDERS) == held(80)
 
 
-def test_a_queue_that_was_looked_at_once_has_no_rate_however_full_it_is() -> None:
+def test_a_queue_that_was_measured_once_has_no_rate_however_full_it_is() -> None:
     meter = metered((100.0, held(1_000)))
 
     assert (meter.last_rate(ORDERS), meter.average_rate(ORDERS)) == (0.0, 0.0)
@@ -64,17 +64,17 @@ def test_trimming_changes_the_depth_and_not_the_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    "anew",
+    "recreated",
     [
         pytest.param(held(5), id="ends-before-its-end"),
-        pytest.param(held(500), id="made-anew-and-filled-beyond-its-old-end"),
+        pytest.param(held(500), id="recreated-and-filled-beyond-its-old-end"),
     ],
 )
-def test_a_queue_that_was_made_anew_starts_anew(anew: QueueEnd) -> None:
-    meter = metered((100.0, held(50, trimmed=10)), (110.0, held(100, trimmed=10)), (120.0, anew))
+def test_the_rate_of_a_recreated_queue_starts_from_zero(recreated: QueueEnd) -> None:
+    meter = metered((100.0, held(50, trimmed=10)), (110.0, held(100, trimmed=10)), (120.0, recreated))
 
     assert (meter.last_rate(ORDERS), meter.average_rate(ORDERS)) == (0.0, 0.0)
-    meter.take({ORDERS: held(anew.max_offset + 20)}, now=130.0)
+    meter.take({ORDERS: held(recreated.max_offset + 20)}, now=130.0)
     assert meter.average_rate(ORDERS) == 2.0
 
 
@@ -84,7 +84,7 @@ def test_a_second_look_at_the_same_moment_changes_nothing() -> None:
     assert meter.last_rate(ORDERS) == 2.0
 
 
-def test_a_queue_that_is_gone_is_forgotten_and_starts_anew_when_it_comes_back() -> None:
+def test_a_removed_queue_is_dropped_and_starts_from_zero_when_it_returns() -> None:
     meter = metered((100.0, held(50)))
     meter.take({QueueKey("other", 1): held(1)}, now=100.0)
     meter.keep_only({QueueKey("other", 1)})
@@ -102,7 +102,7 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("look"), st.floats(0.5, 1_000), st.dictionaries(QUEUES, st.integers(0, 5))),
         st.tuples(st.just("period"), st.just(0.0), st.just({})),
-        st.tuples(st.just("anew"), st.just(0.0), st.dictionaries(QUEUES, st.just(0), max_size=2)),
+        st.tuples(st.just("recreate"), st.just(0.0), st.dictionaries(QUEUES, st.just(0), max_size=2)),
     ),
     max_size=30,
 )
@@ -149,7 +149,7 @@ def test_a_lag_is_what_lies_between_the_committed_offset_and_the_end_and_never_n
     assert stats.lag == 10
 
 
-def test_a_topic_tells_how_evenly_its_queues_are_filled() -> None:
+def test_a_topic_reports_how_evenly_its_queues_are_filled() -> None:
     tally = Tally()
     for queue_id, (depth, rate) in enumerate([(10, 8.0), (5, 0.0), (0, 1.0), (1, 0.0)]):
         tally.add_queue(QueueKey("orders", queue_id), depth=depth, put_rate=rate, seconds=600.0 + queue_id)
@@ -161,7 +161,7 @@ def test_a_topic_tells_how_evenly_its_queues_are_filled() -> None:
     assert (stats.depth, stats.put_rate) == (16, 9.0)
 
 
-def test_a_group_tells_its_members_once_for_each_of_its_topics() -> None:
+def test_a_group_reports_its_members_once_for_each_of_its_topics() -> None:
     tally = Tally()
     tally.add_commit("g", QueueKey("a", 0), 0, max_offset=1, put_rate=0.0)
     tally.add_commit("g", QueueKey("b", 0), 0, max_offset=2, put_rate=0.0)

@@ -176,7 +176,7 @@ def test_what_was_not_written_is_taken_again_with_what_came_meanwhile(offsets: O
     assert set(offsets.take()) == {OffsetChange(K0, 3, reset=True), OffsetChange(K1, 7)}
 
 
-def test_changes_are_not_taken_twice_at_once(offsets: Offsets) -> None:
+def test_the_same_changes_are_not_taken_twice(offsets: Offsets) -> None:
     offsets.commit("g", {Q0: 2})
     offsets.take()
     with pytest.raises(RuntimeError, match="still on their way"):
@@ -201,7 +201,7 @@ def test_a_reset_made_meanwhile_holds_against_what_the_store_keeps(offsets: Offs
     assert offsets.take() == (OffsetChange(K0, 1, reset=True),)
 
 
-def test_the_store_holds_against_memory_save_for_what_it_was_not_told(offsets: Offsets) -> None:
+def test_the_store_overrides_memory_except_for_unwritten_changes(offsets: Offsets) -> None:
     offsets.absorb({K0: 5, K1: 5}.items())
     offsets.commit("g", {Q1: 6})
     offsets.absorb({K0: 3, K1: 4, OffsetKey("h", *Q0): 1}.items())
@@ -378,7 +378,7 @@ KEY = st.builds(OffsetKey, GROUPS, st.sampled_from(["s", "t"]), st.integers(0, 1
 
 
 class OffsetsMachine(RuleBasedStateMachine):
-    """The model is one table, and a store that takes what it is told by the same rule; writes may fail unseen."""
+    """The model is one table, and a store that applies its writes by the same rule; a write may fail unnoticed."""
 
     @initialize(most=st.sampled_from([3, 100]))
     def start(self, most: int) -> None:
@@ -417,7 +417,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         assert len({change.key for change in self.taken}) == len(self.taken)
 
     @precondition(lambda self: self.taken is not None)
-    @rule(end=st.sampled_from(["written", "lost", "written but nobody knows"]))
+    @rule(end=st.sampled_from(["written", "lost", "written without an answer"]))
     def write_ends(self, end: str) -> None:
         assert self.taken is not None
         if end != "lost":
@@ -443,7 +443,7 @@ class OffsetsMachine(RuleBasedStateMachine):
         if not hasattr(self, "offsets"):
             return
         if self.taken is not None:
-            self.write_ends("written but nobody knows")
+            self.write_ends("written without an answer")
         self.take()
         self.write_ends("written")
         assert self.store == self.model

@@ -47,13 +47,13 @@ def test_a_lock_changes_hands_only_past_its_lifetime(locks: QueueLocks, silence:
     assert bool(locks.lock("g", "c2", [Q0], now=1_000.0 + silence)) is granted
 
 
-def test_a_renewal_begins_the_lifetime_anew(locks: QueueLocks) -> None:
+def test_a_renewal_restarts_the_lifetime(locks: QueueLocks) -> None:
     locks.lock("g", "c1", [Q0], now=0.0)
     assert locks.lock("g", "c1", [Q0], now=50.0) == [Q0]
     assert locks.lock("g", "c2", [Q0], now=100.0) == []
 
 
-def test_an_owner_that_is_late_keeps_a_lock_that_nobody_asked_for(locks: QueueLocks) -> None:
+def test_a_late_owner_keeps_a_lock_that_no_other_client_requested(locks: QueueLocks) -> None:
     locks.lock("g", "c1", [Q0], now=0.0)
     assert locks.lock("g", "c1", [Q0], now=500.0) == [Q0]
     assert locks.lock("g", "c2", [Q0], now=501.0) == []
@@ -95,7 +95,7 @@ def test_one_lock_too_many_is_refused_and_nothing_of_its_batch_is_locked(locks: 
     assert locks.lock("h", "c1", [Q0], now=1.0) == [Q0]
 
 
-def test_renewals_are_not_refused_where_no_more_are_allowed(locks: QueueLocks) -> None:
+def test_renewals_are_accepted_at_the_limit_of_locks(locks: QueueLocks) -> None:
     five = [QueueKey("orders", n) for n in range(5)]
     locks.lock("g", "c1", five, now=0.0)
     assert locks.lock("g", "c1", five, now=1.0) == five
@@ -191,8 +191,8 @@ class LocksMachine(RuleBasedStateMachine):
             now=self.now, limit=2, after=(listed[-1].group, *listed[-1].queue) if listed else None
         ):
             listed += page
-        told = [(lock.group, lock.queue, lock.client_id, lock.renewed_ago) for lock in listed]
-        assert told == [(*key, owner, self.now - at) for key, (owner, at) in sorted(self.model.items())]
+        shown = [(lock.group, lock.queue, lock.client_id, lock.renewed_ago) for lock in listed]
+        assert shown == [(*key, owner, self.now - at) for key, (owner, at) in sorted(self.model.items())]
         assert (len(self.locks), self.locks.group_count) == (len(self.model), len({group for group, _ in self.model}))
         self.locks.check_invariants()
 
@@ -228,7 +228,7 @@ def test_a_queue_that_the_broker_does_not_have_is_named(queue: QueueKey, fault: 
     assert BrokerQueues().fault(queue, topics(t=(8, 8), none=(0, 0))) == fault
 
 
-def test_another_topic_set_is_looked_at_anew() -> None:
+def test_a_new_topic_set_replaces_the_cached_one() -> None:
     known = BrokerQueues()
     assert known.fault(QueueKey("t", 0), topics()) is not None
     assert known.fault(QueueKey("t", 0), topics(t=(1, 1))) is None

@@ -36,7 +36,7 @@ AOF: Info = {"aof_enabled": 1}
 NO_AOF: Info = {"aof_enabled": 0}
 
 
-def test_a_master_tells_its_replicas_and_how_far_it_is() -> None:
+def test_a_master_reports_its_replicas_and_its_replication_offset() -> None:
     facts = read_facts(SERVER, MASTER, AOF, "")
 
     assert (facts.run_id, facts.role, facts.offset, facts.master_replid) == ("abc", Role.MASTER, 14, "f" * 40)
@@ -45,7 +45,7 @@ def test_a_master_tells_its_replicas_and_how_far_it_is() -> None:
     assert facts.warnings == ()
 
 
-def test_a_replica_tells_its_master_and_that_it_does_not_hear_it() -> None:
+def test_a_replica_reports_its_master_and_that_the_link_is_down() -> None:
     facts = read_facts(SERVER, REPLICA, AOF, "")
 
     assert (facts.role, facts.offset, facts.master_addr) == (Role.SLAVE, 12, "10.0.0.1:6379")
@@ -65,7 +65,7 @@ def test_a_replica_tells_its_master_and_that_it_does_not_hear_it() -> None:
         ({}, "", None),
     ],
 )
-def test_a_server_persists_by_either_way_and_nobody_guesses_what_it_does_not_tell(
+def test_a_server_persists_in_either_way_and_missing_values_are_not_guessed(
     persistence: Info, save: str | None, persists: bool | None
 ) -> None:
     facts = read_facts(SERVER, MASTER, persistence, save)
@@ -74,13 +74,13 @@ def test_a_server_persists_by_either_way_and_nobody_guesses_what_it_does_not_tel
     assert (DOES_NOT_PERSIST in facts.warnings) is (persists is False)
 
 
-def test_a_server_that_tells_nothing_is_nothing_known() -> None:
+def test_a_server_that_reports_nothing_gives_empty_facts() -> None:
     facts = read_facts({}, {}, {}, None)
 
     assert (facts.run_id, facts.role, facts.offset, facts.replicas, facts.warnings) == ("", Role.UNKNOWN, 0, (), ())
 
 
-def test_facts_become_metrics_and_what_is_not_known_is_no_number() -> None:
+def test_facts_become_metrics_and_unknown_values_are_nan() -> None:
     registry = CollectorRegistry()
     metrics = RedisMetrics(registry)
 

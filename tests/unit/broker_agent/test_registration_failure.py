@@ -73,7 +73,7 @@ def test_rich_details_reach_the_log() -> None:
 @pytest.mark.parametrize(
     "details", [b"\xff\xff nonsense", build_status(grpc.StatusCode.OK, "x", code="").SerializeToString()]
 )
-def test_details_that_make_no_sense_are_left_aside(details: bytes) -> None:
+def test_malformed_details_are_ignored(details: bytes) -> None:
     trailing = Metadata(("grpc-status-details-bin", details))
 
     assert from_error(rpc_error(grpc.StatusCode.UNAVAILABLE, "why", trailing)).failure is Failure.UNREACHABLE

@@ -73,7 +73,7 @@ def answer(
 
 
 def do(session: Session, *, now: float, own: OwnState) -> Update | Register:
-    """Take the step that tells topics."""
+    """Take the next step, which must send topics."""
     step = session.next_step(own, now=now)
     assert isinstance(step, Update | Register), step
     return step
@@ -87,18 +87,18 @@ def seconds_to_wait(session: Session, *, now: float, own: OwnState = OWN) -> flo
 
 @pytest.fixture
 def session() -> Session:
-    """Registered at 1,000 and confirmed by a beat at once."""
+    """Registered at 1,000 and confirmed by a heartbeat immediately."""
     fresh = new_session()
     register(fresh, now=1_000)
     answer(fresh, BeatStatus.OK, now=1_000)
     return fresh
 
 
-def test_a_fresh_agent_registers_at_once() -> None:
+def test_a_fresh_agent_registers_immediately() -> None:
     assert new_session().next_step(OWN, now=1_000) == Register()
 
 
-def test_a_registered_agent_beats_at_once_to_open_its_stream() -> None:
+def test_a_registered_agent_sends_a_heartbeat_immediately_to_open_its_stream() -> None:
     fresh = new_session()
     register(fresh, now=1_000)
 
@@ -138,7 +138,7 @@ def test_jitter_makes_a_beat_early_and_never_late(share: float) -> None:
     assert 0.9 * INTERVAL <= step.seconds <= INTERVAL
 
 
-def test_a_verdict_that_turned_is_beaten_at_once(session: Session) -> None:
+def test_a_changed_verdict_is_sent_immediately(session: Session) -> None:
     failing = replace(OWN, verdict=replace(PASSING, status=ProbeStatus.FAILING, detail="refused"))
 
     assert session.next_step(failing, now=1_001) == Beat()
@@ -192,13 +192,13 @@ def test_changed_content_is_registered_again(session: Session, other: OwnState) 
 
 
 @pytest.mark.parametrize("status", [BeatStatus.UNKNOWN_BROKER, BeatStatus.TOPICS_OUT_OF_DATE])
-def test_a_server_that_asks_for_the_registration_gets_it_at_once(session: Session, status: BeatStatus) -> None:
+def test_a_server_that_requests_the_registration_gets_it_immediately(session: Session, status: BeatStatus) -> None:
     answer(session, status, now=1_030)
 
     assert session.next_step(OWN, now=1_030) == Register()
 
 
-def test_a_stale_generation_of_our_own_address_is_registered_again_at_once(session: Session) -> None:
+def test_a_stale_generation_of_the_same_address_is_registered_again_immediately(session: Session) -> None:
     answer(session, BeatStatus.STALE_GENERATION, now=1_030, holder=ADDR)
 
     assert session.next_step(OWN, now=1_030) == Register()
@@ -282,7 +282,7 @@ def test_after_a_reconnect_the_agent_beats_before_anything_else(session: Session
     assert session.next_step(changed, now=1_010.2) == Register()
 
 
-def test_a_server_that_holds_the_version_it_was_beaten_is_not_told_again(session: Session) -> None:
+def test_a_server_that_holds_the_version_of_the_heartbeat_gets_no_topics_again(session: Session) -> None:
     session.on_beat_failure(Failure.UNREACHABLE, now=1_010)
     answer(session, BeatStatus.OK, now=1_010.2, own=FIVE)
 
@@ -313,7 +313,7 @@ def test_a_server_that_hears_and_is_not_heard_gets_one_registration_and_then_bea
         now += 3.0
         fresh.on_beat_failure(Failure.UNREACHABLE, now=now)
 
-    # It heard the registration: what it holds is ours, in a generation that we were not told.
+    # It received the registration: it holds this broker, in a generation that the agent does not know.
     answer(fresh, BeatStatus.STALE_GENERATION, now=now + 3, holder=ADDR)
     assert fresh.next_step(OWN, now=now + 3) == Register()
 
@@ -339,7 +339,7 @@ def holding_five() -> Session:
     return fresh
 
 
-def test_a_small_change_is_told_as_a_change(holding_five: Session) -> None:
+def test_a_small_change_is_sent_as_a_delta(holding_five: Session) -> None:
     step = do(holding_five, now=1_001, own=SIX)
 
     assert isinstance(step, Update)
@@ -358,7 +358,9 @@ def test_a_restart_of_the_broker_is_registered_whole_even_if_topics_changed_with
 
 
 @pytest.mark.parametrize("failure", [Failure.REFUSED, Failure.HELD_BY_OTHER])
-def test_a_change_that_is_refused_is_registered_whole_at_once(holding_five: Session, failure: Failure) -> None:
+def test_after_a_refused_delta_the_complete_set_is_registered_immediately(
+    holding_five: Session, failure: Failure
+) -> None:
     do(holding_five, now=1_001, own=SIX)
     holding_five.on_update_failure(failure, now=1_001)
 
@@ -403,7 +405,7 @@ def test_after_a_change_without_an_answer_the_server_is_asked_what_it_holds(
         assert step.delta.base == FIVE.data_version
 
 
-def test_a_server_that_came_back_with_the_set_before_is_told_the_difference(holding_five: Session) -> None:
+def test_a_server_that_returns_with_the_previous_set_gets_the_difference(holding_five: Session) -> None:
     do(holding_five, now=1_001, own=SIX)
     holding_five.on_updated(SIX, now=1_001)
     holding_five.on_beat_failure(Failure.UNREACHABLE, now=1_005)
@@ -429,7 +431,7 @@ def test_the_set_that_a_server_holds_stays_known_however_many_changes_are_lost(h
         now += 40
 
 
-def test_a_version_that_nobody_here_knows_is_answered_with_the_whole(holding_five: Session) -> None:
+def test_an_unknown_version_at_the_server_leads_to_a_full_registration(holding_five: Session) -> None:
     answer(holding_five, BeatStatus.TOPICS_OUT_OF_DATE, now=1_030, own=FIVE, held=DataVersion(counter=1))
 
     assert holding_five.next_step(FIVE, now=1_030) == Register()
@@ -445,7 +447,7 @@ def test_a_server_that_is_out_of_date_again_after_a_change_gets_the_whole_after_
     assert holding_five.next_step(SIX, now=1_060.2) == Register()
 
 
-def test_what_the_server_says_it_holds_is_not_told_again_when_it_is_ours_once_more(holding_five: Session) -> None:
+def test_the_version_that_the_server_reports_is_not_sent_when_it_is_current_again(holding_five: Session) -> None:
     answer(holding_five, BeatStatus.TOPICS_OUT_OF_DATE, now=1_030, own=SIX, held=FIVE.data_version)
 
     assert holding_five.next_step(FIVE, now=1_030) == Wait(30)
@@ -467,7 +469,7 @@ def replica() -> Session:
     return fresh
 
 
-def test_a_promoted_replica_registers_its_new_position_at_once(replica: Session) -> None:
+def test_a_promoted_replica_registers_its_new_position_immediately(replica: Session) -> None:
     assert replica.next_step(PROMOTED, now=1_001) == Register()
     assert replica.broker_id == 0
 
@@ -492,7 +494,7 @@ def test_a_master_that_lost_its_position_takes_its_new_one_without_waiting(repli
     assert (replica.broker_id, replica.holder_addr) == (1, "")
 
 
-def test_a_leave_speaks_of_the_position_that_the_server_was_told(replica: Session) -> None:
+def test_an_unregister_names_the_position_that_was_registered(replica: Session) -> None:
     assert replica.next_step(replace(PROMOTED, leave=Leave.UNREGISTER), now=1_001) == Unregister()
     assert replica.broker_id == 1
 
@@ -581,7 +583,7 @@ def test_a_connection_that_breaks_after_each_beat_is_not_tried_at_full_speed(ses
     assert seconds_to_wait(session, now=1_010.3, own=OWN) == pytest.approx(0.4)
 
 
-def test_a_connection_that_stood_for_an_interval_is_tried_again_at_once(session: Session) -> None:
+def test_a_connection_that_was_up_for_an_interval_is_retried_immediately(session: Session) -> None:
     session.on_beat_failure(Failure.UNREACHABLE, now=1_010)
     session.on_beat_failure(Failure.UNREACHABLE, now=1_010.2)
     answer(session, BeatStatus.OK, now=1_040.2)
@@ -631,7 +633,7 @@ def test_a_leave_of_a_broker_that_is_gone_unregisters_once_and_then_finishes(ses
     assert session.next_step(leaving, now=1_001) == Finish()
 
 
-def test_a_server_that_is_away_may_hold_us_and_is_told_without_waiting(session: Session) -> None:
+def test_an_unreachable_server_may_hold_the_broker_and_is_called_without_backoff(session: Session) -> None:
     session.on_beat_failure(Failure.UNREACHABLE, now=1_010)
 
     assert session.next_step(replace(OWN, leave=Leave.UNREGISTER), now=1_010) == Unregister()
@@ -642,7 +644,7 @@ def test_a_drained_broker_leaves_with_that_reason(session: Session) -> None:
 
 
 @pytest.mark.parametrize("leave", list(Leave))
-def test_a_server_that_holds_nothing_of_ours_is_told_nothing(leave: Leave) -> None:
+def test_a_server_without_a_registration_is_not_called(leave: Leave) -> None:
     leaving = replace(OWN, leave=leave)
     never_registered = new_session()
     held_by_other = new_session()

@@ -69,7 +69,7 @@ class NaiveServer:
         return generation
 
     def update(self, step: Update, own: OwnState, generation: int) -> str | None:
-        """Apply a change; None, or who holds the position instead (empty: nobody, or on another base)."""
+        """Apply a change; None, or the address that holds the position instead (empty: none, or on another base)."""
         held = self.table.get(own.broker_id)
         if held is None or (held.generation == generation and held.version != step.delta.base):
             return ""
@@ -110,7 +110,7 @@ class Fate(Enum):
     ANSWERED = "answered"
     LOST = "the request never arrives"
     UNHEARD = "the answer never arrives"
-    LATE = "nobody waits any more when the request arrives"
+    LATE = "the caller has timed out when the request arrives"
     TROUBLED = "the server cannot do it now"
 
 
@@ -149,7 +149,7 @@ class Agent:
             case Beat():
                 self._beat(fate)
             case Unregister() | Finish():
-                raise AssertionError("nobody asked it to leave")
+                raise AssertionError("it was not asked to leave")
 
     def _register(self, fate: Fate, /) -> None:
         own = self.own
@@ -229,7 +229,7 @@ class Happening(Enum):
     LOSS = "the server restarts without one"
     RIVAL = "another broker registers our position"
     RIVAL_GONE = "and leaves it again"
-    LATE_ARRIVAL = "a request arrives for which nobody waits any more"
+    LATE_ARRIVAL = "a request arrives after its caller has timed out"
 
 
 TURNS = st.lists(
@@ -293,7 +293,7 @@ def test_when_faults_end_the_server_holds_exactly_what_is_ours(
 
 
 @given(own=OWNS, changes=st.lists(OWNS, min_size=1, max_size=20))
-def test_without_faults_every_change_is_one_call_and_nothing_is_told_twice(
+def test_without_faults_every_change_is_one_call_and_nothing_is_sent_twice(
     own: OwnState, changes: list[OwnState]
 ) -> None:
     server = NaiveServer()
@@ -301,11 +301,11 @@ def test_without_faults_every_change_is_one_call_and_nothing_is_told_twice(
     for change in [own, *changes]:
         before = agent.own.registration_key
         agent.own = change
-        told = 0
+        sent = 0
         for _ in range(4):
-            told += isinstance(agent.session.next_step(agent.own, now=agent.now), Register | Update)
+            sent += isinstance(agent.session.next_step(agent.own, now=agent.now), Register | Update)
             agent.turn(Fate.ANSWERED, longest=INTERVAL)
-        assert told == (change.registration_key != before or change is own)
+        assert sent == (change.registration_key != before or change is own)
 
 
 # --- storms --------------------------------------------------------------------------------------------------------

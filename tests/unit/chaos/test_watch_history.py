@@ -34,7 +34,7 @@ def test_a_history_that_keeps_every_promise_has_no_fault() -> None:
     assert faults(GOOD, TRUTH) == []
 
 
-def test_another_boot_begins_anew_and_counters_may_be_lower() -> None:
+def test_another_boot_starts_over_and_its_counters_may_be_lower() -> None:
     again: list[Record] = [
         Opened("c", 3, ("orders", "pay"), known=("orders", "pay")),
         seen("orders", 1, "d3", connection=3, boot=NEXT_BOOT),
@@ -94,7 +94,7 @@ def test_a_warming_node_may_leave_out_a_topic_and_say_it_later() -> None:
             "pay was known from another boot only",
             id="foreign boot taken for known",
         ),
-        pytest.param([*GOOD, seen("orders", 7, "d3", connection=2)], "twice at one revision", id="told twice"),
+        pytest.param([*GOOD, seen("orders", 7, "d3", connection=2)], "twice at one revision", id="sent twice"),
         pytest.param(
             [
                 *GOOD,
@@ -103,7 +103,7 @@ def test_a_warming_node_may_leave_out_a_topic_and_say_it_later() -> None:
                 Synced("other", 1),
             ],
             "two states at one revision",
-            id="two clients told different things",
+            id="two clients with different states",
         ),
         pytest.param([*GOOD, Opened("c", 3, ("orders",))], "never had its first state", id="never synced"),
         pytest.param([*GOOD, seen("orders", 9, "d3", connection=1)], "outside its connection", id="stray record"),
@@ -117,7 +117,7 @@ def test_a_broken_promise_is_named(history: list[Record], said: str) -> None:
         assert faults(history, TRUTH) == []
 
 
-def test_a_last_state_of_a_node_that_nobody_asked_proves_nothing() -> None:
+def test_the_last_state_of_a_node_without_a_query_proves_nothing() -> None:
     assert any("no fresh query" in fault for fault in faults(GOOD, {NEXT_BOOT: TRUTH[NEXT_BOOT]}))
 
 

@@ -1,4 +1,4 @@
-"""Functions of the application that are told of something."""
+"""Functions of the application that are called on updates."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from pointsman_client.aio import Callbacks
 
 
-async def test_each_is_told_soon_and_not_by_whoever_tells() -> None:
+async def test_each_is_called_soon_and_not_within_the_callers_frame() -> None:
     callbacks: Callbacks[str] = Callbacks()
     heard: list[str] = []
     callbacks.add(heard.append)
@@ -18,7 +18,7 @@ async def test_each_is_told_soon_and_not_by_whoever_tells() -> None:
     assert heard == ["news", "news"]
 
 
-async def test_one_that_was_removed_hears_nothing_and_removing_twice_is_no_fault() -> None:
+async def test_a_removed_callback_is_not_called_and_removing_twice_is_allowed() -> None:
     callbacks: Callbacks[str] = Callbacks()
     heard: list[str] = []
     remove, _ = callbacks.add(heard.append), callbacks.add(heard.append)

@@ -78,7 +78,7 @@ def test_a_blocked_queue_shows_for_how_long_until_it_is_not(registry: CollectorR
     assert not [name for name in samples(registry) if "blocked" in name]
 
 
-def test_what_the_hook_is_told_stands_under_its_name(registry: CollectorRegistry) -> None:
+def test_each_call_of_the_hook_is_counted_under_its_name(registry: CollectorRegistry) -> None:
     metrics = PrometheusMetrics(registry, clock=ManualClock())
     for hook in HOOKS:
         call(metrics, hook)

@@ -16,7 +16,7 @@ def queue(number: int) -> MessageQueue:
 
 
 class Agent:
-    """Answers when it is let go, and remembers what it was asked."""
+    """Responds when ``go`` is set, and records its requests."""
 
     def __init__(self) -> None:
         self.asked: list[list[int]] = []
@@ -41,7 +41,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_is_asked_in_one_turn_goes_out_together_and_the_next_turn_anew() -> None:
+async def test_queries_of_one_turn_share_a_request_and_those_of_the_next_turn_get_another() -> None:
     agent = Agent()
     question = SharedQuestion(agent.ask)
     first = [asyncio.ensure_future(question.about(queue(number))) for number in range(3)]
@@ -74,7 +74,7 @@ async def test_when_all_are_cancelled_the_question_is_too() -> None:
     assert agent.was_cancelled
 
 
-async def test_everybody_gets_the_error() -> None:
+async def test_all_callers_get_the_error() -> None:
     agent = Agent()
     agent.error = ValueError("no")
     agent.go.set()
@@ -85,7 +85,7 @@ async def test_everybody_gets_the_error() -> None:
         await question.about(queue(2))
 
 
-async def test_who_asks_when_all_others_were_just_cancelled_gets_an_answer_of_its_own() -> None:
+async def test_a_caller_left_alone_by_cancellations_gets_its_own_response() -> None:
     agent = Agent()
     agent.go.set()
     question = SharedQuestion(agent.ask)

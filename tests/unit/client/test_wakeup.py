@@ -41,7 +41,7 @@ async def test_a_cancelled_wait_leaves_nothing_behind(clock: ManualClock) -> Non
     assert asyncio.all_tasks() == before
 
 
-async def test_what_is_done_in_time_is_told_and_what_is_late_runs_on(clock: ManualClock) -> None:
+async def test_work_done_in_time_is_reported_and_late_work_continues(clock: ManualClock) -> None:
     work = asyncio.ensure_future(clock.sleep(5))
     late = asyncio.ensure_future(done_within(work, 4, clock=clock))
     await clock.advance(4)

@@ -69,7 +69,7 @@ def test_a_reload_sends_a_daemon_the_signal_that_reloads(name: str) -> None:
     assert unit(name).one("ExecReload") == "/bin/kill -HUP $MAINPID"
 
 
-def test_the_reports_unit_asks_for_yesterday_and_is_no_failure_with_findings() -> None:
+def test_the_reports_unit_computes_yesterday_and_findings_are_not_a_failure() -> None:
     program, *arguments = unit("pointsman-report.service").command(S="/var/lib")
     assert (program, arguments[0]) == ("/opt/pointsman/bin/pointsman-report", "nightly")
     asked = nightly(arguments[1:])

@@ -1,4 +1,4 @@
-"""The name server's configuration: every fault at once, a sample that equals the defaults, a command that says so."""
+"""The name server's configuration: all errors together, and a sample that equals the defaults."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_is_printed_loads_to_the_same(tmp_path: Path, capsys: pytest.Captur
     assert load(file, {}) == NameServerConfig()
 
 
-def test_every_fault_is_listed_at_once_and_the_command_exits_with_2(
+def test_all_errors_are_listed_together_and_the_command_exits_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NAMESRV_LOG__LEVEL", "LOUD")

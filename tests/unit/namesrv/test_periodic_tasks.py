@@ -1,4 +1,4 @@
-"""A pause of our own is credited once, whoever finds out about it first."""
+"""A pause of this process is credited once, whichever task measures it first."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def running(upkeep: Upkeep) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-@pytest.mark.parametrize("beats", [False, True], ids=["nobody beats", "a beat comes while the sweep rests"])
+@pytest.mark.parametrize("beats", [False, True], ids=["no heartbeat", "a heartbeat during the sweep's pause"])
 async def test_a_pause_in_the_middle_of_a_sweep_is_credited_once(beats: bool) -> None:
     clock, metrics = ManualClock(), Metrics()
     core = StallingNameServer(clock)

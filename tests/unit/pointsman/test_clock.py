@@ -12,7 +12,7 @@ from pointsman.wire.manual_clock import ManualClock
 
 
 @pytest.mark.parametrize("made", [SystemClock(), ManualClock()], ids=["system", "manual"])
-async def test_utc_is_utc_and_a_sleep_that_is_no_wait_yields_once(made: Clock) -> None:
+async def test_utc_is_utc_and_a_sleep_of_zero_yields_once(made: Clock) -> None:
     order: list[str] = []
 
     async def other() -> None:

@@ -16,7 +16,7 @@ PROGRAM = """
 import asyncio, signal, sys
 from pointsman.service import daemon_process
 
-# Whoever runs the tests may be under nohup itself.
+# The tests themselves may run under nohup.
 signal.signal(signal.SIGHUP, signal.SIG_IGN if "nohup" in sys.argv else signal.SIG_DFL)
 
 async def main(stop):
@@ -65,7 +65,7 @@ async def test_a_signal_asks_for_the_stop_and_the_exit_code_is_mains(loop: str, 
     assert await process.wait() == 7
 
 
-async def test_a_second_signal_ends_the_process_at_once() -> None:
+async def test_a_second_signal_ends_the_process_immediately() -> None:
     process = await start("uvloop", "slow")
     await line(process)
     process.send_signal(signal.SIGTERM)

@@ -9,7 +9,7 @@ import pytest
 from pointsman.service.folder_lock import FolderLock, InUse
 
 
-def test_a_second_one_is_refused_until_the_first_lets_go(tmp_path: Path) -> None:
+def test_a_second_one_is_refused_until_the_first_is_released(tmp_path: Path) -> None:
     first, second = FolderLock(tmp_path / "lock"), FolderLock(tmp_path / "lock")
     first.hold()
     first.hold()

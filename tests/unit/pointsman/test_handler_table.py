@@ -330,7 +330,7 @@ async def test_a_closed_table_is_quiet_once_the_last_call_is_over(rig: Rig, meth
     await rig.table.until_quiet()
 
 
-async def test_a_stream_that_the_server_ends_is_told_why(rig: Rig) -> None:
+async def test_a_stream_that_the_server_ends_gets_the_reason(rig: Rig) -> None:
     rig.servicer.error = Ended(NotReady("stopping"))
     context = Context()
     with pytest.raises(Aborted):
@@ -361,7 +361,7 @@ class Holding(Servicer):
         large = Large()  # a refusal's frames hold it
         self.held = weakref.ref(large)
         try:
-            assert large is None, "the cause of a refusal has frames of its own"
+            assert large is None, "the cause of a refusal has its own frames"
         except AssertionError:
             raise InvalidRequest([FieldViolation("commit", "is missing")])  # noqa: B904
         return wire.RegisterBrokerResponse()

@@ -99,7 +99,7 @@ def test_a_stopped_server_frees_its_port(health: Health) -> None:
         again.bind(("127.0.0.1", port))
 
 
-def test_a_port_that_is_taken_is_an_error_at_once(server: MonitoringServer, health: Health) -> None:
+def test_a_port_in_use_fails_immediately(server: MonitoringServer, health: Health) -> None:
     with pytest.raises(CannotListen, match=r"cannot listen on 127\.0\.0\.1:"):
         MonitoringServer(f"127.0.0.1:{server.port}", registry=CollectorRegistry(), health=health)
 
@@ -112,7 +112,7 @@ def test_it_listens_on_ipv6_too(health: Health) -> None:
     serving.stop()
 
 
-def test_it_sleeps_while_nobody_is_connected(health: Health, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sleeps_while_no_client_is_connected(health: Health, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitoring, "POLL_SECONDS", 0.01)
     waits: list[float | None] = []
 
@@ -137,7 +137,7 @@ def test_it_sleeps_while_nobody_is_connected(health: Health, monkeypatch: pytest
     assert not serving._thread.is_alive()
 
 
-def test_a_server_that_never_started_stops_at_once(health: Health) -> None:
+def test_a_server_that_never_started_stops_immediately(health: Health) -> None:
     MonitoringServer("127.0.0.1:0", registry=CollectorRegistry(), health=health).stop()
 
 

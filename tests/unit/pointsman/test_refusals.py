@@ -1,4 +1,4 @@
-"""What both daemons refuse: each has a status and a code of its own, and its text stays within what gRPC carries."""
+"""The refusals of both daemons: each has its own status and code, and its text fits into what gRPC carries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the service manager is told, on real datagram sockets of both kinds, and that it can never hold us up."""
+"""Messages to the service manager, on real datagram sockets of both kinds, which never block the daemon."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def test_a_loop_that_is_held_does_not_feed_the_watchdog(
     "environment",
     [
         pytest.param({}, id="no-service-manager"),
-        pytest.param({"WATCHDOG_USEC": "30000000"}, id="nobody-to-tell"),
+        pytest.param({"WATCHDOG_USEC": "30000000"}, id="no-notify-socket"),
         pytest.param({"NOTIFY_SOCKET": "/nowhere"}, id="no-watchdog"),
         pytest.param({"NOTIFY_SOCKET": "/nowhere", "WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}, id="another-process"),
     ],

@@ -1,4 +1,4 @@
-"""The loader that every daemon shares: order, types, and every fault at once."""
+"""The loader that all daemons share: order, types, and a list of all errors."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_what_begins_as_a_list_in_the_environment_and_is_none_is_a_fault(tmp_pat
     assert fault.startswith("environment: APP_MAIN__NAMES: ")
 
 
-def test_every_fault_is_listed_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_listed_together(tmp_path: Path) -> None:
     toml = """
         [main]
         count = 10
@@ -189,7 +189,7 @@ def test_rules_between_sections_are_asked_beside_the_rules_inside_them(tmp_path:
 
 
 @pytest.mark.parametrize(("toml", "word"), [("main = 3", "must be a table"), ("[main", "is not TOML")])
-def test_what_is_no_configuration_at_all_is_said(tmp_path: Path, toml: str, word: str) -> None:
+def test_text_that_is_not_a_configuration_is_reported(tmp_path: Path, toml: str, word: str) -> None:
     assert word in next(iter(faults(tmp_path, toml)))
 
 

@@ -113,7 +113,7 @@ def test_a_changed_identity_is_named_and_a_changed_permission_is_not() -> None:
     assert old.changed_settings(replace(old, broker_name="b", broker_id=1)) == ["broker_name", "broker_id"]
 
 
-def test_an_agent_that_is_configured_as_another_broker_is_told_where() -> None:
+def test_an_agent_configured_as_another_broker_is_reported_with_the_setting() -> None:
     slave = conf("brokerName=b", "brokerRole=SLAVE", "brokerId=2", "brokerIP1=10.0.0.2")
 
     assert slave.contradictions(cluster="DefaultCluster", name="b", broker_id=2, addr="10.0.0.2:10911") == []
@@ -125,7 +125,7 @@ def test_an_agent_that_is_configured_as_another_broker_is_told_where() -> None:
     ]
 
 
-def test_what_the_file_leaves_open_contradicts_nobody() -> None:
+def test_settings_missing_in_the_file_cause_no_conflict() -> None:
     elected = conf("enableControllerMode=true")
 
     assert elected.contradictions(cluster="DefaultCluster", name="a", broker_id=3, addr="10.0.0.1:10911") == []

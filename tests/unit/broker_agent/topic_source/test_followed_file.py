@@ -138,7 +138,7 @@ def test_a_file_beyond_the_bound_is_not_read_to_its_end(file: FollowedFile[str],
     assert len(parser.contents) == 1
 
 
-def test_a_pipe_or_a_folder_is_no_file_and_holds_nobody(file: FollowedFile[str], path: Path) -> None:
+def test_a_pipe_or_a_folder_is_rejected_and_does_not_block(file: FollowedFile[str], path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(TopicSourceError, match="is no regular file"):
         file.look()

@@ -1,4 +1,4 @@
-"""Following a source: the last good state, told once a version, and complaints that do not flood the log."""
+"""Following a source: the last valid state, passed on once per version, and problems that do not flood the log."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ScriptedSource:
 
 
 class Running:
-    """A follower on a manual clock, and what it told."""
+    """A follower on a manual clock, and what it passed on."""
 
     def __init__(self, source: ScriptedSource, clock: ManualClock) -> None:
         self.source = source
@@ -87,7 +87,7 @@ async def running(answer: TopicSet | Exception | None, clock: ManualClock) -> As
             await task
 
 
-async def test_a_change_is_told_once_and_the_same_version_is_not(clock: ManualClock) -> None:
+async def test_a_change_is_passed_on_once_and_the_same_version_is_not(clock: ManualClock) -> None:
     async with running(topics("a"), clock) as run:
         await clock.advance(10 * INTERVAL)
         run.source.answer = topics("a", "b")

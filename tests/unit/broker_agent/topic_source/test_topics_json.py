@@ -138,7 +138,7 @@ def test_what_no_broker_wrote_is_unusable_and_says_why(content: bytes, says: str
         ("b", {"topicName": "c"}, "'b' is called 'c' in its own entry"),
     ],
 )
-def test_a_topic_that_cannot_be_told_is_left_out_and_named(name: str, entry: dict[str, object], says: str) -> None:
+def test_a_topic_that_cannot_be_registered_is_skipped_and_named(name: str, entry: dict[str, object], says: str) -> None:
     table = parse(topics_json({"a": topic("a"), name: entry}))
 
     assert [each.topic for each in table.topics] == ["a"]

@@ -29,7 +29,7 @@ class Held:
 
 
 class Store:
-    """Does not take the offsets of some queues; of others it has them already, so nobody is asked."""
+    """Rejects the offsets of some queues; of others it has them already, so no request is needed."""
 
     def __init__(self) -> None:
         self.failing: tuple[MessageQueue, ...] = ()

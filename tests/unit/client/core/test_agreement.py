@@ -1,4 +1,4 @@
-"""When a loss is believed: two name servers must say so, or nobody else answers."""
+"""When a loss is accepted: two name servers report it, or no other one responds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AB, A, B, EMPTY = route("a", "b"), route("a"), route("b"), route()
 SETTLED_BY_FIRST = Verdict(0, is_disputed=False)
 
 
-def test_what_lost_nothing_is_believed_at_once() -> None:
+def test_a_route_without_a_loss_is_accepted_immediately() -> None:
     for said in (AB, route("a", "b", "c"), route("a", "b", perm=4), route("a", "b", replicas={0: "x:1", 1: "y:1"})):
         assert judge(AB, [said], all_asked=False) == SETTLED_BY_FIRST
     assert judge(None, [EMPTY], all_asked=False) == SETTLED_BY_FIRST

@@ -47,7 +47,7 @@ def test_groups_and_addresses_are_those_of_the_cached_routes(
                 assert table.brokers.find(data.cluster, data.broker_name) == data
 
 
-def test_a_topic_that_is_dropped_or_makes_room_is_told_once_as_forgotten() -> None:
+def test_a_topic_that_is_dropped_or_evicted_is_reported_once_as_dropped() -> None:
     table = RouteTable(1)
     table.accept(route("x", {}), now=0.0)
     table.accept(route("y", {}), now=0.0)
@@ -72,7 +72,7 @@ def test_a_broker_that_moves_has_its_new_address_and_the_old_one_is_gone() -> No
     assert table.take_gone_addrs() == ("10.0.0.1:1",)
 
 
-def test_an_address_that_comes_back_before_anybody_was_told_is_not_gone() -> None:
+def test_an_address_that_returns_before_its_loss_was_reported_is_not_lost() -> None:
     table = RouteTable(10)
     table.accept(route("x", {"a": {0: "10.0.0.1:1"}}), now=0.0)
     table.drop("x")

@@ -10,7 +10,7 @@ def test_the_list_is_given_whatever_is_asked() -> None:
     listed = (*queues(b=1), *queues("payments", a=2))
     strategy = ByConfig(listed)
     assert strategy.allocate(request("", [], ())) == listed
-    assert strategy.allocate(request("nobody", ["x"], queues(c=3))) == listed
+    assert strategy.allocate(request("no-member", ["x"], queues(c=3))) == listed
 
 
 def test_without_a_list_there_is_nothing() -> None:

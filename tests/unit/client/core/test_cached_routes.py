@@ -76,7 +76,7 @@ def test_a_digest_counts_more_than_the_fields_that_this_client_reads() -> None:
     assert table.accept(TopicRoute("T", Revision(1, 2, b"two"), (), ()), now=0.0) is not None
 
 
-def test_the_same_digest_from_another_node_is_no_change_and_confirms_the_route() -> None:
+def test_an_equal_digest_from_another_node_changes_nothing_and_confirms_the_route() -> None:
     table = RouteTable(10)
     table.accept(to_topic_route(fake.topic_route()), now=5.0)
     elsewhere = to_topic_route(fake.with_digest(fake.topic_route(), boot=99, counter=1_000))
@@ -123,7 +123,7 @@ def test_an_unknown_topic_cannot_become_stale() -> None:
     assert RouteTable(10).mark_stale("orders") is None
 
 
-def test_the_topic_unused_for_longest_makes_room_and_a_poll_is_no_use() -> None:
+def test_the_least_recently_used_topic_is_evicted_and_a_poll_does_not_count_as_use() -> None:
     table = RouteTable(2)
     table.accept(route("a"), now=0.0)
     table.accept(route("b"), now=0.0)

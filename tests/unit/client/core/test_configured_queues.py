@@ -1,4 +1,4 @@
-"""Over which queues keys are spread: what a topic has, whoever is away this minute."""
+"""The queues over which keys are spread: all that a topic has, including those of absent brokers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_every_write_queue_counts_also_without_master_and_permission() -> None:
         assert names(ConfiguredQueues("orders").see(seen)) == ["a:0", "a:1", "b:0"]
 
 
-def test_a_group_that_is_in_no_route_any_more_keeps_its_queues() -> None:
+def test_a_group_that_is_no_longer_in_any_route_keeps_its_queues() -> None:
     configured = ConfiguredQueues("orders")
     before = configured.see(route("a:2", "b:1"))
 

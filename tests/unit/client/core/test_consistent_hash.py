@@ -39,7 +39,7 @@ def test_the_cluster_is_not_hashed() -> None:
     assert {m: short(share) for m, share in one.items()} == {m: short(share) for m, share in two.items()}
 
 
-def test_without_virtual_nodes_nobody_gets_anything() -> None:
+def test_without_virtual_nodes_no_member_gets_a_queue() -> None:
     assert shares(ConsistentHash(0), ["a", "b"], queues(q=8)) == {"a": (), "b": ()}
 
 

@@ -153,7 +153,7 @@ def test_at_least_one_is_picked_of_the_better_half() -> None:
 
 
 class NaiveFaults:
-    """The page's words, kept as a diary that is read anew for each question."""
+    """The documented rules, as a list of facts that is evaluated again for each query."""
 
     def __init__(self, rules: FaultRules) -> None:
         self.rules = rules

@@ -25,14 +25,14 @@ def test_w15_members_beyond_the_number_of_queues_idle_and_a_warning_says_so() ->
         pytest.param("a", ["b"], IdleReason.PINNED_ELSEWHERE, id="pinned-to-another"),
         pytest.param("b", ["b"], None, id="pinned-to-it"),
         pytest.param("e", list("bcde"), IdleReason.MORE_MEMBERS_THAN_QUEUES, id="surplus-of-the-pinned"),
-        pytest.param("e", ["z"], IdleReason.MORE_MEMBERS_THAN_QUEUES, id="pin-of-nobody"),
+        pytest.param("e", ["z"], IdleReason.MORE_MEMBERS_THAN_QUEUES, id="pin-of-an-absent-member"),
         pytest.param("z", [], None, id="no-member"),
     ],
 )
-def test_a_pin_is_told_from_a_surplus(client_id: str, pinned: list[str], reason: IdleReason | None) -> None:
+def test_a_pin_is_distinguished_from_a_surplus(client_id: str, pinned: list[str], reason: IdleReason | None) -> None:
     asked = request(client_id, "abcde", queues(q=3))
     assert idle_reason(asked, Pinned(Averagely(), pinned).allocate(asked), pinned=pinned) is reason
 
 
-def test_an_uneven_strategy_is_told_from_a_surplus() -> None:
+def test_an_uneven_strategy_is_distinguished_from_a_surplus() -> None:
     assert idle_reason(request("a", "ab", queues(q=2)), ()) is IdleReason.STRATEGY

@@ -39,7 +39,7 @@ def texts(given: Mapping[str, tuple[MessageQueue, ...]]) -> dict[str, str]:
         ("@", ""),
     ],
 )
-def test_a_name_tells_its_room_if_it_has_exactly_two_parts_as_java_splits_it(broker_name: str, room: str) -> None:
+def test_a_name_has_a_room_if_it_has_exactly_two_parts_as_java_splits_it(broker_name: str, room: str) -> None:
     assert room_in_name(broker_name) == room
 
 
@@ -52,13 +52,13 @@ def test_only_queues_of_the_rooms_are_shared_out_and_the_surplus_comes_from_the_
     }
 
 
-def test_a_brokers_zone_is_its_room_where_its_name_tells_none() -> None:
+def test_a_brokers_zone_is_its_room_where_its_name_has_none() -> None:
     zones = {("c1", "a"): "r1", ("c1", "b"): "r2", ("c1", "r2@c"): "r1", ("c2", "d"): "r1"}
     of = queues(**{"a": 2, "b": 2, "r2@c": 1, "d": 1})
     assert texts(shares(MachineRoom({"r1"}), ["x", "y"], of, zones=zones)) == {"x": "a:0", "y": "a:1"}
 
 
-def test_without_a_room_nobody_gets_anything() -> None:
+def test_without_a_room_no_member_gets_a_queue() -> None:
     assert texts(shares(MachineRoom(()), ["x"], queues(**{"r1@a": 3}))) == {"x": ""}
 
 

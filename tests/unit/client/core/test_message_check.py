@@ -85,13 +85,13 @@ def test_a_message_that_was_read_is_kept_as_it_is_and_equals_one_that_was_made()
 
 
 @pytest.mark.parametrize("wrong", [None, "text", b"body", ("orders", b"1")])
-def test_what_is_no_message_is_refused(wrong: Any) -> None:
+def test_an_object_that_is_not_a_message_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidMessageError, match=r"^message must be a Message, got "):
         check_message(wrong)
 
 
 @pytest.mark.parametrize("wrong", [None, [], Message("orders", b"1"), iter([Message("orders", b"1")])])
-def test_what_is_no_list_of_messages_is_no_batch(wrong: Any) -> None:
+def test_an_object_that_is_not_a_list_of_messages_is_refused_as_a_batch(wrong: Any) -> None:
     with pytest.raises(InvalidMessageError, match=r"^messages .* must be a list with at least one message"):
         check_batch(wrong)
 

@@ -21,9 +21,9 @@ def test_several_pinned_members_share_by_the_inner_strategy() -> None:
     assert texts("10.0.0.3@7", "10.0.0.1@7") == ["q:0 q:1", "", "q:2 q:3"]
 
 
-def test_a_pin_that_names_nobody_who_is_there_stops_nobody() -> None:
+def test_a_pin_without_a_present_member_has_no_effect() -> None:
     assert texts("10.0.0.9@7") == texts()
 
 
-def test_the_name_tells_both() -> None:
+def test_the_name_has_both_parts() -> None:
     assert Pinned(Averagely(), ()).name == "PINNED-AVG"

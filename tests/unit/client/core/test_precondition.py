@@ -46,5 +46,5 @@ def test_faults_are_found_in_this_order(
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda each: each.name)
-def test_a_client_that_is_no_member_gets_nothing(strategy: AllocationStrategy) -> None:
+def test_a_client_that_is_not_a_member_gets_nothing(strategy: AllocationStrategy) -> None:
     assert strategy.allocate(request("a@1", ["b@1", "c@1"], queues(a=4))) == ()

@@ -60,7 +60,7 @@ def test_a_message_given_back_is_the_next_and_one_failure_richer() -> None:
     assert (again.queue_offset, again.reconsume_times) == (0, 1)
 
 
-def test_finishing_after_a_move_does_not_finish_the_same_offset_anew() -> None:
+def test_finishing_after_a_move_does_not_finish_the_same_offset_again() -> None:
     queue = queue_from()
     queue.put([message(0)], 1)
     before = queue.take()

@@ -1,4 +1,4 @@
-"""What a member is to hold, and what it takes up and lets go for that."""
+"""The queues that a member is to own, and which ones it takes over and releases for that."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_w13_a_pin_of_the_agents_gives_everything_to_one_and_it_ends_by_itself()
     assert share(FOUR, TWO_MEMBERS) == Share(frozenset(FOUR[:2]))
 
 
-def test_w15_a_member_beyond_the_number_of_queues_is_told_why_it_idles() -> None:
+def test_w15_a_member_beyond_the_number_of_queues_gets_a_reason_for_being_idle() -> None:
     many = Members(tuple(f"{name}@1" for name in "abcde"))
     assert share(FOUR, many, client_id="e@1") == Share(frozenset(), IdleReason.MORE_MEMBERS_THAN_QUEUES)
 
@@ -123,7 +123,7 @@ def test_a_strategy_of_ones_own_is_a_class_with_a_name_and_a_method() -> None:
     assert other == Share(frozenset(), IdleReason.STRATEGY)
 
 
-def test_what_is_new_is_added_what_is_no_more_is_dropped_and_the_rest_stays() -> None:
+def test_new_queues_are_added_missing_ones_dropped_and_the_others_kept() -> None:
     plan = plan_topic("orders", target=FOUR[1:], held=(*FOUR[:2], *OTHER))
     assert [short(each) for each in (plan.keep, plan.drop, plan.add, plan.wait)] == ["q:1", "q:0", "q:2 q:3", ""]
     assert plan.has_changes
@@ -134,7 +134,7 @@ def test_a_queue_whose_pull_expired_is_dropped_and_taken_up_again_in_one_pass() 
     assert [short(each) for each in (plan.keep, plan.drop, plan.add)] == ["q:0", "q:1 q:2", "q:1"]
 
 
-def test_a_queue_that_is_still_let_go_is_not_dropped_twice_and_waits_if_it_comes_back() -> None:
+def test_a_queue_in_release_is_not_dropped_twice_and_waits_if_it_returns() -> None:
     plan = plan_topic("orders", target=FOUR[:2], held=FOUR[:3], dropping=FOUR[1:3], pull_expired=FOUR[1:2])
     assert [short(each) for each in (plan.keep, plan.drop, plan.add, plan.wait)] == ["q:0", "", "", "q:1"]
     assert not plan.has_changes

@@ -13,7 +13,7 @@ def ran(timing: RebalanceTiming, *, now: float, balanced: bool = True) -> Rebala
     return trigger
 
 
-def test_the_first_rebalance_is_at_once_and_for_the_start() -> None:
+def test_the_first_rebalance_is_immediate_with_reason_start() -> None:
     timing = RebalanceTiming()
     timing.wake(RebalanceTrigger.ROUTE)
     assert timing.delay(now=5.0) == 0
@@ -41,7 +41,7 @@ def test_the_members_are_queried_once_in_an_interval_whatever_it_runs_for() -> N
 
 
 @pytest.mark.parametrize("trigger", [RebalanceTrigger.MEMBERS, RebalanceTrigger.ROUTE, RebalanceTrigger.SUBSCRIPTION])
-def test_w12_what_happens_makes_it_due_at_once_but_not_within_a_second_of_the_last(trigger: RebalanceTrigger) -> None:
+def test_w12_an_event_makes_it_due_immediately_but_not_within_a_second_of_the_last(trigger: RebalanceTrigger) -> None:
     timing = RebalanceTiming()
     ran(timing, now=5.0)
     timing.wake(trigger)
@@ -50,7 +50,7 @@ def test_w12_what_happens_makes_it_due_at_once_but_not_within_a_second_of_the_la
     assert timing.delay(now=17.0) == 20.0
 
 
-def test_the_first_of_several_reasons_is_told_and_all_are_answered_by_one_run() -> None:
+def test_the_first_of_several_reasons_is_reported_and_one_run_covers_all() -> None:
     timing = RebalanceTiming()
     ran(timing, now=5.0)
     timing.wake(RebalanceTrigger.MEMBERS)

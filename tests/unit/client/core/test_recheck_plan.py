@@ -14,7 +14,7 @@ def plan() -> RecheckPlan:
     return RecheckPlan(lambda _low, high: high)
 
 
-def test_a_dispute_is_looked_at_again_ever_later_and_not_for_ever() -> None:
+def test_a_dispute_is_rechecked_with_backoff_and_a_limit() -> None:
     rechecks, now, waits = plan(), 0.0, []
     rechecks.disputed("orders", now=now)
     while (due_at := rechecks.next_due_at()) is not None:
@@ -29,7 +29,7 @@ def test_a_dispute_is_looked_at_again_ever_later_and_not_for_ever() -> None:
     assert rechecks.next_due_at() is None
 
 
-def test_what_is_settled_is_not_asked_for_and_a_new_dispute_begins_anew() -> None:
+def test_a_settled_dispute_is_not_rechecked_and_a_new_one_starts_over() -> None:
     rechecks = plan()
     rechecks.disputed("orders", now=0.0)
     rechecks.settled("orders")
@@ -39,7 +39,7 @@ def test_what_is_settled_is_not_asked_for_and_a_new_dispute_begins_anew() -> Non
     assert rechecks.next_due_at() == 9.2
 
 
-def test_a_doubt_is_due_at_once_and_told_once() -> None:
+def test_a_doubt_is_due_immediately_and_reported_once() -> None:
     rechecks = plan()
     rechecks.doubted("orders", now=5.0)
 

@@ -53,7 +53,7 @@ def test_more_tries_than_delays_take_the_longest_delay() -> None:
     assert (back.queue_id, back.message.due_at) == (15, AT + timedelta(hours=2))
 
 
-def test_an_ordered_consumer_gives_up_only_when_it_is_told_a_number() -> None:
+def test_an_ordered_consumer_stops_retrying_only_with_a_configured_limit() -> None:
     assert not is_given_up_in_place(failed(1_000_000), max_reconsume_times=None)
     assert not is_given_up_in_place(failed(2), max_reconsume_times=3)
     assert is_given_up_in_place(failed(3), max_reconsume_times=3)

@@ -105,7 +105,7 @@ def test_a_table_says_where_a_key_or_a_prefix_lies_and_the_longest_prefix_counts
     assert [table.queue_of(key) for key in KEYS] == [ring.queue_of(key) for key in KEYS]
 
 
-def test_a_table_keeps_its_queue_when_the_route_has_it_no_more_and_has_nothing_to_say_of_other_topics() -> None:
+def test_a_table_keeps_its_queue_when_the_route_no_longer_has_it_and_ignores_other_topics() -> None:
     fixed = MessageQueue("orders", "c1", "gone", 7)
     table = ExplicitTable({"vip": fixed}, fallback=ModuloMap())
     assert table.over(EIGHT).queue_of("vip") == fixed

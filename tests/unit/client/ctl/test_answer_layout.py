@@ -228,7 +228,7 @@ def health(**facts: Any) -> Any:
     return [NodeAnswer("ns1:9876", admin_service_pb2.GetNodeInfoResponse(**facts), None)]
 
 
-def test_a_warming_server_tells_its_progress_where_it_knows_how_many_are_to_come(
+def test_a_warming_server_shows_its_progress_where_it_knows_the_number_of_brokers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     warming, ready = broker_pb2.NODE_STATE_WARMING, broker_pb2.NODE_STATE_READY

@@ -149,13 +149,13 @@ def test_a_member_that_several_agents_know_counts_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "at_least"), [({}, 5), ({ONE: {"g": frozenset(map(str, range(9)))}}, 9), ({ONE: {}, TWO: {}}, 5)]
+    ("listed", "at_least"), [({}, 5), ({ONE: {"g": frozenset(map(str, range(9)))}}, 9), ({ONE: {}, TWO: {}}, 5)]
 )
-def test_where_ids_were_not_told_in_time_there_are_at_least_so_many(
-    capsys: pytest.CaptureFixture[str], told: dict[Agent, dict[str, frozenset[str]]], at_least: int
+def test_where_ids_did_not_arrive_in_time_the_count_is_a_minimum(
+    capsys: pytest.CaptureFixture[str], listed: dict[Agent, dict[str, frozenset[str]]], at_least: int
 ) -> None:
     answers = [(ONE, groups(summary(members=4))), (TWO, groups(summary(members=5)))]
-    (row,) = rows = group_rows(answers, told)
+    (row,) = rows = group_rows(answers, listed)
 
     assert (row.members, row.is_exact) == (at_least, False)
     assert f">={at_least}" in shown(capsys, groups_parts(answers, rows))[1]
@@ -169,7 +169,7 @@ def test_a_group_is_in_conflict_when_agents_say_that_it_shares_differently() -> 
     assert row.flags == ("CONFLICT", "PINNED")
 
 
-def test_an_agent_that_warms_up_or_stops_disagrees_with_nobody() -> None:
+def test_an_agent_that_warms_up_or_stops_is_not_compared_with_others() -> None:
     answers = [(ONE, groups(summary(members=2))), (TWO, groups(summary(), state=WARMING))]
     (row,) = group_rows(answers, {ONE: {"g": frozenset("xy")}, TWO: {"g": frozenset("x")}})
     assert (row.members, row.flags) == (2, ("WARMING",))
@@ -270,14 +270,14 @@ def test_a_drain_is_late_when_a_wait_timed_out_or_messages_stay_unread(
 # Offsets
 
 
-def test_a_queue_that_a_replicas_agent_tells_of_as_well_counts_once_as_the_furthest() -> None:
+def test_a_queue_that_a_replicas_agent_reports_too_counts_once_with_the_highest_offset() -> None:
     answers = [(ONE, offsets((0, 9, 10), (1, 5, None))), (REPLICA, offsets((0, 4, 10))), (TWO, offsets((0, 1, 3)))]
     (total,) = group_totals(offset_rows(answers))
 
     assert (total.queues, total.lag, total.without_end) == (3, 3, 1)
 
 
-def test_what_is_committed_beyond_the_end_is_no_negative_lag() -> None:
+def test_an_offset_beyond_the_end_gives_a_lag_of_zero() -> None:
     (row,) = offset_rows([(ONE, offsets((0, 9, 4)))])
     assert (row.lag, row.is_beyond_end) == (0, True)
 
@@ -328,7 +328,7 @@ def test_a_refusal_names_each_field_and_is_not_tried_again() -> None:
     assert to_error_report(refusal).message == "a:1 refused: to[0] must not be empty: ''"
 
 
-def test_failures_of_several_kinds_have_a_code_of_their_own_and_a_hint_once() -> None:
+def test_each_kind_of_failure_has_its_own_exit_code_and_one_hint() -> None:
     refused = AgentFailedError("a:1", grpc.StatusCode.UNAVAILABLE, "Connection refused")
     late = AgentFailedError("b:1", grpc.StatusCode.DEADLINE_EXCEEDED, "")
     no = RequestRejectedError("a:2", grpc.StatusCode.FAILED_PRECONDITION, "held", ErrorDetails("HELD_BY_OTHER"))

@@ -33,7 +33,7 @@ def test_the_same_digest_is_equal_whatever_the_revision() -> None:
     assert differences(client(route()), NodeRoute(route(counter=9))) == []
 
 
-def test_what_is_other_at_the_node_is_told_line_by_line() -> None:
+def test_differences_at_the_node_are_listed_line_by_line() -> None:
     assert differences(client(route()), NodeRoute(route(write=2))) == [
         "~ queues of DefaultCluster/broker-a: write queues 4 -> 2"
     ]
@@ -92,6 +92,6 @@ def broken(path: list[str | int], value: object) -> str:
         (broken(["ageSeconds"], "old"), "ageSeconds must not be 'old'"),
     ],
 )
-def test_what_is_no_description_is_refused_with_what_is_wrong(text: str, problem: str) -> None:
+def test_text_that_is_not_a_description_is_refused_with_the_problem(text: str, problem: str) -> None:
     with pytest.raises(InvalidDescriptionError, match=problem):
         read_description(text, source="FILE")

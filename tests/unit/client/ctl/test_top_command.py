@@ -99,7 +99,7 @@ def test_a_frame_shows_nodes_brokers_by_state_and_who_is_not_well(capsys: pytest
     assert (third["nodeState"], third["sizes"]) == (None, {})
 
 
-def test_one_restart_makes_nobody_unwell_and_a_refusal_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_restart_makes_no_broker_unhealthy_and_a_refusal_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:
     refusal = RequestRejectedError("b:1", grpc.StatusCode.NOT_FOUND, "cluster nope is not known", ErrorDetails())
     refused: NodeT = NodeAnswer("b:1", None, refusal)
     one = node("a:1", status("broker-a", penalty=1000))

@@ -194,7 +194,7 @@ def test_no_summary_of_a_command_is_cut(capsys: pytest.CaptureFixture[str], grou
     ]
 
 
-def test_name_servers_come_from_the_environment_unless_told(
+def test_name_servers_come_from_the_environment_by_default(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("POINTSMAN_NAMESRV", "nowhere")
@@ -257,7 +257,7 @@ def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Examples:" in capsys.readouterr().out
 
 
-def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--version"]) == 0
     assert capsys.readouterr().out.startswith("pointsmanctl ")
 
@@ -272,10 +272,10 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(missing: str) -> 
 
 
 def test_who_asks_is_a_number_where_a_container_has_no_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    def nobody() -> str:
+    def without_a_name() -> str:
         raise OSError("no such user")
 
-    monkeypatch.setattr(getpass, "getuser", nobody)
+    monkeypatch.setattr(getpass, "getuser", without_a_name)
     monkeypatch.setattr(socket, "gethostname", lambda: "h" * 200)
     by = command_options.read_by(click.Context(cli), click.Option(["--by"]), None)
     assert by == f"{os.getuid()}@{'h' * 200}"[:128]

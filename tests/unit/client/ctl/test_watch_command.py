@@ -51,7 +51,7 @@ def test_another_boot_may_count_from_one_and_says_nothing_new_with_the_same_rout
     assert watched.known()[0].revision.boot == 8
 
 
-def test_a_topic_that_nobody_has_is_said_once() -> None:
+def test_an_unknown_topic_is_reported_once() -> None:
     watched = WatchedRoutes(["orders"])
 
     (first,) = watched.accept(gone(counter=1))
@@ -62,7 +62,7 @@ def test_a_topic_that_nobody_has_is_said_once() -> None:
     assert queues_of(watched.accept(gone(boot=8, counter=3))) is None
 
 
-def test_the_next_server_is_told_what_was_shown() -> None:
+def test_the_next_server_gets_the_state_that_was_shown() -> None:
     watched = WatchedRoutes(["orders", "payments"])
     assert [known.HasField("revision") for known in watched.known()] == [False, False]
 

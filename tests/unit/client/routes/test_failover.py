@@ -42,7 +42,7 @@ async def test_servers_that_hang_take_equal_shares_and_leave_the_last_one_its_ti
     assert script.shares == [("a", 1.0), ("b", 1.0), ("c", 1.0)]
 
 
-async def test_a_server_that_fails_at_once_leaves_its_share_to_the_others(clock: ManualClock) -> None:
+async def test_the_share_of_a_server_that_fails_immediately_goes_to_the_others(clock: ManualClock) -> None:
     script = Script(clock, {"c": "route"}, {"a": 0.0, "b": 0.0})
 
     await Failover(NameServerChoice("abc"), clock).ask(script.attempt, timeout_seconds=3.0)

@@ -1,4 +1,4 @@
-"""Messages as entries: what was sent comes back, and whatever somebody else wrote is a message."""
+"""Messages as entries: what was sent is received, and an entry of any other writer is a message too."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_what_was_sent_comes_back(sent: OutgoingMessage) -> None:
         )
     )
 )
-def test_whatever_somebody_wrote_is_a_message(pairs: list[tuple[bytes, bytes]]) -> None:
+def test_an_entry_of_any_writer_is_a_message(pairs: list[tuple[bytes, bytes]]) -> None:
     received = to_received([part for pair in pairs for part in pair], QUEUE, 4)
     assert received.queue_offset == 4
     assert received.message_id

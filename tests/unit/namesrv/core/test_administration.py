@@ -76,15 +76,15 @@ def test_a_wipe_takes_the_write_bit_alone_and_adding_gives_the_old_perm_back(
     core.register(registration(B), now=0.0)
     done = admin.set_write_perm(A, writable=False, by=BY)
     assert (perms(core), done.topic_count, done.changed) == ({"a": 5, "b": 7}, 1, True)
-    told = the(done.events)
-    assert (told.kind, told.reason, told.group) == (EventKind.PERM_CHANGED, Reason.ADMIN, A)
-    assert told.detail == {"writable": False, "topics": 1, "by": BY}
+    recorded = the(done.events)
+    assert (recorded.kind, recorded.reason, recorded.group) == (EventKind.PERM_CHANGED, Reason.ADMIN, A)
+    assert recorded.detail == {"writable": False, "topics": 1, "by": BY}
     back = admin.set_write_perm(A, writable=True, by=BY)
     assert (perms(core), back.changed, the(back.events).detail["writable"]) == ({"a": 7, "b": 7}, True, True)
 
 
 @pytest.mark.parametrize("writable", [True, False])
-def test_a_permission_that_was_so_already_is_no_change(core: NameServer, admin: Administration, writable: bool) -> None:
+def test_setting_the_same_permission_changes_nothing(core: NameServer, admin: Administration, writable: bool) -> None:
     core.register(registration(), now=0.0)
     admin.set_write_perm(A, writable=writable, by=BY)
     change = core.routes.change
@@ -119,11 +119,11 @@ def test_a_wipe_survives_an_expiry_and_ends_with_the_next_incarnation(core: Name
     assert perms(core) == {"a": 5}
     events = core.register(registration(incarnation="two"), now=202.0).events
     assert perms(core) == {"a": 7}
-    told = [(e.reason, e.detail["writable"]) for e in events if e.kind is EventKind.PERM_CHANGED]
-    assert told == [(Reason.INCARNATION, True)]
+    recorded = [(e.reason, e.detail["writable"]) for e in events if e.kind is EventKind.PERM_CHANGED]
+    assert recorded == [(Reason.INCARNATION, True)]
 
 
-def test_the_permission_of_nobody_cannot_be_set(admin: Administration) -> None:
+def test_the_permission_of_an_unknown_broker_cannot_be_set(admin: Administration) -> None:
     with pytest.raises(BrokerUnknown):
         admin.set_write_perm(A, writable=False, by=BY)
 
@@ -164,7 +164,7 @@ def test_a_forced_deletion_hides_a_topic_until_its_broker_brings_another_version
     core.register(registration(FAR), now=0.0)
     done = admin.delete_topic("orders", cluster="", force=True, by=BY, now=0.0)
     assert (done.hidden_on, core.topic_names()) == ((A, FAR), [])
-    assert [(told.kind, told.reason, told.group) for told in done.events] == [
+    assert [(event.kind, event.reason, event.group) for event in done.events] == [
         (EventKind.TOPIC_DELETED, Reason.ADMIN, key) for key in (A, FAR)
     ]
     assert done.events[0].detail == {"topic": "orders", "forced": True, "by": BY}
@@ -226,11 +226,11 @@ def test_a_deletion_in_one_cluster_leaves_the_others(core: NameServer, admin: Ad
 # --- KV configuration -------------------------------------------------------------------------------------------
 
 
-def test_a_key_is_set_and_removed_and_the_history_is_told_its_value(core: NameServer, admin: Administration) -> None:
+def test_a_key_is_set_and_removed_and_the_history_has_its_value(core: NameServer, admin: Administration) -> None:
     done = admin.put_kv("ns", "key", "value", by=BY)
-    told = the(done.events)
-    assert (told.kind, told.reason) == (EventKind.KV_CHANGED, Reason.ADMIN)
-    assert told.detail == {"namespace": "ns", "key": "key", "value": "value", "by": BY}
+    recorded = the(done.events)
+    assert (recorded.kind, recorded.reason) == (EventKind.KV_CHANGED, Reason.ADMIN)
+    assert recorded.detail == {"namespace": "ns", "key": "key", "value": "value", "by": BY}
     assert admin.put_kv("ns", "key", "value", by=BY).events == ()
     gone = admin.delete_kv("ns", "key", by=BY)
     assert the(gone.events).detail == {"namespace": "ns", "key": "key", "by": BY}
@@ -264,44 +264,42 @@ def test_a_broken_order_configuration_changes_no_route(core: NameServer, admin: 
 # --- guard ------------------------------------------------------------------------------------------------------
 
 
-def test_a_guard_is_told_to_hold_and_let_go_and_the_history_is_told_by_whom(
+def test_a_guard_is_set_to_hold_and_off_and_the_history_has_the_operator(
     core: NameServer, admin: Administration
 ) -> None:
     core.register(registration(), now=0.0)
     held = admin.set_guard("c1", GuardMode.HOLD, seconds=60.0, by=BY, now=10.0)
     assert (held.guard.mode, held.guard.active, held.guard.mode_until) == (GuardMode.HOLD, True, 70.0)
-    told = the(held.events)
-    assert (told.kind, told.reason, told.group) == (EventKind.GUARD_ON, Reason.ADMIN, GroupKey("c1", ""))
-    assert (told.detail["mode"], told.detail["seconds"], told.detail["by"]) == ("HOLD", 60.0, BY)
+    recorded = the(held.events)
+    assert (recorded.kind, recorded.reason, recorded.group) == (EventKind.GUARD_ON, Reason.ADMIN, GroupKey("c1", ""))
+    assert (recorded.detail["mode"], recorded.detail["seconds"], recorded.detail["by"]) == ("HOLD", 60.0, BY)
     off = admin.set_guard("c1", GuardMode.OFF, seconds=None, by=BY, now=20.0)
     assert (off.guard.active, the(off.events).kind) == (False, EventKind.GUARD_OFF)
 
 
-def test_a_mode_that_alters_nothing_yet_is_told_all_the_same_and_only_once(
-    core: NameServer, admin: Administration
-) -> None:
+def test_a_mode_without_an_immediate_effect_is_recorded_once(core: NameServer, admin: Administration) -> None:
     core.register(registration(), now=0.0)
     assert admin.set_guard("c1", GuardMode.AUTO, seconds=None, by=BY, now=0.0).events == ()
-    told = the(admin.set_guard("c1", GuardMode.OFF, seconds=None, by=BY, now=0.0).events)
-    assert (told.kind, told.detail) == (EventKind.GUARD_OFF, {"mode": "OFF", "by": BY})
+    recorded = the(admin.set_guard("c1", GuardMode.OFF, seconds=None, by=BY, now=0.0).events)
+    assert (recorded.kind, recorded.detail) == (EventKind.GUARD_OFF, {"mode": "OFF", "by": BY})
     assert admin.set_guard("c1", GuardMode.OFF, seconds=None, by=BY, now=1.0).events == ()
 
 
-def test_a_longer_hold_is_told_as_a_guard_that_is_on(core: NameServer, admin: Administration) -> None:
+def test_a_longer_hold_is_recorded_as_guard_on(core: NameServer, admin: Administration) -> None:
     core.register(registration(), now=0.0)
     admin.set_guard("c1", GuardMode.HOLD, seconds=60.0, by=BY, now=0.0)
-    told = the(admin.set_guard("c1", GuardMode.HOLD, seconds=600.0, by=BY, now=0.0).events)
-    assert (told.kind, told.detail["seconds"]) == (EventKind.GUARD_ON, 600.0)
+    recorded = the(admin.set_guard("c1", GuardMode.HOLD, seconds=600.0, by=BY, now=0.0).events)
+    assert (recorded.kind, recorded.detail["seconds"]) == (EventKind.GUARD_ON, 600.0)
 
 
-def test_the_guard_of_a_cluster_that_nobody_knows_cannot_be_set(core: NameServer, admin: Administration) -> None:
+def test_the_guard_of_an_unknown_cluster_cannot_be_set(core: NameServer, admin: Administration) -> None:
     core.register(registration(), now=0.0)
     with pytest.raises(ClusterNotFound):
         admin.set_guard("c9", GuardMode.HOLD, seconds=None, by=BY, now=0.0)
     assert "c9" not in core.guard.clusters()
 
 
-def test_a_cluster_whose_brokers_are_all_gone_can_still_be_let_go(core: NameServer, admin: Administration) -> None:
+def test_the_guard_of_a_cluster_without_live_brokers_can_be_set_to_off(core: NameServer, admin: Administration) -> None:
     held = core.register(registration(), now=0.0)
     admin.set_guard("c1", GuardMode.HOLD, seconds=None, by=BY, now=0.0)
     core.unregister(registration().identity, held.generation, reason=Reason.SHUTDOWN, now=1.0)
@@ -315,21 +313,26 @@ def test_a_cluster_whose_brokers_are_all_gone_can_still_be_let_go(core: NameServ
 def test_a_broker_that_expires_in_a_window_is_planned(core: NameServer, admin: Administration, key: GroupKey) -> None:
     core.register(registration(), now=0.0)
     done = admin.set_maintenance(key, seconds=1_000.0, note="new kernel", by=BY, now=0.0)
-    told = the(done.events)
-    assert (done.changed, told.kind, told.reason, told.group) == (True, EventKind.MAINTENANCE_ON, Reason.ADMIN, key)
-    assert told.detail == {"seconds": 1_000.0, "note": "new kernel", "by": BY}
+    recorded = the(done.events)
+    assert (done.changed, recorded.kind, recorded.reason, recorded.group) == (
+        True,
+        EventKind.MAINTENANCE_ON,
+        Reason.ADMIN,
+        key,
+    )
+    assert recorded.detail == {"seconds": 1_000.0, "note": "new kernel", "by": BY}
     left = the(core.sweep(now=200.0))
     assert (left.kind, left.reason) == (EventKind.EXPIRED, Reason.SILENCE)
     assert left.broker is not None
     assert left.broker.state.planned
 
 
-def test_a_window_is_ended_by_whoever_asks_or_by_its_time(core: NameServer, admin: Administration) -> None:
+def test_a_window_is_ended_by_any_operator_or_by_its_time(core: NameServer, admin: Administration) -> None:
     admin.set_maintenance(A, seconds=100.0, note="", by=BY, now=0.0)
     ended = admin.set_maintenance(A, seconds=None, note="done", by="bob", now=10.0)
-    told = the(ended.events)
-    assert (ended.changed, told.kind, told.reason) == (True, EventKind.MAINTENANCE_OFF, Reason.ADMIN)
-    assert told.detail == {"note": "done", "by": "bob"}
+    recorded = the(ended.events)
+    assert (ended.changed, recorded.kind, recorded.reason) == (True, EventKind.MAINTENANCE_OFF, Reason.ADMIN)
+    assert recorded.detail == {"note": "done", "by": "bob"}
     again = admin.set_maintenance(A, seconds=None, note="", by=BY, now=11.0)
     assert (again.changed, again.events) == (False, ())
     admin.set_maintenance(A, seconds=100.0, note="", by=BY, now=20.0)
@@ -337,7 +340,7 @@ def test_a_window_is_ended_by_whoever_asks_or_by_its_time(core: NameServer, admi
     assert over == [(EventKind.MAINTENANCE_OFF, Reason.TIME_OVER, A)]
 
 
-def test_too_many_windows_are_refused_and_tell_nothing(
+def test_too_many_windows_are_refused_without_an_event(
     core: NameServer, admin: Administration, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pointsman_namesrv.core.maintenance.MAX_WINDOWS", 1)
@@ -350,14 +353,14 @@ def test_too_many_windows_are_refused_and_tell_nothing(
 # --- eviction ---------------------------------------------------------------------------------------------------
 
 
-def test_an_evicted_broker_is_out_at_once_and_its_agent_is_asked_to_register(
+def test_an_evicted_broker_is_removed_immediately_and_its_agent_has_to_register(
     core: NameServer, admin: Administration
 ) -> None:
     held = core.register(registration(), now=0.0)
     done = admin.evict("c1", "a", 0, by=BY, now=7.0)
-    told = the(done.events)
+    recorded = the(done.events)
     assert (done.identity, core.topic_names()) == (registration().identity, [])
-    assert (told.kind, told.reason, told.interval, told.detail) == (
+    assert (recorded.kind, recorded.reason, recorded.interval, recorded.detail) == (
         EventKind.UNREGISTERED,
         Reason.ADMIN,
         7.0,
@@ -368,7 +371,9 @@ def test_an_evicted_broker_is_out_at_once_and_its_agent_is_asked_to_register(
 
 
 @pytest.mark.parametrize(("key", "broker_id"), [(A, 1), (B, 0)])
-def test_nobody_else_can_be_evicted(core: NameServer, admin: Administration, key: GroupKey, broker_id: int) -> None:
+def test_an_unknown_broker_cannot_be_evicted(
+    core: NameServer, admin: Administration, key: GroupKey, broker_id: int
+) -> None:
     core.register(registration(), now=0.0)
     with pytest.raises(BrokerUnknown):
         admin.evict(*key, broker_id, by=BY, now=0.0)

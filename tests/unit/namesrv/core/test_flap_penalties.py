@@ -98,7 +98,7 @@ def test_each_event_has_its_points(kind: EventKind, reason: Reason | None, point
     assert charged(event(kind, reason)) == points
 
 
-def test_an_event_of_no_broker_charges_nobody() -> None:
+def test_an_event_without_a_broker_is_not_counted() -> None:
     penalties = Penalties()
     penalties.take(Event(kind=EventKind.GUARD_ON, group=GroupKey("c1", "a")), now=0.0)
     assert len(penalties) == 0

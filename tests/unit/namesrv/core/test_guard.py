@@ -15,7 +15,7 @@ FAILING = Health(ProbeVerdict.FAILING)
 
 
 def replica(number: int = 0, *, cluster: str = "c1", silent: float = 0.0, known: float = 1_000.0) -> Replica:
-    """One that was last heard so many seconds before NOW and has been known for longer."""
+    """A broker with its last heartbeat ``silent`` seconds before NOW, registered for ``known`` seconds."""
     identity = BrokerIdentity(cluster, f"b{number}", 0, f"h{number}:1")
     return Replica(
         registration=Registration(identity=identity, topics={}),
@@ -50,7 +50,7 @@ def counted(judge: Guard, cluster: str = "c1") -> tuple[int, int]:
     return status.lost, status.baseline
 
 
-def told(events: list[Event] | tuple[Event, ...]) -> list[tuple[EventKind, Reason | None]]:
+def facts(events: list[Event] | tuple[Event, ...]) -> list[tuple[EventKind, Reason | None]]:
     return [(event.kind, event.reason) for event in events]
 
 
@@ -66,7 +66,7 @@ def cut(count: int, of: int) -> list[Replica]:
         pytest.param(2, 2, False, id="all-but-fewer-than-three"),
         pytest.param(3, 3, True, id="three-of-three"),
         pytest.param(3, 6, False, id="three-of-six"),
-        pytest.param(0, 0, False, id="nobody"),
+        pytest.param(0, 0, False, id="none"),
     ],
 )
 def test_it_turns_on_above_the_share_and_from_three_lost(lost: int, lived: int, active: bool) -> None:
@@ -80,7 +80,7 @@ def test_silence_counts_past_two_and_a_half_intervals(silent: float, lost: int) 
     assert counted(judged([replica(silent=silent)])) == (lost, 1)
 
 
-def test_a_broken_stream_counts_at_once() -> None:
+def test_a_broken_stream_counts_immediately() -> None:
     one = replica()
     one.pulse.stream_broken_at = NOW
     assert counted(judged([one])) == (1, 1)
@@ -181,7 +181,7 @@ def test_while_it_is_on_the_window_stands_still() -> None:
     assert counted(judge) == (3, 3)
 
 
-def test_who_is_back_is_gone_no_more_and_known_since_before() -> None:
+def test_a_broker_that_returned_is_no_longer_lost_and_keeps_its_first_time() -> None:
     judge, one = guard(), replica()
     judge.note_departed(one, lost=True, now=NOW)
     assert judge.note_back("c1", one.identity.position) == NOW - 1_000.0
@@ -191,15 +191,15 @@ def test_who_is_back_is_gone_no_more_and_known_since_before() -> None:
 
 def test_it_says_on_and_off_once_and_louder_after_its_limit() -> None:
     judge, members = guard(limit=600.0), [(one, False) for one in cut(3, 3)]
-    assert told(judge.judge(members, now=NOW)) == [(EventKind.GUARD_ON, Reason.SHARE)]
+    assert facts(judge.judge(members, now=NOW)) == [(EventKind.GUARD_ON, Reason.SHARE)]
     assert judge.judge(members, now=NOW + 600.0) == []
-    assert told(judge.judge(members, now=NOW + 600.1)) == [(EventKind.GUARD_ON, Reason.LIMIT)]
+    assert facts(judge.judge(members, now=NOW + 600.1)) == [(EventKind.GUARD_ON, Reason.LIMIT)]
     assert judge.overdue() == ["c1"]
     assert judge.judge(members, now=NOW + 2_000.0) == []
     for one, _ in members:
         one.pulse.beat(now=NOW + 2_000.0, stream=None, hand_over=False)
     (off,) = judge.judge(members, now=NOW + 2_000.0)
-    assert told([off]) == [(EventKind.GUARD_OFF, Reason.SHARE)]
+    assert facts([off]) == [(EventKind.GUARD_OFF, Reason.SHARE)]
     assert off.detail["active_seconds"] == 2_000.0
     assert judge.overdue() == []
 
@@ -212,7 +212,7 @@ def test_it_says_on_and_off_once_and_louder_after_its_limit() -> None:
         pytest.param(-1.0, 10.0, False, id="not-who-spoke-since"),
     ],
 )
-def test_after_a_release_whoever_was_quiet_by_then_is_kept_for_a_while(quiet: float, after: float, kept: bool) -> None:
+def test_brokers_silent_at_the_end_of_the_guard_are_kept_for_a_while(quiet: float, after: float, kept: bool) -> None:
     judge = judged(cut(3, 3))
     judged(cut(1, 3), judge=judge)
     assert judge.keeps(replica(silent=quiet), now=NOW + after) is kept
@@ -240,23 +240,23 @@ def test_our_own_pause_does_not_eat_the_time_after_a_release() -> None:
     assert judge.keeps(replica(silent=80.0), now=NOW + 150.0)
 
 
-def test_an_operator_who_lets_go_leaves_no_time() -> None:
+def test_when_an_operator_sets_off_no_extra_time_is_given() -> None:
     judge = judged(cut(3, 3))
-    assert told(judge.set_mode("c1", GuardMode.OFF, until=None, now=NOW)) == [(EventKind.GUARD_OFF, Reason.ADMIN)]
+    assert facts(judge.set_mode("c1", GuardMode.OFF, until=None, now=NOW)) == [(EventKind.GUARD_OFF, Reason.ADMIN)]
     assert not judge.keeps(replica(silent=80.0), now=NOW)
     assert not judged(cut(3, 3), judge=judge).status("c1").active
 
 
-def test_told_to_hold_it_keeps_for_as_long_as_it_was_told() -> None:
+def test_in_mode_hold_it_keeps_brokers_until_the_mode_ends() -> None:
     judge = guard()
     judge.set_mode("c1", GuardMode.HOLD, until=NOW + 10.0, now=NOW)
     assert judge.keeps(replica(), now=NOW)
     assert judge.judge([], now=NOW + 10.0) == []
-    assert told(judge.judge([], now=NOW + 10.1)) == [(EventKind.GUARD_OFF, Reason.TIME_OVER)]
+    assert facts(judge.judge([], now=NOW + 10.1)) == [(EventKind.GUARD_OFF, Reason.TIME_OVER)]
     assert judge.status("c1").mode is GuardMode.AUTO
 
 
-def test_disabled_it_still_holds_when_told_to() -> None:
+def test_a_disabled_guard_still_has_the_mode_hold() -> None:
     judge = judged(cut(9, 9), judge=guard(enabled=False))
     assert not judge.status("c1").active
     judge.set_mode("c1", GuardMode.HOLD, until=None, now=NOW)

@@ -82,7 +82,7 @@ def test_an_order_configuration_names_brokers_and_their_queues(conf: str) -> Non
         ("a:1;a:2", "twice"),
     ],
 )
-def test_a_broken_order_configuration_is_told_what_is_wrong(conf: str, problem: str) -> None:
+def test_an_invalid_order_configuration_is_refused_with_the_problem(conf: str, problem: str) -> None:
     assert problem in (order_conf_problem(conf) or "")
 
 

@@ -89,7 +89,7 @@ def test_the_sweep_is_a_fifth_of_the_shortest_expiry_and_at_most_five_seconds(
 @pytest.mark.parametrize(
     ("silence", "reason"), [(270.0, None), (270.001, Reason.SILENCE)], ids=["exactly-the-expiry", "just-past-it"]
 )
-def test_our_own_pause_is_no_silence_of_the_broker(silence: float, reason: Reason | None) -> None:
+def test_a_pause_of_this_process_does_not_count_as_silence(silence: float, reason: Reason | None) -> None:
     paused = pulse()
     paused.credit_pause(150.0, now=200.0)
     assert paused.why_expired(now=silence, rules=RULES, lenient_since=LONG_AGO) == reason
@@ -137,7 +137,7 @@ def test_the_edges_reach_from_a_quarter_to_a_thousand_seconds_by_square_roots_of
     assert all(after / before == pytest.approx(2**0.5) for before, after in pairwise(EDGES))
 
 
-def test_edges_are_told_in_milliseconds_and_all_differ() -> None:
+def test_edges_are_given_in_milliseconds_and_all_differ() -> None:
     assert EDGES_MS[0] == "250"
     assert EDGES_MS[-2:] == ("1024000", "inf")
     assert len(set(EDGES_MS)) == len(EDGES) + 1
@@ -184,8 +184,8 @@ def test_without_a_beat_nothing_is_counted() -> None:
 
 
 @given(st.lists(st.integers(-(10**13), 10**13)))
-def test_of_what_beats_told_of_their_clock_the_most_is_kept(told: list[int]) -> None:
+def test_of_the_clock_offsets_in_heartbeats_the_highest_is_kept(offsets: list[int]) -> None:
     punctuality = Punctuality(0.0)
-    for ahead_ms in told:
+    for ahead_ms in offsets:
         punctuality.add_clock(ahead_ms)
-    assert punctuality.detail(now=9.0).get("clock_ahead_ms") == max(told, default=None)
+    assert punctuality.detail(now=9.0).get("clock_ahead_ms") == max(offsets, default=None)

@@ -13,7 +13,7 @@ A, B, OTHER = GroupKey("c1", "a"), GroupKey("c1", "b"), GroupKey("c2", "a")
 WHOLE = GroupKey("c1", "")
 
 
-def test_without_windows_nobody_is_covered() -> None:
+def test_without_windows_no_broker_is_covered() -> None:
     assert not MaintenanceWindows().covers(A, now=0.0)
 
 
@@ -62,7 +62,7 @@ def test_a_window_can_be_ended_before_its_time() -> None:
     assert not windows.covers(A, now=0.0)
 
 
-def test_overdue_windows_are_told_once_in_order() -> None:
+def test_overdue_windows_are_returned_once_in_order() -> None:
     windows = MaintenanceWindows()
     for key, until in ((OTHER, 10.0), (B, 20.0), (WHOLE, 10.0), (A, 99.0)):
         windows.open(key, until=until)

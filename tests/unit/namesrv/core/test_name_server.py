@@ -63,17 +63,17 @@ def test_a_refused_claim_leaves_no_trace(core: NameServer) -> None:
     assert refused.value.facts == {"holder_addr": A.addr}
 
 
-def test_the_history_is_told_who_answers_for_a_broker(core: NameServer) -> None:
-    told = core.register(claim(labels={"owner": "web team", "rack": "r1"}), now=0.0).events[0]
-    assert (told.kind, told.detail["owner"]) == (EventKind.REGISTERED, "web team")
+def test_the_history_has_the_owner_of_a_broker(core: NameServer) -> None:
+    registered = core.register(claim(labels={"owner": "web team", "rack": "r1"}), now=0.0).events[0]
+    assert (registered.kind, registered.detail["owner"]) == (EventKind.REGISTERED, "web team")
 
     ((group, replica),) = core.replicas()
     checkpoint, _ = full_checkpoint_events(group, replica, Reason.DAY, number=1, of=1, writable=True, now=1.0)
     assert checkpoint.detail["owner"] == "web team"
-    assert "rack" not in {**told.detail, **checkpoint.detail}
+    assert "rack" not in {**registered.detail, **checkpoint.detail}
 
-    nobody = core.register(claim(BrokerIdentity("c1", "b", 0, "10.0.0.2:10911")), now=0.0).events[0]
-    assert "owner" not in nobody.detail
+    without = core.register(claim(BrokerIdentity("c1", "b", 0, "10.0.0.2:10911")), now=0.0).events[0]
+    assert "owner" not in without.detail
 
 
 def test_the_generation_after_the_last_is_not_zero_which_says_none_on_the_wire() -> None:
@@ -109,7 +109,7 @@ def test_a_delta_of_a_stranger_or_a_stale_generation_is_refused(core: NameServer
     assert picture(core) == before
 
 
-def test_the_view_of_a_group_leaves_out_whoever_is_not_routed(core: NameServer) -> None:
+def test_the_view_of_a_group_omits_brokers_that_are_not_routed(core: NameServer) -> None:
     failing = Health(ProbeVerdict.FAILING, "refused")
     master = core.register(claim(health=failing, ha_addr="10.0.0.1:10912"), now=0.0)
     assert master.view.min_broker_addr == ""
@@ -132,14 +132,14 @@ def test_the_longest_silent_broker_expires_first(core: NameServer) -> None:
     assert gone == ["b1", "b2", "b0"]
 
 
-def test_of_more_than_one_sweep_tells_each_expires_once_though_it_failed_in_a_window(core: NameServer) -> None:
+def test_beyond_one_sweep_each_is_expired_once_though_it_failed_in_a_window(core: NameServer) -> None:
     core.guard.set_mode("c1", GuardMode.OFF, until=None, now=0.0)
     core.maintenance.open(GroupKey("c1", ""), until=60.0)
     for number in range(OVERDUE_AT_ONCE + 1):
         broker = BrokerIdentity("c1", f"b{number}", 0, f"h{number}:1")
         core.register(claim(broker, health=Health(ProbeVerdict.FAILING)), now=0.0)
-    told = [event.kind for event in core.sweep(now=121.0)]
-    assert told == [EventKind.MAINTENANCE_OFF, *[EventKind.EXPIRED] * OVERDUE_AT_ONCE]
+    kinds = [event.kind for event in core.sweep(now=121.0)]
+    assert kinds == [EventKind.MAINTENANCE_OFF, *[EventKind.EXPIRED] * OVERDUE_AT_ONCE]
     assert [event.kind for event in core.sweep(now=121.0)] == [EventKind.EXPIRED]
 
 
@@ -154,7 +154,7 @@ def test_replicas_are_narrowed_by_cluster_and_name(core: NameServer) -> None:
 
 
 def cut_off(core: NameServer, count: int) -> list[tuple[BrokerIdentity, int]]:
-    """So many brokers whose time is over and whom the guard keeps."""
+    """``count`` brokers that have expired and that the guard keeps."""
     brokers = [BrokerIdentity("c1", f"b{number}", 0, f"h{number}:1") for number in range(count)]
     held = [(broker, core.register(claim(broker), now=0.0).generation) for broker in brokers]
     core.sweep(now=121.0)
@@ -162,7 +162,7 @@ def cut_off(core: NameServer, count: int) -> list[tuple[BrokerIdentity, int]]:
     return held
 
 
-def test_a_protected_broker_that_says_it_fails_goes_out_once_the_guard_lets_go(core: NameServer) -> None:
+def test_a_protected_broker_with_a_failing_probe_goes_out_once_the_guard_is_off(core: NameServer) -> None:
     (broker, generation), *_ = cut_off(core, 3)
     core.guard.set_mode("c1", GuardMode.OFF, until=None, now=121.0)
     failing = Health(ProbeVerdict.FAILING, "refused")
@@ -191,15 +191,15 @@ def test_who_was_quiet_when_the_guard_ended_has_two_beats_of_time(core: NameServ
     assert [event.kind for event in core.sweep(now=197.1)] == [EventKind.EXPIRED] * 3
 
 
-def test_a_thousand_brokers_that_were_lost_and_came_back_are_lost_no_more(core: NameServer) -> None:
+def test_a_thousand_brokers_that_were_lost_and_returned_are_no_longer_lost(core: NameServer) -> None:
     core.guard.set_mode("c1", GuardMode.OFF, until=None, now=0.0)
     brokers = [BrokerIdentity("c1", f"b{number}", 0, f"h{number}:1") for number in range(1_000)]
     for broker in brokers:
         core.register(claim(broker), now=0.0)
-    told = [len(core.sweep(now=121.0))]
+    expired = [len(core.sweep(now=121.0))]
     while core.sweep_interval() == 0.0:
-        told.append(len(core.sweep(now=121.0)))
-    assert told == [OVERDUE_AT_ONCE] * 5
+        expired.append(len(core.sweep(now=121.0)))
+    assert expired == [OVERDUE_AT_ONCE] * 5
     for broker in brokers:
         core.register(claim(broker), now=122.0)
     core.sweep(now=122.0)
@@ -207,7 +207,7 @@ def test_a_thousand_brokers_that_were_lost_and_came_back_are_lost_no_more(core: 
     assert (status.lost, status.baseline) == (0, 1_000)
 
 
-def test_a_pause_shorter_than_a_second_is_credited_and_not_told(core: NameServer) -> None:
+def test_a_pause_shorter_than_a_second_is_credited_and_not_recorded(core: NameServer) -> None:
     core.register(claim(), now=0.0)
     assert core.credit_pause(0.9, now=50.0) == ()
     assert core.sweep(now=75.9) == ()
@@ -217,7 +217,7 @@ def test_a_pause_shorter_than_a_second_is_credited_and_not_told(core: NameServer
     assert [event.kind for event in core.sweep(now=122.0)] == [EventKind.EXPIRED]
 
 
-def test_what_the_snapshot_kept_does_not_displace_whoever_registered_meanwhile(core: NameServer) -> None:
+def test_the_snapshot_does_not_displace_a_broker_that_registered_first(core: NameServer) -> None:
     core.register(claim(), now=0.0)
     before = picture(core)
     core.restore(claim(A._replace(addr="10.0.0.9:10911")), 99, now=1.0)

@@ -102,11 +102,11 @@ def test_a_fault_is_named_by_field_and_value(stats: QueueStats, fault: tuple[str
 def test_a_rate_stands_in_the_history_as_a_finite_number_to_a_millionth(rate: float) -> None:
     row = json.dumps(replace(NOTHING_MEASURED, put_rate=rate, top_put_rates=(PUTS._replace(put_rate=rate),)).detail())
 
-    told = json.loads(row, parse_constant=pytest.fail)
-    assert told["put_rate"] == told["top_put_rates"][0]["put_rate"] == pytest.approx(rate, abs=1e-6)
+    recorded = json.loads(row, parse_constant=pytest.fail)
+    assert recorded["put_rate"] == recorded["top_put_rates"][0]["put_rate"] == pytest.approx(rate, abs=1e-6)
 
 
-def test_the_history_tells_every_field_in_the_words_of_the_wire() -> None:
+def test_the_history_has_every_field_under_its_name_on_the_wire() -> None:
     stats = replace(MEASURED, top_put_rates=(PUTS,), top_lags=(LAG,), top_topics=(TOPIC,), top_groups=(GROUP,))
 
     assert stats.detail() == {
@@ -144,7 +144,9 @@ def registered() -> tuple[NameServer, int]:
     return core, core.register(registration, now=0.0).generation
 
 
-def test_statistics_of_a_held_broker_are_one_event_and_no_sign_of_life(registered: tuple[NameServer, int]) -> None:
+def test_statistics_of_a_registered_broker_are_one_event_and_not_a_heartbeat(
+    registered: tuple[NameServer, int],
+) -> None:
     core, generation = registered
     answer = core.report_queue_stats(IDENTITY, generation, MEASURED, now=0.0)
 
@@ -165,7 +167,7 @@ def test_statistics_of_a_held_broker_are_one_event_and_no_sign_of_life(registere
         (IDENTITY._replace(broker_name="b"), 0, StatsStatus.UNKNOWN_BROKER, ""),
     ],
 )
-def test_statistics_of_somebody_else_are_not_recorded(
+def test_statistics_of_another_broker_are_not_recorded(
     registered: tuple[NameServer, int], identity: BrokerIdentity, off: int, status: StatsStatus, holder: str
 ) -> None:
     core, generation = registered

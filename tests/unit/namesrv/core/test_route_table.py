@@ -1,4 +1,4 @@
-"""Large swaps: they are seen at once, cost no walk over the topics, and the index follows in slices."""
+"""Large swaps: they apply immediately without a walk over the topics, and the index follows in slices."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def who_has(routes: RouteTable, topic: str) -> list[GroupKey]:
         return []
 
 
-def test_a_large_set_is_seen_at_once_without_walking_it(routes: RouteTable) -> None:
+def test_a_large_set_applies_immediately_without_walking_it(routes: RouteTable) -> None:
     group, topics = Group(A), many()
     held_by(group, topics)
     routes.refresh(group)
@@ -87,7 +87,7 @@ def test_a_large_set_is_seen_at_once_without_walking_it(routes: RouteTable) -> N
     assert routes.topic_names() == sorted(topics)
 
 
-def test_the_index_follows_in_slices_that_nobody_sees(routes: RouteTable) -> None:
+def test_the_index_follows_in_slices_without_a_visible_effect(routes: RouteTable) -> None:
     group = Group(A)
     held_by(group, many())
     routes.refresh(group)
@@ -100,7 +100,7 @@ def test_the_index_follows_in_slices_that_nobody_sees(routes: RouteTable) -> Non
     assert (routes.counter("t00000"), routes.counter("t01199")) == before
 
 
-def test_a_large_broker_that_leaves_is_out_of_all_routes_at_once(routes: RouteTable) -> None:
+def test_a_large_broker_that_leaves_is_out_of_all_routes_immediately(routes: RouteTable) -> None:
     large, small = Group(A), Group(B)
     held_by(large, many())
     held_by(small, {"t00007": QUEUES})

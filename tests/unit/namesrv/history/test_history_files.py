@@ -132,7 +132,7 @@ def test_a_file_that_the_disk_refused_is_given_up_and_the_next_line_begins_anoth
     history.close()
     assert names(tmp_path) == ["dt=2026-03-01/host_9876-b1-1.jsonl", "dt=2026-03-01/host_9876-b1-2.jsonl.gz"]
     kept = (tmp_path / "raw" / "dt=2026-03-01" / "host_9876-b1-1.jsonl").read_bytes()
-    assert kept == b"1\n", "what came after the last sync is written again, and stands here no more"
+    assert kept == b"1\n", "rows after the last sync are written again, and must be in one file only"
 
 
 def left_behind(folder: Path, name: str, content: bytes) -> Path:

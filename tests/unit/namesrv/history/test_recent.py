@@ -1,4 +1,4 @@
-"""Recent events: bounded, told apart by cluster, with what happened to the whole cluster, without the routine."""
+"""Recent events: bounded, separate for each cluster, with events of complete clusters, without routine rows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_recent_events_are_bounded_by_broker_and_by_name() -> None:
     assert seqs(recent.of("c")) == [5]
 
 
-def test_recent_events_of_one_name_in_two_clusters_are_told_apart() -> None:
+def test_recent_events_of_one_name_in_two_clusters_are_separate() -> None:
     recent = remember(RecentEvents(), *(broker_event(cluster=cluster) for cluster in ("c2", "c1", "c2")))
 
     assert seqs(recent.of("a")) == [1, 2, 3]

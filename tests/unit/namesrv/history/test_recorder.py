@@ -262,7 +262,7 @@ def test_a_disk_that_refuses_to_the_end_loses_what_waits_and_what_did_not_fit_an
     assert sample(writing, "rows_dropped_total", cause="disk") == 7
 
 
-def test_a_row_that_is_no_json_is_lost_alone(clock: ManualClock, tmp_path: Path) -> None:
+def test_only_the_row_that_is_not_json_is_dropped(clock: ManualClock, tmp_path: Path) -> None:
     writing = recorder(clock, tmp_path)
     writing.record([broker_event(), broker_event(detail={"bad": object()}), broker_event()])
     write_all(writing)

@@ -78,7 +78,7 @@ def test_open_files_count_and_are_never_removed_ours_or_a_living_nodes(tmp_path:
 
 
 @pytest.mark.parametrize("name", ["gone-b-1.jsonl", ".gone-b-1.jsonl.gz"])
-def test_what_a_node_that_is_gone_left_open_is_closed_once_nobody_can_be_writing_it(tmp_path: Path, name: str) -> None:
+def test_an_open_file_of_a_stopped_node_is_closed_when_it_can_have_no_writer(tmp_path: Path, name: str) -> None:
     lay(tmp_path, f"03-01/{name}", age=timedelta(hours=3))
 
     enforce(tmp_path, days=3)
@@ -117,7 +117,7 @@ def test_a_file_that_cannot_be_removed_does_not_keep_the_others(
     assert "cannot be removed" in caplog.text
 
 
-def test_what_is_no_history_is_left_alone(tmp_path: Path) -> None:
+def test_files_that_are_not_history_are_not_touched(tmp_path: Path) -> None:
     lay(tmp_path, "01-01/notes.txt", "01-01/deeper/n-b-1.jsonl.gz")
     strange = tmp_path / "raw" / "dt=yesterday"
     strange.mkdir()

@@ -36,8 +36,8 @@ def test_every_topic_stands_in_one_row_with_its_queues_and_each_row_says_which_o
     found = details(topics_event(1_234))
 
     assert [(row["part"], row["parts"], row["full"]) for row in found] == [(1, 3, True), (2, 3, True), (3, 3, True)]
-    told = [entry for row in found for entry in row["topics"].items()]  # type: ignore[attr-defined]
-    assert told == [(f"t{n}", [4, 8, 6, 0]) for n in range(1_234)]
+    entries = [entry for row in found for entry in row["topics"].items()]  # type: ignore[attr-defined]
+    assert entries == [(f"t{n}", [4, 8, 6, 0]) for n in range(1_234)]
     assert all("base" not in row and row["removed"] == [] for row in found)
 
 

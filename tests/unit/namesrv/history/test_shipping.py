@@ -113,7 +113,7 @@ def test_a_command_that_fails_is_said_with_what_it_said_and_tried_again_after_ev
     assert caplog.records[0].facts["retry_in_seconds"] == 60  # type: ignore[attr-defined]
 
 
-def test_a_file_that_always_fails_is_given_up_does_not_hold_up_the_others_and_waits_no_more(
+def test_a_file_that_always_fails_is_given_up_and_does_not_delay_the_others(
     tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shipping, "MAX_TRIES", 3)
@@ -133,7 +133,7 @@ def test_a_file_that_always_fails_is_given_up_does_not_hold_up_the_others_and_wa
 
     assert (count(metrics, "failed"), count(metrics, "given_up")) == (3, 1)
     assert not picky.waits(bad)
-    assert shipper(tmp_path, COPY).waits(bad), "the next start tries it anew"
+    assert shipper(tmp_path, COPY).waits(bad), "the next start retries it"
 
 
 def test_where_nothing_gets_through_the_files_are_not_all_tried_in_one_go(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_the_thread_ships_when_woken_and_what_is_new_before_it_stops(tmp_path: P
     assert len(arrived(store)) == 3
 
 
-def test_stopping_waits_for_a_hanging_command_no_longer_than_it_was_told(tmp_path: Path) -> None:
+def test_stopping_waits_for_a_hanging_command_within_its_limit(tmp_path: Path) -> None:
     lay(tmp_path, *(f"n-a-{n}.jsonl.gz" for n in range(5)))
     hanging = shipper(tmp_path, f"import sys, time; open({str(tmp_path / 'began')!r}, 'w'); time.sleep(600)")
     hanging.start()

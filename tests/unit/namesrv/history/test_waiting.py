@@ -28,7 +28,7 @@ def test_rows_are_counted_and_not_records() -> None:
     assert records.rows == 4
 
 
-def test_memory_is_a_bound_of_its_own() -> None:
+def test_memory_is_a_separate_bound() -> None:
     each = weight(broker_event())
     records = WaitingRecords(max_rows=1_000, max_bytes=3 * each)
 
@@ -43,7 +43,7 @@ def test_where_nothing_waits_a_record_larger_than_the_bounds_finds_room() -> Non
     assert not records.put(record())
 
 
-def test_reserved_records_have_room_of_their_own_and_that_has_an_end_too() -> None:
+def test_reserved_records_have_a_separate_limit_which_is_finite_too() -> None:
     records = WaitingRecords(max_rows=1, max_bytes=1)
     kept = sum(records.put(record(), reserved=True) for _ in range(RESERVED_ROWS + 5))
 
@@ -65,7 +65,7 @@ def test_what_is_in_the_writers_hands_still_counts_and_comes_back_to_where_it_st
 
 
 @pytest.mark.parametrize("bound", ["BATCH_ROWS", "BATCH_BYTES"])
-def test_a_batch_is_worth_one_sync_and_no_more(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_is_bounded_by_one_sync(bound: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, bound, 2 if bound == "BATCH_ROWS" else 2 * weight(broker_event()))
     records = WaitingRecords(max_rows=10, max_bytes=ROOM)
     for seq in range(1, 6):

@@ -257,7 +257,7 @@ async def test_a_route_that_a_warming_node_loses_before_it_was_read_is_not_sent_
     assert faults(world.records, {BOOT: world.truth()[BOOT]}) == []
 
 
-async def test_nothing_is_looked_at_while_nobody_watches(world: World) -> None:
+async def test_nothing_is_compared_while_there_are_no_watchers(world: World) -> None:
     world.register("a", {"t0": 1})
     reader = world.client("x")
     await reader.open(("t0",))

@@ -217,12 +217,12 @@ async def test_a_start_that_failed_leaves_the_snapshot_as_it_was(clock: ManualCl
     assert await keeper.stop(within=DEADLINE)
     third = new_keeper(new_core(clock), clock, tmp_path)
     assert len(third.warm_start().brokers) == 1
-    # A start that failed after it had read stops at once.
+    # A start that failed after reading stops immediately.
     assert await third.stop(within=DEADLINE)
     assert brokers_in(tmp_path) == ["b1"]
 
 
-async def test_stopping_lets_the_folder_go_at_once(clock: ManualClock, tmp_path: Path) -> None:
+async def test_stopping_releases_the_folder_immediately(clock: ManualClock, tmp_path: Path) -> None:
     for _ in range(3):
         keeper = new_keeper(new_core(clock), clock, tmp_path)
         keeper.warm_start()

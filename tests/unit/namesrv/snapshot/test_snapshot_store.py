@@ -42,7 +42,7 @@ def state(tmp_path: Path) -> Path:
 
 
 def loaded(folder: Path) -> Loaded:
-    """What a server that starts on a copy of the folder would read; as after a kill, nobody let go of it."""
+    """What a server that starts on a copy of the folder would read; as after a kill, the lock is not released."""
     copy = folder.with_name("copy")
     shutil.copytree(folder, copy, symlinks=True)
     try:
@@ -97,8 +97,8 @@ def test_only_what_changed_is_written_again(writing: SnapshotStore, written: lis
     brokers[0] = (registration, generation + 1, health)
     brokers[1] = held(2, step=1)
     brokers[2] = (*brokers[2][:2], FAILING)
-    brokers[3] = held(4)  # registered anew with the same content
-    brokers[4] = (*brokers[4][:2], Health(ProbeVerdict.PASSING, "3 ms"))  # no matter for the routes
+    brokers[3] = held(4)  # registered again with the same content
+    brokers[4] = (*brokers[4][:2], Health(ProbeVerdict.PASSING, "3 ms"))  # does not change the routes
     writing.write(snapshot(*brokers))
     assert written == ["b1", "b2", "b3"]
 
@@ -207,13 +207,13 @@ def _broken(data: bytes, chance: random.Random) -> bytes:
 # --- the disk -------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_in_use_is_refused_and_the_first_goes_on(writing: SnapshotStore, state: Path) -> None:
+def test_a_folder_in_use_is_refused_and_its_owner_continues(writing: SnapshotStore, state: Path) -> None:
     with pytest.raises(StateDirectoryInUse):
         store(state).load()
     assert writing.write(snapshot(held(1))).whole
 
 
-def test_a_file_that_may_not_be_read_is_no_damage(
+def test_a_file_without_read_permission_is_not_damage(
     writing: SnapshotStore, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writing.write(snapshot(held(1)))
@@ -313,15 +313,15 @@ def test_after_a_sigkill_at_any_moment_each_broker_is_as_one_whole_round_wrote_i
         assert brokers.keys() >= {"b0", "b1", "b2", "b3"}
         for name, (registration, generation) in brokers.items():
             step = registration.data_version.counter
-            # What was said to be written is there, and else the round that the kill met.
+            # Every reported write is there, or else the one during which the process was killed.
             assert step >= last
-            told = {r.identity.broker_name: (r, g) for r, g, _ in at_step(step).brokers}
-            assert told[name] == (registration, generation)
+            expected = {r.identity.broker_name: (r, g) for r, g, _ in at_step(step).brokers}
+            assert expected[name] == (registration, generation)
         first = max(registration.data_version.counter for registration, _ in brokers.values()) + 1
 
 
 def _write_and_kill(state: Path, *, first_step: int, steps: int) -> int:
-    """Let a process write until it has said so many steps, kill it there and then; return the last step it said."""
+    """Kill a writing process once it has printed ``steps`` steps; return the last step that it printed."""
     command = [sys.executable, "-m", "tests.fakes.snapshot_writer", str(state), str(first_step)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -32,7 +32,7 @@ def test_an_agent_without_an_address_that_can_be_used_is_left_out() -> None:
     assert agent_addrs([]) == ()
 
 
-def test_an_address_that_two_brokers_tell_counts_once_where_it_comes_first() -> None:
+def test_an_address_of_two_brokers_counts_once_at_its_first_place() -> None:
     assert agent_addrs([broker("c", "a", _0="h:1"), broker("c", "b", _0="h:2", _1="h:1")]) == ("h:1", "h:2")
 
 

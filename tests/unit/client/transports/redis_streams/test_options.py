@@ -21,7 +21,7 @@ from pointsman_client.transports.redis_streams import RedisStreamsTransport
         ("wait_timeout_seconds", -1.0),
         ("connect_timeout_seconds", float("inf")),
         ("db", -1),
-        ("username", "somebody"),
+        ("username", "consumer"),
         ("max_length", "1000"),
         ("wait_timeout_seconds", None),
         ("ssl", True),

@@ -50,5 +50,5 @@ def test_an_answer_has_rocketmqs_code_and_says_what_to_do(answer: str, code: Res
     assert advice in str(refusal)
 
 
-def test_a_broken_connection_is_no_answer() -> None:
+def test_a_broken_connection_is_not_an_answer() -> None:
     assert not is_error_reply(RedisConnectionError("Connection closed by server."))
