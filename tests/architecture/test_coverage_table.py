@@ -1,4 +1,4 @@
-"""``tests/README.md`` names a test of the fast run for each promise and each command; here it is held to that."""
+"""``tests/README.md`` names a test of the fast run for each promise and each command."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NOT_FAST = re.compile(r"\bpytest\.mark\.(slow|chaos)\b")
 
 
 def rows() -> list[tuple[str, list[str]]]:
-    """What each row is about, and its tests."""
+    """The subject of each row, and its tests."""
     cells = re.findall(r"^\| (?!-)([^|]+) \| ([^|]*) \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     return [(about, re.findall(r"`([^`]+)`", tests)) for about, tests in cells if tests != "tests"]
 
@@ -43,7 +43,7 @@ def programs() -> set[str]:
 
 
 def words_of(command: click.Command) -> Iterator[str]:
-    """The commands below a program, as they are typed."""
+    """The commands of a program, as they are typed."""
     if isinstance(command, click.Group):
         for below in command.commands.values():
             yield from (f"{command.name} {words}" for words in words_of(below))
@@ -59,7 +59,7 @@ def commands() -> set[str]:
 
 
 def problem(about: str, test: str) -> str | None:
-    """Why a test cannot stand for a row."""
+    """Return why a test cannot be named in a row."""
     path, _, name = test.partition("::")
     if not (ROOT / path).is_file():
         return "there is no such file"
@@ -84,8 +84,8 @@ def problem(about: str, test: str) -> str | None:
     return None if all(f'"{word}"' in source for words in typed for word in words.split()) else "its file never runs it"
 
 
-def test_each_promise_and_command_has_a_row_and_every_row_is_about_one() -> None:
-    """The promises are those of README.md, the commands those that the programs have."""
+def test_each_promise_and_command_has_a_row_and_every_row_has_a_subject() -> None:
+    """The promises are those of README.md, the commands those of the programs."""
     wanted = promises() | programs() | commands() | STORIES
     found = {re.sub(r"^(P\d+): .*", r"\1", about) for about, _ in rows()}
     assert not wanted - found, f"tests/README.md has no row for {sorted(wanted - found)}"
@@ -99,7 +99,7 @@ def test_every_row_names_tests_of_the_fast_run() -> None:
     assert not wrong, "\n".join(["tests/README.md:", *wrong])
 
 
-def test_the_tests_that_hold_a_promise_are_there() -> None:
+def test_the_test_files_of_each_promise_exist() -> None:
     named = re.findall(r"`(tests/[^`:]+)", (ROOT / "README.md").read_text(encoding="utf-8"))
     assert named
     assert [path for path in named if not (ROOT / path).exists()] == []

@@ -1,4 +1,4 @@
-"""How the code is cut: modules of a length to read, names that open one file, calls that cross few of them."""
+"""The layout of the code: modules short enough to read, unique module names, calls that cross few modules."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ ENTRIES = {"__init__", "__main__", "app", "config", "testing"}
 
 
 def modules(*folders: str) -> list[Path]:
-    """Every module that a person writes."""
+    """Every module that is not generated."""
     found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
     return [path.relative_to(ROOT) for path in found if "_pb2" not in path.name and "examples" not in path.parts]
 
 
-def test_no_module_is_longer_than_a_person_reads_at_a_time() -> None:
+def test_no_module_is_longer_than_can_be_read_in_one_go() -> None:
     lines = {path: len((ROOT / path).read_text(encoding="utf-8").splitlines()) for path in modules(*PRODUCT, "tests")}
     assert len(lines) > 500
     assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
 
 
-def test_the_name_of_a_module_opens_one_file() -> None:
+def test_the_name_of_a_module_is_unique() -> None:
     named = defaultdict(list)
     for path in modules(*PRODUCT):
         if path.parent.name != "sync":
@@ -34,7 +34,7 @@ def test_the_name_of_a_module_opens_one_file() -> None:
     assert {name: paths for name, paths in named.items() if len(paths) > 1 and name not in ENTRIES} == {}
 
 
-async def test_a_call_crosses_no_more_files_and_functions_than_its_limit() -> None:
+async def test_a_call_crosses_at_most_its_limit_of_files_and_functions() -> None:
     for name, walk in (await walks.measure()).items():
         most_files, most_functions = walks.LIMITS[name]
         assert 3 < len(walk.files) <= most_files, name

@@ -1,4 +1,4 @@
-"""The check for leaks finds each kind, and nothing where a test cleaned up."""
+"""The check for leaks finds each kind, and none where a test cleaned up."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_clean(tmp_path):
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What pytest prints for the tests above."""
+    """The output of pytest for the tests above."""
     file = tmp_path_factory.mktemp("leaks") / "test_leaking.py"
     file.write_text(LEAKING, encoding="utf-8")
     options = ["-p", "tests.leaks", "-p", "no:cacheprovider", "-rp", "-c", os.devnull, "--asyncio-mode=auto"]
@@ -60,7 +60,7 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.mark.parametrize("kind", ["task", "thread", "process", "socket", "file"])
-def test_a_test_that_leaves_something_behind_fails(output: str, kind: str) -> None:
+def test_a_test_that_leaks_a_resource_fails(output: str, kind: str) -> None:
     assert re.search(rf"^_+ ERROR at teardown of test_{kind} _+\nleft behind: {kind} ", output, re.MULTILINE)
 
 

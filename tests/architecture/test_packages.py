@@ -1,4 +1,4 @@
-"""Each top-level folder is a distribution: one version, declared imports, no package by the name of the folder."""
+"""Each top-level folder is a distribution: one version, declared imports, no package with the name of the folder."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ BROUGHT_BY = {
     "rich": "rich",
     "uvloop": "uvloop",
 }
-"""By import: the distribution that has it."""
+"""By import name: its distribution."""
 OF_PROTO = {"grpcio", "protobuf"}
-"""What every distribution that stands on pointsman-proto has of it."""
+"""What every distribution gets through pointsman-proto."""
 OF_THE_TESTER = {"pytest"}
 
 
@@ -54,7 +54,7 @@ def declared(part: dict[str, dict[str, object]]) -> set[str]:
 
 
 def imported(package: Path) -> set[str]:
-    """The top-level names that a package imports and that neither Python nor the package itself has."""
+    """The top-level names that a package imports from outside Python and itself."""
     found = set[str]()
     for path in package.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -70,7 +70,7 @@ def packages(folder: str) -> list[Path]:
     return [ROOT / folder / name for name in part["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]]
 
 
-def test_all_have_one_version_and_require_that_of_each_other() -> None:
+def test_all_have_one_version_and_require_each_other_in_it() -> None:
     root = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     version = root["project"]["version"]
     found = {path.name: importlib.import_module(path.name).__version__ for each in FOLDERS for path in packages(each)}
@@ -82,7 +82,7 @@ def test_all_have_one_version_and_require_that_of_each_other() -> None:
     assert set(re.findall(r'"pointsman-[a-z]+(?:\[[a-z,]+\])?([=<>~!]=?[^"]*)"', text)) == {f"=={version}"}
 
 
-def test_every_part_is_of_the_workspace_and_installed_by_the_whole() -> None:
+def test_every_part_is_in_the_workspace_and_installed_by_the_root() -> None:
     root = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert sorted(root["tool"]["uv"]["workspace"]["members"]) == FOLDERS
     ours = {part["project"]["name"] for part in PARTS}
@@ -91,7 +91,7 @@ def test_every_part_is_of_the_workspace_and_installed_by_the_whole() -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_what_a_distribution_imports_it_requires(folder: str) -> None:
+def test_a_distribution_requires_all_that_it_imports(folder: str) -> None:
     part = PARTS[FOLDERS.index(folder)]
     has = declared(part) | {part["project"]["name"]} | OF_THE_TESTER
     if "pointsman-proto" in has:
@@ -101,7 +101,7 @@ def test_what_a_distribution_imports_it_requires(folder: str) -> None:
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-def test_a_distribution_is_typed_and_has_its_licence_and_its_readme(folder: str) -> None:
+def test_a_distribution_is_typed_and_has_a_licence_and_a_readme(folder: str) -> None:
     assert (ROOT / folder / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
     assert (ROOT / folder / "README.md").is_file()
     for package in packages(folder):
@@ -110,7 +110,7 @@ def test_a_distribution_is_typed_and_has_its_licence_and_its_readme(folder: str)
 
 @pytest.mark.parametrize("name", ["namesrv", "broker_agent", "spark_jobs"])
 def test_no_folder_is_a_package(name: str, tmp_path: Path) -> None:
-    """Else a forgotten import of the name would give an empty namespace package."""
+    """Otherwise a leftover import of that name would give an empty namespace package."""
     ended = subprocess.run(
         [sys.executable, "-c", f"import {name}"], cwd=tmp_path, capture_output=True, text=True, check=False
     )

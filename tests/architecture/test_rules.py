@@ -1,4 +1,4 @@
-"""Rules of the house that no linter knows: where a page leads, why everything is caught, what a docstring is of."""
+"""Rules of this project that no linter knows: links, reasons for broad handlers, docstrings in the right place."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def broad_handlers(tree: ast.AST) -> Iterator[ast.ExceptHandler]:
 
 
 def orphans(tree: ast.AST) -> Iterator[ast.stmt]:
-    """String literals that neither begin a module, class or function nor follow an assignment."""
+    """String literals that are neither the first statement of a module, class or function nor follow an assignment."""
     for node in ast.walk(tree):
         is_documented = isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
         for _, body in ast.iter_fields(node):
@@ -51,7 +51,7 @@ def orphans(tree: ast.AST) -> Iterator[ast.stmt]:
                             yield statement
 
 
-def test_a_page_has_no_placeholder_and_every_file_it_links_to_is_there() -> None:
+def test_a_page_has_no_placeholder_and_every_file_it_links_to_exists() -> None:
     pages = [*ROOT.glob("*.md"), *ROOT.glob("*/README.md"), *(ROOT / "deploy").rglob("README.md")]
     assert len(pages) > 8
     wrong = []
@@ -63,7 +63,7 @@ def test_a_page_has_no_placeholder_and_every_file_it_links_to_is_there() -> None
     assert wrong == []
 
 
-def test_the_architecture_names_files_that_are_there() -> None:
+def test_the_files_named_in_the_architecture_exist() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     named = set(re.findall(r"(?<!\*)\b[\w/]+\.py\b", text))
     assert len(named) > 40
@@ -77,8 +77,8 @@ def test_the_index_of_deploy_names_every_folder() -> None:
     assert [folder for folder in folders if f"| [{folder}](" not in index] == []
 
 
-def test_who_catches_everything_gives_the_reason_on_that_line() -> None:
-    """BLE001 asks for a reason only where the error is neither logged nor raised again."""
+def test_a_broad_handler_has_its_reason_on_the_same_line() -> None:
+    """BLE001 wants a reason only where the error is neither logged nor raised again."""
     reason = re.compile(r":  (# noqa: BLE001  )?# (?!noqa)\w")
     bare = []
     for path, text in sources(*PRODUCT):
@@ -88,7 +88,7 @@ def test_who_catches_everything_gives_the_reason_on_that_line() -> None:
     assert bare == []
 
 
-def test_whoever_uses_the_shared_history_of_the_spark_tests_is_in_the_group_that_computes_it_once() -> None:
+def test_users_of_the_shared_history_of_the_spark_tests_are_in_the_group_that_computes_it_once() -> None:
     fixtures = {"stories", "again", "night"}
     assert all(f"def {name}(" in (ROOT / "tests/spark/conftest.py").read_text(encoding="utf-8") for name in fixtures)
     users = {
@@ -102,7 +102,7 @@ def test_whoever_uses_the_shared_history_of_the_spark_tests_is_in_the_group_that
     assert users <= GROUPS["history"]
 
 
-def test_every_docstring_is_of_something() -> None:
+def test_every_docstring_belongs_to_a_definition() -> None:
     folders = (*PRODUCT, "deploy", "tests")
     found = [f"{path}:{each.lineno}" for path, text in sources(*folders) for each in orphans(ast.parse(text))]
     assert found == []

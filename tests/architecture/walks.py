@@ -27,7 +27,7 @@ NAME_SERVER = (ROOT / "namesrv", ROOT / "proto")
 CLIENT = (ROOT / "client", ROOT / "proto")
 GENERATED = ROOT / "proto" / "pointsman" / "v1"
 LIMITS = {"route query": (5, 9), "unary heartbeat": (10, None), "send": (17, 50)}
-"""At most so many files and functions; None: no limit."""
+"""Maximum of files and functions; None: no limit."""
 
 
 class Walk:
@@ -39,11 +39,11 @@ class Walk:
 
     @property
     def files(self) -> list[str]:
-        """Their files, in the order of the first entry."""
+        """Their files, in the order of first entry."""
         return list(dict.fromkeys(code.co_filename for code in self.functions))
 
     async def of(self, call: Callable[[], Awaitable[object]]) -> Walk:
-        """Note what runs in this thread until the call has ended."""
+        """Record the calls in this thread until the block ends."""
         sys.setprofile(self._note)
         try:
             await call()

@@ -1,4 +1,4 @@
-"""The code in ``docs/``: Python has the types that it names, commands and their options are there, TOML is accepted."""
+"""The code in ``docs/``: the Python type-checks, commands and their options exist, the TOML is accepted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ OTHERS = {"cat", "cd", "curl", "export", "grep", "kill", "mkdir", "pip", "redis-
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
-    """Each piece of a language with where it stands."""
+    """Each code block of a language with its place."""
     found = []
     for path in sorted(DOCS.rglob("*.md")):
         page = path.read_text(encoding="utf-8")
@@ -46,7 +46,7 @@ def blocks(language: str) -> list[tuple[str, str]]:
     return found
 
 
-def test_every_block_is_of_a_language_that_is_checked_here() -> None:
+def test_every_block_is_in_a_language_that_is_checked_here() -> None:
     pages = "".join(path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md"))
     opened = re.findall(r"^```(\w*)$", pages, re.MULTILINE)
     assert set(opened[::2]) == {"python", "bash", "toml"}
@@ -54,7 +54,7 @@ def test_every_block_is_of_a_language_that_is_checked_here() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_the_python_of_all_pages_has_the_right_types(tmp_path: Path) -> None:
+def test_the_python_of_all_pages_type_checks(tmp_path: Path) -> None:
     for number, (where, code) in enumerate(blocks("python")):
         (tmp_path / f"block_{number}.py").write_text(f"# {where}\n{code}", encoding="utf-8")
     done = subprocess.run(
@@ -68,13 +68,13 @@ def test_the_python_of_all_pages_has_the_right_types(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("where", "code"), blocks("python"), ids=lambda each: each.splitlines()[0][:50])
-def test_the_python_of_a_page_imports_what_is_there(where: str, code: str) -> None:
+def test_the_python_of_a_page_imports_existing_names(where: str, code: str) -> None:
     imports: list[ast.stmt] = [node for node in ast.parse(code).body if isinstance(node, ast.Import | ast.ImportFrom)]
     exec(compile(ast.Module(imports, []), where, "exec"), {})
 
 
 def commands(code: str) -> Iterator[list[str]]:
-    """The commands of a shell block as words; here-documents and comments are left out."""
+    """The commands of a shell block, split into words, without here-documents and comments."""
     code = re.sub(r"<<'(\w+)'\n.*?^\1$", "", code, flags=re.DOTALL | re.MULTILINE).replace("\\\n", " ")
     for line in code.splitlines():
         for part in re.split(r"[;&|]+(?=\s|$)", re.sub(r"\$\([^)]*\)", "FILE", line)):
@@ -86,7 +86,7 @@ def commands(code: str) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize(("where", "code"), blocks("bash"), ids=lambda each: each.splitlines()[0][:50])
-def test_the_commands_of_a_page_are_there_with_their_options(where: str, code: str) -> None:
+def test_the_commands_of_a_page_exist_with_their_options(where: str, code: str) -> None:
     for name, *words in commands(code):
         if name in PROGRAMS:
             check_options(where, name, words)
@@ -108,7 +108,7 @@ def check_options(where: str, name: str, words: list[str]) -> None:
 
 
 @pytest.mark.parametrize(("where", "text"), blocks("toml"), ids=lambda each: each.splitlines()[0][:50])
-def test_the_toml_of_a_page_is_of_the_daemons_files(where: str, text: str) -> None:
+def test_the_toml_of_a_page_is_valid_for_its_daemon(where: str, text: str) -> None:
     found = tomllib.loads(text)
     assert found.keys() <= {"topics", "tls", "access"}, where
     assert list(TlsConfig(**found.get("tls", {})).problems()) == []

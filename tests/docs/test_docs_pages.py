@@ -38,7 +38,7 @@ REFUSALS = [
     for path in (ROOT / folder).rglob("*.py")
     if re.search(r"^class .*\bRefus(al|ed)\):", path.read_text(encoding="utf-8"), re.MULTILINE)
 ]
-"""Modules that have refusals."""
+"""Modules that define refusals."""
 
 
 def prose(page: str) -> str:
@@ -51,7 +51,7 @@ def headings(page: str) -> list[str]:
 
 
 def anchors(page: str) -> set[str]:
-    """As MkDocs makes them and GitHub does: for these headings the two are equal."""
+    """Return the anchor that both MkDocs and GitHub give to these headings."""
     found = headings(page)
     made = [to_anchor(each) for each in found]
     assert [each for each in made if "--" in each] == [], "MkDocs would join the dashes"
@@ -120,7 +120,7 @@ def test_a_page_without_its_marks_is_an_error() -> None:
 
 
 def first_cells() -> set[str]:
-    """What stands in code in the first cell of the rows of errors.md."""
+    """The code in the first cell of each row of errors.md."""
     rows = re.findall(r"^\| ([^|]*) \|", PAGES["errors.md"], re.MULTILINE)
     return {code for row in rows for code in re.findall(r"`([^`]+)`", row)}
 
@@ -174,7 +174,7 @@ ERRORS: tuple[PointsmanError, ...] = (
 )
 
 
-def test_the_messages_are_those_of_the_errors() -> None:
+def test_the_messages_equal_those_of_the_errors() -> None:
     rows = re.findall(r"^\| `(\w+)`<br>`\w+` \| `([^|]+)` \|", PAGES["errors.md"], re.MULTILINE)
     shown = dict(rows)
     assert sorted(shown) == sorted(type(error).__name__ for error in ERRORS)
@@ -227,7 +227,7 @@ def words_of_the_report() -> Iterator[str]:
         yield f"`{kind}`"
 
 
-def test_every_word_of_the_report_is_explained() -> None:
+def test_every_term_of_the_report_is_explained() -> None:
     words = set(words_of_the_report())
     assert len(words) > 120
     page = " ".join(PAGES["report.md"].split())
@@ -240,7 +240,7 @@ def test_every_public_name_of_the_client_is_in_the_reference() -> None:
     assert sorted(set(pointsman_client.__all__) - set(named)) == []
 
 
-def test_the_fields_of_an_entry_in_redis_are_those_of_the_format() -> None:
+def test_the_fields_of_an_entry_in_redis_equal_the_format() -> None:
     fields = re.findall(r"^``(\w+)``", entry.__doc__ or "", re.MULTILINE)
     page = PAGES["redis.md"]
     rows = re.findall(r"^\| ([^|]+) \|", page[page.index("| Field |") :], re.MULTILINE)
@@ -263,7 +263,7 @@ def test_the_delays_of_retries_are_those_of_the_code() -> None:
     assert f"The queue pauses for {SUSPEND_SECONDS:g} s" in PAGES["consumer.md"]
 
 
-def test_every_metric_that_is_named_is_there() -> None:
+def test_every_metric_that_is_named_exists() -> None:
     named = set(re.findall(r"\bpointsman_(?:namesrv|agent|client|report)_\w+", PAGES["monitoring.md"]))
     named |= set(re.findall(r"\bpointsman_(?:namesrv|agent|client|report)_\w+", PAGES["operations.md"]))
     assert named
@@ -281,7 +281,7 @@ def test_every_path_of_the_status_page_is_named() -> None:
         assert path.replace("TOPIC", "orders") in PAGES["monitoring.md"], path
 
 
-def test_every_alert_that_is_named_is_there() -> None:
+def test_every_alert_that_is_named_exists() -> None:
     rules = (ROOT / "deploy" / "monitoring" / "prometheus" / "rules.yaml").read_text(encoding="utf-8")
     named = re.findall(r"`(Pointsman[A-Z]\w+)`", PAGES["monitoring.md"])
     assert len(named) > 10
@@ -303,7 +303,7 @@ def test_the_defaults_of_the_migration_tables_are_true() -> None:
     assert {name: unescape(value) for name, value in shown.items()} == expected
 
 
-def test_the_commands_that_prose_names_are_there() -> None:
+def test_the_commands_named_in_prose_exist() -> None:
     for name, page in PAGES.items():
         for command in re.findall(r"`pointsmanctl(?: --\w+ [^\s`]+)* ([a-z][a-z-]+)", prose(page)):
             assert command in cli.commands, f"{name}: pointsmanctl {command}"
