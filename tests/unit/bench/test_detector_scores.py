@@ -47,13 +47,13 @@ def test_a_wrong_flag_is_reported_with_its_background(flag: Flag, because: str) 
     assert found.wrong_because == {because: 1}
 
 
-def test_a_flag_within_the_week_after_a_fault_is_right_but_finds_nothing() -> None:
+def test_a_flag_within_the_week_after_a_fault_is_right_but_detects_nothing() -> None:
     found = score([Flag(LOOP, date(2026, 3, 8))], LABELS)
 
     assert (found.precision, found.recall) == (1.0, 0.0)
 
 
-def test_a_detector_that_says_nothing_has_no_precision() -> None:
+def test_a_detector_without_flags_has_no_precision() -> None:
     assert score([], LABELS).precision is None
 
 

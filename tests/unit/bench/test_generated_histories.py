@@ -74,7 +74,7 @@ def test_a_node_numbers_its_rows_without_a_gap_and_in_order_of_time(
         assert {name[:13] for name in files_in(history)} == {"dt=2026-03-02", "dt=2026-03-03"}
 
 
-def test_each_kind_of_fault_leaves_the_rows_that_name_servers_write_of_it(
+def test_each_kind_of_fault_leaves_the_rows_that_name_servers_write_for_it(
     written: Written, nodes: list[list[dict[str, Any]]]
 ) -> None:
     recorded = Counter((row["event"], row["reason"]) for row in nodes[0])
@@ -107,7 +107,7 @@ def test_two_nodes_see_an_outage_each_at_its_own_moment(nodes: list[list[dict[st
     assert len(one & two) < len(one) / 100
 
 
-def test_a_broker_goes_only_when_it_is_registered_and_registers_only_when_it_is_gone(
+def test_a_broker_leaves_only_while_registered_and_registers_only_while_absent(
     nodes: list[list[dict[str, Any]]],
 ) -> None:
     for rows in nodes:

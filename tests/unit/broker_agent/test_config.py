@@ -121,7 +121,7 @@ def test_environment_beats_file_and_flags_beat_both(tmp_path: Path) -> None:
         ("log", "level", '"LOUD"'),
     ],
 )
-def test_a_bad_value_is_one_fault_that_names_its_field(tmp_path: Path, section: str, key: str, value: str) -> None:
+def test_a_bad_value_is_one_error_that_names_its_field(tmp_path: Path, section: str, key: str, value: str) -> None:
     found = faults(tmp_path, {section: {key: value}})
 
     assert len(found) == 1
@@ -142,7 +142,7 @@ def test_a_bad_value_is_one_fault_that_names_its_field(tmp_path: Path, section: 
         ("read_queues", "4.5"),
     ],
 )
-def test_a_bad_topic_is_one_fault_that_names_its_field(tmp_path: Path, key: str, value: str) -> None:
+def test_a_bad_topic_is_one_error_that_names_its_field(tmp_path: Path, key: str, value: str) -> None:
     good = {"name": '"orders"', "read_queues": "4", "write_queues": "4"}
 
     assert faults(tmp_path, {"topics.topic": good}) == []

@@ -47,7 +47,7 @@ async def test_a_failure_of_the_work_is_passed_on(clock: ManualClock) -> None:
         await within(clock, 3.0, work())
 
 
-async def test_who_cancels_the_wait_cancels_the_work(clock: ManualClock) -> None:
+async def test_cancelling_the_wait_cancels_the_work(clock: ManualClock) -> None:
     ended = asyncio.Event()
 
     async def work() -> None:

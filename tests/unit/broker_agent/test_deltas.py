@@ -22,9 +22,7 @@ def numbered(numbers: range, *, queues: int = 4) -> dict[str, int]:
 
 
 @given(before=TABLES, after=TABLES)
-def test_a_delta_leads_from_one_set_to_the_other_and_says_no_more_than_that(
-    before: dict[str, int], after: dict[str, int]
-) -> None:
+def test_a_delta_leads_from_one_set_to_the_other_and_is_minimal(before: dict[str, int], after: dict[str, int]) -> None:
     held, wanted = topic_set(before), topic_set(after)
     differing = {name for name in before | after if before.get(name) != after.get(name)}
 

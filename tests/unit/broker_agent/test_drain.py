@@ -49,7 +49,7 @@ def test_every_step_is_planned_in_its_order_and_done_or_skipped_with_a_reason(
     assert [each.step for each in planned] == ORDER
 
 
-def test_a_master_whose_writes_are_counted_takes_every_step() -> None:
+def test_a_master_with_a_put_rate_does_every_step() -> None:
     assert done() == ORDER
 
 
@@ -81,7 +81,7 @@ def test_only_the_last_step_cannot_be_aborted() -> None:
         ({"ns-1:1": REFUSED, "ns-2:1": REFUSED}, StepState.FAILED, "no name server took it: aborted"),
     ],
 )
-def test_the_outcome_of_a_wipe_names_who_did_not_take_it(
+def test_the_outcome_of_a_wipe_names_the_servers_that_did_not_accept_it(
     answers: dict[str, Answer], state: StepState, detail: str
 ) -> None:
     outcome = wipe_outcome(answers)
@@ -90,7 +90,7 @@ def test_the_outcome_of_a_wipe_names_who_did_not_take_it(
     assert outcome.name_servers == answers
 
 
-def test_the_outcome_of_a_leave_names_who_did_not_take_it() -> None:
+def test_the_outcome_of_an_unregister_names_the_servers_that_did_not_accept_it() -> None:
     assert unregister_outcome({"ns-1:1": TOOK}).state is StepState.DONE
     assert unregister_outcome({"ns-1:1": TOOK, "ns-2:1": REFUSED}).detail.startswith("ns-2:1 did not take it")
 
@@ -137,12 +137,12 @@ def test_a_drain_that_leaves_messages_unread_is_not_done_and_has_the_numbers(
     assert outcome.groups == (report.groups if report is not None else ())
 
 
-def test_a_wait_for_consumers_shows_how_long_it_may_still_take() -> None:
+def test_a_wait_for_consumers_shows_its_remaining_time() -> None:
     assert lag_progress(BEHIND, seconds_left=590.2).detail == "7 unread messages of 1 group; at most 590 s more"
     assert lag_progress(None, seconds_left=1.0).state is StepState.RUNNING
 
 
-def test_producers_are_gone_after_the_quiet_time_and_not_before() -> None:
+def test_producers_count_as_stopped_after_the_quiet_time_and_not_before() -> None:
     watch = QuietWatch(quiet_seconds=3.0)
 
     assert not watch.take(5.0, now=0.0)
@@ -151,7 +151,7 @@ def test_producers_are_gone_after_the_quiet_time_and_not_before() -> None:
     assert watch.take(0.0, now=4.0)
 
 
-def test_a_quiet_time_of_nothing_is_over_with_the_first_look() -> None:
+def test_a_quiet_time_of_zero_ends_with_the_first_poll() -> None:
     assert QuietWatch(quiet_seconds=0.0).take(0.0, now=0.0)
 
 
@@ -159,7 +159,7 @@ def test_a_quiet_time_of_nothing_is_over_with_the_first_look() -> None:
     looks=st.lists(st.tuples(st.integers(0, 3), st.sampled_from([0.0, 0.5, None])), max_size=30),
     quiet_seconds=st.integers(0, 5),
 )
-def test_producers_are_gone_only_when_every_look_of_the_quiet_time_saw_none(
+def test_producers_count_as_stopped_only_when_every_poll_of_the_quiet_time_saw_none(
     looks: list[tuple[int, float | None]], quiet_seconds: int
 ) -> None:
     watch = QuietWatch(quiet_seconds=float(quiet_seconds))

@@ -80,7 +80,7 @@ def test_the_same_beat_again_is_held_without_a_change(groups: Groups) -> None:
     assert groups.advance(now=START + 130.0).removals == ()
 
 
-def test_the_end_of_an_older_stream_says_nothing(groups: Groups) -> None:
+def test_the_end_of_an_older_stream_has_no_effect(groups: Groups) -> None:
     join(groups, A, stream=1)
     assert groups.beat(beat(A), stream=2, peer="h:2", now=START).took_over == ((1, TAKEN_OVER),)
     assert groups.end_stream(A, stream=1, by_us=False, now=START) is NOTHING
@@ -142,7 +142,7 @@ def test_a_stream_that_names_nothing_but_what_a_later_one_holds_gives_its_other_
     assert groups.names() == ["gb"]
 
 
-def test_a_member_that_another_stream_takes_over_keeps_its_place(groups: Groups) -> None:
+def test_a_member_taken_over_by_another_stream_keeps_its_place(groups: Groups) -> None:
     join(groups, A, stream=1)
     join(groups, B, subscribed("g", "refunds"), stream=2)
     answer = groups.beat(beat(A), stream=3, peer="h:2", now=START + 5.0)
@@ -159,7 +159,9 @@ def test_a_stream_that_follows_one_that_ended_takes_nothing_over(groups: Groups)
     assert groups.client_count == 1
 
 
-def test_the_end_of_the_stream_that_holds_removes_after_the_grace_unless_it_was_our_doing(groups: Groups) -> None:
+def test_the_end_of_the_current_stream_removes_members_after_the_grace_unless_the_agent_ended_it(
+    groups: Groups,
+) -> None:
     join(groups, A)
     join(groups, B, stream=2)
     groups.end_stream(A, stream=1, by_us=False, now=START)
@@ -177,7 +179,7 @@ def test_without_a_grace_the_end_of_a_stream_removes_the_member_immediately() ->
     assert groups.end_stream(A, stream=1, by_us=False, now=START).groups == {"g"}
 
 
-def test_after_a_pause_of_ours_streams_have_a_warm_up_to_come_back() -> None:
+def test_after_a_pause_of_the_agent_streams_have_a_warm_up_to_return() -> None:
     groups = Groups(GroupRules(warm_up=30.0), boot=1, now=START)
     join(groups, A)
     join(groups, B, stream=2)
@@ -224,7 +226,7 @@ def test_a_hold_down_shows_changes_together_and_at_most_so_late(groups: Groups) 
     assert groups.held_count == 0
 
 
-def test_who_leaves_and_comes_back_within_a_hold_down_was_never_away(groups: Groups) -> None:
+def test_a_member_that_leaves_and_returns_within_a_hold_down_causes_no_change(groups: Groups) -> None:
     slow = subscribed("slow")
     join(groups, A, slow)
     join(groups, B, slow, stream=2)
@@ -251,7 +253,7 @@ def test_a_group_that_all_members_left_is_shown_unchanged_until_the_hold_down_en
     assert (held.client_ids, held.message_model) == ((), None)
 
 
-def test_members_who_expire_in_one_scan_leave_a_held_group_as_it_was_shown(groups: Groups) -> None:
+def test_members_that_expire_in_one_scan_leave_a_held_group_as_it_was_shown(groups: Groups) -> None:
     join(groups, A, subscribed("slow"))
     join(groups, B, subscribed("slow", model=MessageModel.BROADCASTING), stream=2)
     groups.advance(now=START + 10.0)
@@ -310,7 +312,7 @@ def test_draining_gives_every_group_a_new_revision(groups: Groups) -> None:
     assert groups.state is GroupState.DRAINING
 
 
-def test_the_first_to_join_says_what_the_group_reads_until_it_leaves(groups: Groups) -> None:
+def test_the_first_member_defines_the_groups_subscription_until_it_leaves(groups: Groups) -> None:
     join(groups, B, subscribed("g", "orders"))
     answer = groups.beat(beat(A, subscribed("g", "refunds")), stream=2, peer="h:1", now=START)
     assert answer.conflicting == ("g",)
@@ -344,7 +346,7 @@ def test_a_pin_finds_clients_and_addresses_among_those_that_are_shown(groups: Gr
     assert groups.membership("slow").pinned_client_ids == (A, B)
 
 
-def test_a_pin_ends_by_itself_and_takes_an_empty_group_with_it(groups: Groups) -> None:
+def test_a_pin_expires_and_removes_an_empty_group(groups: Groups) -> None:
     groups.pin("g", [A], until=START + 60.0, now=START)
     assert groups.next_due() <= START + 60.0
     assert groups.advance(now=START + 59.9).groups == set()
@@ -485,7 +487,7 @@ def test_a_client_may_have_as_many_subscriptions_as_its_bound_and_not_one_more()
     groups.check_invariants()
 
 
-def test_the_agent_takes_as_many_subscriptions_as_its_bound_and_not_one_more() -> None:
+def test_the_agent_accepts_subscriptions_up_to_its_bound_and_not_one_more() -> None:
     groups = bounded()
     join(groups, A, subscribed("g", *TOPICS[:3]), stream=1)
     join(groups, B, subscribed("h", *TOPICS[:3]), stream=2)

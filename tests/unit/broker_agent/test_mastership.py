@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from pointsman_agent.core.mastership import BELIEVED_AFTER_SECONDS, Claim, Mastership, MastershipKeeper, NoMastership
 
 
-def test_the_first_master_begins_with_one_once_it_is_believed() -> None:
+def test_the_first_master_starts_with_epoch_one_once_it_is_accepted() -> None:
     keeper = MastershipKeeper("1")
 
     assert keeper.on_master("run-1", None, now=0.0) == Claim(0, None)
     assert keeper.on_master("run-1", None, now=BELIEVED_AFTER_SECONDS) == Claim(1, Mastership(1, "1"))
 
 
-def test_a_replica_that_is_promoted_before_there_was_an_epoch_takes_the_first() -> None:
+def test_a_replica_promoted_before_any_epoch_gets_the_first() -> None:
     keeper = MastershipKeeper("2")
     keeper.on_replica("run-1")
 
@@ -37,7 +37,7 @@ def test_a_promoted_replica_gets_the_next_epoch_immediately() -> None:
     assert keeper.on_master("run-1", Mastership(3, "1"), now=0.0) == Claim(4, Mastership(4, "2"))
 
 
-def test_a_replica_that_is_promoted_takes_the_next_epoch_though_the_data_bear_its_own_name() -> None:
+def test_a_promoted_replica_gets_the_next_epoch_even_if_the_data_has_its_own_name() -> None:
     keeper = MastershipKeeper("1")
     keeper.on_replica("run-1")
 
@@ -53,7 +53,7 @@ def test_an_epoch_that_could_not_be_written_is_claimed_all_the_same_and_asked_to
     assert keeper.on_master("run-1", Mastership(4, "2"), now=2.0) == Claim(4, None)
 
 
-def test_what_was_claimed_stands_while_the_data_cannot_be_read() -> None:
+def test_the_claim_is_kept_while_the_data_cannot_be_read() -> None:
     keeper = MastershipKeeper("1")
     keeper.on_master("run-1", Mastership(7, "1"), now=0.0)
 
@@ -70,7 +70,7 @@ def test_a_key_that_clients_delete_is_written_again() -> None:
     assert keeper.on_master("run-1", None, now=1.0) == Claim(7, Mastership(7, "1"))
 
 
-def test_a_restarted_replica_that_says_it_is_a_master_claims_less_than_the_living_one() -> None:
+def test_a_restarted_replica_that_reports_master_claims_less_than_the_current_master() -> None:
     keeper = MastershipKeeper("2")
     keeper.on_replica("run-1")
 
@@ -86,7 +86,7 @@ def test_a_master_without_an_observed_promotion_is_accepted_once_sentinel_had_ti
     assert keeper.on_master("run-1", held, now=BELIEVED_AFTER_SECONDS) == Claim(4, Mastership(4, "2"))
 
 
-def test_the_time_to_be_believed_starts_over_with_each_process_and_each_demotion() -> None:
+def test_the_time_to_acceptance_starts_over_with_each_process_and_each_demotion() -> None:
     keeper = MastershipKeeper("2")
     held = Mastership(3, "1")
     keeper.on_master("run-1", held, now=0.0)

@@ -31,7 +31,7 @@ def metered(*looks: tuple[float, QueueEnd]) -> QueueMeter:
     return meter
 
 
-def test_a_put_rate_is_what_was_added_between_two_looks_over_their_time() -> None:
+def test_a_put_rate_is_the_growth_between_two_polls_divided_by_their_time() -> None:
     meter = metered((100.0, held(50)), (110.0, held(80)), (115.0, held(80)))
 
     assert meter.last_rate(ORDERS) == 0.0
@@ -47,7 +47,7 @@ def test_a_queue_that_was_measured_once_has_no_rate_however_full_it_is() -> None
     assert meter.end_of(ORDERS) == held(1_000)
 
 
-def test_a_new_period_forgets_what_was_added_but_not_where_the_queue_ended() -> None:
+def test_a_new_period_resets_the_growth_and_keeps_the_end_of_the_queue() -> None:
     meter = metered((100.0, held(0)), (110.0, held(100)))
     meter.begin_period()
 
@@ -78,7 +78,7 @@ def test_the_rate_of_a_recreated_queue_starts_from_zero(recreated: QueueEnd) -> 
     assert meter.average_rate(ORDERS) == 2.0
 
 
-def test_a_second_look_at_the_same_moment_changes_nothing() -> None:
+def test_a_second_poll_at_the_same_moment_changes_nothing() -> None:
     meter = metered((100.0, held(50)), (100.0, held(60)), (110.0, held(70)))
 
     assert meter.last_rate(ORDERS) == 2.0
@@ -109,7 +109,7 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_rates_are_those_of_a_list_of_looks(steps: list[tuple[str, float, dict[QueueKey, int]]]) -> None:
+def test_rates_equal_those_computed_from_the_list_of_polls(steps: list[tuple[str, float, dict[QueueKey, int]]]) -> None:
     meter, now = QueueMeter(), 0.0
     ends: dict[QueueKey, int] = defaultdict(int)
     looks: dict[QueueKey, list[tuple[float, int]]] = defaultdict(list)
@@ -201,7 +201,7 @@ COMMITTED = st.dictionaries(
 
 
 @given(MEASURED, COMMITTED, st.randoms())
-def test_tops_and_totals_are_those_of_the_sorted_lists_in_whatever_order_they_came(
+def test_tops_and_totals_do_not_depend_on_the_order_of_arrival(
     queues: dict[QueueKey, tuple[int, float]], commits: dict[tuple[str, str, int], int], random: Random
 ) -> None:
     tally = Tally()
@@ -234,7 +234,7 @@ def shuffled(facts: dict, random: Random) -> dict:  # type: ignore[type-arg]  # 
     return dict(items)
 
 
-def test_a_message_says_what_was_measured() -> None:
+def test_a_message_contains_all_measurements() -> None:
     tally = Tally()
     tally.add_queue(QueueKey("orders", 3), depth=9, put_rate=1.25, seconds=600.5)
     tally.add_commit("g", QueueKey("orders", 3), 5, max_offset=9, put_rate=1.25)

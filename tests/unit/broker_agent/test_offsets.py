@@ -61,7 +61,7 @@ def test_one_offset_too_many_is_refused_and_nothing_of_its_batch_is_committed(of
     assert offsets.commit("g", {Q0: 9, Q1: 9}) == {}
 
 
-def test_at_the_bound_who_added_less_than_another_is_served_from_a_reserve() -> None:
+def test_at_the_bound_a_client_that_added_less_than_another_uses_the_reserve() -> None:
     offsets = Offsets(max_offsets=20)
     for number in range(15):
         offsets.commit(f"random{number}", {Q0: 1}, peer="greedy")
@@ -165,7 +165,7 @@ def test_what_follows_a_reset_not_yet_written_is_written_as_one(offsets: Offsets
     assert offsets.take() == (OffsetChange(K0, 4),)
 
 
-def test_what_was_not_written_is_taken_again_with_what_came_meanwhile(offsets: Offsets) -> None:
+def test_unwritten_changes_are_taken_again_together_with_newer_ones(offsets: Offsets) -> None:
     offsets.absorb({K0: 9}.items())
     offsets.commit("g", {Q0: 2}, reset=True)
     offsets.commit("g", {Q1: 7})
@@ -192,7 +192,7 @@ def test_what_the_store_keeps_higher_is_held_here_too(offsets: Offsets) -> None:
     assert offsets.take() == (OffsetChange(K1, 11),)
 
 
-def test_a_reset_made_meanwhile_holds_against_what_the_store_keeps(offsets: Offsets) -> None:
+def test_a_reset_made_during_a_write_overrides_the_store(offsets: Offsets) -> None:
     offsets.commit("g", {Q0: 5})
     offsets.take()
     offsets.commit("g", {Q0: 1}, reset=True)
@@ -232,7 +232,7 @@ def test_a_topic_that_is_committed_without_a_begin_has_begun_then_and_a_retry_to
     assert offsets.of("g") == ({Q0: 5, retry: 1}, {"orders": 70})
 
 
-def test_a_begin_too_many_is_refused_and_none_of_its_call_is_recorded(offsets: Offsets) -> None:
+def test_one_begin_too_many_is_refused_and_nothing_of_its_call_is_recorded(offsets: Offsets) -> None:
     offsets.begin("g", {f"t{n}": 1 for n in range(3)})
     with pytest.raises(TooManyOffsets, match="at most 4 begins of topics are kept"):
         offsets.begin("h", {"orders": 1, "refunds": 1})
@@ -241,7 +241,7 @@ def test_a_begin_too_many_is_refused_and_none_of_its_call_is_recorded(offsets: O
     assert len(offsets) == 0
 
 
-def test_a_store_that_keeps_an_earlier_begin_is_believed(offsets: Offsets) -> None:
+def test_an_earlier_begin_in_the_store_is_accepted(offsets: Offsets) -> None:
     offsets.begin("g", {"orders": 20})
     offsets.take()
     offsets.written({B0: 10})
@@ -274,7 +274,7 @@ def test_an_earlier_begin_recorded_while_another_was_written_is_written_too(offs
         (6, OffsetChange(B0, 5), 5, {}),
     ],
 )
-def test_a_store_takes_changes_by_one_rule(
+def test_all_stores_apply_changes_by_one_rule(
     held: int | None, change: OffsetChange, left: int | None, kept: dict[OffsetKey, int]
 ) -> None:
     table = {} if held is None else {change.key: held}
@@ -351,7 +351,7 @@ def test_what_expired_before_it_was_written_leaves_no_older_offset_in_the_store(
     assert offsets.get("g", [Q0]) == {}
 
 
-def test_what_another_agent_committed_meanwhile_outlives_an_expiry(offsets: Offsets) -> None:
+def test_commits_of_another_agent_survive_an_expiry(offsets: Offsets) -> None:
     table = {K0: 5}
     offsets.absorb(table.items())
     offsets.expire("g", {Q0: 6})
@@ -361,7 +361,7 @@ def test_what_another_agent_committed_meanwhile_outlives_an_expiry(offsets: Offs
     assert offsets.get("g", [Q0]) == {Q0: 7}
 
 
-def test_moments_are_no_offsets_to_who_lists_them(offsets: Offsets) -> None:
+def test_timestamps_are_not_listed_as_offsets(offsets: Offsets) -> None:
     offsets.absorb({K0: 5, B0: 1, SEEN: 2}.items())
     assert offsets.page(limit=9) == [(K0, 5)]
     assert [*offsets.commits()] == [("g", "orders", 0, 5)]

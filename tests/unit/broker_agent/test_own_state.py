@@ -13,7 +13,7 @@ from pointsman_agent.core.topic_set import DataVersion, TopicSet
 OWN = OwnState(0, TopicSet.from_content([], state_version=0), Verdict(ProbeStatus.PASSING, "answers", "run-1"))
 
 
-def test_health_says_that_the_role_contradicts_the_id_before_what_the_probe_met() -> None:
+def test_health_reports_a_role_that_contradicts_the_id_before_the_probe_result() -> None:
     demoted = replace(OWN, verdict=replace(OWN.verdict, role=Role.SLAVE))
 
     assert demoted.health_detail == ("configured as broker id 0 (master), but the broker says it is a replica; answers")
@@ -26,7 +26,7 @@ def test_health_never_outgrows_the_wire() -> None:
     assert len(demoted.health_detail) == 1_024
 
 
-def test_health_and_leave_are_not_part_of_what_a_registration_must_say() -> None:
+def test_health_and_leave_are_not_part_of_the_registration_key() -> None:
     ill = replace(
         OWN, verdict=replace(OWN.verdict, status=ProbeStatus.FAILING, detail="refused"), leave=Leave.HAND_OVER
     )
@@ -42,7 +42,7 @@ def with_role(own: OwnState, role: Role, *, master_epoch: int = 0) -> OwnState:
 
 
 @pytest.mark.parametrize(("role", "broker_id"), [(Role.MASTER, 0), (Role.SLAVE, 2)])
-def test_a_broker_that_may_be_promoted_is_what_it_says_it_is(role: Role, broker_id: int) -> None:
+def test_a_broker_that_may_be_promoted_has_the_role_that_it_reports(role: Role, broker_id: int) -> None:
     own = with_role(PROMOTABLE, role)
 
     assert own.may_claim
@@ -51,13 +51,13 @@ def test_a_broker_that_may_be_promoted_is_what_it_says_it_is(role: Role, broker_
     assert own.health_detail == "answers"
 
 
-def test_a_broker_that_may_be_promoted_claims_nothing_before_it_has_said_what_it_is() -> None:
+def test_a_broker_that_may_be_promoted_claims_nothing_before_it_has_reported_its_role() -> None:
     assert not PROMOTABLE.may_claim
 
 
 @pytest.mark.parametrize("role", list(Role))
 @pytest.mark.parametrize("configured_id", [0, 3])
-def test_without_a_replica_id_the_configured_one_stands_whatever_the_role(role: Role, configured_id: int) -> None:
+def test_without_a_replica_id_the_configured_one_applies_in_every_role(role: Role, configured_id: int) -> None:
     own = with_role(replace(OWN, configured_id=configured_id), role, master_epoch=5)
 
     assert own.may_claim
@@ -79,7 +79,7 @@ def test_a_state_version_never_outgrows_the_wire() -> None:
     assert with_role(own, Role.MASTER, master_epoch=3).data_version.state_version == 2**64 - 1
 
 
-def test_warnings_are_said_after_what_the_probe_met_and_are_not_part_of_a_registration() -> None:
+def test_warnings_follow_the_probe_result_and_are_not_part_of_the_registration_key() -> None:
     warned = replace(OWN, verdict=replace(OWN.verdict, warnings=("does not persist", "link is down")))
 
     assert warned.health_detail == "answers; does not persist; link is down"

@@ -43,7 +43,7 @@ def test_a_verdict_turns_only_after_enough_results_in_a_row(rise: int, fall: int
 
 
 @given(results=st.text("+-", min_size=1, max_size=40), rise=st.integers(1, 4), fall=st.integers(1, 4))
-def test_a_verdict_always_agrees_with_a_model_that_reads_the_whole_row(results: str, rise: int, fall: int) -> None:
+def test_a_verdict_always_agrees_with_a_model_over_all_results(results: str, rise: int, fall: int) -> None:
     said = verdicts(results, rise=rise, fall=fall)
 
     believed = results[0]
@@ -92,7 +92,7 @@ def test_a_result_that_is_certain_turns_the_verdict_alone_in_both_directions() -
     assert keeper.record(ProbeResult(True, "answers", is_certain=True)).status is ProbeStatus.PASSING
 
 
-def test_the_epoch_belongs_to_the_role_that_was_said_with_it() -> None:
+def test_the_epoch_belongs_to_the_role_reported_with_it() -> None:
     keeper = VerdictKeeper(rise=1, fall=1)
     keeper.record(ProbeResult(True, "answers", role=Role.MASTER, master_epoch=4))
 

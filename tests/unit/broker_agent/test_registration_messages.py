@@ -59,7 +59,7 @@ def own(topic_count: int, *, state_version: int = 3) -> OwnState:
     return OwnState(1, TopicSet.from_content(topics, state_version=state_version), VERDICT)
 
 
-def test_a_registration_says_all_that_the_design_names() -> None:
+def test_a_registration_has_all_fields_of_the_design() -> None:
     state = own(1)
     (request,) = to_registration(PROFILE, state)
 
@@ -161,7 +161,7 @@ def test_a_change_of_topics_names_its_base_and_only_what_changed() -> None:
     )
 
 
-def test_the_version_that_a_server_holds_is_read_where_it_says_it() -> None:
+def test_the_servers_data_version_is_read_where_it_is_sent() -> None:
     held = broker_pb2.DataVersion(state_version=1, timestamp_millis=2, counter=3)
 
     assert from_held_version(wire.BeatAnswer(held_data_version=held)) == DataVersion(1, 2, 3)
@@ -181,7 +181,7 @@ def test_every_status_of_the_wire_is_read() -> None:
     }
 
 
-def test_what_became_of_a_leave_is_a_word_also_where_it_is_news_to_us() -> None:
+def test_the_outcome_of_an_unregister_has_a_name_even_if_it_is_unknown_here() -> None:
     assert from_unregister_status(wire.UNREGISTER_STATUS_STALE_GENERATION) == "stale_generation"
     assert from_unregister_status(wire.UnregisterBrokerResponse(status=99).status) == "99"  # type: ignore[arg-type]  # of a later version
 
@@ -194,6 +194,6 @@ def test_durations_survive_the_wire_to_a_nanosecond(seconds: float) -> None:
     assert from_duration(request.broker.heartbeat_interval, default=0) == pytest.approx(seconds, abs=1e-9)
 
 
-def test_a_duration_that_was_not_said_is_the_default() -> None:
+def test_a_missing_duration_is_the_default() -> None:
     assert from_duration(Duration(), default=30) == 30
     assert from_duration(Duration(nanos=500_000_000), default=30) == 0.5

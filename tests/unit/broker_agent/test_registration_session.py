@@ -214,7 +214,7 @@ def test_a_stale_generation_of_another_address_waits_an_expiry_and_then_beats(se
     assert session.next_step(OWN, now=1_150) == Beat()
 
 
-def test_an_identity_that_came_free_is_registered_after_the_beat_that_says_so(session: Session) -> None:
+def test_a_free_identity_is_registered_after_the_heartbeat_that_reports_it(session: Session) -> None:
     answer(session, BeatStatus.STALE_GENERATION, now=1_030, holder=OTHER)
     answer(session, BeatStatus.UNKNOWN_BROKER, now=1_150)
 
@@ -290,7 +290,7 @@ def test_a_server_that_holds_the_version_of_the_heartbeat_gets_no_topics_again(s
 
 
 @pytest.mark.parametrize("failure", [Failure.UNREACHABLE, Failure.TROUBLED])
-def test_after_a_registration_without_an_answer_beats_ask_whether_the_server_can_be_heard(failure: Failure) -> None:
+def test_after_an_unanswered_registration_heartbeats_check_whether_the_server_responds(failure: Failure) -> None:
     fresh = new_session()
     fresh.on_register_failure(failure, now=1_000)
 
@@ -301,7 +301,7 @@ def test_after_a_registration_without_an_answer_beats_ask_whether_the_server_can
     assert fresh.next_step(OWN, now=1_000.2) == Register()
 
 
-def test_a_server_that_hears_and_is_not_heard_gets_one_registration_and_then_beats() -> None:
+def test_a_server_whose_responses_are_lost_gets_one_registration_and_then_heartbeats() -> None:
     fresh = new_session()
     assert fresh.next_step(OWN, now=1_000) == Register()
     now = 1_010.0
@@ -351,7 +351,7 @@ def test_a_small_change_is_sent_as_a_delta(holding_five: Session) -> None:
     assert holding_five.next_step(SIX, now=1_001) == Wait(29)
 
 
-def test_a_restart_of_the_broker_is_registered_whole_even_if_topics_changed_with_it(holding_five: Session) -> None:
+def test_a_restart_of_the_broker_is_a_full_registration_even_if_topics_changed_with_it(holding_five: Session) -> None:
     restarted = replace(SIX, verdict=replace(PASSING, incarnation="run-2"))
 
     assert holding_five.next_step(restarted, now=1_001) == Register()
@@ -380,7 +380,9 @@ def test_a_change_that_meets_another_holder_does_not_fight_it(holding_five: Sess
     assert holding_five.next_step(SIX, now=1_121) == BEAT
 
 
-def test_a_change_that_meets_a_later_registration_from_our_own_address_registers(holding_five: Session) -> None:
+def test_a_delta_refused_for_a_later_registration_of_the_same_address_leads_to_a_registration(
+    holding_five: Session,
+) -> None:
     do(holding_five, now=1_001, own=SIX)
     holding_five.on_update_failure(Failure.REFUSED, now=1_001, holder_addr=ADDR)
 
@@ -437,7 +439,7 @@ def test_an_unknown_version_at_the_server_leads_to_a_full_registration(holding_f
     assert holding_five.next_step(FIVE, now=1_030) == Register()
 
 
-def test_a_server_that_is_out_of_date_again_after_a_change_gets_the_whole_after_a_wait(holding_five: Session) -> None:
+def test_a_server_out_of_date_again_after_a_delta_gets_a_full_registration_after_a_wait(holding_five: Session) -> None:
     answer(holding_five, BeatStatus.TOPICS_OUT_OF_DATE, now=1_030, own=SIX, held=FIVE.data_version)
     assert isinstance(do(holding_five, now=1_030, own=SIX), Update)
     holding_five.on_updated(SIX, now=1_030)
@@ -484,7 +486,7 @@ def test_a_promoted_replica_claims_the_masters_position_though_the_dead_master_s
     assert replica.next_step(PROMOTED, now=1_002) == Register()
 
 
-def test_a_master_that_lost_its_position_takes_its_new_one_without_waiting(replica: Session) -> None:
+def test_a_master_that_lost_its_position_registers_its_new_one_without_waiting(replica: Session) -> None:
     replica.next_step(PROMOTED, now=1_001)
     register(replica, now=1_001, own=PROMOTED)
     answer(replica, BeatStatus.STALE_GENERATION, now=1_031, own=PROMOTED, holder=OTHER)
@@ -499,7 +501,7 @@ def test_an_unregister_names_the_position_that_was_registered(replica: Session) 
     assert replica.broker_id == 1
 
 
-def test_nothing_is_claimed_for_a_broker_that_has_not_said_what_it_is() -> None:
+def test_nothing_is_claimed_for_a_broker_that_has_not_reported_its_role() -> None:
     silent = replace(REPLICA, verdict=Verdict())
 
     assert new_session().next_step(silent, now=1_000) == Wait(INTERVAL)
@@ -509,7 +511,7 @@ def test_nothing_is_claimed_for_a_broker_that_has_not_said_what_it_is() -> None:
 # --- two agents beside one broker ------------------------------------------------------------------------------------
 
 
-def test_an_identity_that_our_own_address_takes_again_and_again_is_taken_back_once_half_an_expiry(
+def test_an_identity_repeatedly_claimed_from_the_same_address_is_reclaimed_once_per_half_expiry(
     session: Session,
 ) -> None:
     taken_back, now = [], 1_000.0
@@ -548,7 +550,7 @@ def test_an_identity_that_another_held_and_lost_is_registered_as_soon_as_that_is
     assert session.next_step(OWN, now=1_030) == Register()
 
 
-def test_an_identity_that_our_own_address_held_and_lost_is_registered_as_soon_as_that_is_known(
+def test_an_identity_lost_to_the_same_address_is_registered_as_soon_as_that_is_known(
     session: Session,
 ) -> None:
     for now in (1_030, 1_060):
@@ -564,7 +566,7 @@ def test_an_identity_that_our_own_address_held_and_lost_is_registered_as_soon_as
     assert session.next_step(OWN, now=1_085) == Register()
 
 
-def test_a_server_that_stays_away_is_tried_every_three_seconds_at_the_longest(session: Session) -> None:
+def test_an_unreachable_server_is_retried_at_least_every_three_seconds(session: Session) -> None:
     waits = []
     now = 1_010.0
     for _ in range(8):
@@ -606,7 +608,7 @@ def test_a_server_that_asks_again_and_again_is_answered_ever_more_slowly(session
     assert [round(wait, 3) for wait in waits] == [0.0, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]
 
 
-def test_a_server_in_trouble_is_tried_ever_more_slowly(session: Session) -> None:
+def test_a_failing_server_is_retried_with_backoff(session: Session) -> None:
     waits = []
     for _ in range(9):
         session.on_beat_failure(Failure.TROUBLED, now=1_030)
@@ -624,7 +626,7 @@ def test_a_leave_hands_over_once_and_then_finishes(session: Session) -> None:
     assert session.next_step(leaving, now=1_001) == Finish()
 
 
-def test_a_leave_of_a_broker_that_is_gone_unregisters_once_and_then_finishes(session: Session) -> None:
+def test_leaving_with_a_stopped_broker_unregisters_once_and_then_finishes(session: Session) -> None:
     leaving = replace(OWN, leave=Leave.UNREGISTER)
 
     assert session.next_step(leaving, now=1_001) == Unregister()
@@ -666,7 +668,7 @@ OUTCOMES = st.sampled_from([*BeatStatus, *Failure])
     holders=st.lists(st.sampled_from([ADDR, OTHER]), min_size=60, max_size=60),
     owns=st.lists(st.sampled_from([OWN, FIVE, SIX]), min_size=60, max_size=60),
 )
-def test_whatever_a_server_does_it_is_not_called_in_a_tight_loop(
+def test_no_server_behaviour_causes_a_tight_loop_of_calls(
     script: list[BeatStatus | Failure], holders: list[str], owns: list[OwnState]
 ) -> None:
     """Driven by its own steps for as long as the script lasts, a session never makes more than six calls without a

@@ -64,7 +64,7 @@ def test_a_reset_at_a_slave_goes_backwards_and_is_handed_over_as_one(replica: Re
     assert replica.offsets.parts() == [PendingPart("g", {Q0: 2}, {}, is_reset=True), PendingPart("g", {Q1: 3}, {})]
 
 
-def test_what_the_master_acknowledged_is_forgotten_unless_it_advanced_meanwhile(replica: Replica) -> None:
+def test_acknowledged_offsets_are_dropped_unless_they_advanced_since(replica: Replica) -> None:
     replica.commit({Q0: 5, Q1: 5})
     (part,) = replica.offsets.parts()
     replica.commit({Q1: 6})
@@ -73,7 +73,7 @@ def test_what_the_master_acknowledged_is_forgotten_unless_it_advanced_meanwhile(
     assert replica.stored.get("g", [Q0]) == {}
 
 
-def test_where_no_replication_brings_it_the_slave_keeps_a_copy_of_what_was_acknowledged() -> None:
+def test_without_replication_the_slave_keeps_a_copy_of_acknowledged_offsets() -> None:
     offsets = ReplicaOffsets(Offsets(), Offsets(), is_master=lambda: False, keeps_copy=True)
     offsets.commit("g", {Q0: 5}, reset=False, now=1)
     offsets.begin("g", {"orders": 1}, ["orders"], now=1)
@@ -104,7 +104,7 @@ def test_the_earliest_begin_of_both_counts_and_only_an_earlier_one_is_pending(re
     assert replica.offsets.begin("g", {"orders": 30}, ["orders"], now=60) == {"orders": 30}
 
 
-def test_parts_are_as_large_as_one_call_takes_and_can_be_halved_down_to_one() -> None:
+def test_parts_are_as_large_as_one_call_allows_and_can_be_halved_down_to_one() -> None:
     offsets = ReplicaOffsets(Offsets(), Offsets(), is_master=lambda: False)
     queues = {QueueKey("orders", number): 1 for number in range(MAX_PART + 1)}
     offsets.commit("g", queues, reset=False, now=1)

@@ -262,7 +262,7 @@ def happen(what: Happening, server: NaiveServer, agent: Agent) -> None:
 
 
 @given(own=OWNS, turns=TURNS)
-def test_when_faults_end_the_server_holds_exactly_what_is_ours(
+def test_when_faults_end_the_server_has_exactly_the_agents_state(
     own: OwnState, turns: list[tuple[Fate, Happening, OwnState | None, float]]
 ) -> None:
     server = NaiveServer()

@@ -30,7 +30,7 @@ GOOD: list[Record] = [
 ]
 
 
-def test_a_history_that_keeps_every_promise_has_no_fault() -> None:
+def test_a_history_that_keeps_every_promise_passes() -> None:
     assert faults(GOOD, TRUTH) == []
 
 
@@ -44,7 +44,7 @@ def test_another_boot_starts_over_and_its_counters_may_be_lower() -> None:
     assert faults([*GOOD, *again], TRUTH) == []
 
 
-def test_a_warming_node_may_leave_out_a_topic_and_say_it_later() -> None:
+def test_a_warming_node_may_omit_a_topic_and_send_it_later() -> None:
     history: list[Record] = [
         Opened("c", 1, ("orders", "pay"), ready=False),
         Synced("c", 1),

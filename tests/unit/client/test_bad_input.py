@@ -54,7 +54,7 @@ def test_name_servers_are_read_from_a_list_or_a_text(given: str | list[str], add
         pytest.param(["x", "y:70000"], "'x' must be host:port; 'y:70000' has a port outside", id="each-fault"),
     ],
 )
-def test_an_address_list_that_cannot_be_used_names_every_fault(given: Any, problem: str) -> None:
+def test_an_unusable_address_list_is_refused_with_every_error(given: Any, problem: str) -> None:
     with pytest.raises(InvalidAddressError) as caught:
         NameServerClient(given)
 
@@ -124,6 +124,6 @@ def test_what_is_to_be_done_instead_must_be_something_that_can(kind: Any, wrong:
 
 
 @pytest.mark.parametrize("name", ["", "a b", "x" * 128, "orders\n", "\u0431", None, 7])
-def test_a_name_outside_the_grammar_says_what_is_wrong(name: Any) -> None:
+def test_a_name_outside_the_grammar_is_refused_with_the_problem(name: Any) -> None:
     with pytest.raises(InvalidNameError, match=r"^topic "):
         check_name("topic", name)

@@ -54,7 +54,7 @@ async def test_queries_of_one_turn_share_a_request_and_those_of_the_next_turn_ge
     assert agent.asked == [[0, 1, 2], [3]]
 
 
-async def test_one_who_is_cancelled_leaves_the_answer_to_the_others() -> None:
+async def test_a_cancelled_caller_leaves_the_response_to_the_others() -> None:
     agent = Agent()
     question = SharedQuestion(agent.ask)
     leaver, stayer = (asyncio.ensure_future(question.about(queue(number))) for number in range(2))

@@ -132,7 +132,7 @@ def test_the_name_servers_image_does_not_serve_the_network_in_plaintext_by_itsel
         load_name_server(None, environment("namesrv"))
 
 
-def test_what_the_name_server_keeps_stands_in_its_volume() -> None:
+def test_the_name_servers_data_is_in_its_volume() -> None:
     assert json.loads(inherited("namesrv", "VOLUME")[0]) == inherited("namesrv", "WORKDIR")
     assert json.loads(inherited("report", "VOLUME")[0]) == inherited("report", "WORKDIR")
     (made,) = [value for value in inherited("namesrv", "RUN") if "install -d" in value]

@@ -70,7 +70,7 @@ async def test_without_a_history_there_is_nothing_to_continue_from(
     assert "continue" not in capsys.readouterr().err
 
 
-async def test_what_is_missing_for_rocketmq_is_said_in_one_line(
+async def test_missing_requirements_of_rocketmq_are_reported_in_one_line(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(root))

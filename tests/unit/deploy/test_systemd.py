@@ -113,7 +113,7 @@ def test_settings_in_a_unit_itself_exist(path: Path) -> None:
     load_agent(CONFIG / "agent.example.toml", ours)
 
 
-def test_what_the_name_server_keeps_stands_in_its_state_directory() -> None:
+def test_the_name_servers_data_is_in_its_state_directory() -> None:
     # Relative names are below the working directory, which is the state directory.
     service = unit("pointsman-namesrv.service")
     assert service.one("WorkingDirectory") == f"%S/{service.one('StateDirectory')}"
@@ -148,7 +148,7 @@ def test_a_bad_configuration_is_not_tried_again(name: str) -> None:
     assert "2" in unit(name).one("RestartPreventExitStatus").split()
 
 
-def test_the_time_to_stop_covers_what_the_daemons_take() -> None:
+def test_the_stop_timeout_covers_the_daemons_shutdown() -> None:
     ends = pointsman_namesrv.app.HISTORY_STOP_SECONDS + pointsman_namesrv.app.SNAPSHOT_STOP_SECONDS
     name_server = load_name_server(None, {}).server.stop_grace_seconds + ends
     agent = load_agent(CONFIG / "agent.example.toml", {}).stop.timeout_seconds
@@ -171,7 +171,7 @@ def analyze() -> str:
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_systemd_finds_no_fault(path: Path, tmp_path: Path, analyze: str) -> None:
+def test_systemd_reports_no_errors(path: Path, tmp_path: Path, analyze: str) -> None:
     # It looks for the programs as well: those of this environment stand for the installed ones.
     for each in UNITS:
         text = each.read_text(encoding="utf-8").replace("/opt/pointsman/bin", str(INSTALLED))

@@ -48,7 +48,7 @@ def report() -> dict[str, Any]:
     return {"brokers": brokers, "incidents": dict(none), "rolling_restarts": dict(none)}
 
 
-def test_a_report_of_what_happened_has_no_fault() -> None:
+def test_a_correct_report_passes() -> None:
     assert list(faults(report(), deeds(), expected=ALL)) == []
     assert longest_delay(report(), deeds()) == pytest.approx(2.9)
 
@@ -148,7 +148,7 @@ def changed(node: str, *, writable: bool, broker: str = "broker-b", reason: str 
 WIPED = [changed(node, writable=writable) for writable in (False, True) for node in ("one", "two")]
 
 
-def test_a_wipe_and_its_end_in_every_history_have_no_fault() -> None:
+def test_a_wipe_and_its_end_in_every_history_pass() -> None:
     beside: dict[str, Any] = {
         "node": "one",
         "event": "REGISTERED",

@@ -94,7 +94,7 @@ def test_environment_beats_file_and_flag_beats_environment(tmp_path: Path) -> No
         ),
     ],
 )
-def test_a_port_or_a_folder_for_two_is_a_fault(tmp_path: Path, toml: str, words: str) -> None:
+def test_a_port_or_a_folder_used_twice_is_an_error(tmp_path: Path, toml: str, words: str) -> None:
     file = tmp_path / "twice.toml"
     file.write_text(toml)
     with pytest.raises(ConfigError) as raised:
@@ -111,7 +111,7 @@ def test_any_free_port_twice_and_the_folder_of_what_is_off_are_none(tmp_path: Pa
     assert load(file, {}).snapshot.directory == "data"
 
 
-def test_a_file_that_is_missing_or_no_toml_is_said_in_one_line(tmp_path: Path) -> None:
+def test_a_file_that_is_missing_or_not_toml_is_reported_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"missing.toml: cannot be read: No such file"):
         load(tmp_path / "missing.toml", {})
     (tmp_path / "bad.toml").write_text("[server\n")

@@ -134,7 +134,7 @@ def test_all_grants_of_an_identity_count_together(tmp_path: Path) -> None:
     assert not caller.may_write("c1", "b")
 
 
-def test_nothing_that_proves_who_calls_is_unauthenticated(tmp_path: Path) -> None:
+def test_a_call_without_credentials_is_unauthenticated(tmp_path: Path) -> None:
     denied = Rig(tmp_path, ADMIN).denied()
     assert isinstance(denied, Unauthenticated)
     assert (denied.code, denied.status) == ("UNAUTHENTICATED", "UNAUTHENTICATED")
@@ -194,7 +194,7 @@ def test_identities_of_strangers_are_quoted_and_cut(tmp_path: Path) -> None:
     ("grant", "allowed"),
     [(ADMIN, [ADMINS, CLIENTS, BROKERS, ANY_ROLE]), (CLIENT, [CLIENTS, ANY_ROLE]), (BROKER, [BROKERS, ANY_ROLE])],
 )
-def test_a_role_may_call_what_its_rule_says(tmp_path: Path, grant: Grant, allowed: list[Rule]) -> None:
+def test_a_role_may_call_what_its_rule_allows(tmp_path: Path, grant: Grant, allowed: list[Rule]) -> None:
     rig = Rig(tmp_path, grant)
     for rule in (ADMINS, CLIENTS, BROKERS, ANY_ROLE):
         if rule in allowed:
@@ -232,7 +232,7 @@ def test_on_an_agent_a_broker_needs_the_grant_of_that_agents_broker(tmp_path: Pa
     assert other.denied(BROKERS, BROKER.identity).reason is Reason.NO_GRANT
 
 
-def test_the_author_of_a_change_is_who_proved_it_and_the_claim_stays_beside_it() -> None:
+def test_the_author_of_a_change_is_the_authenticated_caller_and_the_claimed_name_is_kept_next_to_it() -> None:
     ops = Caller("ops", "token")
     assert author("alice", None) == Author("alice")
     assert author("", ops) == author("ops", ops) == Author("ops")
@@ -324,7 +324,7 @@ def test_a_limit_of_0_is_none(tmp_path: Path) -> None:
         rig.access.admit(ADMINS, (), ())
 
 
-def test_the_defaults_take_a_restart_of_10_000_brokers(tmp_path: Path) -> None:
+def test_the_defaults_allow_a_restart_of_10_000_brokers(tmp_path: Path) -> None:
     shared = Grant("broker", "fleet", cluster="c1", broker_name="*")
     rig = Rig(tmp_path, shared)
     for _ in range(10_000):

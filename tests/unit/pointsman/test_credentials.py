@@ -146,7 +146,7 @@ def test_tokens_that_cannot_be_sent_are_refused_and_not_repeated(tmp_path: Path,
     assert found.startswith(f"token_file: {file} {problem}")
 
 
-def test_a_server_name_is_one_word() -> None:
+def test_a_server_name_has_no_whitespace() -> None:
     assert problems(server_name="ns 1\n") == ["server_name: 'ns 1\\n' must be a host name"]
 
 

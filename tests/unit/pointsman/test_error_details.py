@@ -28,7 +28,7 @@ def test_every_status_code_keeps_its_number(code: grpc.StatusCode) -> None:
     assert build_status(code, "", code="X").code == code.value[0]
 
 
-def test_details_of_another_domain_are_not_ours() -> None:
+def test_details_of_another_domain_are_ignored() -> None:
     packed = AnyMessage()
     packed.Pack(error_details_pb2.ErrorInfo(reason="QUOTA", domain="googleapis.com"))
 

@@ -26,7 +26,7 @@ def test_one_peer_may_hold_all_while_no_other_asks() -> None:
     assert bound.total == 10
 
 
-def test_at_the_bound_a_peer_with_less_takes_the_latest_shares_of_the_peer_with_most() -> None:
+def test_at_the_bound_a_peer_with_less_gets_the_latest_shares_of_the_peer_with_most() -> None:
     bound, ended = FairBound(10), list[int]()
     for number in range(8):
         assert bound.take("greedy", 1, lambda number=number: ended.append(number)) is not None  # type: ignore[misc]
@@ -62,7 +62,7 @@ def test_what_is_given_back_is_free_again_and_only_once() -> None:
     assert bound.take("b", 1, nothing) is not None
 
 
-def test_a_share_that_was_taken_away_is_given_back_already_when_it_hears_of_that() -> None:
+def test_a_revoked_share_is_already_returned_when_its_owner_is_notified() -> None:
     bound, seen = FairBound(4), list[tuple[bool, int]]()
     greedy: list[Share | None] = []
     greedy.append(bound.take("greedy", 4, lambda: seen.append((greedy[0].is_held, bound.total))))  # type: ignore[union-attr]

@@ -170,11 +170,11 @@ async def test_a_method_that_has_a_parameter_peer_is_given_the_caller(rig: Rig) 
     assert rig.servicer.peer == Peer("10.0.0.7:40000", "10.0.0.7:40000")
 
 
-async def test_a_raw_method_takes_and_returns_bytes(rig: Rig) -> None:
+async def test_a_raw_method_receives_and_returns_bytes(rig: Rig) -> None:
     assert (await rig.call("UnregisterBroker", b"\xff"))[0] == b"\xff"
 
 
-async def test_bytes_that_are_no_message_are_the_callers_fault(rig: Rig) -> None:
+async def test_bytes_that_are_not_a_message_are_the_callers_error(rig: Rig) -> None:
     _, context = await rig.call("UpdateTopics", b"\xff\xff")
     assert context.code is grpc.StatusCode.INVALID_ARGUMENT
     assert context.details == "the request is no pointsman.v1.UpdateTopicsRequest"
@@ -239,7 +239,7 @@ async def test_a_client_may_send_its_own_id(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("sent", ["", "two words", "line\nbreak", "\x1b[2J", "Zürich", TOO_LONG, b"checkout"])
-async def test_an_id_that_is_not_one_short_word_is_replaced(rig: Rig, sent: str | bytes) -> None:
+async def test_a_long_or_malformed_id_is_replaced(rig: Rig, sent: str | bytes) -> None:
     rig.servicer.error = NotReady("later")
     own = (await rig.call("Heartbeat", x_request_id=sent))[1].refused.request_id
     assert own != sent
@@ -273,7 +273,7 @@ async def test_a_client_that_is_refused_in_a_loop_does_not_fill_the_log(
 
 
 @pytest.mark.parametrize("method", ["Heartbeat", "RegisterBroker", "KeepAlive"])
-async def test_a_fault_of_the_daemon_leaves_only_an_id_on_the_wire(
+async def test_an_internal_error_leaves_only_an_id_on_the_wire(
     rig: Rig, method: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig.servicer.error = RuntimeError("secret")

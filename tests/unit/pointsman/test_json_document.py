@@ -46,7 +46,7 @@ def test_a_field_that_is_not_set_is_null_or_its_default_and_never_absent() -> No
     assert (document["penalty"], document["labels"], document["topicCount"]) == (0.0, {}, 0)
 
 
-def test_the_identity_stands_beside_the_other_facts_and_a_struct_has_whole_numbers() -> None:
+def test_the_identity_is_a_field_like_others_and_a_struct_has_integers() -> None:
     detail = Struct()
     detail.update({"topics": 4, "share": 0.5, "inner": {"ids": [1, 2]}})
     identity = broker_pb2.BrokerIdentity(cluster="c1", broker_name="a", broker_id=1, addr="a:1")

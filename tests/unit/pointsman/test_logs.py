@@ -62,7 +62,7 @@ def test_what_is_below_the_level_is_not_written(capsys: pytest.CaptureFixture[st
     assert lines(capsys) == []
 
 
-def test_at_debug_the_calls_of_grpc_do_not_bury_our_own_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_at_debug_the_daemons_lines_are_not_lost_among_those_of_grpc(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("DEBUG")
 
     logging.getLogger("grpc._cython.cygrpc").debug("Loaded running loop")

@@ -81,7 +81,7 @@ def test_health_is_200_while_healthy_and_503_while_not(server: MonitoringServer,
     assert (status, json.loads(body)["healthy"]) == (503, False)
 
 
-def test_any_other_path_says_what_there_is(server: MonitoringServer) -> None:
+def test_any_other_path_lists_the_existing_ones(server: MonitoringServer) -> None:
     status, body = get(server, "/")
 
     assert status == 404

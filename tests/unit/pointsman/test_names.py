@@ -24,17 +24,17 @@ def test_no_text_with_another_character_is_a_name(name: str) -> None:
 
 
 @pytest.mark.parametrize(("name", "word"), [("", "empty"), ("n" * 128, "128 characters"), ("orders\n", "only letters")])
-def test_what_is_wrong_with_a_name_is_said(name: str, word: str) -> None:
+def test_an_invalid_name_is_refused_with_the_problem(name: str, word: str) -> None:
     assert word in (name_problem(name) or "")
 
 
 @given(st.text(GOOD_CHARACTERS + ".+", min_size=1, max_size=262))
-def test_a_name_server_takes_what_rocketmqs_brokers_are_called(name: str) -> None:
+def test_a_name_server_accepts_the_names_of_rocketmqs_brokers(name: str) -> None:
     assert registered_name_problem(name) is None
 
 
 @pytest.mark.parametrize(("name", "word"), [("", "empty"), ("n" * 263, "263 characters"), ("a b", "only letters")])
-def test_what_is_wrong_with_a_registered_name_is_said(name: str, word: str) -> None:
+def test_an_invalid_registered_name_is_refused_with_the_problem(name: str, word: str) -> None:
     assert word in (registered_name_problem(name) or "")
 
 
@@ -78,7 +78,7 @@ def test_good_addresses_split_into_host_and_port(addr: str, split: tuple[str, in
         ("h" * 300 + ":80", "303 characters"),
     ],
 )
-def test_what_is_wrong_with_an_address_is_said(addr: str, word: str) -> None:
+def test_an_invalid_address_is_refused_with_the_problem(addr: str, word: str) -> None:
     assert word in (addr_problem(addr) or "")
 
 

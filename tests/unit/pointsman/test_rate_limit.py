@@ -8,7 +8,7 @@ from pointsman.service import rate_limit
 from pointsman.service.rate_limit import RateLimit
 
 
-def test_a_key_may_take_its_burst_then_its_rate() -> None:
+def test_a_key_gets_its_burst_and_then_its_rate() -> None:
     limit = RateLimit(2.0, 3.0)
     assert [limit.take("a", now=0.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
     assert limit.take("a", now=0.25) == 0.25
@@ -24,7 +24,7 @@ def test_one_key_costs_no_other() -> None:
     assert limit.take("b", now=0.0) == 0.0
 
 
-def test_refused_calls_do_not_push_the_next_one_away() -> None:
+def test_refused_calls_do_not_delay_the_next_accepted_one() -> None:
     limit = RateLimit(1.0, 1.0)
     limit.take("a", now=0.0)
     for tenth in range(1, 10):

@@ -27,7 +27,7 @@ def refusals(module: ModuleType) -> list[type[Refusal]]:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_every_refusal_has_a_grpc_status_and_stands_with_its_code_in_the_drawn_hierarchy(module: ModuleType) -> None:
+def test_every_refusal_has_a_grpc_status_and_is_with_its_code_in_the_documented_hierarchy(module: ModuleType) -> None:
     found = refusals(module)
     assert found
     for each in found:
@@ -51,12 +51,12 @@ def test_a_limit_names_the_server_that_has_it() -> None:
     assert str(agent_refusals.LimitExceeded("watchers", 7, note="why")) == "this agent allows at most 7 watchers; why"
 
 
-def test_the_text_names_the_first_fault_and_how_many_there_are() -> None:
+def test_the_text_has_the_first_violation_and_their_number() -> None:
     refused = agent_refusals.OutOfRange([FieldViolation("a", "is bad"), FieldViolation("b", "too")])
     assert str(refused) == "a is bad (the first of 2 faults)"
 
 
-def test_of_very_many_faults_the_first_are_named_and_the_rest_counted() -> None:
+def test_of_very_many_violations_the_first_are_named_and_the_others_counted() -> None:
     with pytest.raises(InvalidRequest) as refused:
         refuse_if_any(FieldViolation(f"f[{i}]", "x" * 90) for i in range(100))
     named = refused.value.violations

@@ -14,7 +14,7 @@ def cut(names: list[str], *, size: int, token: str) -> tuple[Sequence[str], str]
     return page(names, size=size, token=token, default=3, most=10)
 
 
-def test_pages_follow_each_other_to_the_end_whatever_comes_and_goes() -> None:
+def test_pages_are_complete_even_if_entries_are_added_and_removed() -> None:
     names = ["a", "b", "c", "d"]
     assert cut(names, size=2, token="") == (["a", "b"], "b")
     assert cut(["a", "bb", "c", "d"], size=2, token="b") == (["bb", "c"], "c")
@@ -24,7 +24,7 @@ def test_pages_follow_each_other_to_the_end_whatever_comes_and_goes() -> None:
     assert cut([], size=2, token="z") == ([], "")
 
 
-def test_a_page_that_cannot_be_is_refused_with_each_fault() -> None:
+def test_an_invalid_page_is_refused_with_all_its_errors() -> None:
     with pytest.raises(InvalidRequest) as refused:
         cut(["a"], size=11, token="a b")
     assert [f"{each.field} {each.description}" for each in refused.value.violations] == [
@@ -40,6 +40,6 @@ def test_a_size_has_a_default_and_a_bound() -> None:
         size_of_page("page_size", 11, default=5, most=10)
 
 
-def test_who_asks_is_short_text() -> None:
+def test_the_callers_name_is_short_text() -> None:
     assert not by_violations("")
     assert [each.field for each in by_violations("x" * 129)] == ["by"]

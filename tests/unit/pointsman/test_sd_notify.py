@@ -50,13 +50,13 @@ def manager(inbox: Inbox, clock: ManualClock) -> ServiceManager:
     return ServiceManager({"NOTIFY_SOCKET": inbox.notify_socket, "WATCHDOG_USEC": "30000000"}, clock=clock)
 
 
-def test_each_message_is_one_datagram_in_the_words_of_systemd(manager: ServiceManager, inbox: Inbox) -> None:
+def test_each_message_is_one_datagram_in_the_format_of_systemd(manager: ServiceManager, inbox: Inbox) -> None:
     manager.ready()
     manager.stopping()
     assert inbox.take() == ["READY=1", "STOPPING=1"]
 
 
-def test_a_status_is_one_line_and_said_once(manager: ServiceManager, inbox: Inbox) -> None:
+def test_a_status_is_one_line_and_sent_once(manager: ServiceManager, inbox: Inbox) -> None:
     manager.status("warming,\n12/40 brokers heard\nREADY=1")
     manager.status("warming, 12/40 brokers heard READY=1")
     manager.status("ready")
@@ -114,7 +114,7 @@ async def test_without_a_watchdog_there_is_nothing_to_feed(environment: dict[str
         pytest.param({"WATCHDOG_USEC": "9" * 5_000}, None, id="endless"),
     ],
 )
-def test_the_watchdogs_time_is_what_the_environment_says(environment: dict[str, str], seconds: float | None) -> None:
+def test_the_watchdogs_time_comes_from_the_environment(environment: dict[str, str], seconds: float | None) -> None:
     assert watchdog_seconds(environment, pid=77) == seconds
 
 
@@ -125,7 +125,7 @@ def say_everything(manager: ServiceManager) -> None:
 
 
 @pytest.mark.parametrize("notify_socket", ["/nowhere/notify", "vsock:2:1234", "relative", "@", "/" + "x" * 300])
-def test_a_socket_that_cannot_be_used_is_said_once_and_ends_nothing(
+def test_an_unusable_socket_is_logged_once_and_stops_nothing(
     notify_socket: str, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -136,7 +136,7 @@ def test_a_socket_that_cannot_be_used_is_said_once_and_ends_nothing(
 
 
 @pytest.mark.parametrize("environment", [{}, {"NOTIFY_SOCKET": ""}])
-def test_without_a_service_manager_nothing_is_said_anywhere(
+def test_without_a_service_manager_nothing_is_sent_or_logged(
     environment: dict[str, str], clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     say_everything(ServiceManager(environment, clock=clock))

@@ -125,7 +125,7 @@ NAMES = [name for name, _, _ in FAULTS]
 
 
 @pytest.mark.parametrize(("break_it", "problem"), [fault[1:] for fault in FAULTS], ids=NAMES)
-def test_at_the_start_a_fault_names_the_file_and_what_is_wrong(
+def test_at_the_start_an_error_names_the_file_and_the_problem(
     files: Files, authority: Authority, clock: ManualClock, break_it: Break, problem: str
 ) -> None:
     check_certificates(config_of(files), clock=clock)
@@ -158,9 +158,7 @@ def test_a_faulty_rotation_keeps_the_last_valid_files_and_logs_once(
     assert served.complaints()
 
 
-def test_a_damaged_byte_is_a_fault_or_harmless_whatever_it_is(
-    files: Files, clock: ManualClock, served: ServerCertificates
-) -> None:
+def test_any_damaged_byte_is_an_error_or_harmless(files: Files, clock: ManualClock, served: ServerCertificates) -> None:
     chance = random.Random(21)
     found = set()
     for path in (files.certificate, files.key, files.ca):
@@ -183,7 +181,7 @@ def test_a_damaged_byte_is_a_fault_or_harmless_whatever_it_is(
     assert len(found) > 3
 
 
-def test_a_fault_that_is_repaired_is_logged_and_the_new_files_serve(
+def test_a_repaired_error_is_logged_and_the_new_files_are_served(
     files: Files, authority: Authority, served: ServerCertificates, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -201,9 +199,7 @@ def test_a_fault_that_is_repaired_is_logged_and_the_new_files_serve(
     ]
 
 
-def test_files_that_are_as_before_after_a_fault_are_no_longer_a_complaint(
-    files: Files, served: ServerCertificates
-) -> None:
+def test_files_restored_after_an_error_are_no_longer_a_problem(files: Files, served: ServerCertificates) -> None:
     before, context = files.key.read_bytes(), served.context
     cut(files.key)
     served.look()
@@ -213,7 +209,7 @@ def test_files_that_are_as_before_after_a_fault_are_no_longer_a_complaint(
     assert served.context is context
 
 
-def test_the_metric_says_when_the_served_certificate_expires(
+def test_the_metric_has_the_expiry_of_the_served_certificate(
     authority: Authority, served: ServerCertificates, registry: CollectorRegistry, clock: ManualClock
 ) -> None:
     def shown() -> float | None:
@@ -225,9 +221,7 @@ def test_the_metric_says_when_the_served_certificate_expires(
     assert shown() == of_now(clock, 7).timestamp()
 
 
-async def test_a_certificate_that_expires_while_it_serves_is_a_complaint(
-    served: ServerCertificates, clock: ManualClock
-) -> None:
+async def test_a_certificate_that_expires_in_use_is_a_problem(served: ServerCertificates, clock: ManualClock) -> None:
     assert served.complaints() == []
     await clock.advance(91 * 86_400.0)
     assert "expired" in served.complaints()[0]

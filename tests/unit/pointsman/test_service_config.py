@@ -93,7 +93,7 @@ def test_environment_values_are_read_by_their_type(tmp_path: Path) -> None:
     assert (config.main.on, config.main.names, config.main.number) == (False, ("a", "b"), 1_000.0)
 
 
-def test_a_fault_names_where_its_value_came_from(tmp_path: Path) -> None:
+def test_an_error_names_the_source_of_its_value(tmp_path: Path) -> None:
     toml = '[main]\ncount = 1\n[[rows.row]]\nname = "a"'
 
     assert faults(tmp_path, toml, APP_MAIN__COUNT="10") == {"environment: APP_MAIN__COUNT: main.count: 10 is above 9"}
@@ -112,7 +112,7 @@ def test_a_list_in_the_environment_may_be_written_as_toml(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("text", ['["a"', "[a]", "[1]", '["a"]\nother = 1', '["a"] b', "[" * 5_000])
-def test_what_begins_as_a_list_in_the_environment_and_is_none_is_a_fault(tmp_path: Path, text: str) -> None:
+def test_a_malformed_list_in_the_environment_is_an_error(tmp_path: Path, text: str) -> None:
     (fault,) = faults(tmp_path, APP_MAIN__NAMES=text)
     assert fault.startswith("environment: APP_MAIN__NAMES: ")
 
@@ -166,7 +166,7 @@ def test_a_table_with_values_of_the_wrong_type_is_not_asked_for_its_own_rules(tm
     }
 
 
-def test_a_section_with_a_fault_does_not_silence_one_whose_name_begins_alike(tmp_path: Path) -> None:
+def test_an_error_in_a_section_does_not_hide_those_of_a_section_with_the_same_prefix(tmp_path: Path) -> None:
     @dataclass(frozen=True, kw_only=True)
     class Alike:
         log: Main
@@ -179,7 +179,7 @@ def test_a_section_with_a_fault_does_not_silence_one_whose_name_begins_alike(tmp
     assert len(raised.value.problems) == 2
 
 
-def test_rules_between_sections_are_asked_beside_the_rules_inside_them(tmp_path: Path) -> None:
+def test_rules_between_sections_apply_in_addition_to_those_inside_them(tmp_path: Path) -> None:
     toml = '[main]\ncount = 1\n[[rows.row]]\nname = "a"\nsize = -1\n[[rows.row]]\nname = "b"'
 
     assert faults(tmp_path, toml) == {
@@ -193,7 +193,7 @@ def test_text_that_is_not_a_configuration_is_reported(tmp_path: Path, toml: str,
     assert word in next(iter(faults(tmp_path, toml)))
 
 
-def test_a_file_that_cannot_be_read_is_one_fault(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="cannot be read"):
         load(Config, file=tmp_path / "missing.toml", environment={}, prefix="APP")
     (tmp_path / "c.toml").write_bytes(b"\xff")

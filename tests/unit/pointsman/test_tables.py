@@ -128,7 +128,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_a_forked_child_that_ends_takes_nothing_from_its_parent(tmp_path: Path) -> None:
+def test_a_forked_child_that_exits_leaves_its_parents_tables_intact(tmp_path: Path) -> None:
     path = tmp_path / "names.db"
     ended = subprocess.run([sys.executable, "-c", FORKED, path], check=False)
     assert ended.returncode == -signal.SIGKILL
@@ -161,7 +161,7 @@ def test_a_new_file_has_the_permissions_that_it_was_given(tmp_path: Path) -> Non
     file.close()
 
 
-def test_a_damaged_file_is_set_aside_with_those_beside_it(file: TableFile, tmp_path: Path) -> None:
+def test_a_damaged_file_is_quarantined_with_its_companions(file: TableFile, tmp_path: Path) -> None:
     put(file, *ROWS)
     left = left_by_a_kill(file, tmp_path / "left")
     left.set_aside()
@@ -189,7 +189,7 @@ def test_a_damaged_file_that_cannot_be_moved_stays_with_a_warning(
     assert set(caplog.messages) == {"damaged file could not be moved and stays where it is"}
 
 
-def test_a_backup_has_all_rows_and_takes_the_place_of_the_one_before(file: TableFile, tmp_path: Path) -> None:
+def test_a_backup_has_all_rows_and_replaces_the_previous_one(file: TableFile, tmp_path: Path) -> None:
     to = tmp_path / "things.db.bak"
     for row in ROWS:
         put(file, row)
@@ -294,7 +294,7 @@ def test_a_full_disk_is_a_full_disk_and_room_is_room(tmp_path: Path) -> None:
         file.close()
 
 
-def test_a_file_that_cannot_be_written_is_read_with_what_a_kill_left_beside_it(file: TableFile, tmp_path: Path) -> None:
+def test_a_read_only_file_is_read_with_the_journal_that_a_kill_left(file: TableFile, tmp_path: Path) -> None:
     put(file, *ROWS)
     left = left_by_a_kill(file, tmp_path / "left")
     assert left.read_copy()["sizes"] == ROWS

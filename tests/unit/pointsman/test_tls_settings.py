@@ -67,7 +67,7 @@ def test_files_are_given_together(settings: dict[str, str], problems: list[str])
         ),
     ],
 )
-def test_beyond_loopback_plaintext_is_a_fault_that_names_both_ways_out(
+def test_plaintext_beyond_loopback_is_an_error_that_names_both_solutions(
     config: NameServerConfig, faults: list[str]
 ) -> None:
     problems = list(config.problems())

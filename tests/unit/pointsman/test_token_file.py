@@ -82,13 +82,13 @@ def test_a_token_that_was_pasted_in_place_of_its_hash_is_not_shown(path: Path) -
     assert token not in found
 
 
-def test_one_token_for_two_names_is_a_fault(path: Path) -> None:
+def test_one_token_for_two_names_is_an_error(path: Path) -> None:
     assert problems_of(path, f"a {HASH}\nb {HASH}\n") == [
         "line 2: the token of 'b' is that of 'a' as well; each needs its own"
     ]
 
 
-def test_of_many_faults_the_first_are_named(path: Path) -> None:
+def test_of_many_errors_the_first_are_named(path: Path) -> None:
     found = problems_of(path, "x\n" * 1_000)
     assert len(found) == token_file.MAX_SHOWN_PROBLEMS + 1
     assert found[-1] == "and 980 more faults"

@@ -31,7 +31,7 @@ def test_today_is_that_of_where_the_report_is_read() -> None:
     assert east - west in {timedelta(days=1), timedelta(days=2)}
 
 
-def test_yesterday_is_over_in_utc_as_well() -> None:
+def test_yesterday_has_ended_in_utc_too() -> None:
     east, utc, west = (arguments.yesterday(ReportParameters(timezone=zone)) for zone in (FAR_EAST, "UTC", FAR_WEST))
     assert east == utc
     assert utc - west in {timedelta(0), timedelta(days=1)}
@@ -49,7 +49,7 @@ def test_findings_alone_are_forgiven(code: int) -> None:
     assert Outcome("table", exit_zero=True).exit_code(code) == (2 if code == 2 else 0)
 
 
-def test_the_zone_of_the_command_stands_over_the_files(tmp_path: Path) -> None:
+def test_the_zone_of_the_command_overrides_the_files(tmp_path: Path) -> None:
     file = tmp_path / "report.toml"
     file.write_text('[report]\ntimezone = "Europe/Berlin"\n[flapping]\nsuppress_above = 2000.0\n')
     from_file = ParameterOptions(file, None).loaded()
@@ -168,7 +168,7 @@ def test_the_overview_names_every_command_with_its_arguments(capsys: pytest.Capt
         ),
     ],
 )
-def test_what_cannot_be_used_is_said_in_one_line_before_spark_starts(
+def test_unusable_arguments_are_reported_in_one_line_before_spark_starts(
     words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

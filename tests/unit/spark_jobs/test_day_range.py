@@ -40,7 +40,7 @@ def test_days_that_were_never_computed_or_lie_further_back_are_not_late() -> Non
     assert decided({ago(2): 4, ago(LATE_DAYS + 1): 9}, {ago(LATE_DAYS + 1): 3}).late_days == ()
 
 
-def test_days_behind_a_changed_one_are_computed_too_or_said_to_be_stale() -> None:
+def test_days_after_a_changed_one_are_computed_too_or_reported_as_stale() -> None:
     near, far = DAY + timedelta(days=2), DAY + timedelta(days=LATE_DAYS + 1)
 
     assert decided({DAY: 4}, {DAY: 3, near: 0}) == DayRange(DAY, near, (), None)

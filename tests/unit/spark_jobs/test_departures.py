@@ -30,7 +30,7 @@ def restarted(node: str = "ns1:9876") -> NameServer:
     return NameServer(node=node, boot_id="b2").start(moment(1_210))
 
 
-def test_who_registered_in_a_later_life_of_the_name_server_is_back() -> None:
+def test_a_broker_that_registers_in_a_later_run_of_the_name_server_is_back() -> None:
     before, after = server_that_lost_a(), restarted()
     before.stop(moment(1_200))
     after.say("REGISTERED", moment(1_300), A)
@@ -42,7 +42,7 @@ def test_who_registered_in_a_later_life_of_the_name_server_is_back() -> None:
     assert [found.lasted_at(moment(at)) for at in (1_299, 4_950)] == [True, False]
 
 
-def test_who_stood_in_the_snapshot_of_a_later_life_is_back_unless_its_probe_failed() -> None:
+def test_a_broker_in_the_snapshot_of_a_later_run_is_back_unless_its_probe_failed() -> None:
     for state, back_at in (("PROVISIONAL", moment(1_210)), ("OUT", None)):
         before, after = server_that_lost_a(), restarted()
         after.say("CHECKPOINT", moment(1_210), A, reason="START", state=state)
@@ -53,7 +53,7 @@ def test_who_stood_in_the_snapshot_of_a_later_life_is_back_unless_its_probe_fail
         assert found.back_at == back_at, state
 
 
-def test_who_never_came_back_is_out_to_a_later_life_as_well() -> None:
+def test_a_broker_that_never_returned_is_out_in_a_later_run_too() -> None:
     before, after = server_that_lost_a(), restarted()
     before.stop(moment(1_200))
     after.say("NAMESRV_ALIVE", moment(5_000))

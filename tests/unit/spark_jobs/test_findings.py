@@ -37,7 +37,7 @@ def said(**change: Any) -> list[str]:
     return [finding.text for finding in findings(calm_report(**change))]
 
 
-def test_a_calm_day_has_nothing_to_look_at() -> None:
+def test_a_calm_day_has_no_findings() -> None:
     assert said() == []
 
 
@@ -210,7 +210,7 @@ def test_a_day_is_stale_with_more_rows_than_it_was_computed_from_and_not_with_fe
     assert with_more_rows(rows, held) == [date(2026, 3, 3)]
 
 
-def test_an_incident_comes_before_the_brokers_and_says_how_large_it_was() -> None:
+def test_an_incident_comes_before_the_brokers_with_its_size() -> None:
     scope: dict[str, Any] = {"brokers": 8, "scope": "zone", "scope_name": "z1", "from_at": "2026-03-05T15:12:00.000Z"}
     row = a_row(Incident, **scope, cause="network", evidence="8 of 8 outages: stream broken")
     report = calm_report(
@@ -290,7 +290,7 @@ def test_a_class_of_brokers_has_the_advice_of_its_cause_only_where_all_have_one_
     assert advice("process_died", "process_died").startswith(f"{general}; check the broker's log and the kernel's")
 
 
-def test_every_finding_says_what_to_do_and_leads_to_a_section() -> None:
+def test_every_finding_has_an_action_and_links_to_a_section() -> None:
     report = calm_report(completeness={"rows": 0, "rows_missing": 1}, computed={"stale": [DAY_BEFORE]})
 
     assert all(finding.do and finding.see for finding in findings(report))

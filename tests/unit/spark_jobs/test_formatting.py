@@ -24,7 +24,7 @@ from pointsman_report.report.formatting import (
     ("share", "text"),
     [(None, "\N{EN DASH}"), (1.0, "100 %"), (0.9999999, "99.999 %"), (0.5, "50.000 %"), (0.0, "0.000 %")],
 )
-def test_a_share_is_never_rounded_up_to_the_whole(share: float | None, text: str) -> None:
+def test_a_share_is_never_rounded_up_to_100_percent(share: float | None, text: str) -> None:
     assert percent(share) == text
 
 
@@ -36,7 +36,7 @@ def test_a_share_of_four_digits_is_written_as_it_is_and_not_as_what_binary_makes
 
 
 @pytest.mark.parametrize("digits", [0, 1, 3])
-def test_the_greatest_share_below_the_whole_is_below_it_in_words_too(digits: int) -> None:
+def test_the_greatest_share_below_100_percent_is_shown_as_less(digits: int) -> None:
     assert percent(math.nextafter(1.0, 0.0), digits=digits) == {0: "99 %", 1: "99.9 %", 3: "99.999 %"}[digits]
 
 
@@ -73,7 +73,7 @@ def test_one_is_singular(count: int, text: str) -> None:
     assert counted(count, "outage") == text
 
 
-def test_the_first_few_are_named_and_the_rest_counted() -> None:
+def test_the_first_few_are_named_and_the_others_counted() -> None:
     assert some(["a", "b"]) == "a, b"
     assert some(list("abcdefg")) == "a, b, c, d, e and 2 more"
     assert some(["a"], of=3) == "a and 2 more"

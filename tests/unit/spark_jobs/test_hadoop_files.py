@@ -37,7 +37,7 @@ def test_a_file_is_left_out_only_if_its_folder_and_its_time_are_old(
     assert bool(files_that_may_hold([file], first_day=DAY)) is is_read
 
 
-def test_a_folder_that_may_not_be_listed_is_a_fault_and_not_an_empty_one(
+def test_a_folder_without_permission_is_an_error_and_not_an_empty_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = tmp_path / "dt=2026-03-10"

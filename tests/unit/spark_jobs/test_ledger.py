@@ -58,7 +58,7 @@ def test_rows_that_were_left_in_a_file_are_read_once_they_are_wanted(change: dic
     assert bool(to_read([PLAIN], known)) is again
 
 
-def test_a_file_stands_under_its_folders_day_else_under_its_own() -> None:
+def test_a_file_belongs_to_its_folders_day_or_else_to_its_own() -> None:
     assert file_day(PLAIN) == date(2026, 3, 2)
     assert file_day(replace(PLAIN, path="/h/raw/dt=2001-01-01/x.jsonl")) == date(2001, 1, 1)
     assert file_day(replace(PLAIN, path="/h/raw/dt=2001-99-01/x.jsonl")) == date(2026, 3, 2)

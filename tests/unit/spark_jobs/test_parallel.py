@@ -30,7 +30,7 @@ def test_parts_run_at_the_same_time_and_answer_in_their_order() -> None:
 
 
 @pytest.mark.parametrize("is_interrupt", [False, True], ids=["a-fault", "an-interrupt"])
-def test_after_a_fault_or_an_interrupt_what_waits_is_not_begun_and_what_runs_comes_to_its_end(
+def test_after_an_error_or_an_interrupt_running_work_ends_and_waiting_work_does_not_start(
     is_interrupt: bool,
 ) -> None:
     begun: list[float] = []

@@ -46,7 +46,7 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
         pytest.param("[report]\ntimezone = 1\n", "timezone = 1", id="timezone-no-text"),
     ],
 )
-def test_a_fault_is_named_with_its_file(text: str, said: str, tmp_path: Path) -> None:
+def test_an_error_is_reported_with_its_file(text: str, said: str, tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_text(text, encoding="utf-8")
 

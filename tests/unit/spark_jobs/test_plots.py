@@ -75,7 +75,7 @@ DRAWINGS: dict[str, Callable[[], str]] = {
 
 
 @pytest.mark.parametrize("draw", [bars, curves, heat, trend])
-def test_a_name_is_drawn_as_it_is_and_nothing_is_said_of_its_signs(draw: Any) -> None:
+def test_a_name_is_drawn_literally_without_a_warning_about_its_characters(draw: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drawn = draw()

@@ -71,7 +71,7 @@ def test_a_log_gets_lines() -> None:
     assert "\r" not in log.getvalue()
 
 
-def test_a_terminal_gets_one_line_that_is_gone_when_something_is_said() -> None:
+def test_a_terminal_gets_one_line_that_is_cleared_before_other_output() -> None:
     terminal = Terminal()
     with watched(terminal, Spark(stages={})) as progress:
         until(lambda: "planning" in terminal.getvalue())
@@ -88,7 +88,7 @@ def test_quiet_is_quiet(stream: io.StringIO) -> None:
     assert stream.getvalue() == ""
 
 
-def test_a_session_that_is_gone_ends_the_watching_without_a_word() -> None:
+def test_a_stopped_session_ends_the_progress_silently() -> None:
     log = io.StringIO()
     with watched(log, Spark(is_gone=True)) as progress:
         thread = progress._thread

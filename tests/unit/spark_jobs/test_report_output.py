@@ -27,7 +27,7 @@ def read(path: Path) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-def test_the_headline_stands_in_the_file(tmp_path: Path) -> None:
+def test_the_headline_is_in_the_file(tmp_path: Path) -> None:
     report = calm_report(
         headline={"findings": ["one"], "clusters": [a_cluster(AWKWARD, outages=3, budget_left_seconds=-4.0)]},
         topics_at_risk={"by_worst": {"unwritable": 2, "no_master": 1}, "unwritable": 3},
@@ -73,9 +73,7 @@ def test_a_cluster_without_monitoring_has_no_availability(tmp_path: Path) -> Non
     assert not [name for name, _ in read(path) if name == "pointsman_report_availability_ratio"]
 
 
-def test_a_file_that_cannot_be_written_leaves_the_old_one_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_write_leaves_the_old_file_intact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "report.prom"
     write_textfile(path, calm_report(), succeeded_at=1.0)
     before = path.read_bytes()

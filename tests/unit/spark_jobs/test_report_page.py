@@ -61,7 +61,7 @@ def outline(text: str) -> _Outline:
     return read
 
 
-def test_a_calm_day_says_so_and_says_what_was_not_measured() -> None:
+def test_a_calm_day_is_reported_with_what_was_not_measured() -> None:
     text = render(report_of())
 
     assert "No findings." in text
@@ -78,7 +78,7 @@ def test_one_of_a_thing_is_singular_in_the_summary() -> None:
     assert "c: 1 broker, 100 % available" in said
 
 
-def test_a_short_coverage_stands_on_top_and_nothing_is_extrapolated_from_it() -> None:
+def test_a_short_coverage_is_shown_at_the_top_and_nothing_is_extrapolated_from_it() -> None:
     outlier = a_row(Ranking, rank=1, outlier=True, ratio=3.0, outages=9, days=1)
     report = report_of(
         coverage={"seconds": 36.0, "is_short": True},
@@ -97,7 +97,7 @@ def test_a_short_coverage_stands_on_top_and_nothing_is_extrapolated_from_it() ->
     assert text.index("covers 36 s") < text.index('class="tiles"')
 
 
-def test_a_day_is_covered_without_a_word_on_top_and_ranks_are_of_outliers() -> None:
+def test_a_covered_day_has_no_warning_at_the_top_and_ranks_are_of_outliers() -> None:
     report = report_of(
         brokers=[
             a_broker("usual", ranking=a_row(Ranking, rank=7, outlier=False, ratio=1.5)),
@@ -151,7 +151,7 @@ def test_guards_and_rolling_restarts_have_sections_where_there_were_any() -> Non
     assert tables["Rolling restarts"].rows[0][2:7] == ["3", "2026-03-05 10:03:00", "\N{EN DASH}", "3", "1 min"]
 
 
-def test_whom_to_ask_stands_beside_a_broker_and_since_when_it_is_known() -> None:
+def test_a_broker_is_shown_with_its_owner_and_its_first_day() -> None:
     broker = a_broker("ill", class_="flapping", owner="web <team>", first_seen_on="2026-03-01")
     ill = report_of(brokers=[broker])
 
@@ -160,7 +160,7 @@ def test_whom_to_ask_stands_beside_a_broker_and_since_when_it_is_known() -> None
     assert "owner" not in summary(report_of(brokers=[replace(broker, owner=None)]))
 
 
-def test_no_data_is_loud_on_page_and_terminal_and_nothing_says_that_all_is_well() -> None:
+def test_missing_data_is_prominent_on_page_and_terminal_and_not_shown_as_healthy() -> None:
     report = report_of(headline={"no_data": True}, completeness={"rows": 0})
     text = render(report)
 
@@ -170,7 +170,7 @@ def test_no_data_is_loud_on_page_and_terminal_and_nothing_says_that_all_is_well(
         assert well not in text
 
 
-def test_without_data_the_summary_says_so_first_and_counts_nothing() -> None:
+def test_without_data_the_summary_begins_with_that_and_counts_nothing() -> None:
     report = report_of(
         headline={"no_data": True, "brokers_seen": 12},
         completeness={"rows": 0},
@@ -199,7 +199,7 @@ def test_a_notice_of_no_data_is_as_loud_as_a_finding() -> None:
     assert "No findings." not in summary(report)
 
 
-def test_a_history_from_other_sources_says_what_they_cannot_know() -> None:
+def test_a_history_from_other_sources_lists_their_gaps() -> None:
     sources = {"observe": ["mq1:9876", "mq2:9876"], "rocketmq-log": ["mq3"], "mine": ["<n>"]}
     shown = render(report_of(completeness={"sources": sources}))
 
@@ -341,7 +341,7 @@ PRINT = LIGHT | _colours("@media print")
 
 
 @pytest.mark.parametrize("palette", [LIGHT, DARK, PRINT], ids=["light", "dark", "print"])
-def test_text_stands_out_from_what_it_is_written_on(palette: dict[str, str]) -> None:
+def test_text_has_contrast_with_its_background(palette: dict[str, str]) -> None:
     written = {(name, on) for name in ("ink", "soft", "link") for on in ("paper", "tint", "bad-tint", "fine-tint")}
     faint = {(a, b): _contrast(palette[a], palette[b]) for a, b in written | {("bad", "paper")}}
     lines = {name: _contrast(palette[name], palette["paper"]) for name in palette if name.startswith("curve")}

@@ -120,7 +120,7 @@ def test_one_that_wrote_later_watched_all_the_while(server: NameServer) -> None:
     assert answer([server], moment(1_000)).outcome == ROUTE
 
 
-def test_a_slave_brings_the_topics_read_only_while_its_master_is_gone(server: NameServer) -> None:
+def test_a_slave_serves_the_topics_read_only_while_its_master_is_down(server: NameServer) -> None:
     registered(server, moment(2), SLAVE)
     server.say("EXPIRED", moment(10), MASTER, reason="SILENCE")
 
@@ -128,7 +128,7 @@ def test_a_slave_brings_the_topics_read_only_while_its_master_is_gone(server: Na
     assert [(one.broker_id, one.state) for one in seen(server, moment(11)).replicas] == [(0, "GONE"), (1, "UP")]
 
 
-def test_a_slave_of_which_a_checkpoint_says_that_it_brings_none_brings_none(server: NameServer) -> None:
+def test_a_slave_without_topics_in_a_checkpoint_serves_none(server: NameServer) -> None:
     registered(server, moment(2), SLAVE)
     server.say("EXPIRED", moment(10), MASTER, reason="SILENCE")
     server.say("CHECKPOINT", moment(11), SLAVE, reason="DAY", detail={"brings_topics": False})
@@ -136,7 +136,7 @@ def test_a_slave_of_which_a_checkpoint_says_that_it_brings_none_brings_none(serv
     assert seen(server, moment(12)).queues is None
 
 
-def test_a_checkpoint_while_its_master_lives_says_nothing_of_what_a_slave_may(server: NameServer) -> None:
+def test_a_checkpoint_with_a_live_master_does_not_show_whether_a_slave_may_act(server: NameServer) -> None:
     registered(server, moment(2), SLAVE)
     server.say("CHECKPOINT", moment(3), SLAVE, reason="DAY", detail={"brings_topics": False})
     server.say("EXPIRED", moment(10), MASTER, reason="SILENCE")
@@ -153,7 +153,7 @@ def test_a_planned_shutdown_differs_from_an_expiry(server: NameServer) -> None:
     assert answer([server], moment(11)).outcome == UNKNOWN_TOPIC
 
 
-def test_what_a_failed_probe_took_out_is_known_and_not_routed(server: NameServer) -> None:
+def test_a_broker_with_a_failed_probe_is_known_and_not_routed(server: NameServer) -> None:
     server.say("PROBE_FAILED", moment(10), MASTER, reason="PROBE")
     server.say("LATE_HEARTBEAT", moment(20), MASTER)
     server.say("RECOVERED", moment(30), MASTER, reason="PROBE")
@@ -174,7 +174,7 @@ def test_a_probe_that_fails_in_a_maintenance_window_does_not_end_the_registratio
     assert (replica.state, replica.planned) == ("OUT", True)
 
 
-def test_one_that_the_guard_keeps_is_routed_and_says_why(server: NameServer) -> None:
+def test_a_broker_kept_by_the_guard_is_routed_with_the_reason(server: NameServer) -> None:
     server.say("PROBE_FAILED", moment(10), MASTER, reason="PROBE")
     server.say("PROTECTED", moment(20), MASTER, reason="PROBE")
 
@@ -183,7 +183,7 @@ def test_one_that_the_guard_keeps_is_routed_and_says_why(server: NameServer) -> 
     assert seen(server, moment(21)).queues == (4, 8, 6)
 
 
-def test_what_a_restart_forgot_is_said() -> None:
+def test_brokers_missing_after_a_restart_are_reported() -> None:
     server = NameServer().start(moment(0))
     server.say("CHECKPOINT", moment(1), MASTER, reason="START", detail={"writable": True})
     says(server, moment(1), MASTER, reason="START")
@@ -208,7 +208,7 @@ def test_a_wiped_write_permission_holds_over_a_checkpoint_until_it_is_given_back
     assert [seen(server, moment(at)).queues for at in (11, 21, 31)] == [(4, 8, 4), (4, 8, 4), (4, 8, 6)]
 
 
-def test_a_deleted_topic_is_hidden_until_its_broker_brings_another_version(server: NameServer) -> None:
+def test_a_deleted_topic_is_hidden_until_its_broker_registers_another_version(server: NameServer) -> None:
     server.say("TOPIC_DELETED", moment(10), GROUP, detail={"topic": "orders"})
     says(server, moment(20), MASTER, reason="DAY")
     says(server, moment(30), MASTER, version="0.0.2", full=False, base="0.0.1", topics={})
@@ -235,7 +235,7 @@ def test_a_deletion_outlasts_a_restart_with_a_snapshot(server: NameServer) -> No
     assert answer([server, later], moment(13)).outcome == UNKNOWN_TOPIC
 
 
-def test_a_set_of_which_a_part_is_lost_takes_no_topic_away(server: NameServer) -> None:
+def test_a_set_with_a_lost_part_removes_no_topic(server: NameServer) -> None:
     says(server, moment(10), MASTER, version="0.0.2", parts=2, topics={"other": [1, 1, 6, 0]})
     says(server, moment(20), MASTER, version="0.0.2", topics={"other": [1, 1, 6, 0]})
 
@@ -283,7 +283,7 @@ def test_a_name_server_in_warm_up_counts_only_if_no_other_is_ready(server: NameS
     assert [node.state for node in answer([young], moment(10)).nodes] == ["WARMING"]
 
 
-def test_rows_that_are_lost_are_said(server: NameServer) -> None:
+def test_lost_rows_are_reported(server: NameServer) -> None:
     server.say("NAMESRV_ALIVE", moment(60))
     server.say("NAMESRV_ALIVE", moment(120))
     del server.rows[-2]

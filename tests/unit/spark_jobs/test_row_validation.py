@@ -109,7 +109,7 @@ def test_every_missing_field_is_named(tmp_path: Path, capsys: pytest.CaptureFixt
     assert [f"{file}:1: {name}: missing" in output for name in ("event_at", "node", "boot_id", "seq")] == [True] * 4
 
 
-def test_a_torn_last_line_is_said_to_be_torn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_torn_last_line_is_reported_as_torn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write(tmp_path / "a.jsonl", json.dumps(GOOD), "", json.dumps(GOOD)[:30], end="")
 
     assert main(["validate", str(file)]) == 1
@@ -118,7 +118,7 @@ def test_a_torn_last_line_is_said_to_be_torn(tmp_path: Path, capsys: pytest.Capt
     assert f"{file}:3: line: torn" in output
 
 
-def test_a_gzip_is_read_and_one_cut_short_is_said_to_be_torn(
+def test_a_gzip_is_read_and_a_truncated_one_is_reported_as_torn(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     packed = gzip.compress("".join(json.dumps(GOOD | {"seq": n}) + "\n" for n in range(1, 500)).encode())

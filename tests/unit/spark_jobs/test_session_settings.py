@@ -30,7 +30,7 @@ def test_a_cluster_keeps_its_own_address_memory_and_partitions(history: Path) ->
     assert set(SETTINGS) <= set(settings)
 
 
-def test_what_a_submitter_says_stands_but_for_the_zone_that_days_are_cut_in() -> None:
+def test_settings_of_the_submitter_apply_except_for_the_zone_of_days() -> None:
     conf = submitted(
         spark_master="yarn",
         spark_sql_session_timeZone="Asia/Tokyo",

@@ -77,7 +77,7 @@ def test_the_addresses(lines: list[str], addr: str, ha_addr: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["x", "7000 ", "0x10", "7_000", "70.0", "", "99999999999", "9" * 5_000, "\\u0667"])
-def test_a_number_that_does_not_parse_is_ignored_without_a_word(value: str) -> None:
+def test_a_number_that_does_not_parse_is_ignored_silently(value: str) -> None:
     assert conf(f"listenPort={value}").listen_port == 10_911
 
 
@@ -151,5 +151,5 @@ def test_a_truncated_file_is_read_as_it_is_or_refused() -> None:
 
 
 @given(st.binary(max_size=200))
-def test_no_content_is_a_fault_of_ours(content: bytes) -> None:
+def test_no_content_causes_an_internal_error(content: bytes) -> None:
     assert outcome(content)

@@ -58,7 +58,7 @@ def test_a_content_is_noticed_that_came_within_the_same_tick_of_the_clock(
     assert parser.contents == [b"one", b"two", b"six"]
 
 
-def test_a_file_that_stays_the_same_is_read_twice_and_then_only_looked_at(
+def test_an_unchanged_file_is_read_twice_and_then_only_checked(
     file: FollowedFile[str], path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = 0
@@ -117,7 +117,7 @@ def test_a_missing_file_is_unusable_and_the_same_content_may_come_back(
     assert parser.contents == [b"one"]
 
 
-def test_what_was_forgotten_is_parsed_again(file: FollowedFile[str], path: Path, parser: Parser) -> None:
+def test_content_that_was_dropped_is_parsed_again(file: FollowedFile[str], path: Path, parser: Parser) -> None:
     path.write_bytes(b"one")
     assert file.look() == file.look() == "one"
 

@@ -90,7 +90,7 @@ def test_what_was_written_is_read_back(
 
 
 @given(st.text(st.sampled_from("ab=: \t\f\\\n\r#!u0é"), max_size=40))
-def test_no_text_is_a_fault_of_ours(text: str) -> None:
+def test_no_text_causes_an_internal_error(text: str) -> None:
     try:
         properties = parse_properties(text)
     except PropertiesError:

@@ -132,7 +132,7 @@ async def test_a_failing_first_read_gives_nothing_until_there_is_one(clock: Manu
         assert await first == topics("a")
 
 
-async def test_failing_and_recovering_are_said_once_each(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failure_and_recovery_are_logged_once_each(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger="pointsman_agent.topic_source.topic_follower")
     async with running(topics("a"), clock) as run:
         for _ in range(2):
@@ -145,7 +145,9 @@ async def test_failing_and_recovering_are_said_once_each(clock: ManualClock, cap
     assert [record.message for record in caplog.records] == ["topics changed", *[failing, "topic source recovered"] * 2]
 
 
-async def test_ever_new_complaints_are_said_once_a_minute(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_changing_problems_are_logged_once_per_minute(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
     async with running(TopicSourceError("0"), clock) as run:
         for number in range(1, 61):
             run.source.answer = TopicSourceError(str(number))
@@ -157,7 +159,7 @@ async def test_ever_new_complaints_are_said_once_a_minute(clock: ManualClock, ca
     }
 
 
-async def test_look_now_does_not_wait_for_the_interval(clock: ManualClock) -> None:
+async def test_an_immediate_poll_does_not_wait_for_the_interval(clock: ManualClock) -> None:
     async with running(topics("a"), clock) as run:
         run.source.answer = topics("b")
         for _ in range(5):
@@ -168,7 +170,7 @@ async def test_look_now_does_not_wait_for_the_interval(clock: ManualClock) -> No
         assert run.source.reads == 2
 
 
-async def test_look_now_during_a_look_is_one_more_look(clock: ManualClock) -> None:
+async def test_an_immediate_poll_during_a_poll_is_one_more_poll(clock: ManualClock) -> None:
     async with running(topics("a"), clock) as run:
         run.source.seconds = 1.0
         run.follower.look_now()
@@ -182,7 +184,7 @@ async def test_look_now_during_a_look_is_one_more_look(clock: ManualClock) -> No
 @pytest.mark.parametrize(
     ("seconds", "next_after"), [(0.1, INTERVAL), (2.0, 20.0)], ids=["a-quick-look", "a-look-that-takes-long"]
 )
-async def test_looking_takes_a_small_part_of_the_time(seconds: float, next_after: float, clock: ManualClock) -> None:
+async def test_polling_uses_a_small_part_of_the_time(seconds: float, next_after: float, clock: ManualClock) -> None:
     async with running(topics("a"), clock) as run:
         run.source.seconds = seconds
         await clock.advance(INTERVAL + seconds)
@@ -194,7 +196,7 @@ async def test_looking_takes_a_small_part_of_the_time(seconds: float, next_after
         assert run.source.reads == 3
 
 
-async def test_a_look_that_hung_is_not_rested_from(clock: ManualClock) -> None:
+async def test_a_poll_that_hung_needs_no_pause(clock: ManualClock) -> None:
     async with running(None, clock) as run:
         await clock.advance(TIMEOUT + INTERVAL)
 

@@ -117,7 +117,7 @@ def test_a_file_cut_at_any_byte_is_unusable() -> None:
         pytest.param(topics_json({"a.b": {}}), "no topic that can be named", id="no-name-of-ours"),
     ],
 )
-def test_what_no_broker_wrote_is_unusable_and_says_why(content: bytes, says: str) -> None:
+def test_a_file_that_no_broker_wrote_is_refused_with_a_reason(content: bytes, says: str) -> None:
     with pytest.raises(UnusableFileError) as raised:
         parse(content)
     assert says in str(raised.value)
@@ -161,7 +161,7 @@ def test_of_equal_keys_the_last_holds_as_for_the_broker() -> None:
     assert (table.data_version.counter, table.topics) == (2, (TopicConfig("a", 16, 16, 4),))
 
 
-def test_more_topics_than_allowed_are_not_believed_and_no_backup_is_asked() -> None:
+def test_more_topics_than_allowed_are_rejected_and_the_backup_is_not_read() -> None:
     content = topics_json({f"t{i}": {} for i in range(6)})
 
     assert len(parse(content, max_topics=6).topics) == 6
@@ -212,12 +212,12 @@ def outcome(content: bytes) -> object:
 
 
 @given(JSON)
-def test_no_json_is_a_fault_of_ours(value: object) -> None:
+def test_no_json_causes_an_internal_error(value: object) -> None:
     assert outcome(json.dumps(value).encode())
 
 
 @given(st.data())
-def test_no_damage_is_a_fault_of_ours(data: st.DataObject) -> None:
+def test_no_damage_causes_an_internal_error(data: st.DataObject) -> None:
     damaged = bytearray(AS_5_WRITES)
     for _ in range(data.draw(st.integers(1, 5))):
         damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))

@@ -40,7 +40,7 @@ async def made() -> AsyncIterator[list[ListenerCaller]]:
 
 @pytest.mark.parametrize(("answer", "outcome"), ANSWERS)
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_an_answer_counts_as_what_it_says(
+async def test_a_listeners_result_decides(
     made: list[ListenerCaller], answer: Any, outcome: Outcome, is_async: bool
 ) -> None:
     async def asynchronous(_: ReceivedMessage) -> Any:
@@ -59,7 +59,7 @@ async def test_an_answer_counts_as_what_it_says(
         (ValueError("no stock"), "ValueError: no stock"),
     ],
 )
-async def test_the_end_of_a_call_says_what_the_listener_did(
+async def test_the_end_of_a_call_has_the_listeners_result(
     made: list[ListenerCaller], answer: object, error: str
 ) -> None:
     async def listener(_: ReceivedMessage) -> Any:
@@ -73,7 +73,7 @@ async def test_the_end_of_a_call_says_what_the_listener_did(
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), StopIteration(), SystemExit(3)])
-async def test_what_a_plain_function_raises_is_a_failure_and_its_thread_lives_on(
+async def test_an_exception_of_a_plain_function_is_a_failure_and_its_thread_continues(
     made: list[ListenerCaller], error: BaseException
 ) -> None:
     threads: list[str] = []
@@ -162,7 +162,7 @@ async def test_a_thread_that_does_not_return_is_replaced(made: list[ListenerCall
     assert (await second).outcome is Outcome.SUCCESS
 
 
-async def test_a_thread_takes_the_place_of_one_that_hangs_also_after_many_quick_calls(
+async def test_a_hanging_thread_is_replaced_even_after_many_quick_calls(
     made: list[ListenerCaller],
 ) -> None:
     stuck, hangs = threading.Event(), False

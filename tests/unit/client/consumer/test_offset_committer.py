@@ -47,7 +47,7 @@ class Store:
         return {queue: BrokerUnreachableError("agent", "it is away") for queue in offsets if queue in self.failing}
 
 
-async def test_a_broker_is_not_well_again_because_one_of_its_queues_has_nothing_to_commit(
+async def test_a_queue_with_nothing_to_commit_does_not_make_its_broker_healthy(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store, four = Store(), queues(q=4)

@@ -29,14 +29,14 @@ def test_a_route_without_a_loss_is_accepted_immediately() -> None:
     assert judge(None, [EMPTY], all_asked=False) == SETTLED_BY_FIRST
 
 
-def test_a_lost_group_replica_or_topic_needs_a_second_word() -> None:
+def test_a_lost_group_replica_or_topic_needs_a_second_confirmation() -> None:
     for said in (A, EMPTY, None, route("a", "b", replicas={1: "a:2"})):
         assert judge(AB, [said], all_asked=False) is None
         assert judge(AB, [said, said], all_asked=False) == SETTLED_BY_FIRST
         assert judge(AB, [said], all_asked=True) == SETTLED_BY_FIRST
 
 
-def test_an_unknown_topic_needs_a_second_word_too() -> None:
+def test_an_unknown_topic_needs_a_second_confirmation_too() -> None:
     assert judge(None, [None], all_asked=False) is None
     assert judge(None, [None, A], all_asked=True) == Verdict(1, is_disputed=True)
 
@@ -56,7 +56,7 @@ def test_two_that_miss_different_things_bear_no_witness_for_each_other() -> None
     assert judge(AB, [A, B], all_asked=True) == Verdict(None, is_disputed=True)
 
 
-def test_what_two_of_three_claims_share_is_believed_and_the_rest_stays_open() -> None:
+def test_what_two_of_three_servers_report_is_accepted_and_the_remainder_stays_open() -> None:
     assert judge(AB, [None, A], all_asked=True) == Verdict(1, is_disputed=True)
 
 
@@ -80,7 +80,7 @@ answers = st.sampled_from([None, *(route(*names) for size in range(4) for names 
 
 
 @given(known=answers, said=st.lists(answers, min_size=1, max_size=4), all_asked=st.booleans())
-def test_nothing_is_lost_on_the_word_of_one_while_others_answer(
+def test_one_server_alone_cannot_remove_anything_while_others_respond(
     known: TopicRoute | None, said: list[TopicRoute | None], all_asked: bool
 ) -> None:
     verdict = judge(known, said, all_asked=all_asked)

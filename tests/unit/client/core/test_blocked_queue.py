@@ -16,7 +16,7 @@ def test_attempts_are_logged_ever_less_often(is_requested: bool, logged: list[in
     }  # fmt: skip
 
 
-def test_a_block_that_was_never_logged_says_so() -> None:
+def test_a_block_that_was_never_logged_is_marked() -> None:
     blocked = BlockedQueue(7, "id-1", since=0.0)
     assert not blocked.is_logged
     blocked.count(is_requested=True)
@@ -33,7 +33,9 @@ def test_a_block_that_was_never_logged_says_so() -> None:
         (5, False, "after failed attempt 6 it is dropped"),
     ],
 )
-def test_the_log_says_what_ends_the_block(times: int | None, has_dead_letters: bool, ending: str) -> None:
+def test_the_log_has_the_reason_for_the_end_of_the_block(
+    times: int | None, has_dead_letters: bool, ending: str
+) -> None:
     said = how_it_ends("billing", max_reconsume_times=times, has_dead_letters=has_dead_letters)
     assert said.startswith("it is tried again every 1 s until the listener succeeds")
     assert said.endswith(ending)

@@ -60,7 +60,7 @@ def test_a_topic_that_is_dropped_or_evicted_is_reported_once_as_dropped() -> Non
     assert table.drop("y") is None
 
 
-def test_a_broker_that_moves_has_its_new_address_and_the_old_one_is_gone() -> None:
+def test_a_moved_broker_has_its_new_address_and_not_the_old_one() -> None:
     table = RouteTable(10)
     table.accept(route("x", {"a": {0: "10.0.0.1:1"}}), now=0.0)
     table.accept(route("x", {"a": {0: "10.0.0.2:1"}}), now=1.0)

@@ -6,7 +6,7 @@ from pointsman_client.core.allocation import ByConfig
 from tests.fakes.queues import queues, request
 
 
-def test_the_list_is_given_whatever_is_asked() -> None:
+def test_the_list_is_returned_for_any_request() -> None:
     listed = (*queues(b=1), *queues("payments", a=2))
     strategy = ByConfig(listed)
     assert strategy.allocate(request("", [], ())) == listed

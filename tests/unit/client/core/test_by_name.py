@@ -19,7 +19,9 @@ from pointsman_client.errors import AllocationError, InvalidOptionError
         ("consistent_hash", {"virtual_nodes": 100}, "CONSISTENT_HASH"),
     ],
 )
-def test_our_name_and_rocketmqs_make_the_same_strategy(name: str, options: dict[str, object], made: str) -> None:
+def test_the_librarys_name_and_rocketmqs_name_make_the_same_strategy(
+    name: str, options: dict[str, object], made: str
+) -> None:
     assert name in STRATEGIES
     assert to_strategy(name, **options).name == made
     assert to_strategy(made.partition("-")[0], **options).name == made

@@ -59,7 +59,7 @@ def test_an_order_topic_configuration_is_taken_as_it_is_and_in_its_order() -> No
     assert names(configured.see(route("a:2", order_topic_conf="z:1;a:1"))) == ["z:0", "a:0"]
 
 
-def test_order_queues_that_a_broker_was_seen_not_to_have_get_no_key_also_while_it_is_away() -> None:
+def test_order_queues_that_a_broker_does_not_have_get_no_key_even_while_it_is_absent() -> None:
     configured = ConfiguredQueues("orders")
     assert names(configured.see(route("z:1", order_topic_conf="a:3;z:1"))) == ["a:0", "a:1", "a:2", "z:0"]
     there = configured.see(route("a:2", "z:1", order_topic_conf="a:3;z:1"))

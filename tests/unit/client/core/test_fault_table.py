@@ -37,7 +37,7 @@ def note(
         (5000, 10), (14999, 10), (15000, 30), (60000, 30),
     ],
 )  # fmt: skip
-def test_the_newer_rules_leave_a_broker_out_by_its_latency(milliseconds: int, seconds: float) -> None:
+def test_the_newer_rules_exclude_a_broker_by_its_latency(milliseconds: int, seconds: float) -> None:
     assert NEWER_FAULT_RULES.not_available_for(milliseconds / 1000) == seconds
 
 
@@ -106,7 +106,7 @@ def test_the_same_broker_name_in_two_clusters_is_two_brokers() -> None:
     assert faults.is_reachable(("c2", "a"))
 
 
-def test_a_probe_makes_a_broker_reachable_and_leaves_its_time_out() -> None:
+def test_a_probe_makes_a_broker_reachable_and_does_not_change_its_isolation() -> None:
     faults = LatencyFaultTolerance()
     note(faults, A, now=100.0, failed=True, reachable=False)
     assert not faults.is_reachable(A)
@@ -128,7 +128,7 @@ def test_only_unreachable_brokers_are_probed_and_none_twice_within_the_interval(
     assert faults.due_probes(now=102.0, interval_seconds=2.0) == ((A, "orders"),)
 
 
-def test_a_broker_that_left_the_routes_is_forgotten() -> None:
+def test_a_broker_that_left_the_routes_is_dropped() -> None:
     faults = LatencyFaultTolerance()
     note(faults, A, now=100.0, failed=True, reachable=False)
     note(faults, B, now=100.0, failed=True)
@@ -182,7 +182,7 @@ class NaiveFaults:
         max_size=30,
     ),
 )  # fmt: skip
-def test_availability_is_what_the_diary_of_sends_says(
+def test_availability_agrees_with_the_record_of_sends(
     rules: FaultRules, steps: list[tuple[tuple[str, str], float, bool, int]]
 ) -> None:
     faults, naive, now = LatencyFaultTolerance(rules), NaiveFaults(rules), 1_000.0

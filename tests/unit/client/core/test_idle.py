@@ -9,7 +9,7 @@ from pointsman_client.core.rebalance import IdleReason, idle_reason, idle_warnin
 from tests.fakes.queues import queues, request
 
 
-def test_w15_members_beyond_the_number_of_queues_idle_and_a_warning_says_so() -> None:
+def test_w15_members_beyond_the_number_of_queues_idle_with_a_warning() -> None:
     asked = [request(member, "abcde", queues(q=3)) for member in "abcde"]
     reasons = [idle_reason(each, Averagely().allocate(each)) for each in asked]
     assert reasons == [None, None, None, IdleReason.MORE_MEMBERS_THAN_QUEUES, IdleReason.MORE_MEMBERS_THAN_QUEUES]

@@ -108,7 +108,7 @@ def test_a_room_is_the_zone_of_the_route_or_of_the_client_id() -> None:
     assert resolver.consumer_deploy_in("10.0.0.1@123") == ""
 
 
-def test_a_queue_or_a_client_without_a_room_is_refused_with_rocketmqs_words() -> None:
+def test_a_queue_or_a_client_without_a_room_is_refused_with_rocketmqs_message() -> None:
     with pytest.raises(AllocationError) as caught:
         MachineRoomNearby().allocate(request("h1@1", ["h1@1"], queues(a=1)))
     assert str(caught.value) == "Machine room is null for mq MessageQueue [topic=orders, brokerName=a, queueId=0]"

@@ -91,7 +91,7 @@ def test_queues_sort_by_number_and_not_by_its_text() -> None:
 
 
 @pytest.mark.parametrize("conf", ["b:1;a:2", "b:1;a:2;"])
-def test_an_order_topic_has_the_queues_of_its_configuration_in_its_order_whatever_the_route_says(conf: str) -> None:
+def test_an_order_topic_has_the_queues_of_its_configuration_in_its_order_for_any_route(conf: str) -> None:
     topic = route([queue_data("a", perm=4, write=9)], [broker_data("a", 1)], order_topic_conf=conf)
 
     assert names(to_publish_queues(topic)) == ["c1/b:0", "c1/a:0", "c1/a:1"]
@@ -112,7 +112,7 @@ def test_an_order_configuration_does_not_change_what_is_read() -> None:
     assert names(to_subscribe_queues(topic)) == ["c1/a:0"]
 
 
-def test_an_order_topic_broker_that_is_away_keeps_its_cluster_only_where_there_is_one() -> None:
+def test_an_absent_broker_of_an_order_topic_keeps_its_cluster_only_where_there_is_one() -> None:
     both = [queue_data("a", cluster="c1"), queue_data("b", cluster="c2")]
 
     assert names(to_publish_queues(route(both, [], order_topic_conf="gone:1;b:1"))) == ["/gone:0", "c2/b:0"]
@@ -139,7 +139,7 @@ def test_an_order_topic_broker_that_is_away_keeps_its_cluster_only_where_there_i
         pytest.param("a:\u0664", "must be brokerName:queues", id="digits-of-another-script"),
     ],
 )
-def test_an_order_configuration_that_cannot_be_read_raises_and_says_where(conf: str, problem: str) -> None:
+def test_an_unreadable_order_configuration_raises_with_its_place(conf: str, problem: str) -> None:
     with pytest.raises(OrderTopicConfError, match="of topic T") as caught:
         to_publish_queues(route([queue_data("a")], [], order_topic_conf=conf))
 

@@ -37,7 +37,7 @@ STRATEGIES = [
         pytest.param("a@1", [], 4, "cidAll is null or cidAll empty", id="no-members"),
     ],
 )
-def test_faults_are_found_in_this_order(
+def test_errors_are_found_in_this_order(
     strategy: AllocationStrategy, client_id: str, client_ids: list[str], count: int, text: str
 ) -> None:
     with pytest.raises(AllocationError) as caught:

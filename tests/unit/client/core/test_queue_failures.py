@@ -12,7 +12,7 @@ LOADING = BrokerRefusedError("10.0.0.1:6379", ResponseCode.SERVICE_NOT_AVAILABLE
 NO_STREAM = BrokerRefusedError("10.0.0.1:6379", ResponseCode.SYSTEM_ERROR, "WRONGTYPE")
 
 
-def test_a_broker_that_is_down_is_said_once_for_all_its_queues_until_one_of_them_is_read_again() -> None:
+def test_a_broker_that_is_down_is_logged_once_for_all_its_queues_until_one_is_read_again() -> None:
     failures = QueueFailures()
     said = [failures.failed(queue, error) for queue, error in ((A0, DOWN), (A1, LOADING), (A0, DOWN), (B0, DOWN))]
     assert said == ["broker c1/a", None, None, "broker c1/b"]
@@ -20,7 +20,7 @@ def test_a_broker_that_is_down_is_said_once_for_all_its_queues_until_one_of_them
     assert failures.failed(A0, DOWN) == "broker c1/a"
 
 
-def test_a_queue_that_alone_cannot_be_read_is_said_by_its_own_name() -> None:
+def test_a_single_unreadable_queue_is_logged_by_its_name() -> None:
     failures = QueueFailures()
     assert failures.failed(A0, NO_STREAM) == "queue 0 of orders on c1/a"
     assert [failures.succeeded(A1), failures.failed(A0, NO_STREAM), failures.succeeded(A0)] == [

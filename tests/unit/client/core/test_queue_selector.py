@@ -51,7 +51,7 @@ def choose(selector: QueueSelector, where: PublishInfo, *, last: str | None = No
     return names(selector.select(where, last_broker=last_broker, now=now).queue)[0]
 
 
-def test_queues_take_turns_in_the_flattened_order() -> None:
+def test_queues_are_chosen_in_turn_in_the_flattened_order() -> None:
     where, selector = info("a:0", "a:1", "b:0", "b:1"), QueueSelector(LatencyFaultTolerance())
 
     assert [choose(selector, where) for _ in range(5)] == ["a:0", "a:1", "b:0", "b:1", "a:0"]
@@ -84,7 +84,7 @@ def test_w7_without_fault_tolerance_a_later_message_may_choose_the_dead_broker_a
     assert choose(selector, where) == "a:1"
 
 
-def test_w7_with_fault_tolerance_a_dead_broker_is_left_out_until_its_isolation_is_over() -> None:
+def test_w7_with_fault_tolerance_a_dead_broker_is_skipped_until_its_isolation_ends() -> None:
     faults = LatencyFaultTolerance()
     where, selector = info("a:0", "a:1", "b:0", "b:1"), QueueSelector(faults)
     assert choose(selector, where) == "a:0"
@@ -108,7 +108,7 @@ def test_an_isolated_broker_that_is_reachable_comes_before_the_one_that_failed_l
     assert choose(selector, info("a:0", "b:0"), last="b") == "a:0"
 
 
-def test_an_unreachable_broker_and_the_one_that_failed_last_take_plain_turns() -> None:
+def test_an_unreachable_broker_and_the_last_failed_one_are_used_in_plain_rotation() -> None:
     where, selector = info("a:0", "b:0"), QueueSelector(isolated("a", reachable=False))
 
     chosen = [choose(selector, where, last="b") for _ in range(2)]
@@ -121,7 +121,7 @@ def test_the_only_broker_is_chosen_though_it_failed_last() -> None:
     assert choose(QueueSelector(isolated("a")), info("a:0"), last="a") == "a:0"
 
 
-def test_whom_a_choice_passed_over_is_said_and_each_once() -> None:
+def test_each_broker_skipped_by_a_choice_is_reported_once() -> None:
     choice = QueueSelector(isolated("a")).select(info("a:0", "a:1", "b:0"), last_broker=None, now=NOW)
 
     assert names(choice.queue) == ["b:0"]
@@ -186,7 +186,7 @@ def test_a_choice_is_of_the_best_kind_there_is(
 
 
 @given(sizes=st.lists(st.integers(1, 6), min_size=1, max_size=4), rounds=st.integers(1, 5))
-def test_without_faults_every_queue_gets_the_same_number(sizes: list[int], rounds: int) -> None:
+def test_without_failures_every_queue_gets_the_same_number(sizes: list[int], rounds: int) -> None:
     all_queues = tuple(MessageQueue("orders", "c1", str(b), q) for b, size in enumerate(sizes) for q in range(size))
     where, selector = PublishInfo(all_queues, rng=random.Random(1)), QueueSelector(LatencyFaultTolerance())
 

@@ -54,7 +54,7 @@ def share(
     )
 
 
-def test_members_share_a_topic_by_the_strategy_whatever_order_queues_and_members_come_in() -> None:
+def test_members_share_a_topic_by_the_strategy_for_any_order_of_queues_and_members() -> None:
     assert share(FOUR[::-1], TWO_MEMBERS) == Share(frozenset(FOUR[:2]))
     assert share(FOUR[::-1], Members(("b@1", "a@1")), client_id="b@1") == Share(frozenset(FOUR[2:]))
 
@@ -97,7 +97,7 @@ def test_w15_a_member_beyond_the_number_of_queues_gets_a_reason_for_being_idle()
     assert share(FOUR, many, client_id="e@1") == Share(frozenset(), IdleReason.MORE_MEMBERS_THAN_QUEUES)
 
 
-def test_a_strategy_that_refuses_is_heard() -> None:
+def test_the_error_of_a_strategy_is_raised() -> None:
     with pytest.raises(AllocationError, match="Machine room is null for consumer id a@1"):
         share(FOUR, TWO_MEMBERS, strategy=MachineRoomNearby())
 

@@ -28,7 +28,7 @@ def test_when_nothing_happens_it_is_every_20_seconds() -> None:
     assert timing.delay(now=25.0) == 20.0
 
 
-def test_the_members_are_queried_once_in_an_interval_whatever_it_runs_for() -> None:
+def test_the_members_are_queried_once_per_interval_for_any_trigger() -> None:
     timing = RebalanceTiming()
     assert [timing.is_refresh_due(now=now) for now in (5.0, 6.0, 24.9, 25.0, 26.0, 46.0)] == [
         True,

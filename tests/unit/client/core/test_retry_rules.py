@@ -48,7 +48,7 @@ def test_after_16_tries_it_goes_to_the_dead_letters_without_delay() -> None:
     assert back.message.due_at is None
 
 
-def test_more_tries_than_delays_take_the_longest_delay() -> None:
+def test_more_tries_than_delays_use_the_longest_delay() -> None:
     back = send_back("billing", failed(20), max_reconsume_times=30, at=AT)
     assert (back.queue_id, back.message.due_at) == (15, AT + timedelta(hours=2))
 

@@ -95,7 +95,7 @@ def test_modulo_is_rocketmqs_select_message_queue_by_hash() -> None:
     ]
 
 
-def test_a_table_says_where_a_key_or_a_prefix_lies_and_the_longest_prefix_counts() -> None:
+def test_a_table_maps_keys_and_prefixes_and_the_longest_prefix_wins() -> None:
     one, two, three = queues(z=3)
     table = ExplicitTable(
         {"vip-1": one}, prefixes={"vip-": two, "vip-eu-": three, "": MessageQueue("payments", "c1", "z", 0)}

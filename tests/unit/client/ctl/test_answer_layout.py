@@ -121,7 +121,7 @@ def test_an_order_configuration_and_zones_are_shown_where_there_are_any(capsys: 
         (False, {}, "NO BROKER", "NO_BROKER"),
     ],
 )
-def test_a_group_without_a_master_says_so(
+def test_a_group_without_a_master_is_marked(
     capsys: pytest.CaptureFixture[str], acting_master: bool, replicas: dict[int, str], words: str, condition: str
 ) -> None:
     group = broker_data("broker-a", replicas, acting_master=acting_master)
@@ -133,11 +133,11 @@ def test_a_group_without_a_master_says_so(
     assert printed["clusters"][0]["brokerDatas"][0]["conditions"] == [condition]
 
 
-def test_an_empty_fleet_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_empty_fleet_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert shown(capsys, clusters_parts([])) == ["no broker is registered"]
 
 
-def test_each_node_shows_its_brokers_and_a_node_that_failed_says_why(
+def test_each_node_shows_its_brokers_and_a_failed_node_its_error(
     capsys: pytest.CaptureFixture[str], columns: str
 ) -> None:
     out, suspect = status(0, broker_pb2.BROKER_STATE_OUT), status(1, broker_pb2.BROKER_STATE_SUSPECT)
@@ -184,7 +184,7 @@ def score(name: str, ago: int, last_event: str = "EXPIRED") -> admin_service_pb2
     )
 
 
-def test_who_is_gone_unplanned_is_named_the_last_five_and_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_last_five_unplanned_departures_are_named_and_all_counted(capsys: pytest.CaptureFixture[str]) -> None:
     gone = [score("probed", 30, "PROBE_FAILED"), *(score(f"lost-{number}", 590 + number) for number in range(6))]
     nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [status(0)], None, gone), None)]
 
@@ -196,7 +196,7 @@ def test_who_is_gone_unplanned_is_named_the_last_five_and_a_number(capsys: pytes
     assert printed[0]["lastEventAgoSeconds"] == 30.0
 
 
-def test_where_all_have_left_the_list_says_who_was_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_all_brokers_have_left_the_list_shows_the_departed_ones(capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [], None, [score("broker-a", 1)]), None)]
     assert shown(capsys, brokers_parts(nodes))[1:] == [
         "no broker is registered",
@@ -204,12 +204,12 @@ def test_where_all_have_left_the_list_says_who_was_there(capsys: pytest.CaptureF
     ]
 
 
-def test_a_route_of_which_the_question_leaves_nothing_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_route_that_the_filter_empties_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = shown(capsys, route_parts(route_service_pb2.TopicRoute(topic="orders")))
     assert "none in the cluster and zone that was asked for" in line
 
 
-def test_no_row_is_folded_however_narrow_the_terminal_while_words_are(
+def test_rows_are_never_wrapped_on_a_narrow_terminal_while_text_is(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -266,7 +266,7 @@ def test_one_topic_is_one_topic(capsys: pytest.CaptureFixture[str], topics: int,
     assert words in shown(capsys, parts)[-1]
 
 
-def test_what_operators_and_the_guard_did_to_brokers_stands_below_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_actions_of_operators_and_the_guard_are_listed_below_the_brokers(capsys: pytest.CaptureFixture[str]) -> None:
     kept, wiped, away = status(0, broker_pb2.BROKER_STATE_PROTECTED), status(1), status(0, name="broker-b")
     kept.reason, kept.penalty = "SILENCE", 3500.4
     wiped.write_wiped, wiped.penalty = True, 3900.0

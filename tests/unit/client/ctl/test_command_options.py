@@ -32,7 +32,7 @@ def test_a_number_and_a_unit_are_seconds(text: str, seconds: int) -> None:
         ("169h", "'169h' is longer than 7d"),
     ],
 )
-def test_anything_else_is_said_to_be_wrong_with_the_value(text: str, problem: str) -> None:
+def test_any_other_value_is_refused_and_quoted(text: str, problem: str) -> None:
     with pytest.raises(click.BadParameter) as refused:
         read_duration(text, longest="7d")
     assert problem in refused.value.message

@@ -125,7 +125,7 @@ def test_a_replica_that_acts_as_master_is_asked_in_its_place() -> None:
     assert acting.agents == (Agent("h:2", ("c1/a/1",)),)
 
 
-def test_where_name_servers_differ_on_an_agent_each_is_asked_and_only_who_has_none_anywhere_is_without() -> None:
+def test_agents_of_all_name_servers_are_queried_and_only_a_broker_without_any_is_listed_as_such() -> None:
     found = agents_in(
         [cluster((0, "h:1")), cluster((0, "h:9")), cluster((0, "")), cluster((0, "no address"), name="b")],
         replicas_too=False,
@@ -161,7 +161,7 @@ def test_where_ids_did_not_arrive_in_time_the_count_is_a_minimum(
     assert f">={at_least}" in shown(capsys, groups_parts(answers, rows))[1]
 
 
-def test_a_group_is_in_conflict_when_agents_say_that_it_shares_differently() -> None:
+def test_a_group_is_in_conflict_when_agents_report_different_allocations() -> None:
     answers = [(ONE, groups(summary())), (TWO, groups(summary(model=BROADCASTING, is_pinned=True)))]
     (row,) = group_rows(answers, {})
 

@@ -29,7 +29,7 @@ def client(known: TopicRoute | None) -> ClientDescription:
     return ClientDescription("orders", known, False, 1.0, "10.0.0.1:9876")
 
 
-def test_the_same_digest_is_equal_whatever_the_revision() -> None:
+def test_the_same_digest_is_equal_at_any_revision() -> None:
     assert differences(client(route()), NodeRoute(route(counter=9))) == []
 
 

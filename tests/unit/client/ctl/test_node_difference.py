@@ -46,7 +46,7 @@ def digests(**topics: bytes) -> NodeDigests:
     return NodeDigests("ns", "READY", topics)
 
 
-def test_topics_differ_or_stand_on_one_side_only() -> None:
+def test_topics_differ_or_exist_on_one_side_only() -> None:
     difference = digest_difference(digests(a=b"1", b=b"1", d=b"1"), digests(a=b"1", b=b"2", c=b"1"))
 
     assert (difference.differing, difference.only_first, difference.only_second) == (("b",), ("d",), ("c",))

@@ -62,7 +62,7 @@ def test_a_moment_is_shown_to_the_millisecond() -> None:
         ),
     ],
 )
-def test_a_failure_is_said_in_few_words(status: grpc.StatusCode, message: str, words: str) -> None:
+def test_a_failure_has_a_short_text(status: grpc.StatusCode, message: str, words: str) -> None:
     assert failure_words(NameServerFailedError("a:1", status, message)) == words
 
 
@@ -110,7 +110,7 @@ def test_evidence_that_is_not_stated_is_weak() -> None:
     assert operator_texts.evidence_words(broker_pb2.BrokerHealth()) == "weak evidence"
 
 
-def test_a_guard_is_one_line_that_says_why_and_for_how_long() -> None:
+def test_a_guard_is_one_line_with_its_reason_and_duration() -> None:
     guard = admin_service_pb2.GuardStatus(
         cluster="c1",
         mode=admin_service_pb2.GUARD_MODE_HOLD,
@@ -124,7 +124,7 @@ def test_a_guard_is_one_line_that_says_why_and_for_how_long() -> None:
     )
 
 
-def test_further_facts_become_words_and_cannot_steer_the_terminal() -> None:
+def test_further_facts_become_text_without_control_characters() -> None:
     detail = {"topics": 4.0, "previous_addr": "a:1", "ids": [1.0, 2.0], "probe": "\x1b[2Jgone", "held_by": {"id": 0.5}}
     detail |= {"writable": False, "seconds": None}
 

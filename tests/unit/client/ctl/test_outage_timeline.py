@@ -116,7 +116,7 @@ def test_an_outage_is_of_one_replica_and_lasts_until_that_one_is_back() -> None:
     assert found.outage_of(("c1", "broker-a", 1)) is None
 
 
-def test_who_shuts_down_while_it_is_out_is_gone_unplanned() -> None:
+def test_a_broker_that_shuts_down_while_out_has_left_unplanned() -> None:
     position = ("c1", "broker-a", 0)
     stopped, failed = event(20, "UNREGISTERED", "GONE", planned=True), event(10, "PROBE_FAILED", "OUT")
 

@@ -40,7 +40,7 @@ def test_what_changes_in_place_is_one_line_with_before_and_after() -> None:
     ]
 
 
-def test_ten_replicas_stand_in_the_order_of_their_ids() -> None:
+def test_ten_replicas_are_in_the_order_of_their_ids() -> None:
     many = broker_data("broker-a", {number: f"10.0.0.{number}:1" for number in range(12)}, cluster="c1")
     none = broker_data("broker-a", {}, cluster="c1")
 

@@ -61,7 +61,7 @@ def test_a_node_that_restarted_or_did_not_answer_before_has_no_rate_yet() -> Non
     assert frames(node("a:1"), node("a:1"), seconds=0.0).rates == {}
 
 
-def test_a_frame_shows_nodes_brokers_by_state_and_who_is_not_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_frame_shows_nodes_brokers_by_state_and_unhealthy_brokers(capsys: pytest.CaptureFixture[str]) -> None:
     failed: NodeT = NodeAnswer("b:1", None, NameServerFailedError("b:1", grpc.StatusCode.DEADLINE_EXCEEDED, ""))
     older: NodeT = NodeAnswer("c:1", NodeBrokers("c:1", [status("broker-z")], None), None)
     absent = status("broker-b", "OUT")
@@ -111,7 +111,7 @@ def test_one_restart_makes_no_broker_unhealthy_and_a_refusal_is_an_answer(capsys
     assert "b:1 refused: cluster nope is not known" in shown
 
 
-def test_of_a_fleet_that_is_not_well_a_frame_names_some_and_counts_the_rest(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_many_unhealthy_brokers_a_frame_names_some_and_counts_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     sick = [status(f"broker-{number:03}", "PROTECTED") for number in range(MAX_UNHEALTHY + 5)]
     answer_layout.show(frame_parts(next_frame(None, [node("a:1", *sick)], at=AT, monotonic_seconds=0.0)))
 

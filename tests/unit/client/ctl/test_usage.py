@@ -147,9 +147,7 @@ def test_a_group_without_a_command_answers_with_its_help(capsys: pytest.CaptureF
     ],
     ids=" ".join,
 )
-def test_the_shared_options_may_stand_after_the_command_as_well(
-    monkeypatch: pytest.MonkeyPatch, arguments: list[str]
-) -> None:
+def test_the_shared_options_may_follow_the_command(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     asked: list[Invocation] = []
 
     def ask_every(invocation: Invocation, *_: object) -> list[object]:
@@ -263,7 +261,7 @@ def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
-def test_a_missing_extra_is_one_line_that_says_what_to_install(missing: str) -> None:
+def test_a_missing_extra_is_one_line_with_the_package_to_install(missing: str) -> None:
     code = f"import sys; sys.modules[{missing!r}] = None; from pointsman_ctl.__main__ import main; sys.exit(main())"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
 
@@ -271,7 +269,7 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(missing: str) -> 
     assert ended.stderr == "pointsmanctl needs click and rich: pip install 'pointsman-client[cli]'\n"
 
 
-def test_who_asks_is_a_number_where_a_container_has_no_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_callers_name_is_a_number_where_a_container_has_no_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
     def without_a_name() -> str:
         raise OSError("no such user")
 

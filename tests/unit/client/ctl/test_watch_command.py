@@ -43,7 +43,7 @@ def test_an_older_revision_of_the_same_boot_is_never_shown() -> None:
     assert queues_of(watched.accept(route(8, counter=5))) == 8
 
 
-def test_another_boot_may_count_from_one_and_says_nothing_new_with_the_same_route() -> None:
+def test_another_boot_may_count_from_one_and_the_same_route_is_not_an_update() -> None:
     watched = WatchedRoutes(["orders"])
     watched.accept(route(4, boot=7, counter=100))
 
@@ -83,7 +83,7 @@ def test_topics_that_are_absent_at_the_first_state_come_in_one_message() -> None
     assert watched.missing() == []
 
 
-def test_news_of_other_topics_and_of_newer_kinds_are_no_news() -> None:
+def test_events_of_other_topics_and_of_unknown_kinds_are_ignored() -> None:
     watched = WatchedRoutes(["payments"])
 
     assert watched.accept(route()) == []

@@ -129,7 +129,7 @@ def test_a_protected_replica_is_shown_with_the_counts_of_the_guard(capsys: pytes
     assert not any("guard " in line for line in shown(capsys, node(status("UP"), guard=guard)))
 
 
-def test_a_replica_that_is_gone_is_shown_with_its_outage(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_departed_replica_is_shown_with_its_outage(capsys: pytest.CaptureFixture[str]) -> None:
     events = [
         event(0, "REGISTERED", state="UP"),
         event(8, "PROBE_FAILED", "PROBE", "OUT"),
@@ -152,7 +152,7 @@ def test_an_outage_whose_beginning_is_not_remembered_lasts_at_least_as_long_and_
 
 
 @pytest.mark.parametrize("columns", ["80", ""])
-def test_the_timeline_says_what_happened_why_and_how_long_an_outage_was(
+def test_the_timeline_shows_events_reasons_and_the_duration_of_an_outage(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, columns: str
 ) -> None:
     if columns:
@@ -217,7 +217,7 @@ def test_the_limit_bounds_the_events_and_not_what_outages_are_measured_by(capsys
     assert [event["eventAt"] for event in printed["events"]] == ["2026-01-01T00:00:22.123Z"]
 
 
-def test_events_have_the_state_after_them_and_whole_numbers_in_json() -> None:
+def test_events_have_the_state_after_them_and_integers_in_json() -> None:
     events = [event(0, "REGISTERED", state="UP", topics=4), event(1, "EXPIRED", state="GONE", planned=True, silent=121)]
     printed = json.loads(json.dumps(to_why_document("broker-a", [node(events=events)], limit=9)))
     first, second = printed["nodes"][0]["events"]

@@ -234,7 +234,7 @@ def test_an_outbox_on_a_disk_that_is_read_only_is_refused(tmp_path: Path) -> Non
             Outbox(disk / "outbox").open()
 
 
-def test_a_file_that_was_removed_takes_no_messages(path: Path) -> None:
+def test_a_removed_file_accepts_no_messages(path: Path) -> None:
     with opened(path) as (outbox, _):
         path.unlink()
         with pytest.raises(OutboxFailedError, match="was removed"):

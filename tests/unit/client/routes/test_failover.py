@@ -33,7 +33,7 @@ class Script:
         return self.answers[addr]
 
 
-async def test_servers_that_hang_take_equal_shares_and_leave_the_last_one_its_time(clock: ManualClock) -> None:
+async def test_hanging_servers_get_equal_shares_of_the_time_and_the_last_one_keeps_its_own(clock: ManualClock) -> None:
     script = Script(clock, {"c": "route"}, {"a": 99.0, "b": 99.0})
 
     answer = await Failover(NameServerChoice("abc"), clock).ask(script.attempt, timeout_seconds=3.0)
@@ -59,7 +59,7 @@ async def test_the_server_that_answered_is_asked_first_from_then_on(clock: Manua
     assert await failover.ask(script.attempt, timeout_seconds=3.0) == "b"
 
 
-async def test_when_all_fail_the_error_names_each_and_the_list_is_kept_for_ever(clock: ManualClock) -> None:
+async def test_when_all_fail_the_error_names_each_and_the_list_stays_in_use(clock: ManualClock) -> None:
     script = Script(clock, {"a": "a", "b": "b"}, {"a": 0.0, "b": 0.0})
     failover = Failover(NameServerChoice("ab"), clock)
 
@@ -111,7 +111,7 @@ def test_of_many_lookups_that_fail_together_only_the_first_moves_on() -> None:
     assert choice.order() == ("b", "c", "a")
 
 
-def test_who_follows_the_choice_hears_of_each_move_and_of_none_that_is_none() -> None:
+def test_listeners_are_notified_of_each_real_change_of_the_server() -> None:
     moves: list[str] = []
     choice, alone = NameServerChoice("ab"), NameServerChoice("a")
     choice.on_move(lambda: moves.append(choice.in_use))

@@ -90,7 +90,7 @@ def test_what_is_empty_is_left_out() -> None:
     ]
 
 
-def test_a_foreign_field_is_a_property_and_the_place_stands_for_the_id() -> None:
+def test_a_foreign_field_is_a_property_and_the_position_serves_as_id() -> None:
     received = to_received([b"user", b"7", b"properties", b'{"a":"b"}', b"name", b"\xff"], QUEUE, 4)
     assert received.properties == {"user": "7", "a": "b", "name": "\N{REPLACEMENT CHARACTER}"}
     assert received.message_id == "orders:queue:3@4"
@@ -107,6 +107,6 @@ def test_properties_that_cannot_be_read_count_as_left_out(value: bytes) -> None:
     assert to_received([b"properties", value], QUEUE, 0).properties == {}
 
 
-def test_the_time_of_birth_is_found_without_the_rest() -> None:
+def test_the_born_timestamp_is_read_without_the_other_fields() -> None:
     assert born_at(to_fields(OutgoingMessage(Message("orders", b"x"), "i", AT), "orders")) == AT
     assert born_at([b"body", b"x"]) is None

@@ -140,7 +140,7 @@ def test_a_first_registration_of_one_topic_is_refused_and_leaves_nothing(fleet: 
     assert fleet.register("t1", counter=2) == ["TOPICS"]
 
 
-def test_another_store_takes_the_place_of_the_held_one(fleet: Fleet) -> None:
+def test_another_store_replaces_the_current_one(fleet: Fleet) -> None:
     fleet.register("t1", "t2", "t3", counter=9)
     assert fleet.register("t1", counter=1, stamp=5_000) == []
     assert "t2" in fleet.topics()
@@ -156,7 +156,7 @@ def test_a_frame_that_was_overtaken_sets_back_until_the_next(fleet: Fleet) -> No
     assert fleet.topics()["t1"] == (4, 4, 6, 0)
 
 
-def test_what_a_broker_says_beside_its_topics_may_change(fleet: Fleet) -> None:
+def test_a_brokers_facts_apart_from_its_topics_may_change(fleet: Fleet) -> None:
     fleet.register("t1", "t2", broker_version="5.3.2")
     assert fleet.register("t3", counter=2, broker_version="5.3.3", ha_addr="10.0.0.1:10912") == [
         "REREGISTERED",
@@ -183,7 +183,7 @@ def test_a_broker_that_reconnected_outlives_its_old_connection(fleet: Fleet) -> 
     assert fleet.beat(stream=3) == ["RECOVERED"]
 
 
-def test_no_heartbeat_brings_back_who_left(fleet: Fleet) -> None:
+def test_no_heartbeat_restores_an_unregistered_broker(fleet: Fleet) -> None:
     fleet.register("t1", "t2")
     assert kinds(fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now)) == ["UNREGISTERED"]
     assert fleet.beat() is None
@@ -198,7 +198,7 @@ def test_an_earlier_process_does_not_unregister_the_living_one(fleet: Fleet) -> 
     assert fleet.phase() is Phase.UP
 
 
-def test_a_slave_alone_keeps_its_topics_readable_whatever_its_flag(fleet: Fleet) -> None:
+def test_a_slave_without_a_master_keeps_its_topics_readable_with_either_flag(fleet: Fleet) -> None:
     fleet.register("t1", "t2", acting_master=False)
     fleet.register("t1", "t2", who=SLAVE, acting_master=False)
     fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now)
@@ -251,7 +251,7 @@ def test_a_slaves_new_topic_does_not_touch_a_wipe(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("absence", ["left", "silent", "cut off"])
-def test_a_wipe_stays_while_its_broker_is_away(fleet: Fleet, absence: str) -> None:
+def test_a_wipe_stays_while_its_broker_is_absent(fleet: Fleet, absence: str) -> None:
     fleet.register("t1", "t2")
     fleet.core.routes.set_writable(KEY, False)
     if absence == "left":
@@ -320,7 +320,7 @@ def test_a_slave_ends_no_wipe(fleet: Fleet) -> None:
     assert KEY in fleet.core.overrides.wipes
 
 
-def test_a_deleted_topic_stays_away_until_a_broker_brings_it_again(fleet: Fleet) -> None:
+def test_a_deleted_topic_stays_hidden_until_a_broker_registers_it_again(fleet: Fleet) -> None:
     fleet.register("t1", "t2")
     fleet.register("t1", "t2", who=SLAVE)
     assert fleet.delete("t1") == ["TOPICS", "TOPICS", "TOPIC_DELETED"]
@@ -342,7 +342,7 @@ def test_a_deleted_topic_stays_away_until_a_broker_brings_it_again(fleet: Fleet)
     fleet.core.check_invariants()
 
 
-def test_a_topic_of_a_broker_that_is_away_is_deleted_until_its_next_version(fleet: Fleet) -> None:
+def test_a_topic_of_an_absent_broker_is_deleted_until_its_next_version(fleet: Fleet) -> None:
     fleet.register("t1", "t2", "t3")
     fleet.end()
     fleet.wait(130)
@@ -545,7 +545,7 @@ def test_a_topic_of_an_agent_is_hidden_by_a_deletion(fleet: Fleet) -> None:
     assert fleet.topics() == {"agents": EIGHT}
 
 
-def test_a_snapshot_keeps_who_registered(fleet: Fleet) -> None:
+def test_a_registration_is_restored_from_a_snapshot_with_its_source(fleet: Fleet) -> None:
     fleet.register("t1", "t2", acting_master=True)
     registration = fleet.core.registration_of(A)
     assert registration is not None

@@ -69,7 +69,7 @@ def the(events: tuple[Event, ...]) -> Event:
 # --- write permission -------------------------------------------------------------------------------------------
 
 
-def test_a_wipe_takes_the_write_bit_alone_and_adding_gives_the_old_perm_back(
+def test_a_wipe_clears_only_the_write_bit_and_adding_restores_the_old_perm(
     core: NameServer, admin: Administration
 ) -> None:
     core.register(registration(), now=0.0)
@@ -157,7 +157,7 @@ def test_a_topic_that_no_broker_has_cannot_be_deleted(core: NameServer, admin: A
             admin.delete_topic(topic, cluster=cluster, force=force, by=BY, now=0.0)
 
 
-def test_a_forced_deletion_hides_a_topic_until_its_broker_brings_another_version(
+def test_a_forced_deletion_hides_a_topic_until_its_broker_registers_another_version(
     core: NameServer, admin: Administration
 ) -> None:
     core.register(registration(), now=0.0)
@@ -200,7 +200,7 @@ def test_a_slave_in_its_masters_place_hides_a_topic_once_it_has_the_version_it_w
     ("broker_id", "names"),
     [pytest.param(0, ["orders"], id="a-master"), pytest.param(1, [], id="a-slave")],
 )
-def test_what_a_master_said_while_its_probe_failed_ends_a_deletion_once_it_recovers(
+def test_a_version_registered_while_the_probe_failed_ends_a_deletion_once_the_master_recovers(
     core: NameServer, admin: Administration, broker_id: int, names: list[str]
 ) -> None:
     core.register(registration(broker_id=broker_id), now=0.0)

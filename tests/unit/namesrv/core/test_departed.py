@@ -83,7 +83,7 @@ def test_a_silent_broker_leaves_its_topics_known_and_one_that_comes_back_has_the
     assert (absent(core), core.topic_names(), len(core.departed)) == ([], ["orders"], 0)
 
 
-def test_a_broker_that_comes_back_without_the_topic_took_it_away(core: NameServer) -> None:
+def test_a_broker_that_returns_without_the_topic_removed_it(core: NameServer) -> None:
     core.register(registration(topics=("orders", "old")), now=0.0)
     core.sweep(now=LATER)
     core.register(registration(data_version=DataVersion(0, 0, 2)), now=LATER + 1)
@@ -104,7 +104,7 @@ def test_a_registered_broker_whose_probe_fails_counts_with_what_it_registers(cor
 
 @pytest.mark.parametrize("reason", [Reason.SHUTDOWN, Reason.DRAIN, Reason.REMOVED_FROM_CONFIG])
 @pytest.mark.parametrize("is_out", [True, False])
-def test_a_broker_that_leaves_by_its_own_word_is_not_remembered(core: NameServer, reason: Reason, is_out: bool) -> None:
+def test_a_broker_that_unregisters_is_not_remembered(core: NameServer, reason: Reason, is_out: bool) -> None:
     core.register(registration(health=REFUSING if is_out else Health()), now=0.0)
     assert absent(core) is not None
     leave(core, reason=reason)
@@ -239,7 +239,7 @@ def test_a_wipe_outlives_the_absence(core: NameServer) -> None:
     assert [queues.perm for _, queues in core.routes.current("orders").queues] == [4]
 
 
-def test_a_restart_takes_over_what_was_lost_but_not_where_the_place_is_taken_or_its_time_is_over(
+def test_a_restart_restores_lost_brokers_except_for_taken_or_expired_positions(
     core: NameServer,
 ) -> None:
     core.restore(registration("b"), 7, now=0.0)

@@ -178,7 +178,7 @@ def test_flapping_brokers_are_counted_until_they_are_below_the_lower_threshold()
     assert [penalties.flapping_count(now=at) for at in (0.0, 2 * HOUR, 2 * HOUR + 1)] == [1, 1, 0]
 
 
-def test_once_the_flag_is_down_it_takes_the_higher_threshold_again() -> None:
+def test_once_the_flag_is_cleared_the_higher_threshold_applies_again() -> None:
     penalties = Penalties()
     outages(penalties, 4, now=0.0)
     outages(penalties, 1, now=3 * HOUR)
@@ -231,7 +231,7 @@ def test_equal_penalties_are_ordered_by_position() -> None:
     assert [s.position.broker_name for s in penalties.top(now=0.0)] == sorted(names)
 
 
-def test_above_the_bound_the_lowest_penalties_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_above_the_bound_the_lowest_penalties_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flap_penalties, "MAX_POSITIONS", 10)
     monkeypatch.setattr(flap_penalties, "FORGET_AT_ONCE", 2)
     penalties = Penalties()

@@ -94,7 +94,7 @@ def test_a_failing_probe_counts_within_its_expiry_only(since: float, expected: t
     assert counted(judged([failing(0, since=since)])) == expected
 
 
-def test_who_was_out_before_the_window_is_not_lost_when_its_stream_breaks_or_it_is_removed() -> None:
+def test_a_broker_out_before_the_window_is_not_lost_when_its_stream_breaks_or_it_is_removed() -> None:
     one = failing(0, since=500.0)
     one.pulse.stream_broken_at = NOW
     judge = judged([one])
@@ -111,7 +111,7 @@ def test_a_hand_over_counts_once_it_is_overdue(since: float, lost: int) -> None:
 
 
 @pytest.mark.parametrize(("known", "lived"), [(120.0, 1), (119.999, 0)])
-def test_who_came_after_the_window_began_did_not_live_then(known: float, lived: int) -> None:
+def test_a_broker_that_registered_after_the_window_began_is_not_in_the_baseline(known: float, lived: int) -> None:
     assert counted(judged([replica(known=known)])) == (0, lived)
 
 
@@ -128,7 +128,7 @@ def test_each_cluster_is_counted_for_itself() -> None:
 
 
 @pytest.mark.parametrize(("after", "expected"), [(120.0, (1, 1)), (120.001, (0, 0))])
-def test_who_is_gone_counts_for_its_own_expiry(after: float, expected: tuple[int, int]) -> None:
+def test_a_removed_broker_counts_for_its_own_expiry(after: float, expected: tuple[int, int]) -> None:
     judge = guard()
     judge.note_departed(replica(), lost=True, now=NOW)
     assert counted(judged([], judge=judge, now=NOW + after)) == expected
@@ -171,7 +171,7 @@ def test_newcomers_that_are_up_keep_it_off_and_end_it() -> None:
     assert not judged([*cut(3, 3), *newcomers], judge=judge).status("c1").active
 
 
-def test_while_it_is_on_the_window_stands_still() -> None:
+def test_while_it_is_on_the_window_does_not_move() -> None:
     judge = guard()
     judge.note_departed(replica(9), lost=True, now=NOW)
     judged(cut(2, 2), judge=judge)
@@ -189,7 +189,7 @@ def test_a_broker_that_returned_is_no_longer_lost_and_keeps_its_first_time() -> 
     assert counted(judged([], judge=judge)) == (0, 0)
 
 
-def test_it_says_on_and_off_once_and_louder_after_its_limit() -> None:
+def test_on_and_off_are_recorded_once_and_again_after_the_limit() -> None:
     judge, members = guard(limit=600.0), [(one, False) for one in cut(3, 3)]
     assert facts(judge.judge(members, now=NOW)) == [(EventKind.GUARD_ON, Reason.SHARE)]
     assert judge.judge(members, now=NOW + 600.0) == []
@@ -233,7 +233,7 @@ def test_after_a_release_a_failing_probe_that_was_kept_has_one_interval(since: f
     assert judge.keeps(failing(0, since=since), now=NOW + after) is kept
 
 
-def test_our_own_pause_does_not_eat_the_time_after_a_release() -> None:
+def test_a_pause_of_this_process_does_not_use_up_the_time_after_a_release() -> None:
     judge = judged(cut(3, 3))
     judged(cut(1, 3), judge=judge)
     judge.credit_pause(100.0)
@@ -268,7 +268,7 @@ def test_one_more_failing_probe_is_judged_when_it_could_turn_the_guard_on() -> N
     assert [judge.might_turn_on("c1") for _ in range(2)] == [False, True]
 
 
-def test_a_cluster_of_which_there_is_nothing_to_know_is_forgotten() -> None:
+def test_a_cluster_without_brokers_or_settings_is_dropped() -> None:
     judge = judged(cut(3, 3))
     judge.note_departed(replica(9), lost=True, now=NOW)
     assert judge.clusters() == ["c1"]
@@ -277,7 +277,7 @@ def test_a_cluster_of_which_there_is_nothing_to_know_is_forgotten() -> None:
     assert judge.clusters() == []
 
 
-def test_it_says_why() -> None:
+def test_the_status_has_a_reason() -> None:
     judge = judged(cut(3, 5))
     assert judge.status("c1").why == "3 lost, 2 up, of 5 alive when the window began"
     judge.set_mode("c1", GuardMode.HOLD, until=None, now=NOW)

@@ -25,7 +25,7 @@ LONG_KNOWN = 130.0
         pytest.param(3, BROKERS[3:], id="beyond-it-the-first-to-leave-are-forgotten"),
     ],
 )
-def test_the_first_to_leave_are_forgotten_first(
+def test_the_oldest_departures_are_dropped_first(
     bound: int, remembered: list[BrokerIdentity], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard, "MAX_DEPARTED", bound)

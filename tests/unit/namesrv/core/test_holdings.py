@@ -33,7 +33,7 @@ def _numbered(name: str, count: int) -> dict[str, QueueConfig]:
     return {f"{name}-{number}": QUEUES for number in range(count)}
 
 
-def test_one_peer_may_take_the_whole_bound_and_nothing_beyond() -> None:
+def test_one_peer_may_use_the_complete_bound_and_nothing_beyond() -> None:
     core = server()
     register(core, "a", 60)
     with pytest.raises(LimitExceeded, match="topics: this name server allows at most 100 topics, not 101"):
@@ -76,7 +76,7 @@ def test_brokers_are_bounded_alike() -> None:
     register(core, "b3", 0, peer="greedy")
 
 
-def test_a_delta_counts_as_well() -> None:
+def test_a_delta_counts_too() -> None:
     core = server()
     generation = register(core, "a", 99)
     identity = BrokerIdentity("c1", "a", 0, "a:1")
@@ -103,7 +103,7 @@ def test_a_delta_counts_as_well() -> None:
     register(core, "b", 100)
 
 
-def test_what_brokers_say_of_themselves_is_bounded_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_labels_of_brokers_are_bounded_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holdings, "MAX_DETAIL_BYTES", 10_000)
     core = server()
 
@@ -122,7 +122,7 @@ def test_what_brokers_say_of_themselves_is_bounded_alike(monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-def test_the_default_bounds_hold_as_many_as_they_say() -> None:
+def test_the_default_bounds_hold_their_documented_numbers() -> None:
     routes = RoutesConfig()
     core = server(max_brokers=routes.max_brokers, max_topics=routes.max_topics)
     topics = routes.max_topics // routes.max_brokers

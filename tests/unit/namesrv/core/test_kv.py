@@ -50,7 +50,7 @@ def test_entries_are_sorted_by_namespace_and_key() -> None:
         pytest.param(ORDER_TOPIC_NAMESPACE, "topic", "a", ["value"], id="a-broken-order-configuration"),
     ],
 )
-def test_a_bad_entry_is_refused_with_every_fault_and_changes_nothing(
+def test_a_bad_entry_is_refused_with_all_its_errors_and_changes_nothing(
     namespace: str, key: str, value: str, fields: list[str]
 ) -> None:
     config = KvConfig()
@@ -106,7 +106,7 @@ def test_the_number_of_keys_is_bounded_but_a_known_key_can_be_set(monkeypatch: p
     assert config.put("ns", "c", "1")
 
 
-def test_the_whole_is_bounded_in_bytes_whatever_was_put_over_what(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_total_is_bounded_in_bytes_after_any_overwrites(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv, "MAX_BYTES", 20)
     config = KvConfig()
     config.put("ns", "a", "x" * 17)

@@ -49,7 +49,7 @@ def test_without_grace_a_broken_stream_shortens_nothing() -> None:
 
 
 @pytest.mark.parametrize(("at", "speaks"), [(45.0, True), (45.001, False)])
-def test_a_stream_that_ends_past_one_and_a_half_intervals_says_nothing(at: float, speaks: bool) -> None:
+def test_a_stream_that_ends_after_one_and_a_half_intervals_has_no_effect(at: float, speaks: bool) -> None:
     assert pulse(stream=1).break_stream(1, now=at) is speaks
 
 
@@ -72,7 +72,7 @@ def test_a_handed_over_broker_is_neither_suspect_nor_judged_by_its_silence() -> 
     assert left.why_expired(now=60.1, rules=RULES, lenient_since=LONG_AGO) == Reason.SILENCE
 
 
-def test_a_beat_makes_good_whatever_spoke_against_the_broker() -> None:
+def test_a_heartbeat_clears_all_suspicion() -> None:
     back = pulse(stream=1)
     back.break_stream(1, now=0.0)
     back.beat(now=5.0, stream=2, hand_over=False)
@@ -95,7 +95,7 @@ def test_a_pause_of_this_process_does_not_count_as_silence(silence: float, reaso
     assert paused.why_expired(now=silence, rules=RULES, lenient_since=LONG_AGO) == reason
 
 
-def test_of_our_pause_only_what_came_after_the_last_beat_is_credited() -> None:
+def test_of_a_pause_only_the_part_after_the_last_heartbeat_is_credited() -> None:
     heard = pulse()
     heard.beat(now=90.0, stream=None, hand_over=False)
     heard.credit_pause(100.0, now=100.0)
@@ -112,7 +112,7 @@ def test_pauses_add_up_until_the_next_beat() -> None:
     assert paused.silence(now=100.0) == 5.0
 
 
-def test_a_broken_stream_and_a_hand_over_are_given_our_pause_as_well() -> None:
+def test_a_pause_is_credited_to_a_broken_stream_and_a_hand_over_too() -> None:
     broken, left = pulse(stream=1), pulse()
     broken.break_stream(1, now=5.0)
     left.beat(now=5.0, stream=None, hand_over=True)
@@ -124,7 +124,7 @@ def test_a_broken_stream_and_a_hand_over_are_given_our_pause_as_well() -> None:
     assert left.why_expired(now=95.1, rules=RULES, lenient_since=LONG_AGO) == Reason.SILENCE
 
 
-def test_a_stream_that_broke_before_our_pause_is_given_the_whole_expiry() -> None:
+def test_a_stream_that_broke_before_a_pause_gets_the_full_expiry() -> None:
     broken = pulse(stream=1)
     broken.break_stream(1, now=5.0)
     assert broken.why_expired(now=100.0, rules=RULES, lenient_since=50.0) is None

@@ -76,7 +76,7 @@ def test_the_history_has_the_owner_of_a_broker(core: NameServer) -> None:
     assert "owner" not in without.detail
 
 
-def test_the_generation_after_the_last_is_not_zero_which_says_none_on_the_wire() -> None:
+def test_the_generation_after_the_last_is_not_zero_which_means_none_on_the_wire() -> None:
     core = NameServer(rules=LivenessRules(), first_generation=2**64 - 1, started_at=0.0)
     assert core.register(claim(), now=0.0).generation == 2**64 - 1
     assert core.register(claim(), now=0.0).generation == 1
@@ -180,7 +180,7 @@ def test_new_brokers_that_fail_do_not_turn_the_guard_on(core: NameServer) -> Non
     assert {replica.state.phase for _, replica in core.replicas()} == {Phase.OUT}
 
 
-def test_who_was_quiet_when_the_guard_ended_has_two_beats_of_time(core: NameServer) -> None:
+def test_a_broker_silent_when_the_guard_ended_gets_two_more_intervals(core: NameServer) -> None:
     held = cut_off(core, 6)
     for broker, generation in held[:3]:
         core.beat(broker, generation, data_version=DataVersion(0, 0, 1), now=122.0)
@@ -225,7 +225,7 @@ def test_the_snapshot_does_not_displace_a_broker_that_registered_first(core: Nam
     assert picture(core) == before
 
 
-def test_a_wrong_probe_port_pushed_to_four_hundred_agents_takes_no_broker_out_for_good() -> None:
+def test_a_wrong_probe_port_pushed_to_four_hundred_agents_removes_no_broker_permanently() -> None:
     core = NameServer(rules=LivenessRules(), first_generation=7, started_at=0.0)
     claims = [claim(BrokerIdentity("c1", f"b{n}", 0, f"10.0.{n // 100}.{n % 100}:10911")) for n in range(400)]
     generations = [core.register(each, now=0.0).generation for each in claims]

@@ -138,7 +138,7 @@ def test_what_was_set_before_the_brokers_registered_is_reported_once_they_have(c
     assert len(order_problems(core.routes, core.kv)) == 1
 
 
-def test_what_a_snapshot_kept_is_restored_whatever_the_brokers_have_now(core: NameServer) -> None:
+def test_order_topics_of_a_snapshot_are_restored_unchanged(core: NameServer) -> None:
     register(core, "a", {"orders": 2})
 
     core.kv.restore([KvEntry(ORDER_TOPIC_NAMESPACE, "orders", "a:5")])

@@ -42,7 +42,7 @@ def test_another_version_ends_it_for_good() -> None:
     assert not overrides.tombstones
 
 
-def test_a_new_tombstone_stands_beside_none_of_an_older_version() -> None:
+def test_a_new_tombstone_removes_those_of_older_versions() -> None:
     overrides = Overrides()
     overrides.hide("orders", of_version(V1))
     overrides.hide("pay", of_version(V2))
@@ -117,7 +117,7 @@ def test_a_wipe_follows_what_a_serving_master_registers_and_nothing_else() -> No
     assert overrides.wipes == {A: "run1"}
 
 
-def test_what_a_snapshot_kept_stands_again_and_is_not_shared_with_it() -> None:
+def test_overrides_of_a_snapshot_are_restored_and_not_shared_with_it() -> None:
     overrides, kept = Overrides(), {A: {"orders": V1}}
     assert set(overrides.restore({GroupKey("c1", "b"): "run1"}, kept)) == {A, GroupKey("c1", "b")}
     overrides.hide("pay", of_version(V1))

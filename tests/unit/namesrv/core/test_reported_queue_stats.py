@@ -37,7 +37,7 @@ def faults(stats: QueueStats) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("stats", [NOTHING_MEASURED, MEASURED], ids=["nothing", "the-most"])
-def test_what_an_agent_may_say_has_no_fault(stats: QueueStats) -> None:
+def test_valid_statistics_have_no_violations(stats: QueueStats) -> None:
     assert faults(stats) == {}
 
 
@@ -94,12 +94,12 @@ def test_what_an_agent_may_say_has_no_fault(stats: QueueStats) -> None:
         ),
     ],
 )
-def test_a_fault_is_named_by_field_and_value(stats: QueueStats, fault: tuple[str, str]) -> None:
+def test_a_violation_names_field_and_value(stats: QueueStats, fault: tuple[str, str]) -> None:
     assert list(faults(stats).items()) == [fault]
 
 
 @given(st.floats(0, 1e308))
-def test_a_rate_stands_in_the_history_as_a_finite_number_to_a_millionth(rate: float) -> None:
+def test_a_rate_is_in_the_history_as_a_finite_number_to_a_millionth(rate: float) -> None:
     row = json.dumps(replace(NOTHING_MEASURED, put_rate=rate, top_put_rates=(PUTS._replace(put_rate=rate),)).detail())
 
     recorded = json.loads(row, parse_constant=pytest.fail)

@@ -180,7 +180,7 @@ def test_few_changes_of_a_large_set_move_the_revisions_of_their_topics_alone(rou
     assert routes.counter("t00000") == other
 
 
-def test_a_comparison_with_something_else_is_not_believed(routes: RouteTable) -> None:
+def test_a_comparison_with_another_set_is_not_used(routes: RouteTable) -> None:
     group = Group(A)
     held_by(group, {"x": QUEUES, "y": QUEUES})
     routes.refresh(group)

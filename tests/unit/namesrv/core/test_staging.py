@@ -15,7 +15,7 @@ ORDERS = {"orders": QueueConfig(4, 4, 6)}
 
 
 @given(held=TABLES, after=TABLES, size=st.integers(1, 4))
-def test_chunks_differ_from_what_is_held_as_the_whole_does(
+def test_chunks_differ_from_the_held_set_like_the_complete_registration(
     held: dict[str, QueueConfig], after: dict[str, QueueConfig], size: int
 ) -> None:
     staging, names = Staging(held), list(after)
@@ -48,7 +48,7 @@ def test_no_topics_at_all_remove_all() -> None:
     assert (nothing.topics, nothing.changed, nothing.removed) == ({}, {}, ("orders",))
 
 
-def test_nothing_held_and_nothing_brought_is_unchanged() -> None:
+def test_an_empty_set_after_an_empty_set_is_unchanged() -> None:
     assert staged({}, held={}).is_unchanged
 
 

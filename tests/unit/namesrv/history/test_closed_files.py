@@ -111,7 +111,7 @@ def test_a_history_of_its_settings_packs_removes_and_ships(
     assert writing.complaints() == []
 
 
-def test_a_command_that_hangs_delays_no_row_and_is_complained_of_once_it_fails(
+def test_a_hanging_command_delays_no_row_and_is_reported_once_it_fails(
     clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recording, "SYNC_SECONDS", 0.01)

@@ -42,9 +42,7 @@ def test_a_second_writer_of_one_node_is_refused_and_one_of_another_is_not(
     other.release()
 
 
-def test_a_file_stands_in_the_folder_of_its_day_and_its_name_has_no_colon(
-    history: HistoryFiles, tmp_path: Path
-) -> None:
+def test_a_file_is_in_the_folder_of_its_day_and_its_name_has_no_colon(history: HistoryFiles, tmp_path: Path) -> None:
     history.append(b"{}\n", event_at=EVENING)
     history.sync()
     assert names(tmp_path) == ["dt=2026-03-01/host_9876-b1-1.jsonl"]

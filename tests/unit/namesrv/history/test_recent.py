@@ -43,7 +43,7 @@ def test_recent_events_of_one_name_in_two_clusters_are_separate() -> None:
     assert seqs(recent.of("a", cluster="c1")) == [2]
 
 
-def test_what_happened_to_the_name_and_to_its_cluster_stands_among_its_events() -> None:
+def test_events_of_the_name_and_of_its_cluster_are_listed_together() -> None:
     recent = remember(
         RecentEvents(),
         broker_event(),

@@ -63,7 +63,7 @@ def test_what_does_not_fit_is_dropped_counted_and_leaves_a_gap(clock: ManualCloc
     assert full.recent.of("a")[-1].seq == 6
 
 
-def test_memory_bounds_what_waits_as_well(clock: ManualClock, tmp_path: Path) -> None:
+def test_waiting_rows_are_bounded_in_memory_too(clock: ManualClock, tmp_path: Path) -> None:
     full = recorder(clock, tmp_path, queue_rows=10_000, queue_bytes=3 * weight(topics_event(500)))
     full.record([topics_event(500)] * 5)
 
@@ -99,7 +99,7 @@ def test_rows_that_are_about_no_broker_find_room_in_a_full_queue(clock: ManualCl
     assert [row["event"] for row in rows_in(tmp_path)] == ["REGISTERED", "NAMESRV_STOPPED"]
 
 
-def test_a_row_says_everything_of_its_event(clock: ManualClock, tmp_path: Path) -> None:
+def test_a_row_has_every_field_of_its_event(clock: ManualClock, tmp_path: Path) -> None:
     writing = recorder(clock, tmp_path)
     clock.now += 61.0004
     writing.record([broker_event()])
@@ -170,7 +170,7 @@ def test_a_hundred_thousand_topics_are_spread_in_the_writers_thread_and_numbered
     assert writing.dropped == 0
 
 
-def test_the_log_says_routine_at_debug_alone_and_never_holds_the_topics(
+def test_routine_events_are_logged_at_debug_only_and_never_with_their_topics(
     clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     routine = [
@@ -214,7 +214,7 @@ def test_what_was_written_is_counted_and_each_sync_measured(clock: ManualClock, 
     assert writing.stop(timeout=20)
 
 
-def test_a_folder_that_goes_and_comes_back_costs_no_row_and_is_complained_of_meanwhile(
+def test_a_folder_that_disappears_and_returns_costs_no_row_and_is_reported_while_missing(
     clock: ManualClock, tmp_path: Path
 ) -> None:
     writing = recorder(clock, tmp_path)
@@ -244,7 +244,7 @@ def test_a_folder_that_goes_and_comes_back_costs_no_row_and_is_complained_of_mea
     assert [row["seq"] for row in rows_in(tmp_path)] == [2, 3, 4]
 
 
-def test_a_disk_that_refuses_to_the_end_loses_what_waits_and_what_did_not_fit_and_says_so(
+def test_a_disk_that_fails_until_the_stop_loses_all_waiting_rows_and_the_loss_is_logged(
     clock: ManualClock, tmp_path: Path
 ) -> None:
     writing = recorder(clock, tmp_path, queue_rows=5)

@@ -42,7 +42,7 @@ def enforce(
     return [name.removeprefix("dt=2026-") for name in files_in(folder)], counted
 
 
-def test_days_that_are_too_old_go_whole_with_their_folders(tmp_path: Path) -> None:
+def test_days_that_are_too_old_are_removed_with_their_folders(tmp_path: Path) -> None:
     lay(tmp_path, "03-06/n-b-1.jsonl.gz", "03-06/other-b-1.jsonl.gz", "03-07/n-b-2.jsonl.gz", "03-10/n-b-3.jsonl.gz")
 
     left, counted = enforce(tmp_path, days=3)
@@ -58,7 +58,7 @@ def test_without_bounds_nothing_goes(tmp_path: Path) -> None:
     assert enforce(tmp_path)[0] == ["01-01/n-b-1.jsonl.gz"]
 
 
-def test_too_many_bytes_take_the_oldest_of_the_oldest_day_and_no_more_than_needed(tmp_path: Path) -> None:
+def test_too_many_bytes_remove_the_oldest_files_of_the_oldest_day_and_no_more_than_needed(tmp_path: Path) -> None:
     lay(tmp_path, "03-09/n-b-1.jsonl.gz", "03-08/z-b-1.jsonl.gz", "03-08/a-b-2.jsonl.gz", "03-10/n-b-3.jsonl.gz")
 
     left, counted = enforce(tmp_path, max_bytes=250)
@@ -67,7 +67,7 @@ def test_too_many_bytes_take_the_oldest_of_the_oldest_day_and_no_more_than_neede
     assert counted["bytes"] == 2
 
 
-def test_open_files_count_and_are_never_removed_ours_or_a_living_nodes(tmp_path: Path) -> None:
+def test_open_files_of_this_or_another_running_node_count_and_are_never_removed(tmp_path: Path) -> None:
     lay(tmp_path, "03-10/n-b-1.jsonl", "03-10/other-b-1.jsonl", "03-10/.n-b-0.jsonl.gz")
     lay(tmp_path, "03-01/ours-b-1.jsonl", age=timedelta(days=9))
 

@@ -32,7 +32,7 @@ def test_topics_fill_as_many_rows_as_they_were_counted_for(topics: int, rows: in
     assert [row["seq"] for row in found] == list(range(7, 7 + rows))
 
 
-def test_every_topic_stands_in_one_row_with_its_queues_and_each_row_says_which_of_how_many_it_is() -> None:
+def test_every_topic_is_in_one_row_with_its_queues_and_each_row_has_its_part_number() -> None:
     found = details(topics_event(1_234))
 
     assert [(row["part"], row["parts"], row["full"]) for row in found] == [(1, 3, True), (2, 3, True), (3, 3, True)]
@@ -52,7 +52,7 @@ def test_a_delta_names_its_base_and_what_is_removed_comes_behind_what_is_new() -
     assert (second["topics"], second["removed"]) == ({}, ["r1", "r2"])
 
 
-def test_an_empty_full_set_is_one_row_that_says_so() -> None:
+def test_an_empty_full_set_is_one_row_marked_as_full() -> None:
     assert details(topics_event(0)) == [{"part": 1, "parts": 1, "full": True, "topics": {}, "removed": []}]
 
 

@@ -32,7 +32,7 @@ def test_a_setting_that_cannot_be_used_is_named_with_its_value(setting: str, nam
     assert [named.replace("\\n", repr("\n")[1:-1]) in problem for problem in refused.value.problems] == [True]
 
 
-def test_nothing_is_shipped_and_a_year_is_kept_by_default_and_a_command_is_a_list_of_words(tmp_path: Path) -> None:
+def test_by_default_nothing_is_shipped_and_a_year_is_kept_and_a_command_is_a_list(tmp_path: Path) -> None:
     file = tmp_path / "f.toml"
     file.write_text('[history]\nship = ["rclone", "copy", "{file}", "store:a b/"]\nretain_bytes = 0\n')
 

@@ -82,7 +82,7 @@ def test_each_closed_file_of_this_node_is_shipped_once(tmp_path: Path, store: Pa
     assert metrics.registry.get_sample_value("pointsman_namesrv_history_unshipped_files") == 0
 
 
-def test_what_a_killed_process_left_is_shipped_by_the_next_and_its_list_forgets_what_is_gone(
+def test_files_of_a_killed_process_are_shipped_by_the_next_and_removed_files_leave_its_list(
     tmp_path: Path, store: Path
 ) -> None:
     lay(tmp_path, "n-a-1.jsonl.gz", "n-a-2.jsonl.gz")
@@ -93,7 +93,7 @@ def test_what_a_killed_process_left_is_shipped_by_the_next_and_its_list_forgets_
     assert (tmp_path / "shipped-n.txt").read_text().split() == ["n-a-1.jsonl.gz", "n-a-2.jsonl.gz"]
 
 
-def test_a_command_that_fails_is_said_with_what_it_said_and_tried_again_after_ever_longer_waits(
+def test_a_failed_command_is_logged_with_its_output_and_retried_with_backoff(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lay(tmp_path, "n-a-1.jsonl.gz")
@@ -166,7 +166,7 @@ def test_a_command_that_is_not_there_is_a_failure_like_any(tmp_path: Path) -> No
     assert "No such file or directory: '/nowhere'" in missing.complaint()
 
 
-def test_a_list_that_cannot_be_read_ships_nothing_rather_than_all_again_and_is_complained_of(
+def test_with_an_unreadable_list_nothing_is_shipped_twice_and_the_problem_is_reported(
     tmp_path: Path, store: Path
 ) -> None:
     lay(tmp_path, "n-a-1.jsonl.gz")
@@ -202,7 +202,7 @@ def test_a_list_that_cannot_be_written_ships_all_the_same(tmp_path: Path, store:
     assert unlisted.complaint() == ""
 
 
-def test_a_folder_that_cannot_be_read_is_complained_of_and_looked_through_again(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_read_is_reported_and_scanned_again(tmp_path: Path) -> None:
     waiting = shipper(tmp_path / "absent", COPY)
 
     assert waiting.ship_due() == 60

@@ -50,7 +50,7 @@ def test_reserved_records_have_a_separate_limit_which_is_finite_too() -> None:
     assert kept == RESERVED_ROWS + 1
 
 
-def test_what_is_in_the_writers_hands_still_counts_and_comes_back_to_where_it_stood() -> None:
+def test_a_batch_in_writing_still_counts_and_returns_to_its_place() -> None:
     records = WaitingRecords(max_rows=3, max_bytes=ROOM)
     for seq in (1, 2, 3):
         records.put(record(seq=seq))

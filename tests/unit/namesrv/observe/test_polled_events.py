@@ -69,7 +69,7 @@ def test_nothing_new_is_nothing() -> None:
     assert watch.answered(same, now=2) == watch.answered(same, now=3) == []
 
 
-def test_a_broker_is_gone_when_two_answers_do_not_list_it() -> None:
+def test_a_broker_is_expired_when_two_responses_do_not_list_it() -> None:
     watch = begun(A, B)
     one = view(A)
 
@@ -79,7 +79,7 @@ def test_a_broker_is_gone_when_two_answers_do_not_list_it() -> None:
     assert recorded(watch.answered(view(A, B), now=4)) == [(EventKind.REGISTERED, B, Phase.UP)]
 
 
-def test_what_only_the_last_answer_of_a_connection_does_not_list_is_not_gone() -> None:
+def test_a_broker_missing_only_in_the_last_response_of_a_connection_is_not_expired() -> None:
     # A name server that shuts down closes its brokers' connections before the observer's.
     watch = begun(A, B)
     watch.answered(view(), now=1)
@@ -144,7 +144,7 @@ def test_after_a_restart_of_the_name_server_its_brokers_are_waited_for() -> None
     ]
 
 
-def test_who_does_not_return_to_a_restarted_name_server_is_gone_after_a_time() -> None:
+def test_a_broker_that_does_not_return_to_a_restarted_name_server_expires_after_a_time() -> None:
     again = Watch(begun(A, B).known)
     again.answered(view(A), now=50)
 
@@ -183,7 +183,7 @@ def test_a_slow_poll_is_not_a_pause() -> None:
     assert watch.answered(view(A), now=100) == []
 
 
-def test_checkpoints_say_since_when_a_broker_is_listed() -> None:
+def test_checkpoints_have_the_time_since_which_a_broker_is_listed() -> None:
     watch = begun(A)
     watch.answered(view(A, B), now=10)
     known, later = watch.checkpoint(Reason.DAY, now=25)

@@ -25,7 +25,7 @@ def take(recorded: RecordedTopics, topics: dict[str, QueueConfig], watch: Watch)
     return recorded.take(A, dict(topics), watch, now=1)
 
 
-def test_first_a_whole_set_then_what_differs_then_nothing() -> None:
+def test_first_a_full_set_then_the_differences_then_nothing() -> None:
     recorded, watch = RecordedTopics(), watching()
     first = take(recorded, {"S": FOUR, "T": FOUR}, watch)
     second = take(recorded, {"T": EIGHT, "U": FOUR}, watch)

@@ -293,7 +293,7 @@ async def test_a_write_that_fails_ends_that_watch_alone(world: World) -> None:
     world.hub.check_invariants()
 
 
-async def test_a_walk_over_very_much_yields_and_then_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_walk_yields_and_then_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_hub, "SLICE_SECONDS", -1.0)
     monkeypatch.setattr(watch_hub, "FIRST_STATE_REST_SECONDS", 0.0)
     monkeypatch.setattr(watch_hub, "WAKES_AT_ONCE", 1)
@@ -339,7 +339,7 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
-async def test_a_change_looks_at_the_topics_that_it_touches_and_at_no_others(world: World, looks: list[str]) -> None:
+async def test_a_change_checks_only_the_topics_that_it_touches(world: World, looks: list[str]) -> None:
     world.register("a", {"t0": 1, "t1": 1})
     world.register("b", {"t2": 1})
     await world.client("x").open((*TOPICS, *(f"absent-{number}" for number in range(7))))
@@ -385,7 +385,7 @@ async def test_absent_topics_of_a_first_state_arrive_in_one_message(world: World
         await watch
 
 
-async def test_a_topic_that_comes_while_absent_ones_are_said_is_heard_of_after_that(world: World) -> None:
+async def test_a_topic_that_appears_while_absent_ones_are_sent_is_sent_after_them(world: World) -> None:
     reader = world.client("x")
     reader.may_read.clear()
     await reader.open(TOPICS)
@@ -397,7 +397,7 @@ async def test_a_topic_that_comes_while_absent_ones_are_said_is_heard_of_after_t
     assert reader.latest["t1"].digest != b""
 
 
-async def test_at_the_bound_of_watched_topics_who_watches_most_makes_room_for_who_watches_less() -> None:
+async def test_at_the_bound_of_watched_topics_the_largest_watcher_yields_to_smaller_ones() -> None:
     world = World(max_watched=20)
     world.register("a", dict.fromkeys(TOPICS, 1))
     names = tuple(f"n{number}" for number in range(9))
@@ -418,7 +418,7 @@ async def test_at_the_bound_of_watched_topics_who_watches_most_makes_room_for_wh
     assert (world.hub.count, world.hub.watched_count) == (0, 0)
 
 
-async def test_at_the_bound_of_watchers_a_reader_that_does_not_read_is_ended_as_well() -> None:
+async def test_at_the_bound_of_watchers_a_watcher_that_does_not_read_is_ended_too() -> None:
     world = World(max_watchers=2)
     world.register("a", {"t0": 1})
     for client in ("g0", "g1"):
@@ -488,7 +488,7 @@ async def test_a_watch_waits_for_the_others_of_its_connection_to_read_and_is_end
     world.hub.check_invariants()
 
 
-async def test_small_changes_are_written_whatever_is_unread() -> None:
+async def test_small_changes_are_written_even_with_unread_ones() -> None:
     world = World()
     world.hub._bounds["unread_watch_bytes"].bound = 0
     world.register("a", {"t0": 4})
@@ -507,7 +507,7 @@ def _register_wide(world: World) -> int:
 
 
 @pytest.mark.slow
-async def test_the_default_bounds_hold_as_many_as_they_say() -> None:
+async def test_the_default_bounds_hold_their_documented_numbers() -> None:
     routes = RoutesConfig()
     world = World(max_watchers=routes.max_watchers, max_watched=routes.max_watched_topics)
     world.hub._max_topics = routes.max_topics_per_watch

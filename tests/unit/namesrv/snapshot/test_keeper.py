@@ -112,7 +112,7 @@ async def test_a_restarted_server_has_all_that_the_last_one_had(clock: ManualClo
     assert await keeper.stop(within=DEADLINE)
 
 
-async def test_a_disk_that_refuses_is_said_once_until_it_works_again(
+async def test_a_failing_disk_is_logged_once_until_it_works_again(
     clock: ManualClock, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level("INFO")
@@ -148,7 +148,7 @@ def _has_failed(keeper: SnapshotKeeper, times: float) -> bool:
     return value(keeper, "pointsman_namesrv_snapshot_write_errors_total") == times
 
 
-async def test_a_fault_of_our_own_in_a_round_is_said_and_the_next_round_comes(
+async def test_an_internal_error_in_a_round_is_logged_and_the_next_round_runs(
     clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     core = new_core(clock)

@@ -177,7 +177,7 @@ def test_a_broker_that_breaks_a_rule_of_today_is_refused_alone_and_leaves_the_fi
     assert names(loaded(state)) == {"b1"}
 
 
-def test_a_file_cut_off_anywhere_or_with_a_flipped_bit_is_read_whole_or_refused(
+def test_a_truncated_file_or_one_with_a_flipped_bit_is_read_completely_or_refused(
     writing: SnapshotStore, state: Path, full: bool
 ) -> None:
     brokers = [held(number) for number in range(1, 20)]
@@ -302,7 +302,7 @@ def test_a_folder_that_an_operator_removed_is_made_and_filled_again(writing: Sna
 # --- a kill ---------------------------------------------------------------------------------------------------
 
 
-def test_after_a_sigkill_at_any_moment_each_broker_is_as_one_whole_round_wrote_it(state: Path, full: bool) -> None:
+def test_after_a_sigkill_at_any_moment_each_broker_is_as_one_complete_round_wrote_it(state: Path, full: bool) -> None:
     chance = random.Random(4)
     first = 0
     for _ in range(15 if full else 2):

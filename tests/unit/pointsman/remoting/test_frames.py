@@ -216,7 +216,7 @@ def test_an_opaque_that_is_not_plain_is_left_to_the_parser(header: bytes) -> Non
 
 
 @given(INT32, st.none() | TEXT, st.none() | st.dictionaries(TEXT, TEXT, max_size=2), st.binary(max_size=40))
-def test_a_ready_answer_takes_any_opaque(
+def test_a_prepared_response_works_with_any_opaque(
     opaque: int, remark: str | None, ext: dict[str, str] | None, body: bytes
 ) -> None:
     data = ReadyAnswer(code=17, remark=remark, ext=ext, body=body).to(b"%d" % opaque)
@@ -229,7 +229,7 @@ def test_a_ready_answer_takes_any_opaque(
 
 
 @given(st.lists(st.binary(max_size=40), max_size=5))
-def test_a_checksum_by_parts_is_that_of_the_whole(parts: list[bytes]) -> None:
+def test_a_checksum_by_parts_equals_that_of_all_bytes(parts: list[bytes]) -> None:
     crc = BodyCrc32()
     for part in parts:
         crc.add(part)

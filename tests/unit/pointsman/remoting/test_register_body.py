@@ -41,7 +41,7 @@ def read(body: bytes, *, version: int = 479) -> tuple[RegisterBody, dict[str, To
 
 
 @pytest.mark.parametrize("name", [name for name in recorded.REQUESTS if name.startswith("103")])
-def test_recorded_registrations_are_read_whole(name: str) -> None:
+def test_recorded_registrations_are_read_completely(name: str) -> None:
     (frame,) = recorded.frames(recorded.request(name))
     reader, topics = read(frame.body)
     table = json.loads(frame.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
@@ -131,7 +131,7 @@ def table_of(perms: dict[str, int], **fields: object) -> dict[str, dict[str, obj
 
 
 @given(TABLES, TABLES, st.booleans())
-def test_the_differing_part_and_the_known_topics_are_the_whole_table(
+def test_the_differing_part_and_the_known_topics_form_the_complete_table(
     known: dict[str, int], new: dict[str, int], with_mappings: bool
 ) -> None:
     mappings = {"x-1": {"bname": "a", "currIdMap": {"0": 0}}} if with_mappings else {}
@@ -169,7 +169,7 @@ def test_recorded_registrations_have_a_differing_part(name: str) -> None:
 @pytest.mark.parametrize(
     "body", [b"", b"{}", zlib.compress(COMPRESSED), b'{"topicConfigTable":{', register_body({"t": topic_config("t")})]
 )
-def test_a_body_that_is_like_no_other_differs_as_a_whole(body: bytes) -> None:
+def test_a_body_unlike_any_other_differs_completely(body: bytes) -> None:
     assert differing_part(body, b"") == differing_part(body, b'{"a":1}') == body
 
 
@@ -261,7 +261,7 @@ def _longest_step(body: bytes) -> float:
 
 
 @pytest.mark.parametrize("kind", _bombs())
-def test_no_step_is_long_whatever_the_bytes_are(kind: str) -> None:
+def test_no_step_is_long_for_any_bytes(kind: str) -> None:
     # About 1 ms on a quiet machine; the bound lies between a step and a whole body, which takes 0.2 s and more. A busy
     # machine may hold up any step, so the shortest of some runs counts.
     assert any(_longest_step(_bombs()[kind]) < 0.1 for _ in range(5))

@@ -64,7 +64,7 @@ def line(message: str, *, thread: str = UNREGISTRATION, level: str = "INFO") -> 
         (b"2026-11-22 22:18:16.250000123 INFO t - x\r\n", LogLine(AT + timedelta(milliseconds=250), Kind.OTHER)),
     ],
 )
-def test_a_line_is_what_it_says(raw: bytes, expected: LogLine) -> None:
+def test_a_line_is_parsed_by_its_text(raw: bytes, expected: LogLine) -> None:
     assert parse(raw, ZONE) == expected
 
 

@@ -46,13 +46,13 @@ def causes(*logged: Logged) -> dict[str, str]:
     return {row["broker_addr"]: row["reason"] or "-" for row in found if row["state"] == "GONE"}
 
 
-def test_an_expired_broker_was_silent_whatever_the_order_of_the_lines() -> None:
+def test_an_expired_broker_was_silent_for_any_order_of_the_lines() -> None:
     assert causes((10, EXPIRED, "a"), (10, REMOVED, "a")) == {"a": "SILENCE"}
     assert causes((10, REMOVED, "a"), (10, EXPIRED, "a")) == {"a": "SILENCE"}
     assert causes((10, EXPIRED, "a"), (11, REMOVED, "a")) == {"a": "SILENCE"}
 
 
-def test_a_connection_that_ended_may_stand_before_or_after_the_removal() -> None:
+def test_the_end_of_a_connection_may_be_logged_before_or_after_the_removal() -> None:
     assert causes((10, LOST), (10, REMOVED, "a")) == {"a": "STREAM_BROKEN"}
     assert causes((10, REMOVED, "a"), (10, LOST)) == {"a": "STREAM_BROKEN"}
 
@@ -93,7 +93,7 @@ def test_a_broker_that_is_back_in_the_second_of_its_removal_is_up() -> None:
     assert [row["seq"] for row in found] == list(range(1, len(found) + 1))
 
 
-def test_a_log_of_4_9_names_who_left_and_how() -> None:
+def test_a_log_of_4_9_names_the_broker_that_left_and_how() -> None:
     at = START + timedelta(seconds=10)
     story = RowBuilder(node="n", cluster="mine")
     old = [
@@ -106,7 +106,7 @@ def test_a_log_of_4_9_names_who_left_and_how() -> None:
     ]  # fmt: skip
 
 
-def test_names_and_ids_come_from_an_answer_else_the_address_stands_for_its_broker() -> None:
+def test_names_and_ids_come_from_an_answer_or_else_the_address_identifies_the_broker() -> None:
     story = RowBuilder(node="n", ids={"a": BrokerId("C", "broker-a", 1)})
     named, bare = [row for row in rows(*UP[:3], story=story) if row["broker_addr"]]
     assert (named["broker_name"], named["broker_id"]) == ("broker-a", 1)
@@ -135,7 +135,7 @@ def test_a_killed_run_ends_with_its_last_line() -> None:
     assert len({row["boot_id"] for row in found}) == 2
 
 
-def test_who_does_not_return_to_a_restarted_name_server_is_gone_and_why_is_unknown() -> None:
+def test_a_broker_that_does_not_return_to_a_restarted_name_server_has_left_for_an_unknown_reason() -> None:
     found = rows(*UP, (10, STOPPING), (20, BOOT), (22, REGISTERED, "a"), (40, REGISTERED, "b"), (300, OTHER))
     assert events(found)[3:] == [("REGISTERED", "-", "a"), ("REGISTERED", "-", "b"), ("EXPIRED", "-", "c")]
     assert found[-1]["event_at"] == "2026-11-22T10:01:50.000Z"
@@ -152,7 +152,7 @@ def test_lines_of_a_process_that_does_not_serve_yet_begin_no_run() -> None:
     assert [row["event"] for row in found] == ["NAMESRV_STARTED", "NAMESRV_READY", "REGISTERED"]
 
 
-def test_a_lost_boot_line_costs_two_minutes_and_not_the_rest_of_the_log() -> None:
+def test_a_lost_boot_line_costs_two_minutes_and_not_the_remaining_log() -> None:
     found = rows(*UP, (10, STOPPING), (20, REGISTERED, "a"), (200, REGISTERED, "b"), (300, OTHER))
     assert events(found)[3:] == [("REGISTERED", "-", "b")]
 

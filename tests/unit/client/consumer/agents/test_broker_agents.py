@@ -16,7 +16,7 @@ def broker(cluster: str, name: str, **agents: str) -> BrokerData:
     return BrokerData(cluster, name, replicas, "", acting_master=False)
 
 
-def test_agents_come_in_the_order_of_cluster_name_and_id_whatever_the_order_of_the_routes() -> None:
+def test_agents_are_sorted_by_cluster_name_and_id_for_any_order_of_the_routes() -> None:
     brokers = [
         broker("c1", "b", _10="h:4", _9="h:3"),
         broker("c2", "a", _0="h:5"),

@@ -19,7 +19,7 @@ def refusal(*fields: str, status: grpc.StatusCode = grpc.StatusCode.INVALID_ARGU
     return RequestRejectedError("h:1", status, "no", ErrorDetails("INVALID_REQUEST", {}, violations))
 
 
-def test_each_queue_that_is_named_gets_its_own_first_fault() -> None:
+def test_each_named_queue_gets_its_own_first_error() -> None:
     refused = refused_queues(refusal("queues[2].topic", "queues[0]", "queues[2].queue_id"), QUEUES)
     assert refused.keys() == {QUEUES[0], QUEUES[2]}
     assert [each.field for each in refused[QUEUES[2]].violations] == ["queues[2].topic"]

@@ -42,7 +42,7 @@ NO, NOT_NOW, BUSY, BROKEN = (
         ("ERR something new", BROKEN, "something new"),
     ],
 )
-def test_an_answer_has_rocketmqs_code_and_says_what_to_do(answer: str, code: ResponseCode, advice: str) -> None:
+def test_a_response_has_rocketmqs_code_and_an_action(answer: str, code: ResponseCode, advice: str) -> None:
     error = DefaultParser.parse_error(answer)  # type: ignore[no-untyped-call]  # so redis-py has it
     assert is_error_reply(error)
     refusal = refused("10.0.0.1:6379", error)
