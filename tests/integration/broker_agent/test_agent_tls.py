@@ -92,7 +92,7 @@ async def test_metrics_need_none_and_show_the_certificate(
     assert "pointsman_agent_tls_reload_failures_total 1.0" in text
 
 
-def test_files_that_cannot_be_used_are_a_fault_of_the_configuration(config: AgentConfig, files: Files) -> None:
+def test_files_that_cannot_be_used_are_a_configuration_error(config: AgentConfig, files: Files) -> None:
     files.certificate.write_bytes(b"x")
     with pytest.raises(ConfigError, match=r"tls\.certificate: '.*agent\.pem' is not a certificate"):
         build_agent(config, file=None, flags={})

@@ -1,4 +1,4 @@
-"""The program as people start it: a process, its arguments, its signals and its exit code."""
+"""The program as operators start it: a process, its arguments, its signals and its exit code."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def run(*arguments: object, prelude: str = "") -> tuple[int, str, str]:
 
 
 def run_here(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
-    """What a command gives that starts nothing, without a process of its own."""
+    """Run a command that starts no server in this process; return exit code, stdout and stderr."""
     code = main(list(map(str, arguments)))
     said = capsys.readouterr()
     return code, said.out, said.err
@@ -118,7 +118,7 @@ async def test_sigterm_after_the_broker_died_unregisters_it(tmp_path: Path) -> N
     assert code == 0, err
 
 
-async def test_a_second_signal_leaves_at_once_with_130(tmp_path: Path) -> None:
+async def test_a_second_signal_exits_immediately_with_130(tmp_path: Path) -> None:
     async with scripted_registration_server() as server:
         server.unregister_outcomes.append(Odd.HANG)
         more = '[stop]\nunprobed = "unregister"\ntimeout_seconds = 60\n[heartbeat]\ntimeout_seconds = 60'
@@ -133,7 +133,7 @@ async def test_a_second_signal_leaves_at_once_with_130(tmp_path: Path) -> None:
     assert code == 130, err
 
 
-def test_every_fault_of_the_configuration_is_listed_and_the_exit_is_2(
+def test_every_configuration_error_is_listed_and_the_exit_code_is_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "agent.toml"
@@ -202,7 +202,7 @@ async def test_a_redis_probe_without_the_redis_package_is_one_clear_line(tmp_pat
     )
 
 
-async def test_a_monitoring_port_that_is_taken_is_one_log_line_and_exit_1(tmp_path: Path) -> None:
+async def test_a_monitoring_port_in_use_is_one_log_line_and_exit_1(tmp_path: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

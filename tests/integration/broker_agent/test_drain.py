@@ -73,7 +73,7 @@ def unread(group: str, lag: int, *, members: int | None = 1) -> LagReport:
 
 @dataclass
 class Rig:
-    """An agent's drain with everything beside it in the hands of the test."""
+    """An agent's drain; the test controls everything that it depends on."""
 
     name_servers: list[NameServerApp]
     channels: list[grpc.aio.Channel]
@@ -162,7 +162,7 @@ class Served:
         return AgentServiceStub(self.channel)
 
     async def drained(self, **request: object) -> list[tuple[str, str]]:
-        """Drain to the end, and say each step with its state, RUNNING left out."""
+        """Drain to the end; return each step with its state, without RUNNING."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             return [said(news) async for news in self.stub.Drain(wire.DrainRequest(**request)) if not runs(news)]  # type: ignore[arg-type]  # whatever the test sets
 
@@ -178,7 +178,7 @@ def runs(news: wire.DrainResponse) -> bool:
 
 @asynccontextmanager
 async def served(clock: ManualClock, *, name_servers: int = 1, knows_lag: bool = False) -> AsyncIterator[Served]:
-    """Serve a drain beside ``name_servers`` real ones that hold the broker."""
+    """Serve a drain, with ``name_servers`` real name servers at which the broker is registered."""
     async with AsyncExitStack() as stack:
         apps = [await stack.enter_async_context(running_name_server()) for _ in range(name_servers)]
         channels = [await stack.enter_async_context(grpc.aio.insecure_channel(app.addr)) for app in apps]
@@ -224,7 +224,7 @@ async def test_a_drain_wipes_waits_stops_groups_and_unregisters_everywhere(clock
         assert agent.drainer.state == "drained"
 
 
-async def test_producers_are_sent_away_before_they_are_waited_for(clock: ManualClock) -> None:
+async def test_write_permission_is_wiped_before_the_drain_waits_for_producers(clock: ManualClock) -> None:
     async with served(clock) as agent:
         agent.rig.rate = 12.5
         call = agent.stub.Drain(wire.DrainRequest(by="alice"))
@@ -247,7 +247,7 @@ async def test_producers_are_sent_away_before_they_are_waited_for(clock: ManualC
         assert said((await left_over(call))[-1]) == ("UNREGISTER", "DONE")
 
 
-async def test_producers_that_never_go_hold_a_drain_no_longer_than_asked_for(clock: ManualClock) -> None:
+async def test_producers_that_never_stop_delay_a_drain_no_longer_than_its_timeout(clock: ManualClock) -> None:
     async with served(clock) as agent:
         agent.rig.rate = 1.0
         draining = asyncio.create_task(agent.drained(producers_timeout=Duration(seconds=20)))
@@ -354,7 +354,7 @@ async def test_a_replica_that_is_drained_leaves_its_master_writable(clock: Manua
         assert (await draining)[:2] == [("WIPE_WRITE_PERM", "SKIPPED"), ("WAIT_FOR_PRODUCERS", "SKIPPED")]
 
 
-async def test_a_caller_who_goes_away_aborts_the_drain_and_writes_are_back(clock: ManualClock) -> None:
+async def test_a_caller_that_disconnects_aborts_the_drain_and_writes_are_restored(clock: ManualClock) -> None:
     async with served(clock, name_servers=2) as agent:
         agent.rig.rate = 1.0
         call = agent.stub.Drain(wire.DrainRequest())
@@ -399,7 +399,7 @@ async def test_an_abort_gives_back_no_permission_that_an_operator_had_wiped_befo
         assert await agent.rig.write_perms() == [4]
 
 
-async def test_a_caller_who_goes_away_during_the_last_step_stops_nothing(clock: ManualClock) -> None:
+async def test_a_caller_that_disconnects_during_the_last_step_aborts_nothing(clock: ManualClock) -> None:
     async with served(clock) as agent:
         agent.rig.hold_leave = asyncio.Event()
         call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
@@ -426,7 +426,7 @@ async def test_the_stop_of_the_agent_undoes_a_drain_that_has_not_come_to_its_end
         assert left[-1] == ("UNDO", "DONE")
 
 
-async def test_a_drain_that_no_name_server_takes_changes_nothing_and_says_so(clock: ManualClock) -> None:
+async def test_a_drain_that_no_name_server_accepts_changes_nothing_and_reports_it(clock: ManualClock) -> None:
     async with served(clock, name_servers=0) as agent:
         agent.rig.more_name_servers = [f"127.0.0.1:{free_port()}"]
         call = agent.stub.Drain(wire.DrainRequest())
@@ -439,7 +439,7 @@ async def test_a_drain_that_no_name_server_takes_changes_nothing_and_says_so(clo
     assert agent.rig.groups == []
 
 
-async def test_one_name_server_that_is_away_is_named_and_does_not_hold_the_drain(clock: ManualClock) -> None:
+async def test_one_name_server_that_is_down_is_named_and_does_not_block_the_drain(clock: ManualClock) -> None:
     async with served(clock) as agent:
         away = f"127.0.0.1:{free_port()}"
         agent.rig.more_name_servers = [away]
@@ -452,7 +452,7 @@ async def test_one_name_server_that_is_away_is_named_and_does_not_hold_the_drain
     assert said(news[-1]) == ("UNREGISTER", "DONE")
 
 
-async def test_a_second_drain_is_refused_while_the_first_runs_and_a_drained_broker_says_so_again(
+async def test_a_second_drain_is_refused_while_the_first_runs_and_repeats_the_result_of_a_finished_one(
     clock: ManualClock,
 ) -> None:
     async with served(clock) as agent:
@@ -472,7 +472,9 @@ async def test_a_second_drain_is_refused_while_the_first_runs_and_a_drained_brok
         assert agent.rig.groups == ["stopped"]
 
 
-async def test_a_fault_of_what_serves_groups_is_undone_and_told_as_our_own(clock: ManualClock) -> None:
+async def test_when_stopping_groups_fails_the_drain_is_undone_and_reported_as_an_internal_error(
+    clock: ManualClock,
+) -> None:
     def fail() -> None:
         raise RuntimeError("no such luck")
 
@@ -507,7 +509,7 @@ async def test_bounds_that_cannot_be_are_refused_by_name(
         assert await agent.rig.write_perms() == [6]
 
 
-async def test_the_agent_tells_what_it_is_and_how_it_stands(clock: ManualClock) -> None:
+async def test_the_agent_reports_its_identity_and_its_registration_states(clock: ManualClock) -> None:
     async with served(clock) as agent:
         agent.rig.own = replace(
             OWN,
@@ -540,7 +542,7 @@ async def test_the_agent_tells_what_it_is_and_how_it_stands(clock: ManualClock) 
     assert info.drain == ""
 
 
-async def test_the_agent_names_no_position_while_the_broker_has_not_said_what_it_is(clock: ManualClock) -> None:
+async def test_the_agent_names_no_position_while_the_broker_has_not_reported_its_role(clock: ManualClock) -> None:
     async with served(clock) as agent:
         agent.rig.own = replace(OWN, replica_id=2, verdict=Verdict())
 
@@ -558,7 +560,7 @@ async def next_news(call: Call) -> wire.DrainResponse:
 
 
 async def left_over(call: Call) -> list[wire.DrainResponse]:
-    """What is still to be read; the status that it ends with is only looked at by callers who want it."""
+    """Read the stream to its end; callers check the final status where it matters."""
     news: list[wire.DrainResponse] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
         try:
@@ -571,7 +573,7 @@ async def left_over(call: Call) -> list[wire.DrainResponse]:
     return news
 
 
-async def test_a_loop_whose_broker_is_drained_leaves_with_that_reason(tmp_path: Path) -> None:
+async def test_a_loop_whose_broker_is_drained_unregisters_with_that_reason(tmp_path: Path) -> None:
     async with running_name_server(history=tmp_path) as app:
         own = Watched(OWN)
         loop = RegistrationLoop(
@@ -599,7 +601,7 @@ QUEUES = [QueueKey("orders", 0), QueueKey("orders", 1)]
 
 
 class ScriptedEnds:
-    """Ends that the test sets; None cannot be asked."""
+    """Queue ends that the test sets; None: the broker does not respond."""
 
     def __init__(self) -> None:
         self.offsets: dict[QueueKey, int] | None = dict.fromkeys(QUEUES, 0)
@@ -615,7 +617,7 @@ class ScriptedEnds:
         return self.offsets
 
 
-async def test_the_put_rate_is_what_was_written_between_two_looks(clock: ManualClock) -> None:
+async def test_the_put_rate_is_what_was_written_between_two_polls(clock: ManualClock) -> None:
     ends = ScriptedEnds()
     topics = TopicSet.from_content([TopicConfig("orders", 4, 2, 6)], state_version=0)
     rate = PutRate(ends, topics=lambda: topics, clock=clock)
@@ -629,7 +631,7 @@ async def test_the_put_rate_is_what_was_written_between_two_looks(clock: ManualC
     assert [list(asked) for asked in ends.asked] == [QUEUES] * 3
 
 
-async def test_a_queue_that_appears_or_begins_anew_counts_with_nothing(clock: ManualClock) -> None:
+async def test_a_queue_that_appears_or_starts_over_adds_nothing_to_the_put_rate(clock: ManualClock) -> None:
     ends = ScriptedEnds()
     rate = PutRate(ends, topics=lambda: OWN.topics, clock=clock)
     ends.offsets = {QUEUES[0]: 100}
@@ -640,7 +642,7 @@ async def test_a_queue_that_appears_or_begins_anew_counts_with_nothing(clock: Ma
     assert await rate.look() == 0.0
 
 
-async def test_the_put_rate_is_not_known_where_the_broker_does_not_tell(clock: ManualClock) -> None:
+async def test_the_put_rate_is_unknown_where_the_broker_does_not_report_its_queue_ends(clock: ManualClock) -> None:
     ends = ScriptedEnds()
     rate = PutRate(ends, topics=lambda: OWN.topics, clock=clock)
     await rate.look()

@@ -1,4 +1,4 @@
-"""Registration loops that follow a list, and what each tells its server; real sockets."""
+"""Registration loops that follow a list, and what each sends to its name server; real sockets."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STALE_GENERATION = build_status(
 
 
 async def until_confirmed(server: ScriptedRegistrationServer) -> Registration:
-    """Take in the registration and the beat that opens the stream."""
+    """Receive the registration and the heartbeat that opens the stream."""
     registration = await server.next_registration()
     await server.next_beat()
     return registration
@@ -51,7 +51,7 @@ async def until_confirmed(server: ScriptedRegistrationServer) -> Registration:
 # --- the list ------------------------------------------------------------------------------------------------------
 
 
-async def test_a_name_server_that_comes_to_the_list_is_told_and_the_others_notice_nothing() -> None:
+async def test_a_name_server_added_to_the_list_gets_the_registration_and_the_others_get_nothing() -> None:
     async with (
         scripted_registration_server() as first,
         scripted_registration_server() as second,
@@ -65,7 +65,7 @@ async def test_a_name_server_that_comes_to_the_list_is_told_and_the_others_notic
         assert set(fleet.fleet.reports) == {first.addr, second.addr}
 
 
-async def test_a_name_server_that_leaves_the_list_keeps_the_registration_and_is_told_nothing_more(
+async def test_a_name_server_removed_from_the_list_keeps_the_registration_and_gets_nothing_more(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
@@ -91,7 +91,7 @@ async def test_a_name_server_that_leaves_the_list_keeps_the_registration_and_is_
     assert [record.facts["name_server"] for record in said] == [first.addr]  # type: ignore[attr-defined]  # set by extra=
 
 
-async def test_a_name_server_that_comes_back_while_its_loop_says_its_last_word_gets_a_new_loop(
+async def test_a_name_server_listed_again_while_its_loop_is_stopping_gets_a_new_loop(
     clock: ManualClock,
 ) -> None:
     async with scripted_registration_server() as server, running_fleet([server.addr], clock=clock) as fleet:
@@ -107,7 +107,7 @@ async def test_a_name_server_that_comes_back_while_its_loop_says_its_last_word_g
         assert fleet.forgotten == [server.addr]
 
 
-async def test_a_dead_name_server_leaves_the_list_without_being_waited_for(clock: ManualClock) -> None:
+async def test_a_dead_name_server_is_removed_from_the_list_without_waiting_for_it(clock: ManualClock) -> None:
     dead = f"127.0.0.1:{free_port()}"
     async with running_fleet([dead], clock=clock) as fleet:
         await fleet.stands(dead, Standing.UNREACHABLE)
@@ -120,7 +120,7 @@ async def test_a_dead_name_server_leaves_the_list_without_being_waited_for(clock
     ("leave", "reason"),
     [(Leave.UNREGISTER, wire.UNREGISTER_REASON_SHUTDOWN), (Leave.DRAIN, wire.UNREGISTER_REASON_DRAIN)],
 )
-async def test_a_leave_is_said_to_all_with_its_reason_and_ends_the_fleet(
+async def test_an_unregistration_is_sent_to_all_with_its_reason_and_ends_the_fleet(
     leave: Leave, reason: wire.UnregisterReason.ValueType
 ) -> None:
     async with (
@@ -178,7 +178,7 @@ async def test_a_change_of_few_topics_is_sent_as_that() -> None:
     assert update.data_version.counter == own_state(SIX).data_version.counter
 
 
-async def test_a_change_that_does_not_fit_what_the_server_holds_is_registered_whole() -> None:
+async def test_a_delta_that_does_not_apply_at_the_server_is_sent_as_a_full_registration() -> None:
     async with scripted_registration_server() as server, running_fleet([server.addr], own=own_state(FIVE)) as fleet:
         await until_confirmed(server)
         await fleet.counts_beats(server.addr, 1)
@@ -190,7 +190,7 @@ async def test_a_change_that_does_not_fit_what_the_server_holds_is_registered_wh
     assert again.topics == SIX
 
 
-async def test_a_change_in_a_generation_that_is_over_does_not_take_the_identity_back(clock: ManualClock) -> None:
+async def test_a_change_in_a_superseded_generation_does_not_claim_the_identity_again(clock: ManualClock) -> None:
     async with (
         scripted_registration_server() as server,
         running_fleet([server.addr], own=own_state(FIVE), clock=clock) as fleet,
@@ -206,7 +206,7 @@ async def test_a_change_in_a_generation_that_is_over_does_not_take_the_identity_
         assert server.said_nothing_more()
 
 
-async def test_a_server_that_holds_the_set_before_is_brought_up_to_date_by_the_difference() -> None:
+async def test_a_server_that_holds_the_previous_set_is_updated_with_a_delta() -> None:
     async with scripted_registration_server() as server, running_fleet([server.addr], own=own_state(FIVE)) as fleet:
         registration = await until_confirmed(server)
         await fleet.counts_beats(server.addr, 1)
@@ -255,16 +255,16 @@ async def test_a_promoted_replica_is_registered_as_the_master_in_place_of_its_ol
         ]
 
 
-# --- servers that hear and do not answer ---------------------------------------------------------------------------
+# --- servers that receive and do not respond -----------------------------------------------------------------------
 
 
-async def test_a_server_that_takes_connections_and_never_answers_gets_one_registration_and_then_beats(
+async def test_a_server_that_accepts_connections_and_never_responds_gets_one_registration_and_then_heartbeats(
     clock: ManualClock,
 ) -> None:
     async with scripted_registration_server() as server:
         server.register_outcomes += [Odd.HANG] * 100
         server.beat_answers += [Odd.HANG] * 100
-        timeouts = Timeouts(beat=3.0, register=0.2)  # gRPC's deadline goes by the real clock, beats by the manual one
+        timeouts = Timeouts(beat=3.0, register=0.2)  # gRPC's deadline uses the real clock, heartbeats the manual one
         async with running_fleet([server.addr], clock=clock, timeouts=timeouts) as fleet:
             whole = 0
             ends_at = clock.now + 120
@@ -278,16 +278,16 @@ async def test_a_server_that_takes_connections_and_never_answers_gets_one_regist
             assert fleet.standing(server.addr) is Standing.UNREACHABLE
 
 
-async def test_a_server_whose_answers_are_lost_on_the_way_gets_no_second_registration(clock: ManualClock) -> None:
-    """F6: what the agent says arrives, what it is told does not."""
-    timeouts = Timeouts(register=0.5)  # gRPC's deadline goes by the real clock, beats by the manual one
+async def test_a_server_whose_responses_are_lost_gets_no_second_registration(clock: ManualClock) -> None:
+    """F6: requests of the agent arrive, responses do not."""
+    timeouts = Timeouts(register=0.5)  # gRPC's deadline uses the real clock, heartbeats the manual one
     async with running_name_server() as server, cut_proxy(server.addr) as proxy:
         changed = 0
 
         async with running_fleet([proxy.addr], own=own_state(FIVE), clock=clock, timeouts=timeouts) as fleet:
             await fleet.counts_beats(proxy.addr, 1)
             proxy.deafen()
-            fleet.set_topics(["x", "y", "z"])  # must be registered whole, so it is: once
+            fleet.set_topics(["x", "y", "z"])  # requires a full registration: sent once
             await until(lambda: fleet.registrations(proxy.addr, "unreachable") == 1)
             await eventually(
                 lambda: fleet.beats(proxy.addr, "timeout") + fleet.beats(proxy.addr, "stream_broken") >= 4, clock=clock
@@ -299,7 +299,7 @@ async def test_a_server_whose_answers_are_lost_on_the_way_gets_no_second_registr
     assert sorted(replica.registration.topics) == ["x", "y", "z"]
 
 
-async def test_a_server_that_stops_is_asked_by_beats_and_registered_with_once_it_is_back() -> None:
+async def test_a_server_that_stops_is_probed_by_heartbeats_and_gets_a_registration_once_it_is_back() -> None:
     async with scripted_registration_server() as server:
         unavailable = build_status(
             grpc.StatusCode.UNAVAILABLE, "draining", code="NOT_READY", facts={"node_state": "DRAINING"}
@@ -337,5 +337,5 @@ async def test_two_agents_with_one_identity_do_not_fight_over_several_expiries(
                 registrations = first.registrations(server.addr) + second.registrations(server.addr)
                 standings = {first.standing(server.addr), second.standing(server.addr)}
 
-    assert Standing.REGISTERED in standings  # who was displaced knows it at its next beat
+    assert Standing.REGISTERED in standings  # the displaced agent learns it with its next heartbeat
     assert registrations <= (2 if second_addr != BROKER_ADDR else 2 + 4 * expiries)

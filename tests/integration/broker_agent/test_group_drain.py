@@ -1,4 +1,4 @@
-"""A broker that is drained sends its consumers away and takes no new ones, until that is called off."""
+"""A draining broker removes its consumers and accepts no new ones until the drain is aborted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.fakes.group_agent import Consumer, GroupWatch, ending_of, group_agent
 WARM_UP = 30.0
 
 
-async def test_while_the_broker_drains_nobody_is_taken_and_after_an_abort_everybody_is() -> None:
+async def test_a_draining_broker_accepts_no_consumer_and_after_an_abort_accepts_all() -> None:
     clock = ManualClock()
     async with group_agent(clock=clock, rules=GroupRules(warm_up=WARM_UP)) as agent:
         await clock.advance(WARM_UP)

@@ -1,4 +1,4 @@
-"""How far groups are behind on a broker that is drained: which queues are asked for, and in which portions."""
+"""Lag of groups on a draining broker: which queues are queried, and in which batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READ_WRITE, WRITE = 6, 2
 
 @dataclass
 class Broker:
-    """A broker whose queues end where the test says, and what groups committed on it."""
+    """A broker whose queue ends the test sets, and what groups committed on it."""
 
     topics: list[TopicConfig] = field(default_factory=lambda: [TopicConfig("orders", 2, 2, READ_WRITE)])
     found: dict[QueueKey, QueueEnd] = field(default_factory=dict)
@@ -93,7 +93,7 @@ async def test_retry_queues_count_also_before_their_group_committed_anything_the
     assert await broker.lag_of() == {"billing": (6, 6), "young": (1, 1)}
 
 
-async def test_what_no_consumer_may_read_is_not_waited_for() -> None:
+async def test_a_queue_without_read_permission_is_not_waited_for() -> None:
     broker = Broker([TopicConfig("orders", 1, 4, READ_WRITE), TopicConfig("sealed", 4, 4, WRITE)], members={"g": 1})
     for topic, queue_id in (("orders", 1), ("sealed", 0), ("deleted", 0)):
         broker.put(topic, queue_id, 9)
@@ -109,7 +109,7 @@ async def test_where_the_broker_does_not_respond_the_lag_is_unknown() -> None:
     assert await broker.lags.measure() is None
 
 
-async def test_a_broker_with_thousands_of_queues_is_asked_in_portions_and_for_each_queue_once() -> None:
+async def test_a_broker_with_thousands_of_queues_is_queried_in_batches_and_for_each_queue_once() -> None:
     broker = Broker([TopicConfig(f"t{number}", 8, 8, READ_WRITE) for number in range(500)], members={"a": 1, "b": 1})
     for number in range(500):
         for queue_id in range(8):

@@ -1,4 +1,4 @@
-"""KeepMembership and LeaveGroups over real gRPC: who is in a group, by whose word, until when."""
+"""KeepMembership and LeaveGroups over real gRPC: who is in a group, and until when."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def ids(agent: GroupAgent, group: str = "g") -> list[str]:
     return [each.client_id for each in agent.groups.core.members(group)]
 
 
-async def test_a_client_is_in_the_groups_that_its_last_beat_named(agent: GroupAgent) -> None:
+async def test_a_client_is_in_the_groups_that_its_last_heartbeat_named(agent: GroupAgent) -> None:
     consumer = Consumer(agent.addr, "10.0.0.1@a")
     answer = await consumer.beat(reads("g"), reads("h"))
     assert (answer.status, answer.expiry.seconds, list(answer.conflicting_groups)) == (OK, 120, [])
@@ -38,7 +38,9 @@ async def test_a_client_is_in_the_groups_that_its_last_beat_named(agent: GroupAg
     await consumer.crash()
 
 
-async def test_a_crash_takes_a_client_out_after_the_grace_and_not_before(agent: GroupAgent, clock: ManualClock) -> None:
+async def test_a_crashed_client_is_removed_after_the_grace_and_not_before(
+    agent: GroupAgent, clock: ManualClock
+) -> None:
     stays, crashes = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
     await stays.beat(reads("g"))
     await crashes.beat(reads("g"))
@@ -51,7 +53,7 @@ async def test_a_crash_takes_a_client_out_after_the_grace_and_not_before(agent: 
     await stays.crash()
 
 
-async def test_a_client_that_comes_back_within_the_grace_was_never_away(agent: GroupAgent, clock: ManualClock) -> None:
+async def test_a_client_that_reconnects_within_the_grace_stays_a_member(agent: GroupAgent, clock: ManualClock) -> None:
     consumer = Consumer(agent.addr, "10.0.0.1@a")
     await consumer.beat(reads("g"))
     counter = agent.groups.core.revision("g")
@@ -80,7 +82,7 @@ async def test_a_client_that_is_silent_for_longer_than_the_expiry_is_out_althoug
     await consumer.crash()
 
 
-async def test_a_polite_leave_is_at_once_and_the_stream_that_ends_behind_it_says_nothing(
+async def test_leaving_a_group_applies_immediately_and_the_end_of_the_stream_changes_nothing_more(
     agent: GroupAgent, clock: ManualClock
 ) -> None:
     consumer = Consumer(agent.addr, "10.0.0.1@a")
@@ -110,7 +112,7 @@ async def test_the_same_bytes_after_a_leave_join_again(agent: GroupAgent) -> Non
     await consumer.crash()
 
 
-async def test_the_later_of_two_streams_holds_the_client_and_the_older_is_notified(
+async def test_the_later_of_two_streams_owns_the_client_and_the_older_is_notified(
     agent: GroupAgent, clock: ManualClock
 ) -> None:
     older, newer = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
@@ -128,7 +130,7 @@ async def test_the_later_of_two_streams_holds_the_client_and_the_older_is_notifi
     await newer.crash()
 
 
-async def test_a_stream_that_was_taken_over_does_not_come_back_when_the_later_one_is_gone(
+async def test_a_superseded_stream_does_not_own_the_client_again_when_the_later_one_ends(
     agent: GroupAgent, clock: ManualClock
 ) -> None:
     older, newer = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
@@ -143,7 +145,7 @@ async def test_a_stream_that_was_taken_over_does_not_come_back_when_the_later_on
     await older.crash()
 
 
-async def test_streams_of_one_client_in_different_groups_leave_each_other_alone(
+async def test_streams_of_one_client_in_different_groups_do_not_affect_each_other(
     agent: GroupAgent, clock: ManualClock
 ) -> None:
     first, second = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
@@ -165,7 +167,7 @@ async def test_a_stream_that_loses_one_of_its_groups_is_notified_and_keeps_the_o
     older, newer = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
     await older.beat(reads("ga"), reads("gb"))
     await newer.beat(reads("gb"))
-    # Without having asked; which groups it lost, the next response says.
+    # Unsolicited; the next response lists the groups that it lost.
     assert (await older.answer()).status == OK
     answer = await older.beat()
     assert (answer.status, list(answer.taken_over_groups)) == (OK, ["gb"])
@@ -245,7 +247,7 @@ async def test_members_of_a_broadcasting_group_may_read_what_they_like(agent: Gr
         ),
     ],
 )
-async def test_a_beat_that_cannot_be_is_refused_by_field_and_changes_nothing(
+async def test_an_invalid_heartbeat_is_refused_by_field_and_changes_nothing(
     agent: GroupAgent, request_: wire.KeepMembershipRequest, fields: list[str]
 ) -> None:
     consumer = Consumer(agent.addr, "10.0.0.1@a")
@@ -266,7 +268,7 @@ async def test_a_beat_that_cannot_be_is_refused_by_field_and_changes_nothing(
         ),
     ],
 )
-async def test_a_stream_that_we_end_for_a_bad_beat_leaves_its_client_to_silence(
+async def test_a_stream_ended_for_an_invalid_heartbeat_lets_its_client_expire(
     agent: GroupAgent, clock: ManualClock, nonsense: bytes
 ) -> None:
     async with grpc.aio.insecure_channel(agent.addr) as channel:
@@ -281,7 +283,7 @@ async def test_a_stream_that_we_end_for_a_bad_beat_leaves_its_client_to_silence(
     assert ids(agent) == []
 
 
-async def test_bounds_refuse_the_newcomer_and_spare_who_is_there(clock: ManualClock) -> None:
+async def test_limits_refuse_new_members_and_keep_present_ones(clock: ManualClock) -> None:
     rules = GroupRules(warm_up=0.0, max_clients=1, max_groups=2)
     async with group_agent(clock=clock, rules=rules) as agent:
         held = Consumer(agent.addr, "10.0.0.1@a")
@@ -384,7 +386,7 @@ async def test_of_too_many_streams_without_a_heartbeat_the_oldest_of_the_connect
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def test_a_stopping_agent_ends_the_streams_with_a_reason_and_blames_nobody(clock: ManualClock) -> None:
+async def test_a_stopping_agent_ends_the_streams_with_a_reason_and_records_no_crash(clock: ManualClock) -> None:
     async with group_agent(clock=clock) as agent:
         consumer = Consumer(agent.addr, "10.0.0.1@a")
         await consumer.beat(reads("g"))
@@ -395,7 +397,7 @@ async def test_a_stopping_agent_ends_the_streams_with_a_reason_and_blames_nobody
         await consumer.crash()
 
 
-async def test_a_pause_of_our_own_removes_nobody(agent: GroupAgent, clock: ManualClock) -> None:
+async def test_a_pause_of_the_agent_removes_no_member(agent: GroupAgent, clock: ManualClock) -> None:
     beats, crashed = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
     await beats.beat(reads("g"))
     await crashed.beat(reads("g"))

@@ -46,7 +46,7 @@ async def get(consumer: Consumer, group: str) -> wire.GetGroupResponse:
 
 
 async def counted(agent: GroupAgent, method: str, code: grpc.StatusCode) -> None:
-    """A call is counted when it is over, which its caller may know before us."""
+    """A call is counted when it ends, which its caller may see before the server."""
     await soon(lambda: agent.server.metrics.rpcs.labels(method, code.name).count == 1)
 
 
@@ -59,7 +59,7 @@ async def test_one_group_with_its_members_as_operators_see_it(
     other = Consumer(agent.addr, B)
     await other.beat(reads("held", "refunds", "orders", tags="a||b"))
     answer = await get(consumer, "held")
-    # Those that wait for a hold-down are members, and yet not shown to the others.
+    # Clients in a hold-down are members, but not yet shown to the others.
     assert [each.client_id for each in answer.members] == [A, B]
     assert list(answer.membership.client_ids) == [A]
     first = answer.members[0]
@@ -93,7 +93,7 @@ async def test_groups_are_listed_in_pages_sorted_by_name(agent: GroupAgent, cons
     other = Consumer(agent.addr, B)
     await other.beat(reads("g1", "refunds"))
     await consumer.stub.PinGroup(pin("g2", [A], seconds=60))
-    await consumer.stub.PinGroup(pin("nobody", [A], seconds=60))
+    await consumer.stub.PinGroup(pin("empty", [A], seconds=60))
     first = await consumer.stub.ListGroups(wire.ListGroupsRequest(page_size=2))
     assert [each.group for each in first.groups] == ["g1", "g2"]
     assert (first.groups[0].members, list(first.groups[0].topics), first.groups[0].is_conflicting) == (
@@ -114,7 +114,7 @@ async def test_a_page_that_cannot_be_is_refused_by_field(consumer: Consumer) -> 
     assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["page_size", "page_token"])
 
 
-async def test_a_pin_may_be_set_before_anybody_is_there_and_be_ended(consumer: Consumer) -> None:
+async def test_a_pin_may_be_set_on_an_empty_group_and_be_ended(consumer: Consumer) -> None:
     answer = await consumer.stub.PinGroup(pin("g", ["10.0.0.1", B], seconds=60, by="ops"))
     assert (list(answer.pinned_client_ids), answer.HasField("until")) == ([], True)
     await consumer.beat(reads("g"))
@@ -161,7 +161,7 @@ async def test_pins_count_as_groups(agent: GroupAgent, consumer: Consumer) -> No
     ("client_id", "groups", "fields"),
     [("", [], ["client_id"]), (A, ["g", "a.b"], ["groups[1]"]), (A, ["g"] * 65, ["groups"])],
 )
-async def test_a_leave_that_cannot_be_is_refused_by_field(
+async def test_an_invalid_leave_is_refused_by_field(
     consumer: Consumer, client_id: str, groups: list[str], fields: list[str]
 ) -> None:
     refusal = await refusal_of(consumer.stub.LeaveGroups(wire.LeaveGroupsRequest(client_id=client_id, groups=groups)))
@@ -181,7 +181,7 @@ async def test_another_host_cannot_leave_for_a_client_whose_stream_is_open(
     assert await consumer.leave() == ["g"]
 
 
-async def test_bytes_that_are_no_message_are_the_callers_fault(agent: GroupAgent) -> None:
+async def test_malformed_bytes_are_an_error_of_the_caller(agent: GroupAgent) -> None:
     async with grpc.aio.insecure_channel(agent.addr) as channel:
         for method in ("LeaveGroups", "GetGroup", "ListGroups", "PinGroup"):
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
@@ -192,7 +192,7 @@ async def test_bytes_that_are_no_message_are_the_callers_fault(agent: GroupAgent
             await counted(agent, method, grpc.StatusCode.INVALID_ARGUMENT)
 
 
-async def test_a_fault_of_our_own_leaves_only_an_id_on_the_wire(
+async def test_an_internal_error_shows_only_an_id_on_the_wire(
     agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks(_: str) -> None:
@@ -219,7 +219,7 @@ async def test_every_call_of_the_service_has_a_handler(agent: GroupAgent) -> Non
             assert await call.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_equal_beats_are_read_once(
+async def test_equal_heartbeats_are_parsed_once(
     agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
@@ -238,7 +238,7 @@ async def test_equal_beats_are_read_once(
     assert sum(agent.groups.tallies.beats.values()) == 6
 
 
-async def test_health_is_said_for_each_service_and_for_all(agent: GroupAgent) -> None:
+async def test_health_is_reported_per_service_and_in_total(agent: GroupAgent) -> None:
     async with grpc.aio.insecure_channel(agent.addr) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         for name in ("", group_servicer.SERVICE.full_name):
@@ -273,9 +273,7 @@ async def test_a_stop_waits_for_calls_that_run_and_refuses_new_ones(
         await stopping
 
 
-async def test_what_dies_in_the_background_is_not_unnoticed(
-    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_failed_background_task_is_noticed(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     agent = GroupAgent(GroupRules(), clock=clock)
 
     async def dies() -> None:
@@ -288,11 +286,11 @@ async def test_what_dies_in_the_background_is_not_unnoticed(
     await agent.stop()
 
 
-async def test_a_taken_port_is_said_in_one_line(agent: GroupAgent, clock: ManualClock) -> None:
+async def test_a_port_in_use_is_reported_in_one_line(agent: GroupAgent, clock: ManualClock) -> None:
     other = GroupAgent(GroupRules(), clock=clock)
     with pytest.raises(CannotListen, match=agent.addr):
         other.server.bind(agent.addr)
-    # A server that was never started cannot be stopped, and gRPC complains of it when it is collected.
+    # A server that was never started cannot be stopped; gRPC warns when it is garbage collected.
     await other.server.start([])
     await other.stop()
 

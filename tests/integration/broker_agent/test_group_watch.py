@@ -1,4 +1,4 @@
-"""WatchGroup over real gRPC: what members are told, when, and how often."""
+"""WatchGroup over real gRPC: what is sent to members, when, and how often."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fakes.refusal import refusal_of
 A, B, C = "10.0.0.1@a", "10.0.0.2@b", "10.0.0.3@c"
 WARMING, READY, DRAINING = wire.GROUP_STATE_WARMING, wire.GROUP_STATE_READY, wire.GROUP_STATE_DRAINING
 MOMENT = 0.05
-"""A little more than the rest between two rounds of notices."""
+"""Slightly more than the pause between two rounds of notices."""
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ async def gone(*consumers: Consumer) -> None:
     await asyncio.gather(*(consumer.crash() for consumer in consumers))
 
 
-async def test_a_watch_begins_with_the_whole_membership_also_of_a_group_that_nobody_is_in(
+async def test_a_watch_begins_with_the_full_membership_even_of_an_empty_group(
     agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     watch = GroupWatch(channel, "g")
@@ -63,18 +63,18 @@ async def test_a_watch_begins_with_the_whole_membership_also_of_a_group_that_nob
     await gone(*consumers)
 
 
-async def test_a_polite_leave_reaches_the_last_member_within_a_second(
+async def test_a_leave_reaches_the_last_member_within_a_second(
     agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     consumers = await joined(agent, A, B, C)
     watches = [GroupWatch(channel, "g", each.client_id) for each in consumers]
     for watch in watches:
         assert await watch.ids() == [A, B, C]
-    # Whatever time the clock still has to pass for it is what members wait for.
+    # Members wait for as long as the clock still has to advance.
     await consumers[1].leave()
-    telling = asyncio.gather(*(watch.ids() for watch in watches))
+    notices = asyncio.gather(*(watch.ids() for watch in watches))
     await clock.advance(0.9)
-    assert await telling == [[A, C]] * 3
+    assert await notices == [[A, C]] * 3
     await gone(*consumers)
 
 
@@ -91,7 +91,7 @@ async def test_a_crash_reaches_the_members_when_the_grace_is_over(
     await gone(consumers[0])
 
 
-async def test_a_member_that_watches_is_not_told_of_what_does_not_change_its_group(
+async def test_a_watching_member_is_not_notified_of_what_does_not_change_its_group(
     agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     consumers = await joined(agent, A)
@@ -105,16 +105,16 @@ async def test_a_member_that_watches_is_not_told_of_what_does_not_change_its_gro
     await gone(*consumers, *others)
 
 
-def all_are_told(agent: GroupAgent) -> bool:
+def all_are_notified(agent: GroupAgent) -> bool:
     revision = agent.groups.core.revision("g")
     return all(watcher.told == revision for watcher in agent.groups.watches._watched["g"].watchers)
 
 
 async def rolled(agent: GroupAgent, clock: ManualClock, count: int, *, renamed: bool) -> None:
-    """Restart so many consumers one after the other: away for 3 s, the next one 2 s after that; then let all settle."""
+    """Restart ``count`` consumers one by one, each down for 3 s, with 2 s in between; then let all settle."""
     consumers = await joined(agent, *(f"10.0.0.{i}@c" for i in range(count)))
     await clock.advance(30.0)
-    await soon(lambda: all_are_told(agent))
+    await soon(lambda: all_are_notified(agent))
     sent = agent.groups.watches.sent
     for i, consumer in enumerate(consumers):
         await consumer.leave()
@@ -126,7 +126,7 @@ async def rolled(agent: GroupAgent, clock: ManualClock, count: int, *, renamed: 
         if i % 10 == 9:
             await asyncio.gather(*(each.beat() for each in consumers))
     await clock.advance(10.0)
-    await soon(lambda: all_are_told(agent))
+    await soon(lambda: all_are_notified(agent))
     agent.groups.watches.sent -= sent
     await gone(*consumers)
 
@@ -137,7 +137,7 @@ async def rolled(agent: GroupAgent, clock: ManualClock, count: int, *, renamed: 
         pytest.param(0.0, True, 100, id="none: each leave and each join"),
         # 50 consumers take 250 s: a window of 10 s begins with the first change after the one before.
         pytest.param(10.0, True, 26, id="10 s, new client ids"),
-        pytest.param(10.0, False, 0, id="10 s, the same ids: back before anybody was told"),
+        pytest.param(10.0, False, 0, id="10 s, the same ids: back before any notice"),
     ],
 )
 async def test_fifty_rolling_consumers_give_few_notices_with_a_hold_down(
@@ -154,14 +154,16 @@ async def test_fifty_rolling_consumers_give_few_notices_with_a_hold_down(
         assert most * 0.8 <= agent.groups.watches.sent <= most
 
 
-async def test_a_hold_down_hides_nothing_for_longer_than_it_says_however_much_goes_on(clock: ManualClock) -> None:
+async def test_a_hold_down_hides_no_change_for_longer_than_its_time_however_many_changes_follow(
+    clock: ManualClock,
+) -> None:
     rules = GroupRules(warm_up=0.0, notices_of={"g": NoticeRules(hold_down=10.0)})
     async with group_agent(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
         await clock.advance(MOMENT)
         watch = GroupWatch(channel, "g")
         await watch.news()
         consumers = await joined(agent, A)
-        # Who is alone waits for nobody.
+        # A single member is not held down.
         assert await watch.ids() == [A]
         await clock.advance(MOMENT)
         for i in range(4):
@@ -174,7 +176,7 @@ async def test_a_hold_down_hides_nothing_for_longer_than_it_says_however_much_go
         await gone(*consumers)
 
 
-async def test_watchers_of_a_warming_agent_are_told_when_it_is_ready(clock: ManualClock) -> None:
+async def test_watchers_of_a_warming_agent_are_notified_when_it_is_ready(clock: ManualClock) -> None:
     rules = GroupRules(notices=NoticeRules(hold_down=300.0))
     async with group_agent(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
         first = await GroupWatch(channel, "quiet").news()
@@ -189,7 +191,7 @@ async def test_watchers_of_a_warming_agent_are_told_when_it_is_ready(clock: Manu
         await clock.advance(2.0)
         while (news := await watch.news()).state == WARMING:
             pass
-        # READY is a promise: what a hold-down held back is in it.
+        # READY includes what a hold-down held back.
         assert (news.state, list(news.client_ids)) == (READY, [A, B])
         said = await quiet.news()
         assert (said.state, list(said.client_ids)) == (READY, [])
@@ -197,33 +199,33 @@ async def test_watchers_of_a_warming_agent_are_told_when_it_is_ready(clock: Manu
         await gone(*consumers)
 
 
-async def test_broadcasting_groups_and_those_set_so_are_told_nothing(clock: ManualClock) -> None:
+async def test_broadcasting_groups_and_groups_with_notify_off_get_no_notices(clock: ManualClock) -> None:
     rules = GroupRules(warm_up=0.0, notices_of={"mute": NoticeRules(notify=False)})
     async with group_agent(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
         await clock.advance(MOMENT)
-        all_hear = wire.MESSAGE_MODEL_BROADCASTING
+        broadcasting = wire.MESSAGE_MODEL_BROADCASTING
         first = Consumer(agent.addr, A)
-        await first.beat(reads("all", model=all_hear), reads("mute"))
+        await first.beat(reads("all", model=broadcasting), reads("mute"))
         watches = [GroupWatch(channel, "all"), GroupWatch(channel, "mute")]
         for watch in watches:
             assert await watch.ids() == [A]
         sent = agent.groups.watches.sent
         second = Consumer(agent.addr, B)
-        await second.beat(reads("all", model=all_hear), reads("mute"))
+        await second.beat(reads("all", model=broadcasting), reads("mute"))
         await clock.advance(5.0)
         assert agent.groups.watches.sent == sent
-        # Who asks is told the truth.
+        # A new watch gets the current members.
         assert await GroupWatch(channel, "mute").ids() == [A, B]
         await gone(first, second)
 
 
-async def test_a_reader_that_does_not_read_gets_the_latest_and_holds_up_nobody(
+async def test_a_watcher_that_does_not_read_gets_the_latest_and_delays_no_other(
     agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     slow, quick = GroupWatch(channel, "g"), GroupWatch(channel, "g")
     await slow.news()
     await quick.news()
-    # Long ids fill what gRPC and the sockets buffer for a stream nobody reads.
+    # Long ids fill what gRPC and the sockets buffer for a stream that is not read.
     consumers = await joined(agent, *(f"10.0.{i}.1@{'x' * 230}" for i in range(60)))
     counter = 0
     for i in range(40):
@@ -238,11 +240,11 @@ async def test_a_reader_that_does_not_read_gets_the_latest_and_holds_up_nobody(
         counter, before = (await quick.news()).revision.counter, counter
         assert counter > before
         received += 1
-    told = [0]
-    while told[-1] != last:
-        told.append((await slow.news()).revision.counter)
-    assert told == sorted(set(told))
-    assert len(told) - 1 <= received + 1
+    received_by_slow = [0]
+    while received_by_slow[-1] != last:
+        received_by_slow.append((await slow.news()).revision.counter)
+    assert received_by_slow == sorted(set(received_by_slow))
+    assert len(received_by_slow) - 1 <= received + 1
     await gone(*consumers)
 
 
@@ -290,7 +292,7 @@ async def test_a_pin_is_sent_with_the_membership_and_ends_by_itself(
         clock.utc_now().replace(tzinfo=None).timestamp() + 60, abs=1
     )
     await clock.advance(59.0)
-    # Whom it names may go; the pin stands for whoever comes back.
+    # Pinned members may leave; the pin applies when they come back.
     await consumers[1].leave()
     news = await watch.news()
     assert (list(news.client_ids), list(news.pinned_client_ids)) == ([A], [])
@@ -300,13 +302,13 @@ async def test_a_pin_is_sent_with_the_membership_and_ends_by_itself(
     await gone(*consumers)
 
 
-async def test_a_stopping_agent_says_so_and_ends_the_watches(clock: ManualClock) -> None:
+async def test_a_stopping_agent_announces_it_and_ends_the_watches(clock: ManualClock) -> None:
     async with group_agent(clock=clock) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
         await clock.advance(MOMENT)
         consumers = await joined(agent, A)
         watch = GroupWatch(channel, "g")
         await watch.news()
-        # grpc.aio gives a message that came before the status only to who waits for it.
+        # grpc.aio gives a message that came before the status only to a pending read.
         last, _ = await asyncio.gather(watch.news(), agent.stop())
         assert (last.state, list(last.client_ids)) == (DRAINING, [A])
         assert await watch.ending() == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
@@ -345,7 +347,7 @@ async def test_more_watches_than_the_bound_are_refused(clock: ManualClock) -> No
         assert await GroupWatch(channel, "g").ids() == []
 
 
-async def test_at_the_bound_a_watch_makes_room_for_a_connection_with_fewer(clock: ManualClock) -> None:
+async def test_at_the_limit_a_watch_is_ended_in_favour_of_a_connection_with_fewer(clock: ManualClock) -> None:
     own = [("grpc.use_local_subchannel_pool", 1)]
     async with (
         group_agent(clock=clock, max_watchers=2) as agent,
@@ -366,7 +368,7 @@ async def test_at_the_bound_a_watch_makes_room_for_a_connection_with_fewer(clock
 
 @pytest.mark.parametrize(
     ("group", "client_id", "fields"),
-    [("", "", ["group", "client_id"]), ("g", "nobody", ["client_id"]), ("a b", A, ["group"])],
+    [("", "", ["group", "client_id"]), ("g", "nowhere", ["client_id"]), ("a b", A, ["group"])],
 )
 async def test_a_watch_that_cannot_be_is_refused_by_field(
     channel: grpc.aio.Channel, group: str, client_id: str, fields: list[str]
@@ -375,7 +377,7 @@ async def test_a_watch_that_cannot_be_is_refused_by_field(
     assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, fields)
 
 
-async def test_who_joins_is_shown_when_the_hold_down_is_over_and_not_at_the_next_scan(clock: ManualClock) -> None:
+async def test_a_new_member_is_shown_when_the_hold_down_ends_and_not_at_the_next_scan(clock: ManualClock) -> None:
     rules = GroupRules(warm_up=0.0, scan_interval=60.0, notices=NoticeRules(hold_down=5.0))
     async with group_agent(clock=clock, rules=rules) as agent:
         (first,) = await joined(agent, "10.0.0.1@1")

@@ -1,4 +1,4 @@
-"""What an agent with nothing to do wakes up for: what its configuration says, and nothing beside."""
+"""An idle agent wakes up only for what is configured."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.fakes.running_agent import ScriptedProbe, agent_config, running_agent
 from tests.fakes.scripted_registration_server import scripted_registration_server
 
 BY_DEFAULT = {5.0: 24, 10.0: 6, 30.0: 2, 60.0: 1}
-"""How often a minute, by what they sleep between: probe and topics, silent consumers, beats, queue statistics."""
+"""Wake-ups per minute, by what causes them: probe and topics, silent consumers, heartbeats, queue statistics."""
 
 
 class CountingClock(BeatClock):
@@ -30,7 +30,7 @@ class CountingClock(BeatClock):
             self.wakings[seconds] += 1
 
 
-async def test_an_idle_agent_wakes_for_what_its_configuration_says_alone(tmp_path: Path) -> None:
+async def test_an_idle_agent_wakes_up_only_for_what_is_configured(tmp_path: Path) -> None:
     clock = CountingClock()
 
     async def pass_a_minute() -> None:

@@ -30,7 +30,7 @@ def store_at(redis: RedisProcess) -> RedisMemberLists:
     return RedisMemberLists(redis.addr, clock=SystemClock(), timeout=5.0)
 
 
-async def test_a_file_gives_back_what_was_written_and_none_before(tmp_path: Path) -> None:
+async def test_a_file_returns_what_was_written_and_none_before(tmp_path: Path) -> None:
     path = tmp_path / "state" / "offsets.db.members"
     store = MemberListFile(path, clock=SystemClock())
     assert await store.load() is None
@@ -65,7 +65,7 @@ async def test_a_file_that_cannot_be_written_fails_with_its_name(tmp_path: Path)
         await MemberListFile(tmp_path / "file" / "members", clock=SystemClock()).write({})
 
 
-async def test_redis_gives_back_what_was_written_and_none_before(redis: RedisProcess) -> None:
+async def test_redis_returns_what_was_written_and_none_before(redis: RedisProcess) -> None:
     store = store_at(redis)
     assert await store.load() is None
     for lists in ({}, LISTS, {"billing": ["10.0.0.2@b"]}):
@@ -91,7 +91,7 @@ async def test_after_redis_lost_its_data_or_another_agent_wrote_everything_is_wr
     await other.close()
 
 
-async def test_redis_that_is_away_or_holds_something_else_fails_with_its_address(redis: RedisProcess) -> None:
+async def test_a_redis_that_is_down_or_holds_something_else_fails_with_its_address(redis: RedisProcess) -> None:
     store = store_at(redis)
     await store._link.client.set(KEY, "text")
     with pytest.raises(MemberListsFailed, match=redis.addr):

@@ -21,7 +21,7 @@ def states(server: NameServerApp) -> list[Phase]:
     return [replica.state.phase for _, replica in server.core.replicas()]
 
 
-async def test_the_registration_is_held_as_it_was_said() -> None:
+async def test_the_registration_is_stored_as_it_was_sent() -> None:
     topics = [f"topic-{i:05}" for i in range(12_000)]
     async with running_name_server() as server:
         config = with_probe(agent_config([server.addr], topics=topics), kind="redis")
@@ -37,7 +37,7 @@ async def test_the_registration_is_held_as_it_was_said() -> None:
     assert phase is Phase.UP
 
 
-async def test_a_broker_that_stops_answering_leaves_the_routes_and_comes_back() -> None:
+async def test_a_broker_that_stops_responding_is_removed_from_the_routes_and_comes_back() -> None:
     async with running_name_server() as server:
         probe = ScriptedProbe(ANSWERS)
         config = with_probe(agent_config([server.addr]), kind="tcp", interval_seconds=0.05, fall=1)
@@ -49,7 +49,7 @@ async def test_a_broker_that_stops_answering_leaves_the_routes_and_comes_back() 
             await until(lambda: states(server) == [Phase.UP])
 
 
-async def test_an_upgrade_of_the_agent_leaves_the_broker_in_the_routes_all_the_time() -> None:
+async def test_an_upgrade_of_the_agent_keeps_the_broker_in_the_routes_all_the_time() -> None:
     async with running_name_server() as server:
         config = with_probe(agent_config([server.addr]), kind="tcp")
         async with running_agent(config, probe=ScriptedProbe(ANSWERS)) as old:
@@ -62,7 +62,7 @@ async def test_an_upgrade_of_the_agent_leaves_the_broker_in_the_routes_all_the_t
             assert states(server) == [Phase.UP]
 
 
-async def test_a_broker_that_is_gone_is_out_of_the_routes_when_its_agent_has_stopped() -> None:
+async def test_a_broker_that_stopped_is_out_of_the_routes_when_its_agent_has_stopped() -> None:
     async with running_name_server() as server:
         config = replace(agent_config([server.addr]), stop=StopSection(unprobed="unregister"))
         async with running_agent(config) as agent:
@@ -72,7 +72,7 @@ async def test_a_broker_that_is_gone_is_out_of_the_routes_when_its_agent_has_sto
         assert states(server) == []
 
 
-async def test_a_name_server_that_lost_everything_is_told_everything_again() -> None:
+async def test_a_name_server_that_lost_its_state_gets_a_full_registration_again() -> None:
     async with AsyncExitStack() as stack:
         async with running_name_server() as server:
             addr = server.addr
@@ -86,7 +86,7 @@ async def test_a_name_server_that_lost_everything_is_told_everything_again() -> 
             assert agent.beats(addr, "unknown_broker") == 1
 
 
-async def test_of_two_agents_with_one_identity_the_newer_holds_it_and_the_other_does_not_fight(
+async def test_of_two_agents_with_one_identity_the_newer_holds_it_and_the_other_does_not_reclaim_it(
     clock: ManualClock,
 ) -> None:
     async with running_name_server() as server:
@@ -107,7 +107,7 @@ async def test_of_two_agents_with_one_identity_the_newer_holds_it_and_the_other_
     assert holder.identity.addr == "10.0.0.2:10911"
 
 
-async def test_a_claim_with_a_lower_state_version_is_refused_and_told_who_holds_the_identity(
+async def test_a_claim_with_a_lower_state_version_is_refused_with_the_holder_of_the_identity(
     clock: ManualClock,
 ) -> None:
     async with running_name_server() as server:

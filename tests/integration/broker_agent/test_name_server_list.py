@@ -1,4 +1,4 @@
-"""The list of name servers from DNS and from a file, and what stands when it cannot be had."""
+"""The list of name servers from DNS and from a file, and what applies when it cannot be read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GOOD = ("10.0.0.1:9876", "10.0.0.2:9876")
 
 
 class ScriptedResolver:
-    """Answers with ``hosts``, or fails with ``error``; hangs while ``may_answer`` is not set."""
+    """Returns ``hosts``, or fails with ``error``; hangs while ``may_answer`` is not set."""
 
     def __init__(self, hosts: Sequence[str]) -> None:
         self.hosts = hosts
@@ -47,7 +47,7 @@ class ScriptedResolver:
 
 @dataclass
 class Following:
-    """What a test asks of a follower that runs."""
+    """A running follower, with what tests check of it."""
 
     listed: Watched[tuple[str, ...]]
     registry: CollectorRegistry
@@ -90,7 +90,9 @@ async def test_every_address_of_the_name_is_a_name_server_once_whatever_its_fami
     assert follower.listed.value == ("10.0.0.1:9876", "10.0.0.2:9876", "[fd00::1]:9876")
 
 
-async def test_a_changed_answer_is_known_at_the_next_refresh_and_a_turned_one_wakes_nobody(clock: ManualClock) -> None:
+async def test_a_changed_response_applies_at_the_next_refresh_and_a_reordered_one_notifies_no_listener(
+    clock: ManualClock,
+) -> None:
     resolver = ScriptedResolver(["10.0.0.1", "10.0.0.2"])
     async with following(dns(resolver), clock) as follower:
         await follower.has_read(1)
@@ -120,7 +122,7 @@ async def test_a_changed_answer_is_known_at_the_next_refresh_and_a_turned_one_wa
     ],
     ids=["fails", "no-host-name", "empty", "too-many"],
 )
-async def test_an_answer_that_is_none_keeps_the_last_good_list_and_is_said_once(
+async def test_an_invalid_response_keeps_the_last_good_list_and_is_logged_once(
     clock: ManualClock,
     caplog: pytest.LogCaptureFixture,
     error: Exception | None,
@@ -148,7 +150,7 @@ async def test_an_answer_that_is_none_keeps_the_last_good_list_and_is_said_once(
     assert caplog.records[-1].getMessage() == "name server list changed"
 
 
-async def test_a_resolver_that_hangs_is_given_up_and_never_asked_twice_at_once(clock: ManualClock) -> None:
+async def test_a_resolver_that_hangs_times_out_and_gets_one_query_at_a_time(clock: ManualClock) -> None:
     resolver = ScriptedResolver(["10.0.0.1", "10.0.0.2"])
     async with following(dns(resolver), clock) as follower:
         await follower.has_read(1)
@@ -165,13 +167,13 @@ async def test_a_resolver_that_hangs_is_given_up_and_never_asked_twice_at_once(c
 
         resolver.may_answer.set()
         async with asyncio.timeout(60):
-            # The call that was given up ends when its thread gets to it; until then looks are refused.
+            # The call that timed out ends when its thread gets to it; until then lookups are refused.
             while set(follower.listed.value) != {"10.0.0.3:9876"}:
                 await clock.advance(10)
                 await asyncio.sleep(0.001)
 
 
-async def test_the_resolver_of_this_machine_is_asked() -> None:
+async def test_the_resolver_of_this_machine_is_queried() -> None:
     assert "127.0.0.1:9876" in DnsNameServers("localhost:9876").read()
     with pytest.raises(NameServerSourceError, match=r"'no-such-host\.invalid' cannot be resolved: "):
         DnsNameServers("no-such-host.invalid:9876").read()
@@ -180,7 +182,7 @@ async def test_the_resolver_of_this_machine_is_asked() -> None:
 # --- files ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_holds_an_address_a_line_beside_comments_and_empty_lines(tmp_path: Path) -> None:
+def test_a_file_holds_one_address_per_line_with_comments_and_empty_lines(tmp_path: Path) -> None:
     path = tmp_path / "namesrv"
     path.write_text("# those of rack 1\n10.0.0.1:9876\n\n  [fd00::1]:9876\r\nnamesrv-3.example:9876\n")
 
@@ -198,7 +200,7 @@ def test_a_file_holds_an_address_a_line_beside_comments_and_empty_lines(tmp_path
     ],
     ids=["faulty", "cut-off", "not-utf-8", "zeros", "long"],
 )
-def test_a_file_with_a_fault_is_not_believed_and_the_fault_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+def test_an_invalid_file_is_rejected_and_the_error_is_named(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "namesrv"
     path.write_bytes(content)
 
@@ -207,7 +209,7 @@ def test_a_file_with_a_fault_is_not_believed_and_the_fault_is_named(tmp_path: Pa
     assert said in str(raised.value)
 
 
-def test_what_is_no_file_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_file_fails_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
     for path, said in ((tmp_path / "pipe", "is no file"), (tmp_path, "directory"), (tmp_path / "gone", "No such")):
@@ -236,7 +238,7 @@ async def test_a_file_that_changes_is_followed_and_one_that_vanishes_empties_or_
         assert follower.listed.value == GOOD
 
         path.unlink()
-        for times, content in enumerate([None, "", "# nobody\n", "10.0.0.3:98"], 1):
+        for times, content in enumerate([None, "", "# no address\n", "10.0.0.3:98"], 1):
             if content is not None:
                 path.write_text(content)
             await clock.advance(10)

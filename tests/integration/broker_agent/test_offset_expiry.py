@@ -82,7 +82,7 @@ async def test_an_offset_that_is_not_behind_its_queue_never_expires(agent: Agent
     assert agent.groups == ["gone"]
 
 
-async def test_nothing_expires_while_the_broker_is_away_or_is_a_slave(agent: Agent) -> None:
+async def test_nothing_expires_while_the_broker_is_down_or_is_a_slave(agent: Agent) -> None:
     agent.commit("gone")
     agent.ends.first[Q0] = 6
     agent.ends.problem = "connection refused"

@@ -1,4 +1,4 @@
-"""Offsets in a file: what was written is read again, or refused with a reason, whatever the disk and a SIGKILL do."""
+"""Offsets in a file: after disk errors and a SIGKILL, the content is read again or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_a_reset_is_written_and_a_lower_offset_is_not(file: Path) -> None:
     assert await loaded(file) == {K0: 9, K1: 4}
 
 
-async def test_an_expired_offset_leaves_the_file(file: Path) -> None:
+async def test_an_expired_offset_is_removed_from_the_file(file: Path) -> None:
     store = store_at(file)
     await store.load()
     await store.write(changes({K0: 9, K1: 9}))
@@ -123,7 +123,7 @@ async def test_an_expired_offset_leaves_the_file(file: Path) -> None:
     ("content", "why"),
     [(b"\0" * 300, "not a database"), (b'{"offsetTable":{"T@G":{0:12}}}', "not a database")],
 )
-async def test_a_damaged_file_is_set_aside_and_the_agent_starts_without_offsets(
+async def test_a_damaged_file_is_moved_and_the_agent_starts_without_offsets(
     file: Path, caplog: pytest.LogCaptureFixture, content: bytes, why: str
 ) -> None:
     put(file, content)
@@ -134,7 +134,7 @@ async def test_a_damaged_file_is_set_aside_and_the_agent_starts_without_offsets(
     assert await loaded(file) == {K0: 7}
 
 
-async def test_the_copy_of_a_minute_takes_the_place_of_a_damaged_file(
+async def test_the_copy_made_every_minute_replaces_a_damaged_file(
     file: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = FileStore(file, clock=clock)
@@ -159,7 +159,7 @@ async def test_a_copy_that_is_damaged_as_well_gives_nothing(file: Path, caplog: 
     assert ["not a database" in problem for problem in refused(caplog)] == [True]
 
 
-async def test_a_file_cut_off_anywhere_or_with_a_flipped_bit_is_read_whole_or_refused(
+async def test_a_file_cut_off_anywhere_or_with_a_flipped_bit_is_read_completely_or_rejected(
     file: Path, tmp_path: Path, full: bool
 ) -> None:
     table = {OffsetKey("g", "orders", n): n for n in range(60)}
@@ -221,7 +221,7 @@ async def test_a_damaged_json_file_of_an_earlier_version_gives_no_offsets(file: 
     assert await loaded(file) == {}
 
 
-async def test_a_path_that_names_the_json_file_of_an_earlier_version_is_refused_with_what_to_do(file: Path) -> None:
+async def test_a_path_that_names_the_json_file_of_an_earlier_version_is_rejected_with_what_to_do(file: Path) -> None:
     old = file.with_suffix(".json")
     json_of_an_earlier_version(old)
     with pytest.raises(StoreFailed, match=rf"set path to {file}, and the agent reads its offsets once"):
@@ -291,7 +291,7 @@ async def test_a_folder_that_is_removed_is_made_again_with_everything(file: Path
     assert await loaded(file) == {K0: 7, K1: 6}
 
 
-async def test_of_two_agents_the_second_reads_and_writes_only_when_the_first_is_gone(file: Path) -> None:
+async def test_of_two_agents_the_second_reads_and_writes_only_when_the_first_has_stopped(file: Path) -> None:
     first, second = store_at(file), store_at(file)
     await first.load()
     await first.write(changes({K0: 5}))
@@ -365,7 +365,7 @@ SLACK = 3.0
 """What a busy machine may add to an interval."""
 
 
-async def test_after_a_sigkill_at_any_moment_offsets_are_whole_not_backwards_and_at_most_an_interval_old(
+async def test_after_a_sigkill_at_any_moment_offsets_are_complete_not_backwards_and_at_most_an_interval_old(
     file: Path, caplog: pytest.LogCaptureFixture, full: bool
 ) -> None:
     chance = random.Random(4)

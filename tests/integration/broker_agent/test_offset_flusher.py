@@ -1,4 +1,4 @@
-"""What brings offsets to their store: when, what a failure costs, and what is said of it."""
+"""Flushing of offsets to their store: when, what a failure costs, and what is logged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ K0, K1 = OffsetKey("g", *Q0), OffsetKey("g", *Q1)
 
 @dataclass
 class Flushing:
-    """A flusher with an interval of 5 s, and what stands on its two sides."""
+    """A flusher with an interval of 5 s, with its offset table and its store."""
 
     offsets: Offsets
     store: MemoryStore
@@ -53,7 +53,7 @@ def flushing(clock: ManualClock) -> Flushing:
     return Flushing(offsets, store, flusher, registry)
 
 
-async def test_what_the_store_holds_is_there_again(flushing: Flushing, clock: ManualClock) -> None:
+async def test_the_content_of_the_store_is_loaded(flushing: Flushing, clock: ManualClock) -> None:
     flushing.store.table = {K0: 7}
     assert not flushing.flusher.is_loaded
     async with flushing.running():
@@ -63,7 +63,7 @@ async def test_what_the_store_holds_is_there_again(flushing: Flushing, clock: Ma
         assert flushing.metric("pointsman_agent_offsets") == 1.0
 
 
-async def test_very_many_are_taken_in_with_rests_and_nothing_is_answered_before_all_are(
+async def test_very_many_offsets_are_loaded_with_pauses_and_nothing_is_served_before_all_are(
     flushing: Flushing, clock: ManualClock
 ) -> None:
     flushing.store.table = {OffsetKey("g", "orders", n): n for n in range(2 * AT_ONCE + 1)}
@@ -95,7 +95,7 @@ async def test_nothing_is_written_while_nothing_is_committed(flushing: Flushing,
     assert flushing.store.loads <= 2
 
 
-async def test_a_store_that_stays_ours_sets_no_timer_while_nothing_is_committed(
+async def test_an_exclusive_store_sets_no_timer_while_nothing_is_committed(
     flushing: Flushing, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with flushing.running():
@@ -115,7 +115,7 @@ async def test_a_store_that_stays_ours_sets_no_timer_while_nothing_is_committed(
         assert (sleeps, flushing.store.table) == ([4.0], {K0: 7})
 
 
-async def test_the_age_of_a_commit_counts_from_that_commit_however_long_nothing_came(
+async def test_the_age_of_a_commit_counts_from_that_commit_after_any_idle_time(
     flushing: Flushing, clock: ManualClock
 ) -> None:
     async with flushing.running():
@@ -143,7 +143,9 @@ async def test_a_commit_during_a_write_is_written_by_the_next_round(flushing: Fl
         assert flushing.store.table == {K0: 8}
 
 
-async def test_a_store_that_may_be_taken_from_us_is_asked_each_round(flushing: Flushing, clock: ManualClock) -> None:
+async def test_a_store_that_another_agent_may_take_over_is_checked_every_round(
+    flushing: Flushing, clock: ManualClock
+) -> None:
     flushing.store.may_be_taken = True
     async with flushing.running():
         await clock.advance(40.0)
@@ -153,7 +155,7 @@ async def test_a_store_that_may_be_taken_from_us_is_asked_each_round(flushing: F
         assert flushing.offsets.get("g", [Q0]) == {Q0: 3}
 
 
-async def test_a_store_that_cannot_be_read_at_the_start_is_tried_again_and_said_once(
+async def test_a_store_that_cannot_be_read_at_the_start_is_retried_and_logged_once(
     flushing: Flushing, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -173,7 +175,7 @@ async def test_a_store_that_cannot_be_read_at_the_start_is_tried_again_and_said_
     assert flushing.metric("pointsman_agent_offset_store_operations_total", result="failed") == 11.0
 
 
-async def test_while_the_store_fails_commits_are_held_one_a_queue_and_it_is_said_once(
+async def test_while_the_store_fails_one_commit_per_queue_is_held_and_the_failure_is_logged_once(
     flushing: Flushing, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with flushing.running():
@@ -224,7 +226,7 @@ async def test_a_stop_in_the_middle_of_a_write_writes_it_again(flushing: Flushin
     assert flushing.store.table == {K0: 8}
 
 
-async def test_a_stop_does_not_wait_for_a_store_that_hangs_and_says_what_is_lost(
+async def test_a_stop_does_not_wait_for_a_store_that_hangs_and_logs_what_is_lost(
     flushing: Flushing, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     await flushing.flusher.refresh()
@@ -239,7 +241,7 @@ async def test_a_stop_does_not_wait_for_a_store_that_hangs_and_says_what_is_lost
     assert flushing.store.is_closed
 
 
-async def test_a_store_that_somebody_else_writes_is_read_until_it_is_ours(
+async def test_a_store_that_another_agent_writes_is_read_until_this_agent_owns_it(
     flushing: Flushing, clock: ManualClock
 ) -> None:
     flushing.store.ours = False
@@ -258,7 +260,7 @@ async def test_a_store_that_somebody_else_writes_is_read_until_it_is_ours(
         assert flushing.store.loads == loads
 
 
-async def test_what_another_agent_wrote_higher_is_not_written_backwards_and_is_held_here_too(
+async def test_a_higher_offset_of_another_agent_is_not_overwritten_and_is_adopted(
     flushing: Flushing, clock: ManualClock
 ) -> None:
     async with flushing.running():
@@ -270,7 +272,7 @@ async def test_what_another_agent_wrote_higher_is_not_written_backwards_and_is_h
         assert flushing.offsets.get("g", [Q0]) == {Q0: 10}
 
 
-async def test_a_read_of_the_store_beside_a_write_takes_no_commit_back(flushing: Flushing, clock: ManualClock) -> None:
+async def test_a_read_of_the_store_during_a_write_reverts_no_commit(flushing: Flushing, clock: ManualClock) -> None:
     await flushing.flusher.refresh()
     flushing.offsets.commit("g", {Q0: 7})
     flushing.store.go_on.clear()

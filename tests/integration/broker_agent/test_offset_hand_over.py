@@ -1,4 +1,4 @@
-"""What a slave's agent took while no master was there goes to the master's agent, and is forgotten then alone."""
+"""Offsets that a slave's agent accepted without a master go to the master's agent, and are only dropped after that."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Slave:
         self.start()
 
     def start(self) -> None:
-        """As its process starts: with what is on the disk."""
+        """Start as its process does: with what is on the disk."""
         self.stored, self.pending = Offsets(), Offsets()
         self.offsets = ReplicaOffsets(self.stored, self.pending, is_master=lambda: self.is_master)
         self.flusher = Flusher(
@@ -83,7 +83,7 @@ async def slave(clock: ManualClock, tmp_path: Path) -> AsyncIterator[Slave]:
     await held.flusher.finish(3.0)
 
 
-async def test_offsets_taken_without_a_master_outlive_the_agent_and_reach_the_masters(
+async def test_offsets_accepted_without_a_master_outlive_the_agent_and_reach_the_masters(
     slave: Slave, clock: ManualClock
 ) -> None:
     slave.commit({Q0: 500, Q1: 3})
@@ -153,7 +153,7 @@ async def test_an_offset_beyond_the_masters_end_is_given_up_alone_and_logged(
     assert caplog.text.count("refused a pending offset") == 1
 
 
-async def test_a_slave_that_is_promoted_adopts_what_it_took(slave: Slave) -> None:
+async def test_a_slave_that_is_promoted_adopts_the_offsets_it_accepted(slave: Slave) -> None:
     slave.commit({Q0: 500})
     slave.is_master = True
     await slave.hand_over.hand_over()

@@ -1,4 +1,4 @@
-"""Offsets in a real redis-server: never backwards but by a reset, whoever else writes, and back after it was away."""
+"""Offsets in a real redis-server: only a reset moves them back, with several writers and after an outage of redis."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ async def opened(addr: str, *, seconds: float = 5.0, password: str = "") -> Asyn
 async def answering(
     handler: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncIterator[str]:
-    """Something that is no redis; gives its address."""
+    """A server that does not speak RESP; yields its address."""
     async with await asyncio.start_server(handler, "127.0.0.1", 0) as server:
         yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
 async def field(redis: RedisProcess, key: OffsetKey) -> str:
-    """What stands in the hash."""
+    """The content of the hash."""
     size = await redis.command("HSTRLEN", hash_key(key.group), f"{key.topic}:{key.queue_id}")
     if size == ":0":
         return ""
@@ -64,7 +64,7 @@ async def field(redis: RedisProcess, key: OffsetKey) -> str:
     return answer.removeprefix("+")
 
 
-async def test_what_was_written_is_read_again_under_the_keys_that_the_page_names(redis: RedisProcess) -> None:
+async def test_what_was_written_is_read_again_under_the_documented_keys(redis: RedisProcess) -> None:
     async with opened(redis.addr) as store:
         assert await store.load() == {}
         assert await store.write([OffsetChange(K0, 5), OffsetChange(K1, MAX_OFFSET)]) == {}
@@ -123,7 +123,7 @@ async def test_many_offsets_go_in_several_exchanges(redis: RedisProcess) -> None
         ("orders:1", ""),
     ],
 )
-async def test_what_cannot_be_an_offset_is_left_out_said_and_overwritten(
+async def test_a_malformed_offset_is_ignored_logged_and_overwritten(
     redis: RedisProcess, caplog: pytest.LogCaptureFixture, queue: str, offset: str
 ) -> None:
     async with opened(redis.addr) as store:
@@ -136,7 +136,7 @@ async def test_what_cannot_be_an_offset_is_left_out_said_and_overwritten(
         assert (await store.load())[key] == 3
 
 
-async def test_a_key_of_another_type_fails_and_keeps_no_other_group_from_being_written(redis: RedisProcess) -> None:
+async def test_a_key_of_another_type_fails_and_blocks_no_other_group(redis: RedisProcess) -> None:
     await redis.command("SET", hash_key("g"), "no hash")
     async with opened(redis.addr) as store:
         with pytest.raises(StoreFailed, match="WRONGTYPE"):
@@ -146,7 +146,7 @@ async def test_a_key_of_another_type_fails_and_keeps_no_other_group_from_being_w
         assert await store.write([OffsetChange(K0, 5), OffsetChange(K1, 6)]) == {}
 
 
-async def test_a_redis_that_is_away_fails_at_once_and_is_found_again(redis: RedisProcess) -> None:
+async def test_a_redis_that_is_down_fails_immediately_and_is_reconnected(redis: RedisProcess) -> None:
     async with opened(redis.addr) as store:
         await store.write([OffsetChange(K0, 5)])
         assert await redis.command("WAITAOF", "1", "0", "5000") != ""
@@ -161,13 +161,13 @@ async def test_a_redis_that_is_away_fails_at_once_and_is_found_again(redis: Redi
         assert await store.load() == {K0: 7}
 
 
-async def test_nobody_at_the_address_is_a_failure() -> None:
+async def test_an_address_without_a_server_is_a_failure() -> None:
     async with opened(f"127.0.0.1:{free_port()}") as store:
         with pytest.raises(StoreFailed, match="Connect call failed"):
             await store.load()
 
 
-async def test_a_redis_that_does_not_answer_fails_at_its_deadline() -> None:
+async def test_a_redis_that_does_not_respond_fails_at_its_deadline() -> None:
     async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()
@@ -179,7 +179,7 @@ async def test_a_redis_that_does_not_answer_fails_at_its_deadline() -> None:
 
 
 @pytest.mark.parametrize("answer", [b":abc\r\n", b"$abc\r\n", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"+OK\r\n", b""])
-async def test_whatever_answers_instead_of_a_redis_is_a_failure_and_no_fault_of_the_agent(answer: bytes) -> None:
+async def test_a_response_that_is_not_redis_protocol_is_a_failure_and_not_an_internal_error(answer: bytes) -> None:
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(ConnectionError):
             await reader.read(100)
@@ -194,7 +194,7 @@ async def test_whatever_answers_instead_of_a_redis_is_a_failure_and_no_fault_of_
             await store.load()
 
 
-async def test_a_password_is_used_and_its_absence_said(tmp_path: Path) -> None:
+async def test_a_password_is_used_and_its_absence_reported(tmp_path: Path) -> None:
     async with redis_process(tmp_path / "locked", options=["--requirepass", "secret"]) as redis:
         async with opened(redis.addr) as store:
             with pytest.raises(StoreFailed, match="Authentication required"):
@@ -233,7 +233,9 @@ async def test_a_replica_refuses_and_after_its_promotion_has_everything(tmp_path
         await store.close()
 
 
-async def test_it_is_ours_once_nobody_can_be_handing_over_and_the_server_is_a_master(redis: RedisProcess) -> None:
+async def test_the_agent_owns_the_store_once_no_hand_over_can_run_and_the_server_is_a_master(
+    redis: RedisProcess,
+) -> None:
     clock, is_master = ManualClock(), True
     store = RedisStore(redis.addr, clock=clock, timeout=5.0, is_master=lambda: is_master)
     assert not store.is_ours()
@@ -246,7 +248,7 @@ async def test_it_is_ours_once_nobody_can_be_handing_over_and_the_server_is_a_ma
     await store.close()
 
 
-async def test_a_replica_is_read_seldom_and_whole_once_it_is_a_master(redis: RedisProcess) -> None:
+async def test_a_replica_is_read_seldom_and_completely_once_it_is_a_master(redis: RedisProcess) -> None:
     clock, is_master = ManualClock(), False
     store = RedisStore(redis.addr, clock=clock, timeout=5.0, is_master=lambda: is_master)
     await store.load()
@@ -296,7 +298,9 @@ async def test_of_two_agents_in_a_hand_over_neither_writes_backwards(redis: Redi
         assert {key.queue: offset for key, offset in (await third.load()).items()} == highest_of
 
 
-async def test_more_than_any_agent_writes_is_not_taken_in(redis: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_offsets_than_any_agent_writes_are_rejected(
+    redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(redis_store, "MAX_LOADED", 3)
     async with opened(redis.addr) as store:
         await store.write([OffsetChange(OffsetKey("g", "orders", n), 1) for n in range(4)])
@@ -304,7 +308,7 @@ async def test_more_than_any_agent_writes_is_not_taken_in(redis: RedisProcess, m
             await store.load()
 
 
-async def test_moments_are_kept_beside_the_offsets_the_earliest_begin_and_the_latest_sight(
+async def test_times_are_stored_next_to_the_offsets_the_earliest_begin_and_the_latest_observation(
     redis: RedisProcess,
 ) -> None:
     begin, seen = OffsetKey("g", "orders", BEGIN_ID), OffsetKey("g", "", SEEN_ID)
@@ -329,7 +333,7 @@ async def test_the_script_has_the_rule_of_apply_changes(redis: RedisProcess) -> 
         assert (apply_changes(table, changes), table) == (kept, await store.load())
 
 
-async def test_what_is_removed_is_gone_unless_another_agent_changed_it_and_an_empty_group_goes_with_it(
+async def test_a_removal_applies_unless_another_agent_changed_the_offset_and_removes_an_empty_group_too(
     redis: RedisProcess,
 ) -> None:
     async with opened(redis.addr) as store:

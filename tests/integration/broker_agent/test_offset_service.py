@@ -36,7 +36,7 @@ def stub_of(channel: grpc.aio.Channel) -> OffsetServiceAsyncStub:
 
 @dataclass
 class Serving:
-    """The service, and what stands behind it."""
+    """The service and what it uses."""
 
     stub: OffsetServiceAsyncStub
     offsets: Offsets
@@ -106,7 +106,7 @@ async def test_an_offset_beyond_the_end_is_out_of_range_and_nothing_of_its_batch
     assert refusal.message == "offsets[2].offset is beyond the end of queue 1 of topic 'orders', which is 10: 11"
     assert refusal.fields == ["offsets[2].offset"]
     assert await serving.get(0, 1, 2) == {}
-    # The end itself is the next message to read; a queue whose end nobody knows takes any offset.
+    # The end itself is the next message to read; a queue whose end is unknown accepts any offset.
     assert await serving.commit({2: 99, 0: 10}) == {}
 
 
@@ -116,14 +116,14 @@ async def test_a_reset_beyond_the_end_is_refused_as_well(serving: Serving) -> No
     assert (await refusal_of(serving.stub.CommitOffsets(request))).status is grpc.StatusCode.OUT_OF_RANGE
 
 
-async def test_a_broker_that_does_not_tell_its_ends_now_keeps_no_group_from_committing(serving: Serving) -> None:
+async def test_a_broker_that_does_not_report_its_queue_ends_blocks_no_commit(serving: Serving) -> None:
     serving.ends.problem = "redis is away"
     assert await serving.commit({0: 5}) == {}
     listed = await serving.stub.ListOffsets(wire.ListOffsetsRequest())
     assert not listed.progress[0].HasField("max_offset")
 
 
-async def test_many_offsets_beyond_their_ends_fit_into_one_answer(serving: Serving) -> None:
+async def test_errors_of_many_offsets_beyond_their_ends_fit_into_one_response(serving: Serving) -> None:
     serving.ends.table = {QueueKey("orders", n): 1 for n in range(1_000)}
     request = wire.CommitOffsetsRequest(group="g", offsets=of_orders(dict.fromkeys(range(1_000), MAX_OFFSET)))
     refusal = await refusal_of(serving.stub.CommitOffsets(request))
@@ -163,7 +163,7 @@ async def test_many_offsets_beyond_their_ends_fit_into_one_answer(serving: Servi
         ),
     ],
 )
-async def test_what_cannot_be_is_refused_with_field_and_value(
+async def test_invalid_input_is_refused_with_field_and_value(
     serving: Serving, request_: wire.CommitOffsetsRequest, field_: str, said: str
 ) -> None:
     refusal = await refusal_of(serving.stub.CommitOffsets(request_))
@@ -172,13 +172,13 @@ async def test_what_cannot_be_is_refused_with_field_and_value(
     assert len(serving.offsets) == 0
 
 
-async def test_too_many_queues_at_once_are_refused_when_they_are_read_too(serving: Serving) -> None:
+async def test_a_request_with_too_many_queues_is_refused_for_reads_too(serving: Serving) -> None:
     request = wire.GetOffsetsRequest(group="g", queues=of_orders(dict.fromkeys(range(1_001), 0)))
     refusal = await refusal_of(serving.stub.GetOffsets(request))
     assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, ["queues"])
 
 
-async def test_the_offset_of_a_queue_that_is_gone_can_still_be_read(serving: Serving) -> None:
+async def test_the_offset_of_a_deleted_queue_can_still_be_read(serving: Serving) -> None:
     await serving.commit({5: 1})
     serving.topics = topic_set(bills=1)
     assert await serving.get(5) == {5: 1}
@@ -223,7 +223,7 @@ async def test_offsets_are_listed_in_pages_with_the_ends_that_are_known(serving:
     assert [row.committed.queue_id for row in rest.progress] == [10]
 
 
-async def test_a_list_says_how_old_a_crash_would_leave_it(serving: Serving, clock: ManualClock) -> None:
+async def test_a_list_reports_the_age_of_the_last_flush(serving: Serving, clock: ManualClock) -> None:
     async def said() -> float:
         return (await serving.stub.ListOffsets(wire.ListOffsetsRequest())).durable_within.ToMilliseconds() / 1000
 
@@ -253,7 +253,7 @@ async def test_a_page_that_cannot_be_is_refused(
     assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, [field_])
 
 
-async def test_nothing_is_answered_or_committed_before_the_store_is_read(clock: ManualClock) -> None:
+async def test_nothing_is_served_or_committed_before_the_store_is_read(clock: ManualClock) -> None:
     offsets, store = Offsets(), MemoryStore()
     flusher = Flusher(offsets, store, interval=5.0, clock=clock, metrics=OffsetMetrics(CollectorRegistry()))
     servicer = OffsetServicer(
@@ -283,7 +283,7 @@ async def test_nothing_is_answered_or_committed_before_the_store_is_read(clock: 
 # --- when groups began topics -------------------------------------------------------------------------------------
 
 
-async def test_the_earliest_moment_wins_and_a_look_up_records_nothing(serving: Serving) -> None:
+async def test_the_earliest_moment_wins_and_a_lookup_records_nothing(serving: Serving) -> None:
     assert await serving.begin({"orders": None}) == {}
     assert await serving.begin({"orders": 20.5, "bills": None}) == {"orders": 20.5}
     assert await serving.begin({"orders": 30.0}) == {"orders": 20.5}
@@ -338,7 +338,7 @@ async def test_a_bad_begin_is_refused_with_its_field(
     assert serving.offsets.is_empty
 
 
-async def test_a_commit_beyond_the_bound_says_what_still_works_and_what_makes_room(serving: Serving) -> None:
+async def test_a_commit_beyond_the_limit_names_what_still_works_and_how_to_free_space(serving: Serving) -> None:
     await serving.commit(dict.fromkeys(range(1_000), 1))
     await serving.commit(dict.fromkeys(range(500), 1), group="random")
     refusal = await refusal_of(serving.commit({1_000: 1}, group="billing"))

@@ -29,7 +29,7 @@ from tests.fakes.running_agent import agent_config, running_agent, until, with_p
 from tests.fakes.scripted_registration_server import scripted_registration_server
 
 
-async def test_tcp_passes_where_somebody_listens() -> None:
+async def test_tcp_passes_where_a_server_listens() -> None:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
@@ -39,7 +39,7 @@ async def test_tcp_passes_where_somebody_listens() -> None:
     assert (result.incarnation, result.role) == ("", Role.UNKNOWN)
 
 
-async def test_tcp_fails_where_nobody_listens_and_says_why() -> None:
+async def test_tcp_fails_where_no_server_listens_and_gives_the_reason() -> None:
     target = f"127.0.0.1:{free_port()}"
 
     result = await TcpProbe(target).look()
@@ -54,7 +54,7 @@ async def test_tcp_fails_where_the_name_does_not_resolve() -> None:
 
 
 @pytest.mark.redis
-async def test_redis_tells_its_process_and_its_role(tmp_path: Path) -> None:
+async def test_redis_reports_its_process_and_its_role(tmp_path: Path) -> None:
     async with redis_process(tmp_path / "master") as master, redis_process(tmp_path / "replica") as replica:
         await replica.replica_of(master)
 
@@ -107,7 +107,7 @@ async def test_redis_that_refuses_only_info_passes_without_an_incarnation(tmp_pa
 
 
 @pytest.mark.parametrize("answer", [b":abc\r\n", b"$abc\r\n", b"+PO\xffNG\r\n", b"x" * 70_000, b""])
-async def test_whatever_answers_instead_of_a_redis_is_a_failed_look_and_no_fault_of_the_agent(answer: bytes) -> None:
+async def test_a_response_that_is_not_redis_protocol_is_a_failed_probe_and_not_an_internal_error(answer: bytes) -> None:
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
         writer.write(answer)
@@ -119,7 +119,7 @@ async def test_whatever_answers_instead_of_a_redis_is_a_failed_look_and_no_fault
     assert not result.passed
 
 
-async def test_something_that_is_no_redis_fails() -> None:
+async def test_a_server_that_is_not_redis_fails() -> None:
     async def answer_nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -132,7 +132,7 @@ async def test_something_that_is_no_redis_fails() -> None:
 
 
 @pytest.mark.redis
-async def test_an_agent_beside_a_redis_reports_its_death_its_return_and_its_new_process(tmp_path: Path) -> None:
+async def test_an_agent_next_to_a_redis_reports_its_crash_its_return_and_its_new_process(tmp_path: Path) -> None:
     async with redis_process(tmp_path) as redis, scripted_registration_server() as server:
         config = with_probe(
             agent_config([server.addr]), kind="redis", target=redis.addr, interval_seconds=0.1, timeout_seconds=1.0
@@ -157,18 +157,18 @@ async def test_an_agent_beside_a_redis_reports_its_death_its_return_and_its_new_
 
 
 @pytest.mark.redis
-async def test_a_configured_master_that_became_a_replica_keeps_its_id_and_says_so(tmp_path: Path) -> None:
+async def test_a_configured_master_that_became_a_replica_keeps_its_id_and_reports_the_conflict(tmp_path: Path) -> None:
     async with redis_process(tmp_path / "a") as redis, redis_process(tmp_path / "b") as other:
         await redis.replica_of(other)
         async with scripted_registration_server() as server:
             config = with_probe(agent_config([server.addr]), kind="redis", interval_seconds=0.1)
             async with running_agent(config, probe=RedisProbe(redis.addr)) as agent:
-                told = await server.next_registration()
+                registered = await server.next_registration()
                 conflict = agent.agent.metrics.registry.get_sample_value("pointsman_agent_broker_role_conflict")
 
-    assert told.broker.identity.broker_id == 0
-    assert told.broker.health.status == broker_pb2.PROBE_STATUS_PASSING
-    assert "says it is a replica" in told.broker.health.detail
+    assert registered.broker.identity.broker_id == 0
+    assert registered.broker.health.status == broker_pb2.PROBE_STATUS_PASSING
+    assert "says it is a replica" in registered.broker.health.detail
     assert conflict == 1.0
 
 
@@ -190,7 +190,7 @@ async def test_a_redis_process_of_the_tests_keeps_its_data_over_a_kill(tmp_path:
 
 @asynccontextmanager
 async def answering(answer: bytes, *, closes: bool = True) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """A server that says ``answer`` to whatever it is sent; gives its address, and what it was sent."""
+    """A server that responds ``answer`` to any request; yields its address, and what it received."""
     heard: list[bytes] = []
     held: list[asyncio.StreamWriter] = []
 
@@ -229,7 +229,7 @@ async def test_http_passes_with_a_status_below_400(status: str, *, passes: bool)
     ]
 
 
-async def test_http_reads_no_more_than_the_status_line_of_an_answer_without_end() -> None:
+async def test_http_reads_no_more_than_the_status_line_of_an_endless_response() -> None:
     async with answering(b"HTTP/1.1 200 OK\r\n" + b"x" * 1_000_000, closes=False) as (target, _):
         assert (await HttpProbe(target).look()).passed
 
@@ -245,7 +245,7 @@ async def test_http_reads_no_more_than_the_status_line_of_an_answer_without_end(
     ],
     ids=["nothing", "not-http", "no-status", "cut-off", "endless-line"],
 )
-async def test_http_fails_where_the_answer_is_none(answer: bytes, said: str) -> None:
+async def test_http_fails_on_an_invalid_response(answer: bytes, said: str) -> None:
     async with answering(answer) as (target, _):
         first, again = await HttpProbe(target).look(), await HttpProbe(target).look()
 
@@ -254,7 +254,7 @@ async def test_http_fails_where_the_answer_is_none(answer: bytes, said: str) -> 
     assert first == again
 
 
-async def test_http_fails_where_nobody_listens_and_says_why() -> None:
+async def test_http_fails_where_no_server_listens_and_gives_the_reason() -> None:
     target = f"127.0.0.1:{free_port()}"
 
     result = await HttpProbe(target).look()
@@ -263,7 +263,7 @@ async def test_http_fails_where_nobody_listens_and_says_why() -> None:
     assert result.detail.startswith(f"http {target}/: ")
 
 
-async def test_no_path_can_say_more_than_a_path() -> None:
+async def test_a_path_cannot_inject_headers() -> None:
     async with answering(b"HTTP/1.1 200 OK\r\n") as (target, heard):
         await HttpProbe(target, path="/a b\r\nHost: other").look()
 
@@ -273,7 +273,7 @@ async def test_no_path_can_say_more_than_a_path() -> None:
 # --- grpc ----------------------------------------------------------------------------------------------------------
 
 
-async def test_grpc_asks_for_the_health_of_the_server_or_of_one_service() -> None:
+async def test_grpc_checks_the_health_of_the_server_or_of_one_service() -> None:
     servicer = health.aio.HealthServicer()
     server = grpc.aio.server()
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
@@ -295,7 +295,7 @@ async def test_grpc_asks_for_the_health_of_the_server_or_of_one_service() -> Non
     assert (unknown.passed, unknown.detail) == (False, f"grpc {target} service 'other': knows no service 'other'")
 
 
-async def test_grpc_fails_where_there_is_no_health_service_or_nobody_always_in_the_same_words() -> None:
+async def test_grpc_fails_without_a_health_service_or_a_server_always_with_the_same_text() -> None:
     server = grpc.aio.server()
     target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
@@ -348,7 +348,7 @@ async def test_exec_gives_the_program_its_arguments_and_no_shell() -> None:
     assert result.detail.endswith("exit code 1: ['a b', '$HOME']")
 
 
-async def test_exec_keeps_the_beginning_of_what_a_talkative_program_says() -> None:
+async def test_exec_keeps_the_beginning_of_a_long_output() -> None:
     result = await ExecProbe(python("print('x' * 5_000_000); raise SystemExit(1)")).look()
 
     assert result.detail == f"exec {sys.executable}: exit code 1: {'x' * MAX_OUTPUT_BYTES}"
@@ -393,7 +393,7 @@ async def test_exec_leaves_no_descriptor_open() -> None:
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-async def test_a_program_that_hangs_delays_no_beat_and_ends_as_a_failed_probe() -> None:
+async def test_a_program_that_hangs_delays_no_heartbeat_and_ends_as_a_failed_probe() -> None:
     async with scripted_registration_server() as server:
         config = replace(
             with_probe(
@@ -415,7 +415,7 @@ async def test_a_program_that_hangs_delays_no_beat_and_ends_as_a_failed_probe() 
             while beats[-1].health.status != broker_pb2.PROBE_STATUS_FAILING:
                 beats.append(await server.next_beat())
 
-    # It hangs for a second, in which there are twenty beats.
+    # It hangs for a second, during which twenty heartbeats are sent.
     assert [beat.health.status for beat in beats[:2]] == [broker_pb2.PROBE_STATUS_PASSING] * 2
     assert beats[-1].health.detail == "no answer in 1 s"
 

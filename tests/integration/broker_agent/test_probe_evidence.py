@@ -34,7 +34,7 @@ def new_keeper() -> VerdictKeeper:
 
 
 async def evidence(probe: Probe, keeper: VerdictKeeper, *, looks: int = FALL) -> Evidence:
-    """The evidence after some more looks."""
+    """The evidence after some more checks."""
     for _ in range(looks):
         keeper.record(await probe.look())
     return keeper.verdict.evidence
@@ -150,7 +150,7 @@ async def test_a_port_that_accepts_connections_refuses_none(target: str) -> None
         assert await classify_failed_connection(target) is ProbeFailure.OTHER
 
 
-# --- answers -------------------------------------------------------------------------------------------------------
+# --- responses -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.redis
@@ -213,7 +213,7 @@ async def test_a_status_from_500_on_is_strong_and_one_below_weak(target: str, st
         assert await evidence(HttpProbe(target), new_keeper()) is expected
 
 
-async def test_what_does_not_speak_http_is_weak(target: str) -> None:
+async def test_a_server_that_does_not_speak_http_is_weak_evidence(target: str) -> None:
     async with grpc_server(target):
         assert await evidence(HttpProbe(target), new_keeper()) is Evidence.WEAK
 
@@ -232,7 +232,7 @@ async def test_grpc_not_serving_is_strong_and_an_unknown_service_weak(target: st
 
 
 class Unavailable(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # without types
-    """A server that is reached, and answers UNAVAILABLE."""
+    """A server that is reached, and responds UNAVAILABLE."""
 
     async def Check(self, request, context):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, ARG002, N802  # grpc's names
         await context.abort(grpc.StatusCode.UNAVAILABLE, "as the test says")
@@ -261,7 +261,7 @@ async def test_a_timeout_is_weak_also_after_a_pass(target: str) -> None:
     async with http_server(target):
         keeper = await has_passed(probe)
     host, _, port = target.rpartition(":")
-    with socket.create_server((host, int(port))):  # accepts, and never answers
+    with socket.create_server((host, int(port))):  # accepts, and never responds
         prober = Prober(
             probe,
             clock=SystemClock(),

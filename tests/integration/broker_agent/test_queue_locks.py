@@ -33,7 +33,7 @@ def stub_of(channel: grpc.aio.Channel) -> QueueLockServiceAsyncStub:
 
 @dataclass
 class Serving:
-    """The service, and what its broker has."""
+    """The service, and the topics of its broker."""
 
     stub: QueueLockServiceAsyncStub
     topics: TopicSet
@@ -95,7 +95,7 @@ async def test_a_queue_that_the_broker_does_not_have_is_refused_with_field_and_v
     assert await serving.lock(C2, 0) == [0]  # of the refused batch nothing was locked
 
 
-async def test_a_topic_that_comes_can_be_locked_and_one_that_is_gone_can_be_unlocked(serving: Serving) -> None:
+async def test_a_new_topic_can_be_locked_and_a_deleted_one_unlocked(serving: Serving) -> None:
     assert await serving.lock(C1, 5) == [5]
     serving.topics = topic_set(bills=4)
     assert await serving.unlock(C1, 5) == [5]
@@ -124,7 +124,7 @@ async def test_a_topic_that_comes_can_be_locked_and_one_that_is_gone_can_be_unlo
         ),
     ],
 )
-async def test_what_cannot_be_is_refused_with_field_and_value(
+async def test_invalid_input_is_refused_with_field_and_value(
     serving: Serving, request_: wire.LockQueuesRequest, field: str, said: str
 ) -> None:
     of_lock = await refusal_of(serving.stub.LockQueues(request_))
@@ -135,7 +135,7 @@ async def test_what_cannot_be_is_refused_with_field_and_value(
         assert said in refusal.message
 
 
-async def test_many_faults_fit_into_one_answer(serving: Serving) -> None:
+async def test_many_errors_fit_into_one_response(serving: Serving) -> None:
     unknown = [wire.LockedQueue(topic=f"{'t' * 100}{n}", queue_id=n) for n in range(1_000)]
     request = wire.LockQueuesRequest(group="g", client_id=C1, queues=unknown)
     refusal = await refusal_of(serving.stub.LockQueues(request))
@@ -201,7 +201,7 @@ async def test_a_page_that_cannot_be_is_refused(
     assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, [field])
 
 
-async def test_the_metrics_tell_how_many_there_are(clock: ManualClock) -> None:
+async def test_the_metrics_show_the_number_of_locks(clock: ManualClock) -> None:
     locks, registry = QueueLocks(), CollectorRegistry()
     register_lock_metrics(locks, registry)
     locks.lock("g", C1, [QueueKey("orders", 0), QueueKey("orders", 1)], now=clock.now)

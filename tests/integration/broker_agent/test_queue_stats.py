@@ -42,7 +42,7 @@ MEGABYTE = "x" * 1_000_000
 
 @asynccontextmanager
 async def asking(redis: RedisProcess, *, seconds: float = 10.0, **user: str) -> AsyncIterator[RedisQueueEnds]:
-    """Ask a server for the length of the block."""
+    """Query a server during the block."""
     ends = RedisQueueEnds(redis.addr, clock=SystemClock(), timeout=seconds, **user)
     try:
         yield ends
@@ -83,7 +83,7 @@ async def test_an_offset_is_the_id_after_which_its_message_is_read(tmp_path: Pat
 
 
 @pytest.mark.redis
-async def test_what_is_no_queue_of_ours_has_no_end(tmp_path: Path) -> None:
+async def test_a_key_that_is_not_a_queue_has_no_end(tmp_path: Path) -> None:
     text, foreign, mixed = (QueueKey("odd", number) for number in range(3))
     async with redis_process(tmp_path) as redis, asking(redis) as ends:
         await redis.command("SET", stream_key(*text), "x")
@@ -96,7 +96,7 @@ async def test_what_is_no_queue_of_ours_has_no_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.redis
-async def test_of_many_queues_each_has_its_own_end_and_many_may_ask_at_once(tmp_path: Path) -> None:
+async def test_of_many_queues_each_has_its_own_end_with_concurrent_queries(tmp_path: Path) -> None:
     queues = [QueueKey("orders", number) for number in range(2 * BATCH_QUEUES + 10)]
     async with redis_process(tmp_path) as redis, asking(redis) as ends:
         for queue in queues[::100]:
@@ -120,7 +120,7 @@ async def test_no_message_travels_however_large_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.redis
-async def test_a_user_who_may_run_no_scripts_is_told_the_same(tmp_path: Path) -> None:
+async def test_a_user_without_scripting_permission_gets_the_same_result(tmp_path: Path) -> None:
     missing, text = QueueKey("missing", 0), QueueKey("text", 0)
     async with redis_process(tmp_path) as redis:
         await redis.command("ACL", "SETUSER", "plain", "on", ">secret", "~*", "+@all", "-@scripting")
@@ -128,10 +128,10 @@ async def test_a_user_who_may_run_no_scripts_is_told_the_same(tmp_path: Path) ->
         await redis.command("XTRIM", stream_key(*ORDERS), "MAXLEN", "2")
         await redis.command("SET", stream_key(*text), "x")
         async with asking(redis) as scripts, asking(redis, username="plain", password="secret") as plain:
-            told = await plain.ends([ORDERS, missing, text])
-            assert told == await scripts.ends([ORDERS, missing, text])
+            ends = await plain.ends([ORDERS, missing, text])
+            assert ends == await scripts.ends([ORDERS, missing, text])
 
-    assert told == {ORDERS: QueueEnd(1, 3, 2), missing: QueueEnd(0, 0, 0)}
+    assert ends == {ORDERS: QueueEnd(1, 3, 2), missing: QueueEnd(0, 0, 0)}
 
 
 @pytest.mark.redis
@@ -143,7 +143,9 @@ async def test_a_user_who_may_run_no_scripts_is_told_the_same(tmp_path: Path) ->
         pytest.param(["off"], "invalid username-password", id="may-not-come-in"),
     ],
 )
-async def test_a_user_who_may_not_ask_is_an_error_that_says_so(tmp_path: Path, user: list[str], said: str) -> None:
+async def test_a_user_without_read_permission_gets_an_error_that_names_the_cause(
+    tmp_path: Path, user: list[str], said: str
+) -> None:
     async with redis_process(tmp_path) as redis:
         await redis.command("ACL", "SETUSER", "poor", "on", ">secret", *user)
         await put(redis, ORDERS)
@@ -153,7 +155,7 @@ async def test_a_user_who_may_not_ask_is_an_error_that_says_so(tmp_path: Path, u
 
 
 @pytest.mark.redis
-async def test_a_server_that_was_away_is_asked_again_as_if_nothing_had_been(tmp_path: Path) -> None:
+async def test_a_server_that_was_down_is_queried_again_after_its_return(tmp_path: Path) -> None:
     async with redis_process(tmp_path) as redis, asking(redis) as ends:
         await put(redis, ORDERS, 2)
         assert await ends.max_offsets([ORDERS]) == {ORDERS: 2}
@@ -165,7 +167,7 @@ async def test_a_server_that_was_away_is_asked_again_as_if_nothing_had_been(tmp_
 
 
 @pytest.mark.redis
-async def test_a_server_that_hangs_is_given_up_and_its_late_answers_belong_to_nobody_else(tmp_path: Path) -> None:
+async def test_a_server_that_hangs_times_out_and_its_late_responses_reach_no_other_query(tmp_path: Path) -> None:
     other = QueueKey("other", 0)
     async with redis_process(tmp_path) as redis, asking(redis, seconds=0.3) as ends:
         await put(redis, ORDERS, 2)
@@ -186,7 +188,7 @@ async def test_a_server_that_hangs_is_given_up_and_its_late_answers_belong_to_no
 
 
 class ScriptedEnds:
-    """A broker whose queues end where the test says; ``fault`` is raised, and ``hangs`` never answers."""
+    """A broker whose queue ends the test sets; ``fault`` is raised, with ``hangs`` it never responds."""
 
     def __init__(self) -> None:
         self.held: dict[QueueKey, int] = {}
@@ -207,19 +209,19 @@ class ScriptedEnds:
 
 
 def topic_set(**queue_nums: int) -> TopicSet:
-    """Topics with so many queues each."""
+    """Topics by name, with the number of queues of each."""
     return TopicSet.from_content((TopicConfig(name, nums, 1, 6) for name, nums in queue_nums.items()), state_version=0)
 
 
 class Collecting:
-    """A collector with a scripted broker, and what it told."""
+    """A collector with a scripted broker, and what it reported."""
 
     def __init__(self, clock: ManualClock, *, source: QueueEnds | None = None, interval: float = 600.0) -> None:
         self.clock = clock
         self.broker = ScriptedEnds()
         self.topics = topic_set(orders=2)
         self.commits: list[Commit] = []
-        self.told: list[QueueStats] = []
+        self.reported: list[QueueStats] = []
         self.registry = CollectorRegistry()
         self.metrics = QueueStatsMetrics(self.registry)
         self.collector = QueueStatsCollector(
@@ -227,7 +229,7 @@ class Collecting:
             topics=lambda: self.topics,
             committed=lambda: list(self.commits),
             members=lambda: {"g": 3},
-            tell=self._tell,
+            tell=self._report,
             interval=interval,
             clock=clock,
             metrics=self.metrics,
@@ -251,8 +253,8 @@ class Collecting:
         """A value as it is scraped."""
         return self.registry.get_sample_value(name, labels)
 
-    async def _tell(self, stats: QueueStats) -> None:
-        self.told.append(stats)
+    async def _report(self, stats: QueueStats) -> None:
+        self.reported.append(stats)
 
 
 async def test_metrics_show_the_last_minute_and_reports_the_whole_period(clock: ManualClock) -> None:
@@ -274,13 +276,13 @@ async def test_metrics_show_the_last_minute_and_reports_the_whole_period(clock: 
         assert collecting.metric("pointsman_agent_group_lag_messages", group="g", topic="orders") == 3_360
         assert collecting.metric("pointsman_agent_queue_measurements_total", result="measured") == 11
 
-    (stats,) = collecting.told
+    (stats,) = collecting.reported
     assert (stats.period, stats.put_rate, stats.depth, stats.lag) == (600.0, 5.5, 3_400, 3_360)
     (group,) = stats.top_groups
     assert (group.group, group.queue_count, group.highest_lag, group.member_count) == ("g", 2, 3_300, 3)
 
 
-async def test_each_period_is_reported_once_and_tells_of_nothing_before_it(clock: ManualClock) -> None:
+async def test_each_period_is_reported_once_and_contains_nothing_before_it(clock: ManualClock) -> None:
     collecting = Collecting(clock)
     collecting.broker.held[ORDERS] = 0
     async with collecting.running():
@@ -288,10 +290,14 @@ async def test_each_period_is_reported_once_and_tells_of_nothing_before_it(clock
         await clock.advance(600)
         await clock.advance(1_200)
 
-    assert [(stats.period, stats.put_rate) for stats in collecting.told] == [(600.0, 1.0), (600.0, 0.0), (600.0, 0.0)]
+    assert [(stats.period, stats.put_rate) for stats in collecting.reported] == [
+        (600.0, 1.0),
+        (600.0, 0.0),
+        (600.0, 0.0),
+    ]
 
 
-async def test_what_leaves_the_top_leaves_the_metrics(clock: ManualClock) -> None:
+async def test_a_queue_that_drops_out_of_the_top_is_removed_from_the_metrics(clock: ManualClock) -> None:
     collecting = Collecting(clock)
     collecting.topics = topic_set(orders=40)
     queues = [QueueKey("orders", number) for number in range(40)]
@@ -318,7 +324,7 @@ async def test_what_leaves_the_top_leaves_the_metrics(clock: ManualClock) -> Non
 
 
 @pytest.mark.parametrize("fault", [QueueEndsError("redis h:1: gone"), KeyError("length")], ids=["known", "of-its-own"])
-async def test_a_broker_that_cannot_be_asked_is_counted_and_the_report_waits_for_it(
+async def test_a_broker_that_does_not_respond_is_counted_and_the_report_waits_for_it(
     clock: ManualClock, fault: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="pointsman_agent.queue_stats")
@@ -327,28 +333,28 @@ async def test_a_broker_that_cannot_be_asked_is_counted_and_the_report_waits_for
     async with collecting.running():
         collecting.broker.fault = fault
         await clock.advance(660)
-        assert collecting.told == []
+        assert collecting.reported == []
         assert collecting.metric("pointsman_agent_queue_measurements_total", result="failed") == 11
         collecting.broker.fault = None
         collecting.broker.held[ORDERS] = 720
         await clock.advance(60)
 
-    assert [(stats.period, stats.put_rate) for stats in collecting.told] == [(720.0, 1.0)]
+    assert [(stats.period, stats.put_rate) for stats in collecting.reported] == [(720.0, 1.0)]
     lost, found = [record.getMessage() for record in caplog.records]
     assert lost.endswith("; queue statistics are out of date")
     assert found == "queue measurement recovered"
 
 
-async def test_a_broker_that_hangs_holds_up_only_the_collector_which_can_be_ended(clock: ManualClock) -> None:
+async def test_a_broker_that_hangs_blocks_only_the_collector_which_can_be_stopped(clock: ManualClock) -> None:
     collecting = Collecting(clock)
     collecting.broker.hangs = True
     async with collecting.running():
         await clock.advance(3_600)
 
-    assert (collecting.broker.asked, collecting.told) == (1, [])
+    assert (collecting.broker.asked, collecting.reported) == (1, [])
 
 
-async def test_without_an_interval_nothing_is_told_and_metrics_are_there_all_the_same(clock: ManualClock) -> None:
+async def test_without_an_interval_nothing_is_reported_but_metrics_are_exported(clock: ManualClock) -> None:
     collecting = Collecting(clock, interval=0)
     collecting.broker.held[ORDERS] = 0
     async with collecting.running():
@@ -357,21 +363,21 @@ async def test_without_an_interval_nothing_is_told_and_metrics_are_there_all_the
         assert collecting.metric("pointsman_agent_queue_puts_per_second") == pytest.approx(1)
         await clock.advance(86_400)
 
-    assert collecting.told == []
+    assert collecting.reported == []
 
 
-async def test_of_a_broker_that_tells_no_ends_nothing_is_told(clock: ManualClock) -> None:
+async def test_a_broker_without_known_queue_ends_is_not_reported(clock: ManualClock) -> None:
     collecting = Collecting(clock, source=UnknownQueueEnds())
     async with collecting.running():
         await clock.advance(1_800)
         assert collecting.metric("pointsman_agent_queues") == 0
         assert collecting.metric("pointsman_agent_queues_unmeasured") == 2
 
-    assert collecting.told == []
+    assert collecting.reported == []
     assert await UnknownQueueEnds().max_offsets([ORDERS]) == {}
 
 
-async def test_a_queue_that_the_broker_has_no_more_is_no_longer_told(clock: ManualClock) -> None:
+async def test_a_queue_deleted_at_the_broker_is_no_longer_reported(clock: ManualClock) -> None:
     collecting = Collecting(clock)
     collecting.broker.held |= {QueueKey("orders", 0): 1, QueueKey("orders", 1): 1}
     async with collecting.running():
@@ -409,7 +415,7 @@ async def test_with_very_many_queues_the_first_are_measured_and_others_get_their
 
 
 def measured() -> QueueStats:
-    """What there is to tell."""
+    """One measured period."""
     tally = Tally()
     tally.add_queue(ORDERS, depth=9, put_rate=1.5, seconds=600)
     tally.add_commit("g", ORDERS, 5, max_offset=9, put_rate=1.5)
@@ -458,7 +464,9 @@ async def reported(listeners: Iterable[OneListener], *, seconds: float = 10.0, t
     }
 
 
-async def test_what_a_name_server_does_not_take_is_counted_and_not_said_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_report_that_a_name_server_rejects_is_counted_and_not_sent_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with running_name_server() as server, running_name_server() as another:
         async with grpc.aio.insecure_channel(server.addr) as channel:
             held = await RegistrationServiceStub(channel).RegisterBroker(wire.registration(wire.topic("orders")))
@@ -481,7 +489,7 @@ async def test_what_a_name_server_does_not_take_is_counted_and_not_said_again(ca
     assert {facts["reason"] for facts in logged if facts["result"] == "stale_generation"} == {"10.0.0.1:10911"}
 
 
-async def test_a_name_server_that_hangs_or_whose_connection_is_closed_delays_nobody() -> None:
+async def test_a_name_server_that_hangs_or_closes_its_connection_delays_no_other() -> None:
     async with running_name_server() as server:
         hangs, closing = OneListener(server.addr, hangs=True), OneListener(server.addr)
         hangs.name_server, closing.name_server = "hangs", "closing"

@@ -36,7 +36,7 @@ async def full_pair(folder: Path) -> AsyncIterator[tuple[RedisProcess, RedisProc
         yield master, replica
 
 
-async def test_a_master_restarted_empty_fails_at_once_while_its_replica_holds_streams(tmp_path: Path) -> None:
+async def test_a_master_restarted_empty_fails_immediately_while_its_replica_holds_streams(tmp_path: Path) -> None:
     async with full_pair(tmp_path) as (master, replica):
         probe, keeper = RedisProbe(master.addr), VerdictKeeper(rise=1, fall=3)
         assert keeper.record(await probe.look()).status is ProbeStatus.PASSING
@@ -60,7 +60,7 @@ async def test_it_passes_again_once_its_data_are_back(tmp_path: Path) -> None:
         assert (await probe.look()).passed
 
 
-async def test_it_passes_again_once_nobody_holds_more_than_it(tmp_path: Path) -> None:
+async def test_it_passes_again_once_no_replica_holds_more_than_it(tmp_path: Path) -> None:
     async with full_pair(tmp_path) as (master, replica):
         probe = RedisProbe(master.addr)
         await probe.look()
@@ -119,7 +119,7 @@ async def test_streams_that_clients_delete_are_their_own_doing(tmp_path: Path) -
         assert (await probe.look()).passed
 
 
-async def test_a_new_master_without_a_stream_passes_when_nobody_has_one(tmp_path: Path) -> None:
+async def test_a_new_master_without_a_stream_passes_when_no_replica_has_one(tmp_path: Path) -> None:
     async with redis_process(tmp_path / "a") as master, redis_process(tmp_path / "b") as replica:
         await replica.replica_of(master)
         await replica.command("CONFIG", "SET", "replica-read-only", "no")

@@ -32,7 +32,7 @@ async def pair(folder: Path) -> AsyncIterator[tuple[RedisProcess, RedisProcess]]
 
 
 async def in_step(replica: RedisProcess) -> None:
-    """Wait until a replica hears its master."""
+    """Wait until a replica's link to its master is up."""
     probe = RedisProbe(replica.addr)
     async with asyncio.timeout(IN_STEP_SECONDS):
         while (await probe.look()).warnings:  # noqa: ASYNC110  # two other processes decide
@@ -40,14 +40,14 @@ async def in_step(replica: RedisProcess) -> None:
 
 
 async def copied(replica: RedisProcess, text: str) -> None:
-    """Wait until a replica holds that epoch."""
+    """Wait until a replica has that epoch."""
     async with asyncio.timeout(IN_STEP_SECONDS):
         while await replica.bulk("GET", MASTERSHIP_KEY) != text:  # noqa: ASYNC110  # two other processes decide
             await asyncio.sleep(0.02)
 
 
 async def kept_on_disk(redis: RedisProcess) -> None:
-    """Wait until its file of commands, which a copy of the master's data begins anew, is whole."""
+    """Wait until the append-only file is complete; a full sync from the master rewrites it."""
     async with asyncio.timeout(IN_STEP_SECONDS):
         while "aof_rewrite_in_progress:0" not in await redis.bulk("INFO", "persistence"):  # noqa: ASYNC110  # see above
             await asyncio.sleep(0.02)
@@ -58,13 +58,13 @@ def claim(result: ProbeResult) -> tuple[Role, int]:
     return result.role, result.master_epoch
 
 
-async def test_facts_are_told_with_each_look(tmp_path: Path) -> None:
-    told: list[RedisFacts] = []
+async def test_facts_are_reported_with_each_check(tmp_path: Path) -> None:
+    facts: list[RedisFacts] = []
     async with pair(tmp_path) as (master, replica):
-        await RedisProbe(master.addr, on_facts=told.append).look()
-        await RedisProbe(replica.addr, on_facts=told.append).look()
+        await RedisProbe(master.addr, on_facts=facts.append).look()
+        await RedisProbe(replica.addr, on_facts=facts.append).look()
 
-    of_master, of_replica = told
+    of_master, of_replica = facts
     assert (of_master.role, of_master.replicas, of_master.persists) == (Role.MASTER, (replica.addr,), True)
     assert (of_replica.role, of_replica.master_addr, of_replica.link_is_up) == (Role.SLAVE, master.addr, True)
     assert of_master.master_replid == of_replica.master_replid != ""
@@ -82,7 +82,7 @@ async def test_a_replica_that_lost_its_master_passes_and_warns(tmp_path: Path) -
     assert result.warnings == (f"its replication link to {master.addr} is down",)
 
 
-async def test_a_server_that_does_not_persist_warns_in_each_look_and_logs_it_once(
+async def test_a_server_that_does_not_persist_warns_in_each_check_and_logs_it_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "pointsman_agent.probe.redis_probe")
@@ -99,7 +99,7 @@ async def test_a_server_that_does_not_persist_warns_in_each_look_and_logs_it_onc
     assert [record.message for record in caplog.records] == [DOES_NOT_PERSIST]
 
 
-async def test_a_user_who_may_only_ping_and_ask_for_info_is_enough_and_nothing_is_guessed(tmp_path: Path) -> None:
+async def test_a_user_who_may_only_run_ping_and_info_is_enough_and_nothing_is_guessed(tmp_path: Path) -> None:
     acl = ["--appendonly", "no", "--user", "probe", "on", ">secret", "+ping", "+info"]
     async with redis_process(tmp_path, options=acl) as redis:
         result = await RedisProbe(redis.addr, username="probe", password="secret").look()
@@ -109,7 +109,7 @@ async def test_a_user_who_may_only_ping_and_ask_for_info_is_enough_and_nothing_i
     assert result.warnings == ()
 
 
-async def test_the_first_master_keeps_epoch_one_and_its_replica_has_none_of_its_own(
+async def test_the_first_master_keeps_epoch_one_and_its_replica_has_no_epoch(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     async with pair(tmp_path) as (master, replica):
@@ -127,7 +127,7 @@ async def test_nothing_is_written_for_a_broker_that_is_never_promoted(tmp_path: 
         assert await redis.command("DBSIZE") == ":0"
 
 
-async def test_a_promoted_replica_claims_more_than_the_old_master_that_comes_back(
+async def test_a_promoted_replica_claims_a_higher_epoch_than_the_old_master_that_comes_back(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     async with pair(tmp_path) as (master, replica):
@@ -153,7 +153,7 @@ async def test_a_promoted_replica_claims_more_than_the_old_master_that_comes_bac
     assert claim(demoted) == (Role.SLAVE, 0)
 
 
-async def test_a_restarted_replica_that_forgot_its_master_claims_less_until_time_has_passed(
+async def test_a_restarted_replica_that_lost_its_master_claims_a_lower_epoch_until_time_has_passed(
     tmp_path: Path, clock: ManualClock
 ) -> None:
     async with pair(tmp_path) as (master, replica):
@@ -172,7 +172,7 @@ async def test_a_restarted_replica_that_forgot_its_master_claims_less_until_time
     assert claim(believed) == (Role.MASTER, 2)
 
 
-async def test_a_promoted_master_that_takes_no_writes_claims_its_epoch_and_says_that_it_could_not_keep_it(
+async def test_a_promoted_master_that_accepts_no_writes_claims_its_epoch_and_warns_that_it_is_not_stored(
     tmp_path: Path,
 ) -> None:
     async with pair(tmp_path) as (master, replica):
@@ -194,7 +194,7 @@ async def test_a_promoted_master_that_takes_no_writes_claims_its_epoch_and_says_
     assert text == "2 2"
 
 
-async def test_an_epoch_that_was_claimed_stands_when_the_key_cannot_be_read_any_more(tmp_path: Path) -> None:
+async def test_a_claimed_epoch_stays_valid_when_the_key_can_no_longer_be_read(tmp_path: Path) -> None:
     async with redis_process(tmp_path) as redis:
         await redis.command("SET", MASTERSHIP_KEY, "3 1")
         probe = RedisProbe(redis.addr, member="1")
@@ -206,7 +206,7 @@ async def test_an_epoch_that_was_claimed_stands_when_the_key_cannot_be_read_any_
     assert "NOPERM" in second.warnings[0] or "no permissions" in second.warnings[0]
 
 
-async def test_a_key_that_somebody_else_uses_is_left_alone_and_told(tmp_path: Path) -> None:
+async def test_a_key_with_foreign_content_is_not_overwritten_and_reported(tmp_path: Path) -> None:
     async with redis_process(tmp_path) as redis:
         await redis.command("SET", MASTERSHIP_KEY, "mine")
         result = await RedisProbe(redis.addr, member="1").look()

@@ -1,4 +1,4 @@
-"""One agent against name servers that answer as the test says; real sockets, and the manual clock where time counts."""
+"""One agent against name servers with scripted responses; real sockets, and the manual clock where time counts."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ INVALID = build_status(
     grpc.StatusCode.INVALID_ARGUMENT,
     "bad registration",
     code="INVALID_REGISTRATION",
-    violations=[FieldViolation("broker.zone", "'x' is no zone"), FieldViolation("broker.host", "'y' is no host")],
+    violations=[FieldViolation("broker.zone", "'x' is not a zone"), FieldViolation("broker.host", "'y' is not a host")],
 )
 CONFLICT = build_status(grpc.StatusCode.ALREADY_EXISTS, "held", code="IDENTITY_HELD", facts={"holder_addr": OTHER})
 
@@ -81,7 +81,7 @@ async def test_an_agent_without_topics_registers_with_one_empty_chunk() -> None:
     assert registration.commit == wire.RegistrationCommit(topic_count=0, chunk_count=1)
 
 
-async def test_the_first_registration_says_what_the_probe_met(clock: ManualClock) -> None:
+async def test_the_first_registration_reports_the_result_of_the_probe(clock: ManualClock) -> None:
     async with scripted_registration_server() as server:
         config = with_probe(agent_config([server.addr]), kind="redis")
         async with running_agent(config, clock=clock, probe=ScriptedProbe(ANSWERS)):
@@ -120,7 +120,7 @@ async def test_an_unprobed_broker_is_registered_with_its_health_left_open() -> N
     assert registration.broker.health == broker_pb2.BrokerHealth()
 
 
-async def test_the_agent_beats_each_interval_on_one_stream(clock: ManualClock) -> None:
+async def test_the_agent_sends_a_heartbeat_every_interval_on_one_stream(clock: ManualClock) -> None:
     async with (
         scripted_registration_server() as server,
         running_agent(agent_config([server.addr]), clock=clock) as agent,
@@ -136,7 +136,7 @@ async def test_the_agent_beats_each_interval_on_one_stream(clock: ManualClock) -
         assert isinstance(await server.next_event(), wire.Beat)
 
 
-async def test_the_agent_beats_by_the_interval_that_the_server_holds_it_to(clock: ManualClock) -> None:
+async def test_the_agent_uses_the_heartbeat_interval_that_the_server_sets(clock: ManualClock) -> None:
     async with scripted_registration_server() as server:
         server.heartbeat_interval, server.expiry = 7.5, 40.0
         async with running_agent(agent_config([server.addr]), clock=clock) as agent:
@@ -147,7 +147,7 @@ async def test_the_agent_beats_by_the_interval_that_the_server_holds_it_to(clock
             await server.next_beat()
 
 
-async def test_name_servers_that_are_dead_or_never_answer_delay_nobody(clock: ManualClock) -> None:
+async def test_name_servers_that_are_down_or_never_respond_delay_no_other(clock: ManualClock) -> None:
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()
@@ -179,7 +179,7 @@ async def test_name_servers_that_are_dead_or_never_answer_delay_nobody(clock: Ma
     ],
     ids=["unknown-broker", "topics-out-of-date", "stale-and-the-holder-is-this-broker"],
 )
-async def test_an_answer_that_asks_for_the_registration_gets_it_at_once(
+async def test_a_response_that_requests_the_registration_gets_it_immediately(
     clock: ManualClock, asks: wire.BeatAnswer
 ) -> None:
     async with scripted_registration_server() as server:
@@ -251,10 +251,10 @@ async def test_a_refused_registration_logs_every_violation_and_waits_an_expiry(
 
     refused = next(record for record in caplog.records if record.getMessage() == "registration failed")
     assert refused.levelno == logging.WARNING
-    assert refused.facts["violations"] == ["broker.zone: 'x' is no zone", "broker.host: 'y' is no host"]  # type: ignore[attr-defined]  # set by extra=
+    assert refused.facts["violations"] == ["broker.zone: 'x' is not a zone", "broker.host: 'y' is not a host"]  # type: ignore[attr-defined]  # set by extra=
 
 
-async def test_after_a_restart_of_the_name_server_the_agent_beats_and_sends_only_what_is_asked_for(
+async def test_after_a_restart_of_the_name_server_the_agent_sends_heartbeats_and_only_what_is_requested(
     clock: ManualClock,
 ) -> None:
     async with (
@@ -301,14 +301,14 @@ async def test_a_name_server_that_returns_has_its_agent_back_in_seconds() -> Non
         await server.next_beat()
         await server.stop()
         await agent.stands(server.addr, Standing.UNREACHABLE)
-        await asyncio.sleep(3.0)  # long enough for both back-offs, ours and gRPC's, to reach their caps
+        await asyncio.sleep(3.0)  # long enough for both back-offs, the agent's and gRPC's, to reach their caps
         await server.start()
         async with asyncio.timeout(30.0):  # 3.0 + 2.4 s at worst, and a busy machine
             while not isinstance(await server.next_event(), wire.Beat):
                 pass
 
 
-async def test_an_unanswered_beat_is_given_up_after_its_timeout_and_said_again(clock: ManualClock) -> None:
+async def test_a_heartbeat_without_a_response_times_out_and_is_sent_again(clock: ManualClock) -> None:
     async with scripted_registration_server() as server:
         server.beat_answers.append(Odd.HANG)
         async with running_agent(agent_config([server.addr]), clock=clock) as agent:
@@ -327,7 +327,7 @@ async def test_an_unanswered_beat_is_given_up_after_its_timeout_and_said_again(c
             await agent.stands(server.addr, Standing.REGISTERED)
 
 
-async def test_a_connection_that_died_without_a_word_is_replaced_and_not_waited_for() -> None:
+async def test_a_connection_that_broke_silently_is_replaced_and_not_waited_for() -> None:
     async with scripted_registration_server() as server, silent_proxy(server.port) as proxy:
         config = replace(
             agent_config([proxy.addr]),
@@ -348,16 +348,16 @@ async def test_a_connection_that_died_without_a_word_is_replaced_and_not_waited_
             assert agent.registrations(proxy.addr) == 1
 
 
-async def test_a_stream_begins_with_our_wall_clock_and_tells_it_every_five_minutes(clock: ManualClock) -> None:
-    told = []
+async def test_a_stream_starts_with_the_agents_wall_clock_and_sends_it_every_five_minutes(clock: ManualClock) -> None:
+    with_clock = []
     async with scripted_registration_server() as server:
         server.beat_answers.extend([answer(wire.BEAT_STATUS_OK)] * 13 + [Odd.END])
         async with running_agent(agent_config([server.addr]), clock=clock) as agent:
             await server.next_registration()
             for number in range(1, 14):
                 beat = await server.next_beat()
-                told.append(beat.sent_at_millis == clock.utc_now().timestamp() * 1_000)
-                assert told[-1] or not beat.sent_at_millis
+                with_clock.append(beat.sent_at_millis == clock.utc_now().timestamp() * 1_000)
+                assert with_clock[-1] or not beat.sent_at_millis
                 await agent.counts_beats(server.addr, number)
                 await clock.advance(30)
             await server.next_beat()
@@ -365,7 +365,7 @@ async def test_a_stream_begins_with_our_wall_clock_and_tells_it_every_five_minut
             await clock.advance(0.2)
             on_the_next_stream = await server.next_beat()
 
-    assert [n for n, each in enumerate(told) if each] == [0, 10]
+    assert [n for n, each in enumerate(with_clock) if each] == [0, 10]
     assert on_the_next_stream.sent_at_millis > 0
 
 
@@ -381,7 +381,7 @@ async def test_a_stream_that_the_server_ends_is_opened_again(clock: ManualClock)
             await agent.counts_beats(server.addr, 1)
 
 
-async def test_an_answer_that_no_beat_asked_for_is_heeded(clock: ManualClock) -> None:
+async def test_an_unsolicited_response_is_applied(clock: ManualClock) -> None:
     async with scripted_registration_server() as server:
         server.unasked_answers.put_nowait(answer(wire.BEAT_STATUS_UNKNOWN_BROKER))
         async with running_agent(agent_config([server.addr]), clock=clock):
@@ -390,7 +390,9 @@ async def test_an_answer_that_no_beat_asked_for_is_heeded(clock: ManualClock) ->
             await server.next_registration()
 
 
-async def test_a_failed_probe_is_beaten_at_once_and_changes_no_registration(clock: ManualClock) -> None:
+async def test_a_failed_probe_is_sent_immediately_in_a_heartbeat_and_changes_no_registration(
+    clock: ManualClock,
+) -> None:
     async with scripted_registration_server() as server:
         probe = ScriptedProbe(ANSWERS)
         config = with_probe(agent_config([server.addr]), kind="tcp", interval_seconds=5.0, fall=2)
@@ -439,7 +441,7 @@ async def test_evidence_that_becomes_strong_is_sent_immediately_and_stays_the_sa
                 beats.append(await server.next_beat())
                 await agent.counts_beats(server.addr, beat_number)
 
-            for beat_number in (4, 5):  # at their time, six looks later each
+            for beat_number in (4, 5):  # at their time, six checks later each
                 probe.result = TIMED_OUT
                 await clock.advance(29.9)
                 assert server.said_nothing_more()
@@ -461,7 +463,7 @@ async def test_evidence_that_becomes_strong_is_sent_immediately_and_stays_the_sa
     assert [(facts["probe"], facts["evidence"]) for facts in changes] == [("failing", "weak"), ("failing", "strong")]
 
 
-async def test_a_probe_that_hangs_delays_no_beat(clock: ManualClock) -> None:
+async def test_a_probe_that_hangs_delays_no_heartbeat(clock: ManualClock) -> None:
     async with scripted_registration_server() as server:
         probe = ScriptedProbe(ANSWERS)
         config = with_probe(agent_config([server.addr]), kind="tcp", interval_seconds=29.0, timeout_seconds=60.0)
@@ -511,7 +513,7 @@ async def test_another_process_or_role_of_the_broker_is_registered_again(
     assert again.broker.identity.broker_id == 0
 
 
-async def test_monitoring_tells_standing_and_counts_over_http() -> None:
+async def test_monitoring_serves_registration_states_and_counts_over_http() -> None:
     async with scripted_registration_server() as server:
         port = free_port()
         base = agent_config([server.addr])

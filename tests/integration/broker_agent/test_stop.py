@@ -1,4 +1,4 @@
-"""How the agent stops: it hands over a broker that lives, unregisters one that is gone, and never takes long."""
+"""How the agent stops: it hands over a running broker, unregisters a stopped one, and ends within its timeout."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REFUSES = ProbeResult(False, "connection refused")
 
 
 class FalteringProbe(ScriptedProbe):
-    """Answers at first, then fails ``failures`` times, then answers again."""
+    """Passes at first, then fails ``failures`` times, then passes again."""
 
     def __init__(self, failures: int) -> None:
         super().__init__(ANSWERS)
@@ -48,7 +48,7 @@ async def registered(server: ScriptedRegistrationServer) -> None:
     await server.next_beat()
 
 
-async def test_a_broker_that_answers_is_handed_over_on_the_open_stream() -> None:
+async def test_a_broker_that_responds_is_handed_over_on_the_open_stream() -> None:
     async with (
         scripted_registration_server() as server,
         running_agent(probed(server), probe=ScriptedProbe(ANSWERS)) as agent,
@@ -66,7 +66,7 @@ async def test_a_broker_that_answers_is_handed_over_on_the_open_stream() -> None
         assert agent.standing(server.addr) is Standing.LEFT
 
 
-async def test_a_broker_that_is_gone_too_is_unregistered_everywhere() -> None:
+async def test_a_broker_that_stopped_too_is_unregistered_everywhere() -> None:
     async with scripted_registration_server() as one, scripted_registration_server() as two:
         probe = ScriptedProbe(ANSWERS)
         async with running_agent(probed(one, two.addr), probe=probe) as agent:
@@ -82,7 +82,7 @@ async def test_a_broker_that_is_gone_too_is_unregistered_everywhere() -> None:
         assert leave.generation == server.generation
 
 
-async def test_one_odd_look_at_the_end_takes_no_living_broker_out() -> None:
+async def test_one_failed_probe_at_the_end_unregisters_no_running_broker() -> None:
     async with scripted_registration_server() as server:
         probe = FalteringProbe(failures=1)
         async with running_agent(probed(server), probe=probe) as agent:
@@ -108,7 +108,7 @@ async def test_without_a_probe_the_configuration_decides(unprobed: str, expected
     assert isinstance(last, expected)
 
 
-async def test_a_broker_that_hangs_at_the_end_counts_as_gone(clock: ManualClock) -> None:
+async def test_a_broker_that_hangs_at_the_end_counts_as_stopped(clock: ManualClock) -> None:
     async with scripted_registration_server() as server:
         probe = ScriptedProbe(ANSWERS)
         async with running_agent(probed(server), clock=clock, probe=probe) as agent:
@@ -122,7 +122,7 @@ async def test_a_broker_that_hangs_at_the_end_counts_as_gone(clock: ManualClock)
             assert isinstance(await server.next_call(), wire.UnregisterBrokerRequest)
 
 
-async def test_a_name_server_that_never_answers_holds_the_stop_no_longer_than_configured(clock: ManualClock) -> None:
+async def test_a_name_server_that_never_responds_delays_the_stop_no_longer_than_configured(clock: ManualClock) -> None:
     async with scripted_registration_server() as deaf, scripted_registration_server() as server:
         deaf.unregister_outcomes.append(Odd.HANG)
         config = replace(
@@ -141,7 +141,7 @@ async def test_a_name_server_that_never_answers_holds_the_stop_no_longer_than_co
             await agent.stopped()
 
 
-async def test_a_name_server_that_refuses_the_leave_is_left_all_the_same() -> None:
+async def test_a_name_server_that_refuses_to_unregister_does_not_block_the_stop() -> None:
     async with scripted_registration_server() as server:
         server.unregister_outcomes.append(grpc.StatusCode.UNAVAILABLE)
         config = replace(agent_config([server.addr]), stop=StopSection(unprobed="unregister"))
@@ -164,7 +164,7 @@ async def test_a_hand_over_does_not_wait_long_for_a_stream_that_the_server_keeps
             await agent.stopped()
 
 
-async def test_a_hand_over_that_the_server_does_not_answer_is_not_repeated(clock: ManualClock) -> None:
+async def test_a_hand_over_without_a_response_is_not_repeated(clock: ManualClock) -> None:
     async with scripted_registration_server() as server:
         server.beat_answers += [answer(wire.BEAT_STATUS_OK), Odd.HANG]
         async with running_agent(agent_config([server.addr]), clock=clock) as agent:
@@ -178,14 +178,14 @@ async def test_a_hand_over_that_the_server_does_not_answer_is_not_repeated(clock
             assert server.said_nothing_more()
 
 
-async def test_an_agent_that_reached_no_name_server_stops_at_once(clock: ManualClock) -> None:
+async def test_an_agent_that_reached_no_name_server_stops_immediately(clock: ManualClock) -> None:
     addr = f"127.0.0.1:{free_port()}"
     async with running_agent(agent_config([addr]), clock=clock) as agent:
         await agent.stands(addr, Standing.UNREACHABLE)
         await agent.stopped()
 
 
-async def test_a_stop_during_the_first_look_at_the_broker_registers_nothing() -> None:
+async def test_a_stop_during_the_first_probe_of_the_broker_registers_nothing() -> None:
     async with scripted_registration_server() as server:
         config = with_probe(agent_config([server.addr]), kind="tcp", timeout_seconds=0.05)
         async with running_agent(config, probe=ScriptedProbe(None)) as agent:

@@ -1,4 +1,4 @@
-"""Sources of very many topics beside an event loop that has beats to send."""
+"""Sources with very many topics, next to an event loop that has heartbeats to send."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pointsman_agent.topic_source.rocketmq import RocketmqTopicSource
 from tests.fakes.rocketmq_files import topic, topics_json, topics_path
 
 MOST_HELD_SECONDS = 0.1
-"""Of this process's CPU time, so that other processes do not count. Measured: 15 to 25 ms, as beside any busy thread;
-to parse the table in the loop takes a second."""
+"""CPU time of this process, so that other processes do not count. Measured: 15 to 25 ms, as with any busy thread;
+parsing the table in the loop takes a second."""
 
 
 @asynccontextmanager
 async def watched_loop() -> AsyncIterator[list[float]]:
-    """Note how much the process has worked each time before the loop came to its turn again."""
+    """Record the CPU time used between two turns of the event loop."""
     late: list[float] = []
 
     async def watch() -> None:
@@ -53,7 +53,7 @@ def full_rounds() -> Iterator[list[int]]:
         gc.callbacks.remove(note)
 
 
-async def test_very_many_topics_hold_the_loop_no_longer_than_any_thread(tmp_path: Path, full: bool) -> None:
+async def test_very_many_topics_delay_the_loop_no_longer_than_any_thread(tmp_path: Path, full: bool) -> None:
     count = 100_000 if full else 50_000
     write: Callable[[bytes], int] = topics_path(tmp_path).write_bytes
     names = [f"topic-{number:06d}" for number in range(count)]

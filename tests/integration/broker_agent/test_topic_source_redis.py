@@ -82,7 +82,7 @@ async def test_the_version_follows_from_the_queues_and_from_nothing_else(redis: 
     assert await source.read() == first
 
 
-async def test_a_missing_number_is_a_queue_that_nobody_wrote_to(redis: RedisProcess) -> None:
+async def test_a_missing_number_is_a_queue_without_messages(redis: RedisProcess) -> None:
     await add(redis, ["orders:queue:5"])
 
     assert queue_nums(await source_of(redis).read()) == {"orders": 6}
@@ -94,7 +94,7 @@ async def test_a_server_without_streams_is_a_broker_without_topics(redis: RedisP
     assert (await source_of(redis).read()).topics == ()
 
 
-async def test_what_is_no_queue_is_passed_over_and_what_cannot_be_one_is_said_once(
+async def test_keys_that_are_not_queues_are_skipped_and_malformed_queue_names_are_logged_once(
     redis: RedisProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="pointsman_agent")
@@ -121,7 +121,7 @@ async def test_streams_are_found_among_many_other_keys(redis: RedisProcess) -> N
     assert queue_nums(topics) == {f"t{number}": number % 3 + 1 for number in range(3_000)}
 
 
-async def test_more_topics_than_allowed_are_not_believed(redis: RedisProcess) -> None:
+async def test_more_topics_than_allowed_are_rejected(redis: RedisProcess) -> None:
     await add(redis, [f"t{number}:queue:{queue}" for number in range(6) for queue in range(3)])
 
     assert len((await source_of(redis, max_topics=6).read()).topics) == 6
@@ -147,7 +147,7 @@ async def test_a_login_is_used(tmp_path: Path) -> None:
         assert f"redis {redis.addr}: " in await problem(source_of(redis, username="agent", password="wrong"))
 
 
-async def test_nobody_who_listens_is_an_error() -> None:
+async def test_an_address_without_a_server_is_an_error() -> None:
     source = RedisTopicSource(f"127.0.0.1:{free_port()}", max_topics=10, state_version=0)
 
     assert "redis 127.0.0.1:" in await problem(source)
@@ -156,7 +156,7 @@ async def test_nobody_who_listens_is_an_error() -> None:
 @pytest.mark.parametrize(
     "answer", [b":1\r\n", b"*2\r\n$1\r\n0\r\n:5\r\n", b"*1\r\n:0\r\n", b"HTTP/1.1 400\r\n\r\n", b"*9\r\n", b""]
 )
-async def test_whatever_answers_instead_of_a_redis_is_an_error(answer: bytes) -> None:
+async def test_a_response_that_is_not_redis_protocol_is_an_error(answer: bytes) -> None:
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
         writer.write(answer)
@@ -168,7 +168,7 @@ async def test_whatever_answers_instead_of_a_redis_is_an_error(answer: bytes) ->
 
 
 class Gate:
-    """Stands between source and server. The first connection ends as soon as its first SCAN is answered."""
+    """A proxy between source and server. The first connection ends after the response to its first SCAN."""
 
     def __init__(self, redis: RedisProcess) -> None:
         self._redis = redis
@@ -192,7 +192,7 @@ class Gate:
 async def test_a_connection_that_ends_halfway_is_not_renewed_in_the_middle_of_a_check(
     redis: RedisProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Whoever answers on the next connection may be a server that started anew, to which the cursor means nothing.
+    # The next connection may reach a restarted server, for which the cursor is meaningless.
     monkeypatch.setattr(redis_source, "KEYS_A_STEP", 10)
     await add(redis, [f"t{number}:queue:0" for number in range(200)])
 
@@ -238,7 +238,7 @@ async def test_a_server_that_hangs_is_given_up_at_the_deadline_and_found_again(r
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_read_that_is_given_up_leaves_no_connection(redis: RedisProcess) -> None:
+async def test_a_read_that_timed_out_leaves_no_connection(redis: RedisProcess) -> None:
     source = source_of(redis)
     await redis.command("CLIENT", "PAUSE", "700", "ALL")
     with pytest.raises(TimeoutError):

@@ -1,4 +1,4 @@
-"""Topics from files laid out as a RocketMQ broker leaves them, in every state that a reader can meet them in."""
+"""Topics from files laid out as by a RocketMQ broker, in every state that a reader can find them in."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_reads_a_file_of_4_9_without_state_version_and_attributes(tmp_path
 
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize("is_new", [False, True], ids=["knowing-the-old-one", "knowing-nothing"])
-async def test_at_every_step_of_a_replacement_a_look_gives_the_old_version_or_the_new_one(
+async def test_at_every_step_of_a_replacement_a_read_gives_the_old_version_or_the_new_one(
     order: str, is_new: bool, tmp_path: Path, main: Path
 ) -> None:
     replace_file(order, main, content(1, orders=6))
@@ -115,7 +115,7 @@ async def test_at_every_step_of_a_replacement_a_look_gives_the_old_version_or_th
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_a_writer_that_goes_on_while_the_reader_waits_is_read_without_its_backup(
+async def test_a_file_rewritten_while_the_reader_waits_is_read_without_its_backup(
     order: str, tmp_path: Path, main: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     replace_file(order, main, content(1))
@@ -134,7 +134,7 @@ async def test_a_writer_that_goes_on_while_the_reader_waits_is_read_without_its_
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_a_reader_that_races_a_writer_never_sees_anything_but_whole_versions(
+async def test_a_reader_that_races_a_writer_only_sees_complete_versions(
     order: str, tmp_path: Path, main: Path, full: bool
 ) -> None:
     writer = subprocess.Popen(  # noqa: ASYNC220  # forking takes a millisecond
@@ -148,14 +148,14 @@ async def test_a_reader_that_races_a_writer_never_sees_anything_but_whole_versio
     failed = 0
     try:
         await until(lambda: main.exists() and main.with_name("topics.json.bak").exists())
-        # Without waits in between, as many looks as possible fall into a write.
+        # Without waits in between, as many reads as possible fall into a write.
         source = source_of(tmp_path)
         ends_at = time.monotonic() + (2.0 if full else 0.5)
         while time.monotonic() < ends_at or len(set(seen)) <= 10:
             try:
                 topics = await source.read()
             except TopicSourceError:
-                failed += 1  # main and backup were both written meanwhile; what was read last holds
+                failed += 1  # main and backup were both written during the read; the last result applies
                 continue
             assert [each.read_queue_nums for each in topics.topics] == [counter(topics)] * RACE_TOPICS
             seen.append(counter(topics))
@@ -249,7 +249,7 @@ async def test_a_file_that_cannot_be_opened_is_not_replaced_by_an_older_backup(
     assert await _read_problem(source_of(tmp_path)) == f"{main}: is no regular file"
 
 
-async def test_the_backup_in_use_is_said_once_and_so_is_its_end(
+async def test_use_of_the_backup_is_logged_once_and_so_is_its_end(
     tmp_path: Path, main: Path, backup: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -297,7 +297,7 @@ async def test_counters_are_only_compared_for_equality(
     assert counter(last) == expected
 
 
-async def test_topics_that_cannot_be_named_are_said_once(
+async def test_topics_with_invalid_names_are_logged_once(
     tmp_path: Path, main: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     counts: list[int] = []
@@ -354,7 +354,7 @@ async def test_the_permission_of_the_broker_masks_those_of_the_topics_and_is_fol
     assert perms(plain) == {"%RETRY%group": 7, "DefaultCluster": 7, "TBW102": 7, "audit": 4, "orders": 6}
     assert perms(masked) == {"%RETRY%group": 4, "DefaultCluster": 4, "TBW102": 4, "audit": 4, "orders": 4}
     assert plain.data_version == back.data_version == DataVersion(0, 1_700_000_000_000, 3)
-    # The broker counts on in memory and does not write: its version would have no name server ask for the masked ones.
+    # The broker counts on in memory and does not write: its version would make no name server request the masked ones.
     assert masked.data_version.counter & AMENDED_BIT
     assert masked == again
 
@@ -390,7 +390,7 @@ async def test_a_broker_conf_that_is_being_written_changes_nothing(tmp_path: Pat
     assert await source.read() is masked
 
 
-async def test_an_unusable_broker_conf_keeps_what_it_said_and_is_said_once(
+async def test_an_unusable_broker_conf_keeps_the_last_content_and_is_logged_once(
     tmp_path: Path, main: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -410,7 +410,7 @@ async def test_an_unusable_broker_conf_keeps_what_it_said_and_is_said_once(
     assert said == ["broker.conf cannot be used; keeping its last valid content", "broker.conf is valid again"]
 
 
-async def test_a_changed_identity_waits_for_a_start_and_is_said_once(
+async def test_a_changed_identity_needs_a_restart_and_is_logged_once(
     tmp_path: Path, main: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     conf = tmp_path / "broker.conf"

@@ -1,4 +1,4 @@
-"""Topics from the agent's own file while the agent runs: tables are taken over, nothing else is, and no half file."""
+"""Topics from the agent's own file while the agent runs: only topic tables are applied, and no partial file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,9 @@ async def test_without_a_file_nothing_ever_changes(file: Path) -> None:
     assert await source.read() is await source.read()
 
 
-async def test_tables_are_taken_over_and_their_version_follows_from_them(file: Path, source: TomlTopicSource) -> None:
+async def test_topic_tables_are_applied_and_their_version_follows_from_them(
+    file: Path, source: TomlTopicSource
+) -> None:
     first = await source.read()
     assert await source.read() == first
     write(file, HEAD + table("orders") + table("bills"))
@@ -82,14 +84,14 @@ async def test_tables_are_taken_over_and_their_version_follows_from_them(file: P
     assert {each.data_version.state_version for each in (first, second, fourth)} == {3}
 
 
-async def test_an_edit_between_the_start_and_the_first_look_is_noticed(file: Path, source: TomlTopicSource) -> None:
+async def test_an_edit_between_the_start_and_the_first_poll_is_noticed(file: Path, source: TomlTopicSource) -> None:
     write(file, HEAD + table("bills"))
 
     assert names(await source.read()) == ["orders"]
     assert names(await source.read()) == ["bills"]
 
 
-async def test_a_faulty_file_names_every_fault_and_keeps_what_was_there(file: Path, source: TomlTopicSource) -> None:
+async def test_an_invalid_file_lists_every_error_and_keeps_the_last_topics(file: Path, source: TomlTopicSource) -> None:
     await source.read()
     write(file, HEAD + table("orders") + table("b.ills", 70_000) + table("x", '"4"'))
     for _ in range(3):
@@ -102,7 +104,7 @@ async def test_a_faulty_file_names_every_fault_and_keeps_what_was_there(file: Pa
     assert names(await source.read()) == ["bills", "orders"]
 
 
-async def test_very_many_faults_are_counted(file: Path, source: TomlTopicSource) -> None:
+async def test_very_many_errors_are_counted(file: Path, source: TomlTopicSource) -> None:
     await source.read()
     write(file, HEAD + "".join(table(f"b.{i}") for i in range(150)))
 
@@ -114,7 +116,9 @@ async def test_very_many_faults_are_counted(file: Path, source: TomlTopicSource)
 
 
 @pytest.mark.parametrize("text", ["", "[broker", "\0", HEAD[:-20], "a = " + "[" * 5_000, "x = 1e999\n"])
-async def test_what_is_no_configuration_keeps_what_was_there(text: str, file: Path, source: TomlTopicSource) -> None:
+async def test_a_file_that_is_not_a_configuration_keeps_the_last_topics(
+    text: str, file: Path, source: TomlTopicSource
+) -> None:
     good = await source.read()
     write(file, text)
     assert str(file) in await problem(source)
@@ -123,7 +127,7 @@ async def test_what_is_no_configuration_keeps_what_was_there(text: str, file: Pa
     assert await source.read() == good
 
 
-async def test_a_vanished_file_keeps_what_was_there(file: Path, source: TomlTopicSource) -> None:
+async def test_a_deleted_file_keeps_the_last_topics(file: Path, source: TomlTopicSource) -> None:
     good = await source.read()
     await source.read()
     os.unlink(file)
@@ -133,7 +137,7 @@ async def test_a_vanished_file_keeps_what_was_there(file: Path, source: TomlTopi
     assert await source.read() == good
 
 
-async def test_a_file_that_is_copied_in_slowly_is_not_believed_by_half(
+async def test_a_file_that_is_copied_slowly_is_not_applied_before_it_is_complete(
     file: Path, source: TomlTopicSource, instant: InstantClock
 ) -> None:
     whole = HEAD + "".join(table(f"t{i}") for i in range(4))
@@ -167,7 +171,7 @@ async def test_a_file_that_is_written_without_end_is_an_error(
     assert names(await source.read()) == [f"t{TRIES}"]
 
 
-async def test_what_needs_a_start_is_named_once_and_its_value_is_not(
+async def test_a_setting_that_needs_a_restart_is_named_once_without_its_value(
     file: Path, source: TomlTopicSource, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -197,7 +201,7 @@ async def test_another_source_waits_for_a_start_and_does_not_empty_the_broker(
     assert caplog.records[0].facts == {"settings": ["topics.source"]}  # type: ignore[attr-defined]
 
 
-async def test_environment_and_flags_hold_over_a_changed_file(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_environment_and_flags_override_a_changed_file(file: Path, caplog: pytest.LogCaptureFixture) -> None:
     environment = {"AGENT_BROKER__ZONE": "z1"}
     config = load(file, environment, {"log.level": "DEBUG"})
     source = TomlTopicSource(

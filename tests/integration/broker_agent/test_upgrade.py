@@ -23,7 +23,7 @@ ANSWERS = ProbeResult(True, "answers", incarnation="run-1")
 
 async def test_agents_upgraded_one_after_the_other_change_no_route(tmp_path: Path, full: bool) -> None:
     count = 50 if full else 20
-    # A broken stream is taken for a crash at once here, so an agent that merely went away would be noticed.
+    # A broken stream counts as a crash almost immediately here, so an agent that only disconnected would be noticed.
     liveness = LivenessConfig(stream_grace_seconds=0.2)
     async with running_name_server(history=tmp_path, liveness=liveness) as name_server, AsyncExitStack() as running:
         configs = [fast(agent_config([name_server.addr]), number) for number in range(count)]
@@ -39,22 +39,22 @@ async def test_agents_upgraded_one_after_the_other_change_no_route(tmp_path: Pat
                 await old.stopped()
                 new = await running.enter_async_context(running_agent(config, probe=ScriptedProbe(ANSWERS)))
                 await beats(new, name_server.addr)
-            # Its second beat comes a second later: the grace is over, and whatever was to be told has been told.
+            # Its second heartbeat comes a second later: the grace is over and all events are recorded.
             await beats(new, name_server.addr, 2)
 
             assert [len(entry) for entry in diary.groups] == [count]
         after = await generations(name_server.addr)
-        told = {row["event"] for row in rows_in(tmp_path) if row.get("broker_name")}
+        events = {row["event"] for row in rows_in(tmp_path) if row.get("broker_name")}
 
     assert before.keys() == after.keys()
     assert all(after[name] != before[name] for name in before), "an agent was never replaced"
-    assert "REGISTERED" in told
-    # A beat may be late on a busy machine, which changes no route.
-    assert told <= {"REGISTERED", "TOPICS", "HEARTBEATS", "LATE_HEARTBEAT"}
+    assert "REGISTERED" in events
+    # A heartbeat may be late on a busy machine, which changes no route.
+    assert events <= {"REGISTERED", "TOPICS", "HEARTBEATS", "LATE_HEARTBEAT"}
 
 
 def fast(config: AgentConfig, number: int) -> AgentConfig:
-    """A broker of its own that beats each second."""
+    """A separate broker that sends a heartbeat every second."""
     broker = replace(config.broker, name=f"broker-{number}", addr=f"10.0.0.{number}:10911")
     heartbeat = HeartbeatSection(interval_seconds=1.0, expiry_seconds=4.0)
     return with_probe(replace(config, broker=broker, heartbeat=heartbeat), kind="tcp", interval_seconds=60.0)
