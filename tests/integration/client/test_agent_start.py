@@ -41,7 +41,7 @@ def held(consumer: PushConsumer) -> set[tuple[str, int]]:
 
 
 async def seconds_until(clock: ManualClock, counts: list[int], *consumers: PushConsumer) -> float:
-    """How long it takes by the clock until each consumer holds its number of queues."""
+    """Seconds on the clock until each consumer owns its number of queues."""
     began = clock.monotonic()
     await eventually(lambda: [len(held(each)) for each in consumers] == counts, clock=clock)
     return clock.monotonic() - began
@@ -119,7 +119,7 @@ async def test_while_a_member_is_missing_no_queue_is_read_by_two_members(clock: 
         assert (len(held(x)), len(held(y))) == (2, 2)
 
 
-async def test_lists_that_cannot_be_read_leave_the_whole_warm_up_to_the_group(clock: ManualClock) -> None:
+async def test_with_unreadable_lists_the_group_warms_up_for_the_full_time(clock: ManualClock) -> None:
     async with one_broker(clock) as (agent, setup):
         x = await join(setup, "x")
         await seconds_until(clock, [4], x)

@@ -1,4 +1,4 @@
-"""Clients with certificates and tokens: whom they trust, what they send, what errors say, rotation under a watch."""
+"""Clients with certificates and tokens: whom they trust, what they send, error texts, rotation under a watch."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def mutual(files: Files, *, ca: Path | None = None) -> Credentials:
 
 
 async def failure(addr: str, credentials: Credentials | None, opening: OpenChannel = open_channel) -> str:
-    """What the one name server's failure says."""
+    """The cause that the error gives for the one name server."""
     async with NameServerClient(addr, credentials=credentials, open_channel=opening) as client:
         with pytest.raises(NameServersUnavailableError) as raised:
             await client.fetch_route("orders")
@@ -80,7 +80,7 @@ async def failure(addr: str, credentials: Credentials | None, opening: OpenChann
     return str(raised.value)
 
 
-async def test_both_sides_prove_who_they_are(authority: Authority, opening: OpenChannel) -> None:
+async def test_both_sides_authenticate(authority: Authority, opening: OpenChannel) -> None:
     own = authority.issue("client")
     async with (
         tls_server(authority.issue("server"), client_ca=authority.file) as server,
@@ -249,7 +249,7 @@ async def test_a_token_beyond_loopback_without_tls_is_refused_before_a_byte_is_s
 
 
 @pytest.mark.parametrize("status", [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED])
-async def test_a_denied_call_says_what_to_do_and_other_name_servers_are_asked(status: grpc.StatusCode) -> None:
+async def test_a_denied_call_names_the_remedy_and_other_name_servers_are_tried(status: grpc.StatusCode) -> None:
     hints = {
         grpc.StatusCode.UNAUTHENTICATED: "use credentials that it knows",
         grpc.StatusCode.PERMISSION_DENIED: "grant the role in [[access.grants]]",
@@ -294,7 +294,7 @@ async def test_pointsmanctl_prints_one_line_for_a_denied_call(
 # Rotation
 
 
-async def test_a_watch_lives_through_three_rotations_and_new_calls_present_the_new_certificates(
+async def test_a_watch_survives_three_rotations_and_new_calls_present_the_new_certificates(
     authority: Authority, tmp_path: Path, clock: ManualClock, opening: OpenChannel
 ) -> None:
     own = authority.issue("client")

@@ -1,4 +1,4 @@
-"""Which servers ``pointsmanctl`` asks, what it prints when servers fail, how it ends."""
+"""Which servers ``pointsmanctl`` queries, what it prints when servers fail, and its exit codes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def name_server() -> AsyncIterator[NameServerApp]:
         yield app
 
 
-async def test_route_asks_the_first_server_that_answers(name_server: NameServerApp) -> None:
+async def test_route_uses_the_first_server_that_responds(name_server: NameServerApp) -> None:
     async with refused_addr() as dead, silent_listener() as silent, scripted_route_server() as later:
         servers = f"{dead},{silent},{name_server.addr},{later.addr}"
         ended = await ctl("--namesrv", servers, "--timeout", "0.5", "--output", "json", "route", "orders")
@@ -51,7 +51,7 @@ async def test_route_asks_the_first_server_that_answers(name_server: NameServerA
         assert later.calls.total() == 0
 
 
-async def test_topics_are_all_pages_one_name_a_line() -> None:
+async def test_topics_prints_all_pages_with_one_name_per_line() -> None:
     async with scripted_route_server() as server:
         server.topic_names = [f"topic-{number}" for number in range(5)]
         ended = await ctl("topics", POINTSMAN_NAMESRV=server.addr)
@@ -68,14 +68,14 @@ async def test_topics_are_all_pages_one_name_a_line() -> None:
         (["why", "gone"], "pointsmanctl: no event of broker gone is remembered: see `pointsmanctl brokers`\n"),
     ],
 )
-async def test_what_is_not_found_is_one_line_that_says_where_to_look(
+async def test_a_name_that_is_not_found_gives_one_line_with_the_command_to_try(
     name_server: NameServerApp, arguments: list[str], line: str
 ) -> None:
     assert await ctl("--namesrv", name_server.addr, *arguments) == Ended(1, "", line)
 
 
 @pytest.mark.parametrize("command", [["route", "orders"], ["topics"], ["clusters"], ["brokers"], ["why", "broker-a"]])
-async def test_when_no_server_answers_the_line_names_each_and_asks_whether_it_runs(command: list[str]) -> None:
+async def test_when_no_server_responds_the_line_names_each_and_asks_whether_it_runs(command: list[str]) -> None:
     async with refused_addr() as dead, refused_addr() as other:
         servers = ("--namesrv", f"{dead},{other}")
         table, printed = await asyncio.gather(ctl(*servers, *command), ctl(*servers, "--output", "json", *command))
@@ -99,7 +99,7 @@ async def test_a_server_that_is_silent_is_given_the_timeout_and_then_named() -> 
 
 
 @pytest.mark.parametrize("command", [["brokers"], ["why", "broker-a"]])
-async def test_every_server_is_asked_and_one_that_fails_hides_no_other(
+async def test_every_server_is_queried_and_one_that_fails_hides_no_other(
     name_server: NameServerApp, command: list[str]
 ) -> None:
     async with refused_addr() as dead, refusing_server() as refusing:
@@ -126,7 +126,7 @@ async def test_ctrl_c_ends_a_call_that_hangs_quietly() -> None:
     assert (ended.code, ended.out, ended.err.strip()) == (130, "", "")
 
 
-async def test_a_port_that_speaks_no_grpc_is_said_to_be_another_one() -> None:
+async def test_a_port_that_does_not_speak_grpc_is_reported_as_such() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -141,7 +141,7 @@ async def test_a_port_that_speaks_no_grpc_is_said_to_be_another_one() -> None:
     assert f"{host}:{port} (no gRPC there: is it the port of the metrics, or of something else?)" in ended.err
 
 
-async def test_a_refusal_beside_a_server_that_is_away_is_said_as_what_it_is() -> None:
+async def test_a_refusal_is_reported_as_one_even_when_another_server_is_down() -> None:
     async with refused_addr() as dead, refusing_server() as refusing:
         ended = await ctl("--namesrv", f"{dead},{refusing}", "why", "broker-a")
 

@@ -1,4 +1,4 @@
-"""``pointsmanctl`` changes every name server listed, and says what each did; real name servers show what they did."""
+"""``pointsmanctl`` changes every listed name server and prints each result; checked on real name servers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def pair(clock: ManualClock) -> AsyncIterator[Pair]:
 # What each change does, and what it says
 
 
-async def test_write_permission_is_wiped_and_added_everywhere_and_the_history_says_who_did_it(pair: Pair) -> None:
+async def test_write_permission_is_wiped_and_added_everywhere_and_the_history_names_the_operator(pair: Pair) -> None:
     wiped = await pair.ctl("wipe-write-perm", "broker-a", "--cluster", "c1")
     again = await pair.json("wipe-write-perm", "broker-a", "--cluster", "c1")
     route, brokers = await pair.json("route", "orders"), await pair.json("brokers")
@@ -85,7 +85,7 @@ async def test_write_permission_is_wiped_and_added_everywhere_and_the_history_sa
         assert changes == [f"{getpass.getuser()}@{socket.gethostname()}", "ops"]
 
 
-async def test_the_cluster_is_the_one_in_which_the_broker_name_stands(pair: Pair) -> None:
+async def test_the_cluster_is_the_one_with_that_broker_name(pair: Pair) -> None:
     await change_at(pair.two, "evict", "c1/broker-a/0")
 
     made = await pair.json("wipe-write-perm", "broker-a")
@@ -93,7 +93,7 @@ async def test_the_cluster_is_the_one_in_which_the_broker_name_stands(pair: Pair
     assert made.document["nodes"][0]["cluster"] == "c1"
 
 
-async def test_a_broker_name_that_stands_in_several_clusters_or_in_none_is_an_error_that_says_so(pair: Pair) -> None:
+async def test_a_broker_name_of_several_clusters_or_of_none_is_an_error_that_names_the_cause(pair: Pair) -> None:
     await register(pair.two, cluster="c2")
 
     several, none = await asyncio.gather(pair.ctl("wipe-write-perm", "broker-a"), pair.ctl("add-write-perm", "gone"))
@@ -199,7 +199,7 @@ async def test_a_window_is_ended_where_it_is_open(pair: Pair) -> None:
     )
 
 
-async def test_maintenance_of_who_is_not_known_is_accepted_and_said(pair: Pair) -> None:
+async def test_maintenance_of_an_unknown_broker_is_accepted_with_a_warning(pair: Pair) -> None:
     await change_at(pair.two, "evict", "c1/broker-a/0")
     broker, cluster = (
         await pair.ctl("maintenance", "on", "c1/broker-a", "--for", "5m"),
@@ -217,7 +217,7 @@ async def test_maintenance_of_who_is_not_known_is_accepted_and_said(pair: Pair) 
     assert "c9" in [window["cluster"] for window in listed.document["nodes"][0]["windows"]]
 
 
-async def test_a_topic_that_is_no_order_topic_is_said_in_its_own_words(pair: Pair) -> None:
+async def test_a_topic_that_is_not_an_order_topic_has_its_own_error_text(pair: Pair) -> None:
     made = await pair.ctl("order-topic", "remove", "nope")
 
     assert (made.code, made.out) == (1, "")
@@ -225,7 +225,7 @@ async def test_a_topic_that_is_no_order_topic_is_said_in_its_own_words(pair: Pai
     assert made.err.endswith(": see `pointsmanctl order-topic list`\n")
 
 
-async def test_one_server_is_drained_and_taken_back_without_a_question(pair: Pair) -> None:
+async def test_one_server_is_drained_and_put_back_without_a_prompt(pair: Pair) -> None:
     drained = await ctl("--namesrv", pair.one.addr, "drain")
     health, printed = await pair.ctl("health"), await pair.json("health")
     elsewhere, alone = await pair.ctl("route", "orders"), await ctl("--namesrv", pair.one.addr, "route", "orders")
@@ -241,7 +241,7 @@ async def test_one_server_is_drained_and_taken_back_without_a_question(pair: Pai
     assert [node["changed"] for node in undone.document["nodes"]] == [True, False]
 
 
-async def test_what_was_drained_before_is_no_change(pair: Pair) -> None:
+async def test_draining_a_drained_server_changes_nothing(pair: Pair) -> None:
     await change_at(pair.one, "drain")
     again = await ctl("--namesrv", pair.one.addr, "drain")
     async with running_name_server(warm_up_seconds=60) as warming:
@@ -251,7 +251,7 @@ async def test_what_was_drained_before_is_no_change(pair: Pair) -> None:
     assert first.document["nodes"][0]["changed"] is True
 
 
-async def test_a_registration_is_evicted_where_it_stands(pair: Pair) -> None:
+async def test_a_registration_is_evicted_where_it_is_registered(pair: Pair) -> None:
     await change_at(pair.two, "evict", "c1/broker-a/0")
     evicted, gone = await pair.json("evict", "c1/broker-a/0"), await pair.ctl("evict", "c1/broker-a/0")
 
@@ -265,7 +265,7 @@ async def test_a_registration_is_evicted_where_it_stands(pair: Pair) -> None:
     assert "see `pointsmanctl brokers`" in gone.err
 
 
-async def test_a_topic_that_brokers_hold_is_refused_with_their_names_and_what_to_do(pair: Pair) -> None:
+async def test_a_topic_that_brokers_have_is_not_deleted_and_the_error_names_them_and_the_remedy(pair: Pair) -> None:
     for server in (pair.one, pair.two):
         await register(server, "broker-b")
     table, printed = await asyncio.gather(pair.ctl("delete-topic", "orders"), pair.json("delete-topic", "orders"))
@@ -324,7 +324,7 @@ async def test_a_removal_is_finished_on_the_server_that_failed_before(pair: Pair
     assert (await pair.ctl("kv", "delete", "NS", "key")).code == 1
 
 
-async def test_an_older_server_is_said_to_be_older(pair: Pair) -> None:
+async def test_an_older_server_is_reported_as_older(pair: Pair) -> None:
     async with scripted_admin_server() as older:
         change = ("kv", "put", "NS", "key", "1")
         partly = await ctl("--namesrv", f"{older.addr},{pair.two.addr}", *change)
@@ -340,7 +340,7 @@ async def test_an_older_server_is_said_to_be_older(pair: Pair) -> None:
 # Questions
 
 
-async def test_without_a_terminal_nothing_that_hurts_is_done_unless_the_command_says_yes(pair: Pair) -> None:
+async def test_without_a_terminal_nothing_destructive_is_done_without_the_yes_option(pair: Pair) -> None:
     forced, drained = await asyncio.gather(pair.json("delete-topic", "orders", "--force"), pair.ctl("drain"))
 
     assert forced.code == drained.code == 2
@@ -351,7 +351,7 @@ async def test_without_a_terminal_nothing_that_hurts_is_done_unless_the_command_
 
 
 @pytest.mark.parametrize(("answer", "code", "is_held"), [("y\n", 0, False), ("n\n", 1, True), ("\n", 1, True)])
-async def test_on_a_terminal_a_person_is_asked(pair: Pair, answer: str, code: int, is_held: bool) -> None:
+async def test_on_a_terminal_the_operator_is_prompted(pair: Pair, answer: str, code: int, is_held: bool) -> None:
     made = await ctl("--namesrv", pair.one.addr, "delete-topic", "orders", "--force", stdin=Terminal(answer))
 
     assert made.code == code

@@ -1,4 +1,4 @@
-"""``pointsmanctl`` asks the agents that the name servers know of groups, locks and offsets, and pins groups."""
+"""``pointsmanctl`` reads groups, locks and offsets from the agents that the name servers list, and pins groups."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Fleet:
     consumers: list[Consumer]
 
     async def join(self, agent: WholeAgent, client_id: str, *groups: wire.GroupSubscription) -> Consumer:
-        """Beat once, over a stream that stays open."""
+        """Send one heartbeat, over a stream that stays open."""
         consumer = Consumer(agent.addr, client_id)
         self.consumers.append(consumer)
         await consumer.beat(*groups)
@@ -76,7 +76,7 @@ async def fleet(clock: ManualClock) -> AsyncIterator[Fleet]:
 # Groups
 
 
-async def test_groups_are_put_together_from_all_masters_and_each_client_counts_once(fleet: Fleet) -> None:
+async def test_groups_are_merged_from_all_masters_and_each_client_counts_once(fleet: Fleet) -> None:
     for agent in (fleet.one, fleet.two):
         await fleet.join(agent, A, reads("billing", "orders"))
         await fleet.join(agent, B, reads("billing", "orders"))
@@ -121,7 +121,7 @@ async def test_groups_are_put_together_from_all_masters_and_each_client_counts_o
     assert [group["group"] for group in whole.document["groups"]] == ["audit", "backup", "billing"]
 
 
-async def test_conflicts_pins_and_agents_that_know_different_members_are_flagged(fleet: Fleet) -> None:
+async def test_conflicts_pins_and_agents_with_different_members_are_flagged(fleet: Fleet) -> None:
     await fleet.join(fleet.one, A, reads("billing"), reads("split", "orders"))
     await fleet.join(fleet.one, B, reads("split", "bills"))
     await fleet.join(fleet.two, B, reads("billing"))
@@ -177,7 +177,7 @@ async def test_one_group_is_shown_with_everything_that_its_agents_know(fleet: Fl
     assert len(known[fleet.one.addr]["members"]) == 2
 
 
-async def test_a_group_that_nobody_is_in_is_an_error_that_says_where_it_was_looked_for(fleet: Fleet) -> None:
+async def test_an_empty_group_is_an_error_that_names_the_agents_that_were_searched(fleet: Fleet) -> None:
     await fleet.join(fleet.replica, A, reads("backup"))
     table, printed, replicas = await asyncio.gather(
         fleet.ctl("group", "backup"), fleet.json("group", "backup"), fleet.ctl("group", "backup", "--all")
@@ -224,7 +224,9 @@ async def test_an_agent_that_warms_up_is_named_and_its_members_are_no_disagreeme
 # Locks and offsets
 
 
-async def test_locks_say_who_holds_which_queue_of_which_broker_and_since_when(fleet: Fleet, clock: ManualClock) -> None:
+async def test_locks_shows_who_holds_which_queue_of_which_broker_and_since_when(
+    fleet: Fleet, clock: ManualClock
+) -> None:
     fleet.two.locks.lock("billing", B, [QueueKey("orders", 1)], now=clock.monotonic())
     await clock.advance(61.0)
     fleet.one.locks.lock("billing", A, [QueueKey("orders", 0)], now=clock.monotonic())
@@ -254,7 +256,7 @@ async def test_locks_say_who_holds_which_queue_of_which_broker_and_since_when(fl
     assert none == Ended(0, "no queue is locked\n", "")
 
 
-async def test_offsets_have_a_lag_where_the_end_is_known_and_a_total_a_group(fleet: Fleet) -> None:
+async def test_offsets_have_a_lag_where_the_end_is_known_and_a_total_per_group(fleet: Fleet) -> None:
     fleet.one.offsets.commit("billing", {QueueKey("orders", 0): 90, QueueKey("orders", 1): 7}, reset=False)
     fleet.one.ends.table = {QueueKey("orders", 0): 100}
     fleet.two.offsets.commit("billing", {QueueKey("orders", 0): 50}, reset=False)
@@ -303,7 +305,7 @@ async def test_empty_retry_queues_are_shown_on_demand_and_always_in_json(fleet: 
     assert len(printed.document["offsets"]) == 17
 
 
-async def test_many_pages_are_one_answer_and_a_replicas_copy_counts_once(fleet: Fleet) -> None:
+async def test_many_pages_are_one_result_and_a_replicas_copy_counts_once(fleet: Fleet) -> None:
     many = {QueueKey("orders", queue_id): 5 for queue_id in range(2_500)}
     fleet.one.offsets.commit("billing", many, reset=False)
     fleet.replica.offsets.commit("billing", {QueueKey("orders", 0): 4}, reset=False)
@@ -335,7 +337,7 @@ async def test_a_pin_is_sent_to_masters_and_replicas_and_ended_everywhere(fleet:
     assert all(agent.groups.core.pinned_count == 0 for agent in (fleet.one, fleet.two, fleet.replica))
 
 
-async def test_a_pin_that_one_agent_did_not_take_names_who_did_and_fails(fleet: Fleet) -> None:
+async def test_a_pin_that_one_agent_rejected_names_the_others_and_fails(fleet: Fleet) -> None:
     await fleet.two.stop()
     made, printed = await asyncio.gather(
         fleet.ctl("pin", "billing", "--to", A, "--for", "1h"), fleet.json("unpin", "billing")
@@ -355,7 +357,7 @@ async def test_a_pin_that_one_agent_did_not_take_names_who_did_and_fails(fleet: 
 # Agents that cannot be found or asked
 
 
-async def test_a_look_says_who_did_not_answer_and_succeeds_while_one_does(fleet: Fleet) -> None:
+async def test_a_query_names_the_agents_that_did_not_respond_and_succeeds_while_one_does(fleet: Fleet) -> None:
     await fleet.join(fleet.one, A, reads("billing"))
     await fleet.two.stop()
     table, printed = await asyncio.gather(fleet.ctl("groups"), fleet.json("groups"))
@@ -385,36 +387,36 @@ async def test_a_broker_without_an_agents_address_is_named(fleet: Fleet) -> None
     assert "--agent HOST:PORT" in error["hint"]
 
 
-async def test_agents_named_by_address_are_asked_without_a_name_server(fleet: Fleet) -> None:
+async def test_agents_given_by_address_are_queried_without_a_name_server(fleet: Fleet) -> None:
     await fleet.join(fleet.one, A, reads("billing"))
-    async with refused_addr() as nobody:
-        one = await ctl("--namesrv", nobody, "groups", "--agent", fleet.one.addr, "--agent", fleet.one.addr)
-        none = await ctl("--namesrv", nobody, "groups", "--agent", nobody)
-        lost = await ctl("--namesrv", nobody, "groups")
-        partly = await ctl("--namesrv", f"{nobody},{fleet.name_server.addr}", "groups")
+    async with refused_addr() as closed:
+        one = await ctl("--namesrv", closed, "groups", "--agent", fleet.one.addr, "--agent", fleet.one.addr)
+        none = await ctl("--namesrv", closed, "groups", "--agent", closed)
+        lost = await ctl("--namesrv", closed, "groups")
+        partly = await ctl("--namesrv", f"{closed},{fleet.name_server.addr}", "groups")
 
     assert one.code == 0
     assert one.out.splitlines()[1].split()[:3] == ["billing", "1", "1/1"]
     assert none.code == lost.code == 1
     assert none.err == (
-        f"pointsmanctl: no agent answered at {nobody} (connection refused): "
+        f"pointsmanctl: no agent answered at {closed} (connection refused): "
         "is the agent running, and reachable from here? --agent HOST:PORT asks another address\n"
     )
-    assert f"no name server answered at {nobody}" in lost.err
+    assert f"no name server answered at {closed}" in lost.err
     assert partly.code == 0
-    assert f"{nobody} did not answer (connection refused): brokers that it alone knows are missing" in partly.err
+    assert f"{closed} did not answer (connection refused): brokers that it alone knows are missing" in partly.err
 
 
-async def test_a_name_server_that_is_taken_for_an_agent_is_an_error_that_says_so(fleet: Fleet) -> None:
+async def test_the_address_of_a_name_server_given_as_an_agent_is_an_error_that_explains_it(fleet: Fleet) -> None:
     made = await ctl("groups", "--agent", fleet.name_server.addr)
 
     assert made.code == 1
     assert "does not know that call: no agent, or one that is older than this pointsmanctl" in made.err
 
 
-async def test_an_agent_that_hangs_costs_its_deadline_and_no_more(fleet: Fleet) -> None:
+async def test_an_agent_that_hangs_costs_only_its_deadline(fleet: Fleet) -> None:
     await fleet.join(fleet.one, A, reads("billing"))
-    # The kernel takes connections, and nobody reads them.
+    # The kernel accepts connections, and no process reads them.
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         host, port = deaf.getsockname()
         made = await ctl("--timeout", "0.5", "groups", "--agent", fleet.one.addr, "--agent", f"{host}:{port}")
@@ -426,7 +428,7 @@ async def test_an_agent_that_hangs_costs_its_deadline_and_no_more(fleet: Fleet) 
     assert "billing" in made.out
 
 
-async def test_of_many_agents_so_many_are_asked_at_once_and_each_has_the_whole_deadline() -> None:
+async def test_many_agents_are_queried_with_bounded_concurrency_and_each_has_the_full_deadline() -> None:
     choice = AgentChoice(tuple(f"127.0.0.1:{port}" for port in range(1, 3 * AGENTS_AT_ONCE)))
     invocation = Invocation(("ns:1",), "table", 7.0)
     running, most, shortest = 0, 0, 7.0
@@ -448,7 +450,7 @@ async def test_of_many_agents_so_many_are_asked_at_once_and_each_has_the_whole_d
     assert shortest > 6.0
 
 
-async def test_only_the_agents_of_one_cluster_are_asked_and_an_unknown_cluster_is_an_error(fleet: Fleet) -> None:
+async def test_only_the_agents_of_one_cluster_are_queried_and_an_unknown_cluster_is_an_error(fleet: Fleet) -> None:
     known, unknown = await asyncio.gather(
         fleet.json("groups", "--cluster", "c1"), fleet.ctl("groups", "--cluster", "c9")
     )
@@ -463,10 +465,10 @@ async def test_only_the_agents_of_one_cluster_are_asked_and_an_unknown_cluster_i
 # Drain
 
 
-async def test_a_broker_is_drained_step_by_step_and_what_failed_is_said() -> None:
+async def test_a_broker_is_drained_step_by_step_and_failures_are_reported() -> None:
     async with a_fleet(SystemClock()) as fleet:
         drained = await fleet.ctl("drain-broker", "c1/a/0", "--yes", "--by", "ops")
-        told = await fleet.json("drain-broker", "--agent", fleet.one.addr, "--yes")
+        as_json = await fleet.json("drain-broker", "--agent", fleet.one.addr, "--yes")
         left = await fleet.json("route", "orders")
 
     assert drained.code == 0
@@ -475,7 +477,7 @@ async def test_a_broker_is_drained_step_by_step_and_what_failed_is_said() -> Non
     assert "UNREGISTER         FAILED: ns2:9876 did not take it" in drained.out
     assert "          ns2:9876: no answer in time\n" in drained.out
     assert "drained, but UNREGISTER FAILED: see what that step said" in drained.err
-    lines = [json.loads(line) for line in told.out.splitlines()]
+    lines = [json.loads(line) for line in as_json.out.splitlines()]
     assert (lines[-1]["agent"], lines[-1]["step"], lines[-1]["state"]) == (fleet.one.addr, "UNREGISTER", "FAILED")
     assert lines[-1]["nameServers"][1] == {"addr": "ns2:9876", "done": False, "answer": "no answer in time"}
     assert (fleet.one.stopped_groups, fleet.two.stopped_groups) == (1, 0)

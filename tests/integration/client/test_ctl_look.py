@@ -1,4 +1,4 @@
-"""``pointsmanctl`` looks at name servers: what they say of themselves, where they differ, what is documented."""
+"""``pointsmanctl`` inspects name servers: what they report, where they differ, what is documented."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_watchers_are_shown_with_what_they_have_not_read(server: NameServe
     assert table.out.splitlines()[3] == "1 watcher"
 
 
-async def test_info_is_the_whole_node(server: NameServerApp) -> None:
+async def test_info_shows_the_complete_node(server: NameServerApp) -> None:
     table, printed, whole = await asyncio.gather(
         asked(server, "info"), asked(server, "-ojson", "info"), asked(server, "info", "--configuration")
     )
@@ -99,21 +99,21 @@ async def test_info_is_the_whole_node(server: NameServerApp) -> None:
     assert ["boot", node["boot"]] in [line.split() for line in table.out.splitlines()]
 
 
-async def test_health_is_not_fine_for_a_server_of_an_unknown_state() -> None:
+async def test_health_fails_for_a_server_in_an_unknown_state() -> None:
     async with scripted_admin_server() as scripted:
         assert (await asked(scripted, "health")).code == 0
         scripted.state = broker_pb2.NODE_STATE_UNSPECIFIED
         assert (await asked(scripted, "health")).code == 1
 
 
-async def test_health_is_not_fine_when_nobody_answers() -> None:
+async def test_health_fails_when_no_server_responds() -> None:
     async with refused_addr() as dead:
         made = await ctl("--namesrv", dead, "health")
     assert (made.code, made.out) == (1, "")
     assert "connection refused" in made.err
 
 
-async def test_a_warming_server_waits_with_its_answer_and_its_lists_come_with_a_warning() -> None:
+async def test_health_of_a_warming_server_is_delayed_and_its_lists_have_a_warning() -> None:
     async with running_name_server(warm_up_seconds=60) as warming:
         topics, clusters, brokers, health, route, watch = [
             await ctl("--namesrv", warming.addr, *command)
@@ -137,7 +137,7 @@ async def test_a_warming_server_waits_with_its_answer_and_its_lists_come_with_a_
     assert "does not know yet where orders is" in watch.err
 
 
-async def test_nodes_are_equal_until_one_knows_a_broker_more_and_equal_again_when_it_is_evicted() -> None:
+async def test_nodes_are_equal_until_one_has_an_extra_broker_and_equal_again_when_it_is_evicted() -> None:
     async with running_name_server() as one, running_name_server() as two:
         for app in (one, two):
             await register(app, "orders", name="broker-a")
@@ -213,7 +213,7 @@ async def test_settings_that_differ_are_shown_by_diff_and_warned_of_by_health() 
     assert equal.out.splitlines()[-1] == "settings of operators: 2 equal"
 
 
-async def test_a_setting_that_the_disk_refuses_is_a_warning_beside_the_answer_or_a_failure(
+async def test_a_setting_that_cannot_be_written_to_disk_is_a_warning_next_to_the_result_or_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def refuse(*_: object) -> None:
@@ -273,7 +273,7 @@ async def test_every_page_of_two_nodes_is_compared(monkeypatch: pytest.MonkeyPat
     )
 
 
-async def test_a_node_that_does_not_answer_is_compared_with_nothing(server: NameServerApp) -> None:
+async def test_a_node_that_does_not_respond_is_not_compared(server: NameServerApp) -> None:
     async with refused_addr() as dead, silent_listener() as silent:
         made = await ctl("diff", server.addr, dead)
         both = await ctl("--timeout", "0.3", "diff", silent, dead)
@@ -283,7 +283,7 @@ async def test_a_node_that_does_not_answer_is_compared_with_nothing(server: Name
     assert "no name server answered" in both.err
 
 
-async def test_brokers_of_an_older_server_that_says_nothing_of_itself_are_shown() -> None:
+async def test_brokers_of_an_older_server_without_node_information_are_shown() -> None:
     async with scripted_admin_server() as older:
         for method in ("GetNodeInfo", "ListFlapping"):
             older.refusals[method] = Refusal(grpc.StatusCode.UNIMPLEMENTED)
@@ -322,7 +322,7 @@ async def test_a_cluster_that_no_server_knows_is_not_found(server: NameServerApp
     assert f"1 of 2 name servers failed: {server.addr} (no broker is known in cluster nope)" in partly.err
 
 
-async def test_brokers_that_departed_unplanned_are_named_below_those_that_are_there(server: NameServerApp) -> None:
+async def test_brokers_that_departed_unplanned_are_named_below_the_registered_ones(server: NameServerApp) -> None:
     made = await asked(server, "brokers")
     assert re.search(r"^GONE: c1/broker-b 0 \(EXPIRED [0-9.]+s ago\)$", made.out, re.MULTILINE), made.out
 
@@ -363,7 +363,7 @@ async def test_events_of_a_cluster_of_which_a_server_knows_no_broker_are_shown(c
     assert (made.code, "expired: heartbeats are missing; left the routes" in made.out) == (0, True)
 
 
-async def test_the_timeout_bounds_all_pages_of_an_answer_together() -> None:
+async def test_the_timeout_applies_to_all_pages_of_a_result_together() -> None:
     async with scripted_admin_server() as slow:
         slow.brokers = [broker_pb2.BrokerStatus()] * 40
         slow.digests = {f"topic-{number:02}": b"" for number in range(40)}
@@ -376,7 +376,7 @@ async def test_the_timeout_bounds_all_pages_of_an_answer_together() -> None:
     assert len(slow.received(admin.ListRouteDigestsRequest)) < 10
 
 
-async def test_top_as_json_is_one_object_a_refresh_with_rates_until_ctrl_c(
+async def test_top_as_json_is_one_object_per_refresh_with_rates_until_ctrl_c(
     server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pointsman_ctl.top_command.REFRESH_SECONDS", 0.05)

@@ -56,7 +56,7 @@ async def register(name_server: NameServerApp, *topics: str) -> None:
 
 
 class Terminal:
-    """A terminal for a process, and what is seen on it."""
+    """A terminal for a process, and its output."""
 
     def __init__(self) -> None:
         self._outside, self.inside = pty.openpty()
@@ -66,7 +66,7 @@ class Terminal:
         asyncio.get_running_loop().add_reader(self._outside, self._read)
 
     async def shows(self, words: bytes) -> None:
-        """Wait until these words are on it."""
+        """Wait until the terminal shows this text."""
         async with asyncio.timeout(30):
             while words not in self.seen:
                 self._more.clear()
@@ -159,7 +159,7 @@ async def test_top_on_a_terminal_has_its_own_screen_and_gives_it_back(
     assert terminal.seen.startswith(b"\x1b[?1049h")
 
 
-async def test_on_a_terminal_a_person_is_asked_before_a_topic_is_hidden(
+async def test_on_a_terminal_the_operator_is_prompted_before_a_topic_is_hidden(
     name_server: NameServerApp, terminal: Terminal
 ) -> None:
     await register(name_server, "orders")

@@ -1,4 +1,4 @@
-"""``pointsmanctl watch``: each change as it comes, over servers that end, restart and answer late."""
+"""``pointsmanctl watch``: each change when it happens, with servers that stop, restart and respond late."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Watch:
         self.remark = command.err.line
 
     async def change(self) -> tuple[str, int | None]:
-        """Where the next change was seen, and its read queues; None: the topic is gone."""
+        """The server of the next change, and its read queues; None: the topic was deleted."""
         found: dict[str, Any] = json.loads(await self.line())
         shown = found["route"]
         return found["addr"], shown["queueDatas"][0]["readQueueNums"] if shown else None
@@ -65,7 +65,7 @@ async def watching(*servers: str, output: str = "json", seconds: str = "3") -> A
 
 
 async def hold(app: NameServerApp, queues: int, *more: str) -> None:
-    """Register a broker that has so many queues of orders; 0: it no longer has the topic."""
+    """Register a broker with ``queues`` queues of orders; 0: it no longer has the topic."""
     topics = [*([wire.topic("orders", queues)] if queues else []), *map(wire.topic, more)]
     async with grpc.aio.insecure_channel(app.addr) as channel:
         await RegistrationServiceStub(channel).RegisterBroker(wire.registration(*topics))
@@ -78,7 +78,7 @@ async def app() -> AsyncIterator[NameServerApp]:
         yield app
 
 
-async def test_each_change_is_one_object_a_line_until_ctrl_c(app: NameServerApp) -> None:
+async def test_each_change_is_one_object_per_line_until_ctrl_c(app: NameServerApp) -> None:
     async with watching(app.addr) as watch:
         assert await watch.change() == (app.addr, 4)
         await hold(app, 8)
@@ -90,7 +90,7 @@ async def test_each_change_is_one_object_a_line_until_ctrl_c(app: NameServerApp)
     assert (made.code, made.out, made.err.strip()) == (130, "", "")
 
 
-async def test_as_a_table_the_first_state_is_whole_and_a_change_is_what_changed(app: NameServerApp) -> None:
+async def test_as_a_table_the_first_state_is_complete_and_a_change_shows_the_difference(app: NameServerApp) -> None:
     async with watching(app.addr, output="table") as watch:
         whole = [await watch.line() for _ in range(7)]
         await hold(app, 8)
@@ -123,7 +123,7 @@ async def test_a_server_that_is_killed_is_left_for_the_next_and_only_what_differ
             assert await watch.change() == (first.addr, 4)
         assert json.loads(await watch.remark())["warning"]["code"] == "WATCH_ENDED"
         assert json.loads(await watch.remark())["warning"]["message"] == f"watching at {server.addr}"
-        # The same route at the next server is no change; the next one is.
+        # The same route at the next server does not count as a change; the next one does.
         server.push(news(8, counter=2))
         assert await watch.change() == (server.addr, 8)
         known = server.received(route.WatchTopicRoutesRequest)[0].topics[0]
@@ -156,19 +156,19 @@ async def test_a_server_that_drains_sends_its_watch_to_the_next(server: Scripted
     assert remark == (f"pointsmanctl: the watch at {draining.addr} ended (this name server is DRAINING): going on\n")
 
 
-async def test_a_server_that_never_says_a_word_is_left_after_the_timeout(server: ScriptedAdminServer) -> None:
+async def test_a_server_that_sends_nothing_is_left_after_the_timeout(server: ScriptedAdminServer) -> None:
     async with silent_listener() as silent, watching(silent, server.addr, seconds="0.5") as watch:
         assert await watch.change() == (server.addr, 4)
         assert "no answer in time" in await watch.remark()
 
 
-async def test_a_server_that_never_answered_had_no_watch_that_could_end(server: ScriptedAdminServer) -> None:
+async def test_a_server_that_never_responded_had_no_watch_that_could_end(server: ScriptedAdminServer) -> None:
     async with refused_addr() as dead, watching(dead, server.addr, output="table") as watch:
         assert await watch.remark() == f"pointsmanctl: {dead} did not answer (connection refused): going on\n"
         assert f"orders  at {server.addr}" in await watch.line()
 
 
-async def test_when_no_server_answers_from_the_start_it_fails() -> None:
+async def test_when_no_server_responds_from_the_start_it_fails() -> None:
     async with refused_addr() as dead, refused_addr() as other:
         made = await ctl("--namesrv", f"{dead},{other}", "-o", "json", "watch", "orders")
 
@@ -177,7 +177,7 @@ async def test_when_no_server_answers_from_the_start_it_fails() -> None:
     assert (error["code"], len(error["servers"])) == ("NAME_SERVERS_UNAVAILABLE", 2)
 
 
-async def test_a_watch_that_a_server_refuses_fails_with_its_words(server: ScriptedAdminServer) -> None:
+async def test_a_watch_that_a_server_refuses_fails_with_its_message(server: ScriptedAdminServer) -> None:
     server.refusals["WatchTopicRoutes"] = Refusal(
         grpc.StatusCode.INVALID_ARGUMENT, "INVALID_REQUEST", "too many topics"
     )
@@ -186,7 +186,7 @@ async def test_a_watch_that_a_server_refuses_fails_with_its_words(server: Script
     assert (made.code, made.err) == (1, f"pointsmanctl: {server.addr} refused: too many topics\n")
 
 
-async def test_older_servers_are_said_to_be_older(server: ScriptedAdminServer) -> None:
+async def test_older_servers_are_reported_as_older(server: ScriptedAdminServer) -> None:
     server.refusals["WatchTopicRoutes"] = Refusal(grpc.StatusCode.UNIMPLEMENTED)
     made = await ctl("--namesrv", server.addr, "watch", "orders")
 

@@ -1,4 +1,4 @@
-"""Lookups over real sockets: failover, deadlines, single flight, and what the errors say."""
+"""Lookups over real sockets: failover, deadlines, single flight, and error texts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def client_of(*addrs: str, timeout: float = 10.0, clock: ManualClock | None = No
     return NameServerClient(addrs, lookup_timeout_seconds=timeout, shuffle_name_servers=False, clock=clock)
 
 
-async def test_a_route_comes_over_whole_and_gives_the_queues(server: ScriptedRouteServer) -> None:
+async def test_a_route_arrives_complete_and_contains_the_queues(server: ScriptedRouteServer) -> None:
     server.routes["orders"] = topic_route(groups=[broker_data("broker-a", {0: "10.0.0.1:1", 1: "10.0.0.2:1"})])
 
     async with client_of(server.addr) as client:
@@ -90,7 +90,7 @@ async def test_a_server_that_fails_is_left_for_the_next_which_then_stays_in_use(
         assert (failing.calls["GetTopicRoute"], server.calls["GetTopicRoute"]) == (1, 2)
 
 
-async def test_a_dead_server_and_one_that_never_speaks_leave_time_for_the_third(server: ScriptedRouteServer) -> None:
+async def test_a_dead_server_and_a_silent_one_leave_time_for_the_third(server: ScriptedRouteServer) -> None:
     async with (
         refused_addr() as dead,
         silent_listener() as silent,
@@ -104,7 +104,7 @@ async def test_a_dead_server_and_one_that_never_speaks_leave_time_for_the_third(
     assert took < 2.0
 
 
-async def test_when_nobody_answers_the_error_comes_in_time_and_names_each_server_with_its_cause() -> None:
+async def test_when_no_server_responds_the_error_is_raised_in_time_and_names_each_server_with_its_cause() -> None:
     async with scripted_route_server() as hanging, refused_addr() as dead, silent_listener() as silent:
         hanging.hang()
         async with client_of(dead, silent, hanging.addr, timeout=0.6) as client:
@@ -134,7 +134,7 @@ async def test_that_a_topic_is_unknown_needs_a_second_server_and_is_not_kept(ser
         assert not caught.value.retriable
 
 
-async def test_an_unknown_topic_names_the_servers_that_were_asked_and_a_topic_that_may_be_meant(
+async def test_the_error_for_an_unknown_topic_names_the_queried_servers_and_a_similar_topic(
     server: ScriptedRouteServer,
 ) -> None:
     async with client_of(server.addr) as client:
@@ -147,7 +147,7 @@ async def test_an_unknown_topic_names_the_servers_that_were_asked_and_a_topic_th
         assert str(caught.value) == f"topic ordres has no route at {server.addr}; did you mean orders?"
 
 
-async def test_a_port_that_serves_something_else_is_said_not_to_be_a_name_server() -> None:
+async def test_a_port_that_serves_something_else_is_reported_as_not_a_name_server() -> None:
     other = grpc.aio.server()
     port = other.add_insecure_port("127.0.0.1:0")
     await other.start()
@@ -162,7 +162,7 @@ async def test_a_port_that_serves_something_else_is_said_not_to_be_a_name_server
 
 
 async def passing(clock: ManualClock, condition: Callable[[], bool]) -> None:
-    """Let the client's time pass beside real calls, until the condition holds."""
+    """Advance the client's clock during real calls, until the condition is true."""
     async with asyncio.timeout(30):
         while not condition():
             await clock.advance(0.1)
@@ -218,7 +218,7 @@ async def test_a_refusal_for_bad_input_names_each_field(server: ScriptedRouteSer
     assert list(caught.value.violations) == server.violations
 
 
-async def test_details_that_are_no_message_leave_the_status_alone(server: ScriptedRouteServer) -> None:
+async def test_malformed_error_details_do_not_change_the_status(server: ScriptedRouteServer) -> None:
     server.fail_with(grpc.StatusCode.INVALID_ARGUMENT)
     server.garbled_details = True
     async with client_of(server.addr) as client:
@@ -228,7 +228,7 @@ async def test_details_that_are_no_message_leave_the_status_alone(server: Script
     assert caught.value.details.code == ""
 
 
-async def test_bytes_that_are_no_answer_are_a_failure_of_that_server(server: ScriptedRouteServer) -> None:
+async def test_a_malformed_response_is_a_failure_of_that_server(server: ScriptedRouteServer) -> None:
     async def babble(_request: bytes, _context: object) -> bytes:
         return b"\xff\xff"
 
@@ -252,7 +252,7 @@ async def test_starting_twice_changes_nothing(server: ScriptedRouteServer) -> No
         assert len(tasks) == 1
 
 
-async def test_a_server_that_answers_for_another_topic_is_left_for_the_next(server: ScriptedRouteServer) -> None:
+async def test_a_server_that_responds_with_another_topic_is_left_for_the_next(server: ScriptedRouteServer) -> None:
     async with scripted_route_server() as confused, client_of(confused.addr, server.addr) as client:
         confused.routes["orders"] = topic_route("payments")
 
@@ -287,7 +287,7 @@ async def test_a_cancelled_caller_leaves_the_lookup_to_the_others(server: Script
         assert server.calls["GetTopicRoute"] == 1
 
 
-async def test_an_error_that_no_caller_waits_for_any_more_disturbs_nobody(server: ScriptedRouteServer) -> None:
+async def test_an_error_of_a_lookup_without_callers_is_not_reported(server: ScriptedRouteServer) -> None:
     complaints: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: complaints.append(context))
     server.hang()
@@ -332,7 +332,7 @@ async def test_all_pages_of_topics_come_from_one_server(server: ScriptedRouteSer
             await client.list_topics("c9")
 
 
-async def test_constructing_a_client_opens_nothing_and_using_it_unstarted_says_what_to_do() -> None:
+async def test_constructing_a_client_opens_nothing_and_use_before_the_start_is_an_error_with_the_remedy() -> None:
     client = NameServerClient(["127.0.0.1:9876"])
 
     with pytest.raises(ClientNotStartedError, match="the client is not started: use it in"):

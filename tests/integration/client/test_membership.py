@@ -37,7 +37,7 @@ WARM_UP = GroupRules(warm_up=30.0)
 
 @dataclass
 class Member:
-    """A consumer's membership, and what it told its consumer."""
+    """A consumer's membership, and what it reported to its consumer."""
 
     client_id: str
     membership: AgentMembership
@@ -156,7 +156,7 @@ async def test_five_agents_restarted_one_after_the_other_change_nothing_for_the_
         assert all(set(each.broken) == {agent.addr for agent in agents} for each in members)
 
 
-async def test_nothing_is_said_while_the_only_agent_warms_up(clock: ManualClock, join: Join) -> None:
+async def test_nothing_is_reported_while_the_only_agent_warms_up(clock: ManualClock, join: Join) -> None:
     async with consumer_agents("a", clock=clock, rules=WARM_UP) as agents:
         member = await join(C1, routes_of(*agents))
         await eventually(lambda: agents[0].members() == [C1] and member.watches == agents[0].addr, clock=clock)
@@ -209,7 +209,7 @@ async def test_a_member_that_breaks_off_is_back_within_the_grace_of_its_agent(cl
         assert second.changes == []
 
 
-async def test_a_list_from_before_this_client_was_heard_is_not_relied_on(clock: ManualClock, join: Join) -> None:
+async def test_a_list_from_before_this_client_was_registered_is_not_used(clock: ManualClock, join: Join) -> None:
     rules = GroupRules(warm_up=0.0, notices=NoticeRules(hold_down=5.0))
     async with consumer_agents("a", clock=clock, rules=rules) as agents:
         await join(C1, routes_of(*agents))
@@ -220,7 +220,9 @@ async def test_a_list_from_before_this_client_was_heard_is_not_relied_on(clock: 
         assert second.changes == [Members((C1, C2))]
 
 
-async def test_beats_keep_a_member_alive_and_a_shorter_expiry_makes_them_denser(clock: ManualClock, join: Join) -> None:
+async def test_heartbeats_keep_a_member_and_a_shorter_expiry_makes_them_more_frequent(
+    clock: ManualClock, join: Join
+) -> None:
     rules = GroupRules(warm_up=0.0, expiry=12.0, scan_interval=1.0)
     async with consumer_agents("a", clock=clock, rules=rules) as agents:
         await join(C1, routes_of(*agents))
@@ -231,7 +233,7 @@ async def test_beats_keep_a_member_alive_and_a_shorter_expiry_makes_them_denser(
         assert 20 <= sum(agents[0].groups.tallies.beats.values()) - before <= 26
 
 
-async def test_a_changed_subscription_is_told_at_once(clock: ManualClock, join: Join) -> None:
+async def test_a_changed_subscription_is_sent_immediately(clock: ManualClock, join: Join) -> None:
     async with consumer_agents("a", clock=clock) as agents:
         member = await join(C1, routes_of(*agents))
         await eventually(lambda: member.sees(C1), clock=clock)
@@ -239,11 +241,11 @@ async def test_a_changed_subscription_is_told_at_once(clock: ManualClock, join: 
         member.membership.subscriptions_changed()
         started = clock.monotonic()
 
-        def told() -> bool:
+        def is_known() -> bool:
             (facts,) = agents[0].groups.core.members("g")
             return facts.subscription.subscriptions[0].expression == "a || b"
 
-        await eventually(told, clock=clock)
+        await eventually(is_known, clock=clock)
         assert clock.monotonic() - started < 2.0
 
 
@@ -279,7 +281,7 @@ async def test_agents_come_and_go_with_the_routes(clock: ManualClock, join: Join
         assert member.changes == [Members((C1,))]
 
 
-async def test_a_link_outlives_its_agents_place_in_the_routes_by_what_is_let_go_of_there(
+async def test_a_link_to_an_agent_removed_from_the_routes_stays_until_its_queues_are_released(
     clock: ManualClock, join: Join
 ) -> None:
     async with consumer_agents("a", "b", clock=clock) as (a, b):
@@ -294,7 +296,9 @@ async def test_a_link_outlives_its_agents_place_in_the_routes_by_what_is_let_go_
         assert member.links.to(a.addr) is not link
 
 
-async def test_agents_of_routes_that_come_in_after_the_start_are_joined_at_once(clock: ManualClock, join: Join) -> None:
+async def test_agents_of_routes_that_arrive_after_the_start_are_joined_immediately(
+    clock: ManualClock, join: Join
+) -> None:
     async with consumer_agents("a", "b", clock=clock) as (a, b):
         member = await join(C1, Routes())
         await flow(clock, 30.0)
@@ -311,7 +315,7 @@ async def test_agents_of_routes_that_come_in_after_the_start_are_joined_at_once(
         await eventually(lambda: member.watches == a.addr, clock=clock)
 
 
-async def test_an_agent_that_is_new_to_the_routes_is_not_relied_on_before_all_members_know_it(
+async def test_an_agent_that_is_new_in_the_routes_is_not_used_before_all_members_know_it(
     clock: ManualClock, join: Join
 ) -> None:
     async with consumer_agents("a", "b", clock=clock) as (a, b):
@@ -353,7 +357,7 @@ async def test_an_agent_that_just_recovered_is_not_relied_on_while_it_is_newer_i
         await eventually(lambda: new.members() == [C1, C2], clock=clock)
 
 
-async def test_a_client_id_that_another_process_uses_is_given_up_and_said_once(
+async def test_a_client_id_that_another_process_uses_is_released_and_logged_once(
     clock: ManualClock, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with consumer_agents("a", "b", clock=clock) as agents:
@@ -444,7 +448,7 @@ async def test_a_query_that_fails_keeps_the_members(clock: ManualClock, join: Jo
         assert member.sees(C1)
 
 
-async def test_who_was_taken_over_leaves_the_other_process_in_its_place(clock: ManualClock, join: Join) -> None:
+async def test_a_superseded_member_does_not_remove_the_process_that_replaced_it(clock: ManualClock, join: Join) -> None:
     async with consumer_agents("a", clock=clock) as agents:
         member = await join(C1, routes_of(*agents))
         await eventually(lambda: member.sees(C1), clock=clock)
@@ -457,7 +461,7 @@ async def test_who_was_taken_over_leaves_the_other_process_in_its_place(clock: M
         await other.crash()
 
 
-async def test_an_agent_that_answers_no_beat_is_noticed_though_its_connection_stands(
+async def test_an_agent_that_does_not_respond_to_heartbeats_is_noticed_though_its_connection_is_open(
     clock: ManualClock, join: Join
 ) -> None:
     async with consumer_agents("a", clock=clock) as (a,), cut_proxy(a.addr) as proxy:
@@ -494,7 +498,7 @@ async def test_a_broadcasting_group_is_joined_and_not_watched(clock: ManualClock
         assert member.membership.members is None
 
 
-async def test_an_agent_that_refuses_is_told_apart_and_asked_again_seldom(
+async def test_an_agent_that_refuses_is_distinguished_and_retried_seldom(
     clock: ManualClock, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with consumer_agents("a", clock=clock) as agents:
@@ -518,7 +522,7 @@ async def test_an_agent_that_hangs_is_passed_over(clock: ManualClock, join: Join
             assert member.watches == b.addr
 
 
-async def test_what_ends_a_task_in_the_background_is_said_and_it_goes_on(
+async def test_an_error_of_a_background_task_is_logged_and_the_task_continues(
     clock: ManualClock, join: Join, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with consumer_agents("a", clock=clock) as (a,):
@@ -532,7 +536,7 @@ async def test_what_ends_a_task_in_the_background_is_said_and_it_goes_on(
         await eventually(lambda: member.stands(a) == MemberState.MEMBER, clock=clock)
 
 
-async def test_a_leave_ends_in_two_seconds_though_an_agent_does_not_answer(clock: ManualClock, join: Join) -> None:
+async def test_a_leave_ends_in_two_seconds_though_an_agent_does_not_respond(clock: ManualClock, join: Join) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with consumer_agents("a", "b", clock=clock) as (a, b):
             hanging = ConsumerAgent("c", clock=clock)
@@ -544,7 +548,7 @@ async def test_a_leave_ends_in_two_seconds_though_an_agent_does_not_answer(clock
             assert a.members() == b.members() == []
 
 
-async def test_a_membership_that_has_left_says_nothing_more(clock: ManualClock, join: Join) -> None:
+async def test_a_membership_that_has_left_reports_nothing_more(clock: ManualClock, join: Join) -> None:
     async with consumer_agents("a", clock=clock) as agents:
         member = await join(C1, routes_of(*agents))
         await eventually(lambda: member.sees(C1), clock=clock)

@@ -1,4 +1,4 @@
-"""The transport in memory beyond the contract of all: its time is the test's, and its controls do what they say."""
+"""The transport in memory beyond the common contract: it uses the test's clock, and its controls work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def test_a_timeout_passes_by_the_clock_of_the_test(clock: ManualClock) -> 
         await sending
 
 
-async def test_a_broker_that_goes_on_in_time_answers_after_all(clock: ManualClock) -> None:
+async def test_a_broker_that_resumes_in_time_still_responds(clock: ManualClock) -> None:
     transport = MemoryTransport(clock=clock)
     transport.hang(ADDR)
     sending = asyncio.create_task(send(transport, "a"))
@@ -53,7 +53,7 @@ async def test_a_broker_that_goes_on_in_time_answers_after_all(clock: ManualCloc
     assert (await sending).queue_offsets == (0,)
 
 
-async def test_lost_messages_end_a_wait_at_once(clock: ManualClock) -> None:
+async def test_lost_messages_end_a_wait_immediately(clock: ManualClock) -> None:
     transport = MemoryTransport(clock=clock)
     await send(transport, "a")
     waiting = asyncio.create_task(pull(transport, 1, wait_seconds=15))
@@ -63,7 +63,7 @@ async def test_lost_messages_end_a_wait_at_once(clock: ManualClock) -> None:
         await waiting
 
 
-async def test_a_replica_that_was_away_catches_up_when_it_is_back() -> None:
+async def test_a_replica_that_was_down_catches_up_when_it_is_back() -> None:
     transport = MemoryTransport()
     transport.replicate(ADDR, SLAVE)
     await send(transport, "a")

@@ -79,7 +79,7 @@ async def test_a_higher_offset_that_is_stored_stays_unless_it_is_reset(clock: Ma
         assert held(a) == {0: 5}
 
 
-async def test_one_bad_queue_fails_alone_with_its_own_fault(clock: ManualClock, store_of: StoreOf) -> None:
+async def test_one_bad_queue_fails_alone_with_its_own_error(clock: ManualClock, store_of: StoreOf) -> None:
     async with consumer_agents("a", clock=clock) as (a,):
         a.ends.table = {QueueKey("orders", queue_id): 100 for queue_id in range(50)}
         store = store_of(Routes(a.data()))
@@ -98,7 +98,9 @@ async def test_one_bad_queue_fails_alone_with_its_own_fault(clock: ManualClock, 
         assert {failed[queue].status for queue in unknown} == {grpc.StatusCode.INVALID_ARGUMENT}  # type: ignore[attr-defined]  # of RequestRejectedError
 
 
-async def test_more_queues_than_a_call_takes_are_committed_and_loaded(clock: ManualClock, store_of: StoreOf) -> None:
+async def test_more_queues_than_one_call_accepts_are_committed_and_loaded(
+    clock: ManualClock, store_of: StoreOf
+) -> None:
     async with consumer_agents("a", clock=clock) as (a,):
         routes = Routes(a.data())
         offsets = {queue: n for n, queue in enumerate(queues_of("a", *range(1_800)))}
@@ -107,7 +109,7 @@ async def test_more_queues_than_a_call_takes_are_committed_and_loaded(clock: Man
         assert commits(a) == 2
 
 
-async def test_queues_of_an_agent_that_is_away_fail_and_are_committed_once_it_is_back(
+async def test_queues_of_an_agent_that_is_down_fail_and_are_committed_once_it_is_back(
     clock: ManualClock, store_of: StoreOf
 ) -> None:
     async with consumer_agents("a", "b", clock=clock) as (a, b):
@@ -143,7 +145,7 @@ async def test_offsets_are_unknown_and_not_absent_while_an_agent_loads_them(
     await agent.stop()
 
 
-async def test_after_a_failover_the_new_agent_is_told_everything_that_is_held(
+async def test_after_a_failover_the_new_agent_gets_all_offsets_that_are_held(
     clock: ManualClock, store_of: StoreOf
 ) -> None:
     async with consumer_agents("a", "a", clock=clock) as (master, slave):
@@ -158,8 +160,8 @@ async def test_after_a_failover_the_new_agent_is_told_everything_that_is_held(
         assert held(slave) == {0: 5, 1: 5, 2: 5}
 
 
-@pytest.mark.parametrize("how", ["a failed call", "word of a broken connection", "time"])
-async def test_an_agent_that_lost_its_memory_is_told_everything_again(
+@pytest.mark.parametrize("how", ["a failed call", "notice of a broken connection", "time"])
+async def test_an_agent_that_lost_its_memory_gets_all_offsets_again(
     clock: ManualClock, store_of: StoreOf, how: str
 ) -> None:
     async with consumer_agents("a", clock=clock) as (a,):
@@ -172,7 +174,7 @@ async def test_an_agent_that_lost_its_memory_is_told_everything_again(
             assert failed
         await a.start()
         assert held(a) == {}
-        if how == "word of a broken connection":
+        if how == "notice of a broken connection":
             store.distrust(a.addr)
         elif how == "time":
             assert await store.commit(offsets) == {}
@@ -193,7 +195,7 @@ async def test_a_refusal_that_names_no_queue_fails_them_all(clock: ManualClock) 
         await links.close(timeout_seconds=1.0)
 
 
-async def test_what_a_slaves_agent_took_while_no_master_was_there_counts_where_it_is_higher(
+async def test_what_a_slaves_agent_accepted_without_a_master_counts_where_it_is_higher(
     clock: ManualClock, store_of: StoreOf
 ) -> None:
     async with consumer_agents("a", "a", clock=clock) as (master, slave):

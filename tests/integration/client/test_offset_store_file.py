@@ -1,4 +1,4 @@
-"""A broadcasting consumer's offsets in a file: what was committed is read again, or refused with a reason."""
+"""A broadcasting consumer's offsets in a file: what was committed is read again, or rejected with a reason."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def opened(path: Path, clock: ManualClock, *, max_offsets: int = 100) -> A
 
 
 async def stored(path: Path, clock: ManualClock, queues: Collection[MessageQueue]) -> Mapping[MessageQueue, int]:
-    """What the next consumer finds."""
+    """The offsets that the next consumer loads."""
     async with opened(path, clock) as store:
         loaded = await store.load(queues)
     assert not loaded.unknown
@@ -62,7 +62,7 @@ def content_of(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def test_each_group_and_client_has_its_own_file_that_any_file_system_takes() -> None:
+def test_each_group_and_client_has_its_own_file_with_a_portable_name() -> None:
     folder = Path("/offsets")
     ids = ["10.0.0.1@DEFAULT", "../../etc@1", "a/b@1", "a%2Fb@1", "x" * 250 + "@1", "x" * 250 + "@2", "ä@1"]
     paths = {offset_file_path(folder, group=group, client_id=each) for each in ids for group in ("g", "%RETRY%g")}
@@ -123,7 +123,7 @@ async def test_a_commit_is_there_after_a_kill(path: Path, tmp_path: Path, clock:
 
 
 @pytest.mark.parametrize("data", [b"{" * 600, b'{"format": "pointsman-client-offsets", "version": 1, "offsets": []}'])
-async def test_a_damaged_file_is_set_aside_and_logged(
+async def test_a_damaged_file_is_moved_and_logged(
     path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture, data: bytes
 ) -> None:
     put(path, data)
@@ -136,7 +136,7 @@ async def test_a_damaged_file_is_set_aside_and_logged(
     assert await stored(path, clock, [A0]) == {A0: 1}
 
 
-async def test_a_file_cut_off_anywhere_or_with_a_flipped_bit_is_read_whole_or_set_aside(
+async def test_a_file_cut_off_anywhere_or_with_a_flipped_bit_is_read_completely_or_moved(
     path: Path, tmp_path: Path, clock: ManualClock, full: bool
 ) -> None:
     queues, chance = queues_of("a", *range(60)), random.Random(7)
@@ -222,7 +222,7 @@ async def test_queues_beyond_the_bound_fail_alone(path: Path, clock: ManualClock
     assert await stored(path, clock, [A0, A1, A2]) == {A0: 2, A1: 1}
 
 
-async def test_a_disk_that_hangs_holds_up_no_commit_for_ever(
+async def test_a_disk_that_hangs_blocks_no_commit_indefinitely(
     path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     go_on, write = threading.Event(), TableFile.write

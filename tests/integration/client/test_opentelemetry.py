@@ -214,9 +214,7 @@ async def test_a_listener_that_raises_fails_its_span_and_each_retry_and_the_dead
     assert linked(traces.spans("process orders")[-1]) == [id_of(send)]
 
 
-async def test_a_listener_that_wants_the_message_again_did_not_fail(
-    setup: Setup, traces: Traces, producer: Producer
-) -> None:
+async def test_a_listener_that_requests_a_retry_did_not_fail(setup: Setup, traces: Traces, producer: Producer) -> None:
     async def listener(message: ReceivedMessage) -> ConsumeResult:
         return ConsumeResult.SUCCESS if message.reconsume_times else ConsumeResult.RECONSUME_LATER
 

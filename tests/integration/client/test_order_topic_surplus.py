@@ -36,7 +36,7 @@ class Rig:
     transport: MemoryTransport
 
     async def register(self, queues: int) -> None:
-        """Register ``broker-a`` with so many queues of ``orders``, as its agent does."""
+        """Register ``broker-a`` with ``queues`` queues of ``orders``, as its agent does."""
         self.transport.set_queues(ADDR, {"orders": queues})
         orders = topic("orders", queues)
         await RegistrationServiceStub(self.channel).RegisterBroker(

@@ -1,4 +1,4 @@
-"""Offsets of queues that were let go of while their broker's agent was away."""
+"""Offsets of queues that were released while their broker's agent was down."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Agent:
         return {}
 
 
-async def test_what_could_not_be_committed_is_committed_before_the_queue_is_begun_again() -> None:
+async def test_a_failed_commit_is_retried_before_the_queue_is_read_again() -> None:
     agent = Agent()
     store = PendingOffsets(agent)
     await store.commit({Q0: 5})
@@ -55,7 +55,7 @@ async def test_what_could_not_be_committed_is_committed_before_the_queue_is_begu
     assert store.pending == {}
 
 
-async def test_what_is_owed_goes_with_the_next_commit_and_never_takes_back_what_another_member_read() -> None:
+async def test_pending_offsets_go_with_the_next_commit_and_never_revert_what_another_member_read() -> None:
     agent = Agent()
     store = PendingOffsets(agent)
     agent.error = AWAY
@@ -67,7 +67,7 @@ async def test_what_is_owed_goes_with_the_next_commit_and_never_takes_back_what_
     assert store.pending == {}
 
 
-async def test_a_failure_of_what_is_owed_is_no_failure_of_another_commit() -> None:
+async def test_a_failure_of_pending_offsets_fails_no_other_commit() -> None:
     agent = Agent()
     store = PendingOffsets(agent)
     agent.error = AWAY
@@ -76,7 +76,7 @@ async def test_a_failure_of_what_is_owed_is_no_failure_of_another_commit() -> No
     assert store.pending == {Q0: 9, Q1: 1}
 
 
-async def test_an_offset_that_is_refused_or_reset_is_owed_no_more() -> None:
+async def test_an_offset_that_is_refused_or_reset_is_no_longer_pending() -> None:
     agent = Agent()
     store = PendingOffsets(agent)
     agent.error = AWAY

@@ -1,4 +1,4 @@
-"""A producer and its sends: tries, faults, deadlines, and what goes wrong. Real sockets to a scripted name server."""
+"""A producer and its sends: attempts, broker faults, deadlines and errors. Real sockets to a scripted name server."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def server() -> AsyncIterator[ScriptedRouteServer]:
 # Sends that go well
 
 
-async def test_a_message_is_sent_and_the_result_says_where(server: ScriptedRouteServer) -> None:
+async def test_a_message_is_sent_and_the_result_names_the_queue(server: ScriptedRouteServer) -> None:
     async with producing(server) as shop:
         first, second = [await shop.producer.send(HELLO) for _ in range(2)]
 
@@ -108,7 +108,7 @@ async def test_w6_after_a_failure_another_broker_is_tried(server: ScriptedRouteS
                 assert call.addr != A or following.addr == B
 
 
-async def test_w7_a_dead_broker_is_left_out_for_its_isolation_and_then_tried_again(
+async def test_w7_a_dead_broker_is_skipped_during_its_isolation_and_then_tried_again(
     server: ScriptedRouteServer,
 ) -> None:
     async with producing(server) as shop:
@@ -221,7 +221,7 @@ async def test_codes_to_retry_can_be_added(server: ScriptedRouteServer) -> None:
 
 
 @pytest.mark.parametrize(("again", "tries"), [(False, 1), (True, 3)])
-async def test_a_message_not_stored_as_wanted_goes_to_another_broker_only_if_told(
+async def test_a_message_not_fully_stored_goes_to_another_broker_only_if_configured(
     server: ScriptedRouteServer, again: bool, tries: int
 ) -> None:
     async with producing(server, retry_another_broker_when_not_store_ok=again) as shop:
@@ -231,7 +231,7 @@ async def test_a_message_not_stored_as_wanted_goes_to_another_broker_only_if_tol
         assert (result.status, result.tries) == (SendStatus.FLUSH_SLAVE_TIMEOUT, tries)
 
 
-async def test_a_fault_of_the_transport_is_a_failed_try(server: ScriptedRouteServer) -> None:
+async def test_an_error_of_the_transport_is_a_failed_attempt(server: ScriptedRouteServer) -> None:
     async with producing(server) as shop:
         shop.transport.break_down(KeyError("scripted"), A, B)
         with pytest.raises(SendFailedError, match="the transport raised KeyError") as failure:
@@ -252,7 +252,7 @@ async def test_a_transport_that_hangs_ends_with_the_deadline(server: ScriptedRou
         assert [type(each.error) for each in failure.value.tries] == [BrokerTimeoutError]
 
 
-async def test_a_bound_for_each_request_leaves_time_for_the_other_tries(server: ScriptedRouteServer) -> None:
+async def test_a_timeout_per_request_leaves_time_for_the_other_attempts(server: ScriptedRouteServer) -> None:
     async with producing(server, clock=None, send_msg_max_timeout_per_request_seconds=0.1) as shop:
         shop.transport.hang(A)
         results = [await shop.producer.send(HELLO, timeout_seconds=3.0) for _ in range(4)]
@@ -296,7 +296,9 @@ async def test_the_tries_share_one_deadline(server: ScriptedRouteServer) -> None
 # The route
 
 
-async def test_a_failed_send_asks_for_the_route_at_once_and_does_not_wait_for_it(server: ScriptedRouteServer) -> None:
+async def test_a_failed_send_requests_the_route_immediately_and_does_not_wait_for_it(
+    server: ScriptedRouteServer,
+) -> None:
     async with producing(server) as shop:
         await shop.producer.send(HELLO)
         calls = server.calls["GetTopicRoute"]
@@ -308,7 +310,7 @@ async def test_a_failed_send_asks_for_the_route_at_once_and_does_not_wait_for_it
         server.recover()
 
 
-async def test_an_unknown_topic_is_said_to_be_unknown(server: ScriptedRouteServer) -> None:
+async def test_an_unknown_topic_is_reported_as_unknown(server: ScriptedRouteServer) -> None:
     async with producing(server) as shop:
         with pytest.raises(TopicNotFoundError, match="bills"):
             await shop.producer.send(Message("bills", b"1"))
@@ -319,7 +321,7 @@ async def test_an_unknown_topic_is_said_to_be_unknown(server: ScriptedRouteServe
     ("perm", "broker_id", "why"),
     [(4, 0, "broker a has no write permission"), (6, 1, "broker a has no master now")],
 )
-async def test_a_topic_without_a_writable_queue_says_why(
+async def test_the_error_for_a_topic_without_a_writable_queue_gives_the_reason(
     server: ScriptedRouteServer, perm: int, broker_id: int, why: str
 ) -> None:
     server.routes["orders"] = topic_route(groups=[broker_data("a", {broker_id: A}, cluster="c1")], perm=perm)
@@ -340,8 +342,8 @@ async def test_a_topic_that_got_its_first_writable_queue_is_found_at_the_next_se
         assert (await shop.producer.send(HELLO)).status is SendStatus.SEND_OK
 
 
-async def test_no_name_server_that_answers_is_said() -> None:
-    async with refused_addr() as nobody, Producer([nobody], transport=ScriptedTransport()) as producer:
+async def test_it_is_reported_when_no_name_server_responds() -> None:
+    async with refused_addr() as closed, Producer([closed], transport=ScriptedTransport()) as producer:
         with pytest.raises(NameServersUnavailableError):
             await producer.send(HELLO)
 
@@ -408,7 +410,7 @@ def isolations(shop: Shop) -> list[dict[str, object]]:
     return said
 
 
-async def test_a_broker_that_left_the_routes_is_forgotten(server: ScriptedRouteServer) -> None:
+async def test_a_broker_that_left_the_routes_is_dropped(server: ScriptedRouteServer) -> None:
     async with producing(server) as shop:
         shop.transport.unreachable(A)
         for _ in range(4):
@@ -426,7 +428,7 @@ async def test_a_broker_that_left_the_routes_is_forgotten(server: ScriptedRouteS
 # Asynchronous and one-way sends
 
 
-async def test_an_asynchronous_send_returns_at_once_and_tells_its_callback(server: ScriptedRouteServer) -> None:
+async def test_an_asynchronous_send_returns_immediately_and_calls_its_callback(server: ScriptedRouteServer) -> None:
     async with producing(server) as shop:
         callback = SendCallback()
         shop.producer.send_async(HELLO, callback)
@@ -437,7 +439,7 @@ async def test_an_asynchronous_send_returns_at_once_and_tells_its_callback(serve
         assert [result.status for result in callback.results] == [SendStatus.SEND_OK]
 
 
-async def test_an_asynchronous_send_tries_again_after_failed_connections_and_takes_a_no_for_an_answer(
+async def test_an_asynchronous_send_is_retried_after_failed_connections_and_not_after_a_refusal(
     server: ScriptedRouteServer,
 ) -> None:
     async with producing(server) as shop:
@@ -470,7 +472,7 @@ async def test_a_callback_that_raises_breaks_nothing(server: ScriptedRouteServer
         assert (await shop.producer.send(HELLO)).tries == 1
 
 
-async def test_a_one_way_send_is_one_try_and_tells_nobody(server: ScriptedRouteServer) -> None:
+async def test_a_one_way_send_is_one_attempt_and_reports_no_result(server: ScriptedRouteServer) -> None:
     async with producing(server) as shop:
         shop.transport.unreachable(A, B)
         shop.producer.send_oneway(HELLO)
@@ -492,7 +494,7 @@ async def test_unawaited_sends_are_bounded(server: ScriptedRouteServer, bound: d
             shop.producer.send_async(HELLO, callback)
 
 
-async def test_a_coroutine_function_is_no_callback(server: ScriptedRouteServer) -> None:
+async def test_a_coroutine_function_is_refused_as_a_callback(server: ScriptedRouteServer) -> None:
     async def wrong(_: object) -> None: ...
 
     async with producing(server) as shop:
@@ -509,7 +511,7 @@ def test_an_empty_list_of_name_servers_is_refused(name_servers: list[str] | str)
         Producer(name_servers, transport=ScriptedTransport)
 
 
-async def test_a_message_that_cannot_be_sent_is_refused_before_anything_is_asked(server: ScriptedRouteServer) -> None:
+async def test_an_invalid_message_is_refused_before_any_request(server: ScriptedRouteServer) -> None:
     async with producing(server, max_message_size=10) as shop:
         with pytest.raises(InvalidNameError):
             await shop.producer.send(Message.unchecked("no such.topic", b"1"))
@@ -586,7 +588,7 @@ async def test_what_a_producer_made_is_closed_with_it_and_nothing_else(server: S
         assert (await client.topic_route("orders")).topic == "orders"
 
 
-async def test_closing_waits_for_what_is_under_way(server: ScriptedRouteServer) -> None:
+async def test_closing_waits_for_sends_in_flight(server: ScriptedRouteServer) -> None:
     async with producing(server) as shop:
         callback = SendCallback()
         for _ in range(50):

@@ -1,4 +1,4 @@
-"""What a producer stands on: parts that it owns or shares, its bounded questions for routes, and a fork."""
+"""What a producer uses: parts that it owns or shares, its bounded lookups of routes, and a fork."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def our_tasks() -> list[asyncio.Task[object]]:
     return [task for task in asyncio.all_tasks() if task.get_name().startswith("pointsman-")]
 
 
-async def test_parts_that_were_made_are_closed_and_the_transport_hears_of_gone_brokers(
+async def test_parts_that_the_producer_made_are_closed_and_the_transport_is_notified_of_removed_brokers(
     server: ScriptedRouteServer,
 ) -> None:
     parts = OwnedParts(PartOptions([server.addr], transport=ScriptedTransport))
@@ -82,12 +82,12 @@ async def test_nothing_is_made_before_the_start() -> None:
     await parts.close(timeout_seconds=1.0)
 
 
-def test_what_is_no_transport_is_refused() -> None:
+def test_an_object_that_is_not_a_transport_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="transport"):
         OwnedParts(PartOptions(["ns:9876"], transport=None))  # type: ignore[arg-type]
 
 
-async def test_a_transport_that_does_not_close_holds_nobody_up(server: ScriptedRouteServer) -> None:
+async def test_a_transport_that_does_not_close_blocks_no_caller(server: ScriptedRouteServer) -> None:
     class Stuck(ScriptedTransport):
         async def close(self) -> None:
             await asyncio.Event().wait()
@@ -115,7 +115,7 @@ async def test_another_event_loop_is_refused(server: ScriptedRouteServer) -> Non
     await parts.close(timeout_seconds=1.0)
 
 
-async def test_a_forked_process_is_told_to_make_its_own(
+async def test_a_forked_process_gets_an_error_that_asks_for_a_new_producer(
     server: ScriptedRouteServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = OwnedParts(PartOptions([server.addr], transport=ScriptedTransport))
@@ -129,12 +129,12 @@ async def test_a_forked_process_is_told_to_make_its_own(
 
 
 async def test_a_task_that_does_not_end_is_left_after_its_time(caplog: pytest.LogCaptureFixture) -> None:
-    let_go = asyncio.Event()
+    released = asyncio.Event()
 
     async def stubborn() -> None:
-        while not let_go.is_set():
+        while not released.is_set():
             try:
-                await let_go.wait()
+                await released.wait()
             except asyncio.CancelledError:
                 continue
 
@@ -142,7 +142,7 @@ async def test_a_task_that_does_not_end_is_left_after_its_time(caplog: pytest.Lo
     await asyncio.sleep(0)
     await finish_tasks([task], timeout_seconds=0.01)
     assert "stubborn does not end" in caplog.text
-    let_go.set()
+    released.set()
     await task
 
 
@@ -174,7 +174,9 @@ async def test_lookups_after_failures_are_one_a_topic_and_bounded() -> None:
     await refresher.close(timeout_seconds=1.0)
 
 
-async def test_a_maker_that_makes_no_transport_is_said_before_anything_is_started(server: ScriptedRouteServer) -> None:
+async def test_a_factory_that_returns_no_transport_is_reported_before_anything_is_started(
+    server: ScriptedRouteServer,
+) -> None:
     for made in (None, 5):
         producer = Producer([server.addr], transport=cast("Any", lambda made=made: made))
         with pytest.raises(InvalidOptionError, match=f"^transport = {made} was made"):
@@ -183,7 +185,7 @@ async def test_a_maker_that_makes_no_transport_is_said_before_anything_is_starte
         await producer.close()
 
 
-async def test_a_close_that_was_cancelled_goes_on_and_another_one_waits_for_its_end(
+async def test_a_close_that_was_cancelled_continues_and_another_one_waits_for_its_end(
     server: ScriptedRouteServer,
 ) -> None:
     transport = ScriptedTransport()
@@ -205,7 +207,9 @@ async def test_a_close_that_was_cancelled_goes_on_and_another_one_waits_for_its_
     await eventually(lambda: not our_tasks())
 
 
-async def test_a_thread_without_an_event_loop_is_told_where_to_look(server: ScriptedRouteServer) -> None:
+async def test_a_thread_without_an_event_loop_gets_an_error_that_names_the_sync_class(
+    server: ScriptedRouteServer,
+) -> None:
     async with NameServerClient([server.addr]) as client:
         with pytest.raises(WrongEventLoopError, match=r"pointsman_client\.sync"):
             await asyncio.to_thread(client.route_changes, "orders")

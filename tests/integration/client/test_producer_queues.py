@@ -1,4 +1,4 @@
-"""Sends to a certain queue: by choice, by a selector, by a key, and what happens while it cannot be written."""
+"""Sends to one queue: given, by a selector, by a key, and what happens while it is not writable."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def server() -> AsyncIterator[ScriptedRouteServer]:
 
 
 async def parked(shop: Shop, count: int) -> None:
-    """Wait until so many messages are parked, with the clock going on."""
+    """Advance the clock until ``count`` messages are parked."""
     await eventually(lambda: shop.producer.parked == count, clock=shop.clock, step=0.5)
 
 
@@ -115,7 +115,7 @@ async def test_messages_of_a_key_go_to_one_queue_and_keys_to_all(server: Scripte
         assert len(set(first.values())) == 4
 
 
-async def test_keys_keep_their_queue_while_its_broker_is_away(server: ScriptedRouteServer) -> None:
+async def test_keys_keep_their_queue_while_its_broker_is_down(server: ScriptedRouteServer) -> None:
     async with producing(server) as shop:
         keys = [f"key-{number}" for number in range(40)]
         before = {key: (await shop.producer.send_by_key(HELLO, key)).queue for key in keys}
@@ -152,7 +152,7 @@ async def test_a_topic_without_write_queues_has_no_map(server: ScriptedRouteServ
 # Raise
 
 
-async def test_a_queue_that_cannot_be_written_raises_and_says_why(server: ScriptedRouteServer) -> None:
+async def test_a_queue_that_is_not_writable_raises_with_the_reason(server: ScriptedRouteServer) -> None:
     async with producing(server) as shop:
         with pytest.raises(QueueUnavailableError, match="broker z is not in the route"):
             await shop.producer.send_to(AWAY, HELLO)
@@ -172,7 +172,9 @@ async def test_a_broker_without_its_master_cannot_be_written(server: ScriptedRou
             await shop.producer.send_to(A0, HELLO)
 
 
-async def test_a_queue_whose_broker_did_not_answer_is_not_called_unwritten(server: ScriptedRouteServer) -> None:
+async def test_a_queue_whose_broker_did_not_respond_is_not_reported_as_not_writable(
+    server: ScriptedRouteServer,
+) -> None:
     async with producing(server) as shop:
         shop.transport.late(A)
         with pytest.raises(SendFailedError) as failure:
@@ -183,7 +185,7 @@ async def test_a_queue_whose_broker_did_not_answer_is_not_called_unwritten(serve
 # Fallback
 
 
-async def test_a_fallback_takes_the_message_at_once(server: ScriptedRouteServer) -> None:
+async def test_a_fallback_sends_the_message_immediately(server: ScriptedRouteServer) -> None:
     async with producing(server) as shop:
         for break_a in (shop.transport.unreachable, shop.transport.late):
             break_a(A)
@@ -203,7 +205,7 @@ async def test_a_broker_that_hangs_leaves_time_for_the_fallback(server: Scripted
         assert result.queue == B0
 
 
-async def test_a_message_that_no_broker_takes_is_not_sent_elsewhere(
+async def test_a_message_that_no_broker_accepts_is_not_sent_elsewhere(
     server: ScriptedRouteServer, tmp_path: Path
 ) -> None:
     async with producing(server) as shop:
@@ -246,7 +248,7 @@ async def test_parked_messages_are_sent_in_order_when_the_queue_is_back(
         assert (await shop.producer.send_to(A0, numbered(4))).status is SendStatus.SEND_OK
 
 
-async def test_one_queue_that_stays_away_holds_up_no_other(server: ScriptedRouteServer, tmp_path: Path) -> None:
+async def test_one_queue_that_stays_down_blocks_no_other(server: ScriptedRouteServer, tmp_path: Path) -> None:
     async with producing(server, on_unavailable=Park(Outbox(tmp_path / "outbox"))) as shop:
         shop.transport.unreachable(A, B)
         for queue in (A0, B0, A1):
@@ -281,7 +283,7 @@ async def test_parked_messages_outlive_the_producer(server: ScriptedRouteServer,
         assert bodies(shop, A0) == [b"0", b"1", b"2"]
 
 
-async def test_messages_are_parked_while_no_name_server_answers(server: ScriptedRouteServer, tmp_path: Path) -> None:
+async def test_messages_are_parked_while_no_name_server_responds(server: ScriptedRouteServer, tmp_path: Path) -> None:
     async with producing(server, clock=None, on_unavailable=Park(Outbox(tmp_path / "outbox"))) as shop:
         server.hang()
         assert (await shop.producer.send_to(A0, HELLO, timeout_seconds=0.1)).is_parked
@@ -324,7 +326,7 @@ async def test_a_key_of_a_topic_that_never_had_a_route_has_no_queue_to_park_for(
 
 
 class GatedOutbox(Outbox):
-    """Its disk waits for ``answers``; counts writes."""
+    """An outbox whose disk waits for ``answers``; counts writes."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -360,7 +362,7 @@ async def test_messages_that_wait_for_the_disk_are_written_together(
         assert bodies(shop, A0) == [str(number).encode() for number in range(20)]
 
 
-async def test_a_disk_that_refuses_fails_each_message_that_waited_and_makes_room_again(
+async def test_a_disk_error_fails_each_pending_message_and_frees_their_space(
     server: ScriptedRouteServer, tmp_path: Path
 ) -> None:
     outbox = GatedOutbox(tmp_path / "outbox")
@@ -389,7 +391,7 @@ async def test_an_outbox_is_bounded(server: ScriptedRouteServer, tmp_path: Path)
         assert shop.producer.parked == 2
 
 
-async def test_an_outbox_in_use_stops_the_start_and_leaves_nothing_open(
+async def test_an_outbox_in_use_fails_the_start_and_leaves_nothing_open(
     server: ScriptedRouteServer, tmp_path: Path
 ) -> None:
     async with producing(server, on_unavailable=Park(Outbox(tmp_path / "outbox"))):
@@ -405,7 +407,7 @@ async def test_an_outbox_in_use_stops_the_start_and_leaves_nothing_open(
         assert [transport.closed for transport in made] == [1]
 
 
-async def test_an_outbox_that_cannot_be_opened_is_said(server: ScriptedRouteServer, tmp_path: Path) -> None:
+async def test_an_outbox_that_cannot_be_opened_is_reported(server: ScriptedRouteServer, tmp_path: Path) -> None:
     async with producing(server) as shop:
         for path in (tmp_path, tmp_path / "missing" / "outbox", Path("/dev/full")):
             with pytest.raises(OutboxFailedError, match=str(path)):

@@ -1,4 +1,4 @@
-"""A producer by a real name server: brokers go and come back, and the watch says so."""
+"""A producer with a real name server: brokers leave and return, and the watch reports it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ HELLO = Message("orders", b"hello")
 A0 = MessageQueue("orders", "c1", "a", 0)
 
 
-async def test_a_broker_that_leaves_the_routes_gets_nothing_and_what_was_parked_when_it_is_back(tmp_path: Path) -> None:
+async def test_a_broker_removed_from_the_routes_gets_nothing_and_the_parked_messages_when_it_is_back(
+    tmp_path: Path,
+) -> None:
     a, b = wire.identity("a", addr=A), wire.identity("b", addr=B)
     transport = ScriptedTransport()
     async with (

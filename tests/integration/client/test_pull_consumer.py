@@ -1,4 +1,4 @@
-"""A consumer that is asked for messages, against brokers and a group in memory, with a clock that moves by hand."""
+"""The pull consumer against brokers and a group in memory, with a clock that moves by hand."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def bodies_of_poll(consumer: PullConsumer, clock: ManualClock) -> list[str
     return [message.body.decode() for message in await polling]
 
 
-async def test_a_message_is_finished_when_the_next_one_is_asked_for(setup: Setup) -> None:
+async def test_a_message_is_finished_when_the_next_one_is_requested(setup: Setup) -> None:
     await setup.brokers.put(Q0, numbers(3))
     consumer = await setup.join_pulling("x")
     await setup.clock.advance(1)
@@ -50,7 +50,7 @@ async def test_a_message_is_finished_when_the_next_one_is_asked_for(setup: Setup
     assert seen == numbers(3)
 
 
-async def test_what_was_handed_out_last_comes_again_after_a_close(setup: Setup) -> None:
+async def test_the_message_handed_out_last_is_delivered_again_after_a_close(setup: Setup) -> None:
     await setup.brokers.put(Q0, numbers(3))
     consumer = await setup.join_pulling("x")
     await setup.clock.advance(1)
@@ -88,7 +88,7 @@ async def test_a_poll_hands_out_what_is_there_and_finishes_the_one_before(setup:
     assert setup.group.offsets[Q0] == 50
 
 
-async def test_a_poll_returns_as_soon_as_something_comes(setup: Setup) -> None:
+async def test_a_poll_returns_as_soon_as_a_message_arrives(setup: Setup) -> None:
     consumer = await setup.join_pulling("x")
     polling = asyncio.ensure_future(consumer.poll(timeout_seconds=10))
     await setup.clock.advance(2)
@@ -232,7 +232,7 @@ async def test_a_paused_queue_hands_nothing_out_until_it_is_resumed(setup: Setup
     assert await bodies_of_poll(consumer, setup.clock) == ["1", "2"]
 
 
-async def test_members_share_the_queues_and_describe_says_which(setup: Setup) -> None:
+async def test_members_share_the_queues_and_describe_shows_which(setup: Setup) -> None:
     await setup.brokers.put(Q1, ["1"])
     first, second = await setup.join_pulling("x"), await setup.join_pulling("y")
     await setup.clock.advance(3)

@@ -51,7 +51,7 @@ async def test_messages_that_come_later_reach_a_pull_that_waits(setup: Setup) ->
     assert seen.bodies == ["late"]
 
 
-async def test_a_new_group_begins_with_what_is_sent_from_now_on_by_default(setup: Setup) -> None:
+async def test_a_new_group_begins_with_messages_sent_from_now_on_by_default(setup: Setup) -> None:
     await setup.brokers.put(Q0, ["old"], age_seconds=61)
     seen = Seen()
     await setup.join("x", seen, consume_from=ConsumeFrom.LAST_OFFSET)
@@ -70,7 +70,7 @@ async def test_a_stored_offset_wins_over_where_to_begin(setup: Setup) -> None:
     assert seen.bodies == ["3", "4"]
 
 
-async def test_a_master_that_is_back_with_less_is_read_from_what_its_own_agent_has_not_from_the_first_message(
+async def test_a_master_that_returns_with_fewer_messages_is_read_from_its_own_agents_offset_not_from_the_first_message(
     setup: Setup,
 ) -> None:
     await setup.brokers.put(Q0, numbers(10))
@@ -91,7 +91,7 @@ async def test_a_group_begins_at_a_time(setup: Setup) -> None:
     assert seen.bodies == ["young"]
 
 
-async def test_tags_are_filtered_at_the_client_and_what_is_not_wanted_counts_as_finished(setup: Setup) -> None:
+async def test_tags_are_filtered_at_the_client_and_filtered_messages_count_as_finished(setup: Setup) -> None:
     await setup.brokers.put(Q0, ["1"], tags="red")
     await setup.brokers.put(Q0, ["2"], tags="blue")
     await setup.brokers.put(Q0, ["3"])
@@ -121,7 +121,7 @@ async def test_an_offset_never_passes_the_lowest_unfinished_message(setup: Setup
     assert setup.group.offsets[Q0] == 10
 
 
-async def test_as_many_listeners_run_at_once_as_allowed_and_queues_take_turns(setup: Setup) -> None:
+async def test_listeners_run_concurrently_up_to_the_limit_and_queues_take_turns(setup: Setup) -> None:
     await setup.brokers.put(Q0, numbers(50, "a"))
     await setup.brokers.put(Q1, numbers(50, "b"))
     held = Held()
@@ -171,7 +171,7 @@ class NotAnException(BaseException):
 
 
 @pytest.mark.parametrize("fault", [NotAnException, asyncio.CancelledError])
-async def test_a_listener_that_ends_by_no_ordinary_error_has_failed_all_the_same(
+async def test_a_listener_that_ends_with_an_unusual_exception_counts_as_failed(
     setup: Setup, fault: type[BaseException]
 ) -> None:
     await setup.brokers.put(Q0, ["bad", "good"])
@@ -226,7 +226,7 @@ async def test_a_dead_letter_is_logged_once_and_keeps_where_it_came_from_and_its
     )
 
 
-async def test_a_failed_message_that_no_broker_takes_is_tried_again_here_and_not_finished(setup: Setup) -> None:
+async def test_a_failed_message_that_no_broker_accepts_is_retried_locally_and_not_finished(setup: Setup) -> None:
     await setup.brokers.put(Q0, ["bad"])
     times: list[float] = []
 
@@ -335,7 +335,7 @@ async def test_a_message_that_waits_here_for_its_next_try_does_not_wait_for_thos
 # Failover
 
 
-async def test_w10_when_a_master_dies_reads_go_on_at_the_slave_and_return_to_the_master(setup: Setup) -> None:
+async def test_w10_when_a_master_crashes_reads_continue_at_the_slave_and_return_to_the_master(setup: Setup) -> None:
     transport = setup.brokers.transport
     setup.routes.set(route_of("orders", {"a": 2}, ids=(0, 1)))
     transport.replicate(addr_of("a", 0), addr_of("a", 1))
@@ -366,7 +366,7 @@ async def test_w10_when_a_master_dies_reads_go_on_at_the_slave_and_return_to_the
     assert seen.bodies == ["1", "2", "3", "4"]
 
 
-async def test_messages_that_are_gone_are_counted_and_passed_over(setup: Setup) -> None:
+async def test_deleted_messages_are_counted_and_skipped(setup: Setup) -> None:
     await setup.brokers.put(Q0, numbers(10))
     setup.group.offsets[Q0] = 2
     setup.brokers.transport.trim(addr_of("a"), Q0, 7)
@@ -377,7 +377,7 @@ async def test_messages_that_are_gone_are_counted_and_passed_over(setup: Setup) 
     assert setup.hook.trimmed_messages == 5
 
 
-async def test_after_a_broker_lost_its_messages_the_queue_goes_on_at_its_first_and_the_commit_follows(
+async def test_after_a_broker_lost_its_messages_the_queue_continues_at_its_first_offset_and_the_commit_follows(
     setup: Setup,
 ) -> None:
     await setup.brokers.put(Q0, ["new"])
@@ -389,7 +389,7 @@ async def test_after_a_broker_lost_its_messages_the_queue_goes_on_at_its_first_a
     assert setup.group.offsets[Q0] == 1
 
 
-async def test_a_queue_whose_pull_never_ends_is_taken_anew_after_two_minutes(
+async def test_a_queue_whose_pull_never_ends_is_reacquired_after_two_minutes(
     setup: Setup, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await setup.brokers.put(Q0, ["1"])
@@ -409,7 +409,7 @@ async def test_a_queue_whose_pull_never_ends_is_taken_anew_after_two_minutes(
     assert seen.bodies == ["1"]
 
 
-async def test_a_queue_of_a_broker_that_hangs_is_read_when_it_answers_again(setup: Setup) -> None:
+async def test_a_queue_of_a_broker_that_hangs_is_read_when_it_responds_again(setup: Setup) -> None:
     await setup.brokers.put(Q0, ["1"])
     seen = Seen()
     await setup.join("x", seen)
@@ -434,9 +434,7 @@ async def test_unknown_offsets_begin_no_queue(setup: Setup) -> None:
     assert seen.bodies == ["1"]
 
 
-async def test_a_transport_with_a_fault_of_its_own_is_tried_again(
-    setup: Setup, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_transport_with_an_internal_error_is_retried(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
     await setup.brokers.put(Q0, ["1"])
     pull, faults = setup.brokers.transport.pull, [KeyError("fault")] * 3
 
@@ -491,7 +489,9 @@ async def test_broadcasting_members_each_read_everything_and_retry_nothing(setup
     assert not setup.hook.destinations
 
 
-async def test_a_broadcasting_member_goes_on_after_a_restart_where_its_file_says(setup: Setup, tmp_path: Path) -> None:
+async def test_a_broadcasting_member_continues_after_a_restart_from_the_offsets_in_its_file(
+    setup: Setup, tmp_path: Path
+) -> None:
     await setup.brokers.put(Q0, numbers(3))
     settings: dict[str, Any] = {
         "message_model": MessageModel.BROADCASTING,

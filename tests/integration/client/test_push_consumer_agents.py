@@ -30,14 +30,14 @@ def route_with(agent: ConsumerAgent, *, queues: int = 2) -> TopicRoute:
 
 
 def held(*consumers: PushConsumer) -> list[list[int]]:
-    """Queues of orders that each consumer holds and reads."""
+    """Queues of orders that each consumer owns and reads."""
     return [
         [each["queueId"] for each in consumer.describe()["queues"] if each["topic"] == "orders" and "position" in each]
         for consumer in consumers
     ]
 
 
-async def test_members_share_the_queues_by_the_word_of_the_agent_and_a_leave_is_seen_at_once(
+async def test_members_share_the_queues_according_to_the_agent_and_a_leave_is_seen_immediately(
     clock: ManualClock,
 ) -> None:
     async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
@@ -55,7 +55,7 @@ async def test_members_share_the_queues_by_the_word_of_the_agent_and_a_leave_is_
         await y.close()
         await eventually(lambda: held(x) == [[0, 1]], clock=clock)
         assert clock.monotonic() - began < 5
-        # Nothing was consumed twice: the new owner went on where the old one had committed.
+        # Nothing was consumed twice: the new owner continued where the old one had committed.
         await flow(clock, 3)
         assert len(seen_x.bodies) == 20
 
@@ -74,7 +74,7 @@ async def test_an_ordered_consumer_holds_the_locks_at_the_agent(clock: ManualClo
         assert [each["locked"] for each in x.describe()["queues"]] == [True, True]
 
 
-async def test_the_locks_are_taken_again_as_soon_as_an_agent_is_back_that_lost_its_memory(clock: ManualClock) -> None:
+async def test_the_locks_are_reacquired_as_soon_as_an_agent_that_lost_its_memory_is_back(clock: ManualClock) -> None:
     async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
         setup.routes.set(route_with(agent))
         agent.ends.table |= {QueueKey("orders", 0): 100, QueueKey("orders", 1): 100}
@@ -88,7 +88,7 @@ async def test_the_locks_are_taken_again_as_soon_as_an_agent_is_back_that_lost_i
 
 
 async def shared_within(clock: ManualClock, seconds: float, counts: list[int], *consumers: PushConsumer) -> None:
-    """Wait until each consumer holds its number of queues; fails when it takes longer by the clock."""
+    """Wait until each consumer owns its number of queues; fail when that exceeds the time on the clock."""
     began = clock.monotonic()
     await eventually(lambda: [len(each) for each in held(*consumers)] == counts, clock=clock)
     assert clock.monotonic() - began < seconds

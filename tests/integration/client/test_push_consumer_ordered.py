@@ -68,7 +68,7 @@ async def test_an_ordered_consumer_stops_in_time_though_the_question_for_its_loc
 
 
 @pytest.mark.parametrize("fails", ["raises", "suspends"])
-async def test_an_ordered_queue_rests_a_second_and_tries_the_same_message_again(setup: Setup, fails: str) -> None:
+async def test_an_ordered_queue_pauses_for_a_second_and_retries_the_same_message(setup: Setup, fails: str) -> None:
     await setup.brokers.put(Q0, ["1", "2"])
     tries: list[tuple[str, float]] = []
 
@@ -87,7 +87,7 @@ async def test_an_ordered_queue_rests_a_second_and_tries_the_same_message_again(
     assert not setup.hook.destinations
 
 
-async def test_an_ordered_listener_that_takes_too_long_is_cancelled_and_the_message_tried_in_place(
+async def test_an_ordered_listener_that_takes_too_long_is_cancelled_and_the_message_retried_in_place(
     setup: Setup,
 ) -> None:
     await setup.brokers.put(Q0, ["1", "2"])
@@ -104,7 +104,7 @@ async def test_an_ordered_listener_that_takes_too_long_is_cancelled_and_the_mess
     assert setup.hook.results == {"timeout": 1, "success": 2}
 
 
-async def test_an_ordered_consumer_gives_up_after_the_tries_it_was_told_and_goes_on(setup: Setup) -> None:
+async def test_an_ordered_consumer_stops_retrying_after_the_configured_attempts_and_continues(setup: Setup) -> None:
     await setup.brokers.put(Q0, ["bad", "good"])
     seen = Seen(lambda message: ConsumeResult.SUSPEND if message.body == b"bad" else None)
     await setup.join("x", seen, ordered=True, max_reconsume_times=2)
@@ -205,7 +205,7 @@ async def test_an_ordered_consumer_stops_when_its_lock_was_not_renewed_for_30_se
     assert seen.bodies == ["still", "not now"]
 
 
-async def test_an_ordered_consumer_that_lost_its_lock_goes_on_where_the_other_owner_came_to(setup: Setup) -> None:
+async def test_an_ordered_consumer_that_lost_its_lock_continues_where_the_other_owner_stopped(setup: Setup) -> None:
     await setup.brokers.put(Q0, numbers(6))
     times: list[float] = []
     bodies: list[str] = []

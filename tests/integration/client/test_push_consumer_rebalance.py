@@ -25,7 +25,7 @@ async def setup(clock: ManualClock) -> AsyncIterator[Setup]:
         yield made
 
 
-async def test_w12_a_join_a_leave_growth_and_a_subscription_are_seen_at_once_and_nothing_every_20_seconds(
+async def test_w12_a_join_a_leave_growth_and_a_subscription_are_seen_immediately_and_nothing_every_20_seconds(
     setup: Setup,
 ) -> None:
     first = await setup.join("x", Seen())
@@ -57,7 +57,7 @@ async def test_w12_a_join_a_leave_growth_and_a_subscription_are_seen_at_once_and
     assert setup.hook.queues["refunds"] == 0
     assert "subscriptions {'orders': '*', 'refunds': '*'}" in setup.group.log
 
-    # A member that nobody announced is seen by the clock alone.
+    # A member without a notice is found only by the periodic check.
     setup.group.members["a@silent"] = lambda: None
     await setup.clock.advance(15)
     before = queues_of(first)
@@ -66,7 +66,9 @@ async def test_w12_a_join_a_leave_growth_and_a_subscription_are_seen_at_once_and
     assert setup.hook.triggers["period"] == 1
 
 
-async def test_w12_the_queues_of_a_killed_member_are_taken_at_once_though_its_locks_live(setup: Setup) -> None:
+async def test_w12_the_queues_of_a_killed_member_are_taken_over_immediately_though_its_locks_have_not_expired(
+    setup: Setup,
+) -> None:
     setup.group.members["y@1"] = lambda: None
     setup.group.locks[Q1] = ("y@1", setup.clock.monotonic() + 60)
     await setup.brokers.put(Q1, ["1"])
@@ -79,9 +81,7 @@ async def test_w12_the_queues_of_a_killed_member_are_taken_at_once_though_its_lo
     assert seen.bodies == ["1"]
 
 
-async def test_w15_a_surplus_member_idles_and_a_warning_says_so_once(
-    setup: Setup, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_w15_a_surplus_member_idles_with_one_warning(setup: Setup, caplog: pytest.LogCaptureFixture) -> None:
     setup.group.members |= {"a@1": lambda: None, "b@1": lambda: None}
     consumer = await setup.join("x", Seen())
     await setup.clock.advance(60)
@@ -121,7 +121,7 @@ async def test_a_queue_that_moves_is_finished_and_committed_before_the_new_owner
     assert len(first.bodies) + len(second.bodies) == 80
 
 
-async def test_an_ordered_queue_does_not_move_while_its_listener_takes_no_notice_of_its_timeout(setup: Setup) -> None:
+async def test_an_ordered_queue_does_not_move_while_its_listener_ignores_its_timeout(setup: Setup) -> None:
     await setup.brokers.put(Q1, ["0", "1", "2"])
     go, second = asyncio.Event(), Seen()
 
@@ -190,7 +190,7 @@ async def test_a_concurrent_consumer_does_not_wait_longer_than_the_hand_over_tim
     assert seen.bodies == ["1"]
 
 
-async def test_a_concurrent_consumer_begins_at_once_when_no_agent_answers_for_the_locks(setup: Setup) -> None:
+async def test_a_concurrent_consumer_begins_immediately_when_no_agent_responds_for_the_locks(setup: Setup) -> None:
     setup.group.locks_answer = False
     await setup.brokers.put(Q0, ["1"])
     seen = Seen()
@@ -199,7 +199,7 @@ async def test_a_concurrent_consumer_begins_at_once_when_no_agent_answers_for_th
     assert seen.bodies == ["1"]
 
 
-async def test_queues_that_are_let_go_of_together_are_committed_and_unlocked_together(setup: Setup) -> None:
+async def test_queues_that_are_released_together_are_committed_and_unlocked_together(setup: Setup) -> None:
     setup.routes.set(route_of("orders", {"a": 200}))
     consumer = await setup.join("x", Seen())
     await setup.until(lambda: len(setup.group.locks) == 216)
@@ -229,7 +229,7 @@ async def test_where_a_queue_without_an_offset_began_is_committed_before_its_fir
     assert committed == [2]
 
 
-async def test_offsets_that_cannot_be_committed_are_said_once_and_committed_later(
+async def test_offsets_that_cannot_be_committed_are_logged_once_and_committed_later(
     setup: Setup, caplog: pytest.LogCaptureFixture
 ) -> None:
     await setup.brokers.put(Q0, ["1"])
@@ -245,7 +245,7 @@ async def test_offsets_that_cannot_be_committed_are_said_once_and_committed_late
     assert caplog.text.count("offsets of group billing on broker c1/a are committed again") == 1
 
 
-async def test_a_topic_that_comes_to_be_later_is_consumed_from_then_on(setup: Setup) -> None:
+async def test_a_topic_that_is_created_later_is_consumed_from_then_on(setup: Setup) -> None:
     seen = Seen()
     await setup.join("x", seen, subscriptions={"refunds": "*"})
     await setup.clock.advance(5)
@@ -255,7 +255,7 @@ async def test_a_topic_that_comes_to_be_later_is_consumed_from_then_on(setup: Se
     assert seen.bodies == ["1"]
 
 
-async def test_a_topic_that_is_deleted_is_let_go_of_and_one_that_nobody_can_ask_for_is_not(setup: Setup) -> None:
+async def test_a_deleted_topic_is_released_and_one_that_cannot_be_looked_up_is_not(setup: Setup) -> None:
     consumer = await setup.join("x", Seen())
     await setup.clock.advance(2)
     route = setup.routes.routes.pop("orders")

@@ -39,7 +39,7 @@ async def test_a_queue_is_one_clients_until_it_is_unlocked(clock: ManualClock, l
         assert await second.lock(queues) == set(queues_of("a", 1))
 
 
-async def test_holders_are_those_of_locks_that_live(clock: ManualClock, locks_of: LocksOf) -> None:
+async def test_holders_are_those_of_unexpired_locks(clock: ManualClock, locks_of: LocksOf) -> None:
     async with consumer_agents("a", "b", clock=clock) as (a, b):
         routes = Routes(a.data(), b.data())
         first, second = locks_of(C1, routes), locks_of(C2, routes)
@@ -56,7 +56,7 @@ async def test_holders_are_those_of_locks_that_live(clock: ManualClock, locks_of
         assert await second.holders(queues) == dict.fromkeys(queues_of("a", 1), C2)
 
 
-async def test_more_queues_than_a_call_takes_are_locked_and_listed(clock: ManualClock, locks_of: LocksOf) -> None:
+async def test_more_queues_than_one_call_accepts_are_locked_and_listed(clock: ManualClock, locks_of: LocksOf) -> None:
     async with consumer_agents("a", clock=clock) as (a,):
         locks = locks_of(C1, Routes(a.data()))
         queues = queues_of("a", *range(1_500))
@@ -84,7 +84,7 @@ async def test_the_retry_topic_of_a_group_is_locked_like_any_other(clock: Manual
         assert await locks_of(C1, Routes(a.data())).lock(queues) == set(queues)
 
 
-async def test_queues_of_an_agent_that_is_away_are_not_locked_and_that_is_said_once(
+async def test_queues_of_an_agent_that_is_down_are_not_locked_and_that_is_logged_once(
     clock: ManualClock, locks_of: LocksOf, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with consumer_agents("a", "b", clock=clock) as (a, b):
@@ -107,7 +107,7 @@ async def test_queues_of_an_agent_that_is_away_are_not_locked_and_that_is_said_o
         assert "c1/b can be locked again" in caplog.text
 
 
-async def test_an_agent_that_hangs_costs_a_second_and_holds_up_no_other(clock: ManualClock, locks_of: LocksOf) -> None:
+async def test_an_agent_that_hangs_costs_a_second_and_delays_no_other(clock: ManualClock, locks_of: LocksOf) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with consumer_agents("a", clock=clock) as (a,):
             hanging = ConsumerAgent("b", clock=clock)

@@ -1,4 +1,4 @@
-"""Client and command line against the real name server: registered brokers become routes, queues and answers."""
+"""Client and command line against the real name server: registered brokers become routes, queues and output."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ async def test_routes_become_queues_and_an_unknown_topic_is_not_found(addr: str)
             await client.topic_route("nowhere")
 
 
-async def test_a_master_that_leaves_is_heard_of_and_takes_its_publish_queues_along(addr: str) -> None:
+async def test_a_master_that_unregisters_is_reported_and_its_publish_queues_are_removed(addr: str) -> None:
     master = identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster")
     async with NameServerClient([addr], poll_name_server_interval_seconds=0.05) as client:
         changes = client.route_changes("TopicTest")
@@ -94,7 +94,7 @@ async def test_a_master_that_leaves_is_heard_of_and_takes_its_publish_queues_alo
         assert len(await client.publish_queues("TopicTest")) == 8
 
 
-async def test_the_watch_brings_a_change_within_a_tenth_of_a_second(addr: str) -> None:
+async def test_the_watch_delivers_a_change_within_a_tenth_of_a_second(addr: str) -> None:
     master = identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster")
     arrivals: asyncio.Queue[float] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -114,7 +114,7 @@ async def test_the_watch_brings_a_change_within_a_tenth_of_a_second(addr: str) -
     assert min(delays) < 0.1
 
 
-async def test_when_a_name_server_drains_watch_and_look_ups_go_on_at_the_other_and_changes_arrive(addr: str) -> None:
+async def test_when_a_name_server_drains_watch_and_lookups_continue_at_the_other_and_changes_arrive(addr: str) -> None:
     master = identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster")
     heard: list[RouteChange] = []
     async with AsyncExitStack() as drained:
@@ -135,7 +135,9 @@ async def test_when_a_name_server_drains_watch_and_look_ups_go_on_at_the_other_a
             assert len(await client.publish_queues("TopicTest")) == 12
 
 
-async def test_a_broker_that_one_name_server_lost_stays_and_one_that_both_lost_leaves(addr: str) -> None:
+async def test_a_broker_that_expired_at_one_name_server_stays_and_one_that_expired_at_both_is_removed(
+    addr: str,
+) -> None:
     master = identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster")
     async with running_name_server() as other:
         for name, broker_id, broker_addr in W1_BROKERS:
@@ -175,7 +177,7 @@ async def test_a_clients_view_is_compared_with_each_server(addr: str, tmp_path: 
     assert found["client"]["sourceNode"] == addr
 
 
-async def test_the_same_route_from_two_name_servers_is_no_change(addr: str) -> None:
+async def test_the_same_route_from_two_name_servers_does_not_count_as_a_change(addr: str) -> None:
     async with running_name_server() as other:
         for name, broker_id, broker_addr in W1_BROKERS:
             await register(other.addr, identity(name, broker_id, broker_addr, "DefaultCluster"), topic("TopicTest"))
@@ -186,7 +188,7 @@ async def test_the_same_route_from_two_name_servers_is_no_change(addr: str) -> N
     assert here.is_same_as(there)
 
 
-async def test_why_and_brokers_answer_for_every_node(addr: str) -> None:
+async def test_why_and_brokers_show_every_node(addr: str) -> None:
     async with running_name_server() as other:
         servers = ("--namesrv", f"{addr},{other.addr}")
         why, brokers, table, clusters, unknown = await asyncio.gather(

@@ -1,4 +1,4 @@
-"""What the Redis transport does beyond the contract of all: refusals, entries of others, connections, age."""
+"""The Redis transport beyond the common contract: refusals, foreign entries, connections, age."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def refusal(call: Any) -> ResponseCode:
 
 
 @pytest.mark.parametrize("password", [None, "wrong"])
-async def test_a_wrong_or_missing_password_is_no_permission(brokers: RedisBrokers, password: str | None) -> None:
+async def test_a_wrong_or_missing_password_is_a_permission_error(brokers: RedisBrokers, password: str | None) -> None:
     addr = await brokers.add("--requirepass", "right")
     transport = brokers.open(password=password)
     assert await refusal(send(transport, addr, "a")) is ResponseCode.NO_PERMISSION
@@ -70,7 +70,7 @@ async def test_a_wrong_or_missing_password_is_no_permission(brokers: RedisBroker
 
 
 @pytest.mark.parametrize("client", ["+client|id", ""])
-async def test_a_user_without_scripts_and_unblock_is_served_all_the_same(brokers: RedisBrokers, client: str) -> None:
+async def test_a_user_without_scripts_and_unblock_is_served_too(brokers: RedisBrokers, client: str) -> None:
     addr = await brokers.add()
     rules = (
         f"on >pw ~orders:* +@read +@write +@transaction +@connection +xinfo -@scripting -client {client} +multi +exec"
@@ -95,7 +95,7 @@ async def test_a_user_without_scripts_and_unblock_is_served_all_the_same(brokers
     other.cancel()
 
 
-async def test_a_key_that_is_no_stream_is_a_system_error(brokers: RedisBrokers) -> None:
+async def test_a_key_that_is_not_a_stream_is_a_system_error(brokers: RedisBrokers) -> None:
     transport, addr = brokers.open(), await brokers.add()
     await brokers.server(addr).command("SET", KEY, "text")
     for call in (
@@ -108,7 +108,7 @@ async def test_a_key_that_is_no_stream_is_a_system_error(brokers: RedisBrokers) 
         assert await refusal(call) is ResponseCode.SYSTEM_ERROR
 
 
-async def test_an_entry_whose_id_is_no_offset_is_a_clear_error_once_it_is_reached(brokers: RedisBrokers) -> None:
+async def test_an_entry_whose_id_is_not_an_offset_is_a_clear_error_once_it_is_reached(brokers: RedisBrokers) -> None:
     transport, addr = brokers.open(), await brokers.add()
     await send(transport, addr, "a")
     await brokers.server(addr).command("XADD", KEY, "1700000000000-0", "body", "b")
@@ -155,7 +155,7 @@ async def test_a_server_without_waitaof_is_refused_before_anything_is_written(br
         (0, 0, SendStatus.FLUSH_SLAVE_TIMEOUT),
     ],
 )
-async def test_the_status_tells_of_the_disk_and_before_it_of_the_replicas(
+async def test_the_status_reports_a_missing_replica_before_a_missing_disk_flush(
     synced: int, replicas: int, status: SendStatus
 ) -> None:
     def answer(words: Sequence[bytes]) -> bytes:
@@ -211,7 +211,7 @@ async def test_a_master_without_its_replicas_and_a_replica_without_its_master_ar
     assert await refusal(pull(transport, orphan, 0)) is ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-async def test_nobody_listening_a_name_without_address_and_another_protocol_are_unreachable() -> None:
+async def test_a_closed_port_a_name_without_address_and_another_protocol_are_unreachable() -> None:
     transport = RedisStreamsTransport()
     async with scripted_redis(lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n") as http:
         for addr in (f"127.0.0.1:{free_port()}", "no-such-host.invalid:6379", http):
@@ -221,7 +221,9 @@ async def test_nobody_listening_a_name_without_address_and_another_protocol_are_
     await transport.close()
 
 
-async def test_a_connection_that_breaks_before_the_answer_leaves_a_send_open(brokers: RedisBrokers) -> None:
+async def test_a_connection_that_breaks_before_the_response_leaves_the_result_of_a_send_unknown(
+    brokers: RedisBrokers,
+) -> None:
     transport, addr = brokers.open(), await brokers.add()
     await send(transport, addr, "a")
     await pull(transport, addr, 0)
@@ -266,7 +268,7 @@ async def test_a_caller_whose_own_deadline_comes_first_does_not_keep_a_silent_co
         await transport.close()
 
 
-async def test_a_broker_has_three_connections_whatever_the_number_of_calls(brokers: RedisBrokers) -> None:
+async def test_a_broker_has_three_connections_for_any_number_of_calls(brokers: RedisBrokers) -> None:
     transport, addr = brokers.open(), await brokers.add()
     queues = [MessageQueue("orders", "c1", "a", number) for number in range(100)]
     waiting = [
@@ -286,7 +288,7 @@ async def test_a_broker_has_three_connections_whatever_the_number_of_calls(broke
     await asyncio.gather(*waiting, return_exceptions=True)
 
 
-async def test_a_forgotten_broker_is_disconnected(brokers: RedisBrokers) -> None:
+async def test_a_dropped_broker_is_disconnected(brokers: RedisBrokers) -> None:
     transport, addr = brokers.open(), await brokers.add()
     await send(transport, addr, "a")
     await pull(transport, addr, 0)
@@ -296,7 +298,7 @@ async def test_a_forgotten_broker_is_disconnected(brokers: RedisBrokers) -> None
             await asyncio.sleep(0.01)
 
 
-async def test_what_was_acknowledged_is_there_after_a_kill(brokers: RedisBrokers) -> None:
+async def test_acknowledged_messages_are_there_after_a_kill(brokers: RedisBrokers) -> None:
     transport, addr = brokers.open(), await brokers.add("--appendfsync", "everysec")
     taken: dict[int, str] = {}
 
@@ -329,7 +331,7 @@ async def test_messages_beyond_their_age_are_removed_after_a_send(brokers: Redis
     await clock.advance(7200)
     await send(transport, addr, "new")
     async with asyncio.timeout(5):
-        while transport.trimmed_by_age == 0:  # noqa: ASYNC110  # it counts, and tells nobody
+        while transport.trimmed_by_age == 0:  # noqa: ASYNC110  # a counter without an event
             await asyncio.sleep(0.01)
     first = await transport.min_offset(addr, QUEUE, timeout_seconds=5)
     # Whole nodes of ten are removed: those born more than an hour ago, but for the last of them.
@@ -350,7 +352,7 @@ async def test_a_hanging_broker_does_not_delay_another(brokers: RedisBrokers) ->
         await stuck
 
 
-def test_without_redis_py_one_line_says_what_to_install() -> None:
+def test_without_redis_py_one_line_names_what_to_install() -> None:
     program = (
         "import sys; sys.modules['redis'] = None; import pointsman_client; import pointsman_client.transports.memory\n"
     )

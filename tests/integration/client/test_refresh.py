@@ -1,4 +1,4 @@
-"""Routes in use stay fresh: polling, ages, stale marks, and who hears of a change. Real sockets, manual time."""
+"""Routes in use stay fresh: polling, ages, stale marks, and notification of changes. Real sockets, manual time."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def poll(client: NameServerClient, clock: ManualClock, server: ScriptedRou
 
 
 async def quiet(client: NameServerClient, clock: ManualClock) -> None:
-    """Wait until no lookup is in flight and who waited for one has run on."""
+    """Wait until no lookup is in flight and its callers have continued."""
     await clock.advance(0.0)
     while flights := list(client._lookups._flights.values()):
         await asyncio.wait(flights)
@@ -108,7 +108,7 @@ async def test_w11_with_all_name_servers_down_known_routes_go_on_and_grow_older(
     ]
 
 
-async def test_when_no_server_answers_the_rest_of_the_round_is_left_out(
+async def test_when_no_server_responds_the_rest_of_the_round_is_skipped(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
     topics = [f"t{number}" for number in range(40)]
@@ -138,7 +138,7 @@ async def test_a_poll_asks_for_a_few_topics_at_a_time(
     assert server.busiest == 8
 
 
-async def test_with_one_name_server_a_topic_not_found_any_more_is_gone_until_it_comes_back(
+async def test_with_one_name_server_a_topic_no_longer_found_is_removed_until_it_comes_back(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
     heard: list[RouteChange] = []
@@ -158,7 +158,7 @@ async def test_with_one_name_server_a_topic_not_found_any_more_is_gone_until_it_
     assert heard[1:] == [RouteChange("orders", None, known)]
 
 
-async def test_a_callback_hears_each_change_once_and_nothing_when_all_is_as_before(
+async def test_a_callback_gets_each_change_once_and_nothing_when_nothing_changed(
     client: NameServerClient, server: ScriptedRouteServer
 ) -> None:
     heard: list[RouteChange] = []
@@ -244,7 +244,7 @@ async def test_changes_end_when_the_client_closes(client: NameServerClient) -> N
     assert heard.empty()
 
 
-async def test_an_iterator_that_was_dropped_is_polled_no_more(
+async def test_an_iterator_that_was_dropped_is_no_longer_polled(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
     changes = client.route_changes("never")
@@ -283,7 +283,7 @@ async def test_a_refusal_at_a_poll_is_logged_once_and_keeps_the_route(
     assert len(await client.publish_queues("orders")) == 8
 
 
-async def test_a_topic_beyond_the_bound_is_forgotten_unless_it_is_watched(
+async def test_a_topic_beyond_the_limit_is_evicted_unless_it_is_watched(
     server: ScriptedRouteServer, clock: ManualClock
 ) -> None:
     for topic in "abc":

@@ -1,4 +1,4 @@
-"""What is gone is believed when two name servers say so, or no other answers; else the route stays, marked stale."""
+"""A removal is accepted when two name servers confirm it, or no other responds; else the route stays, marked stale."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ LOSSES = pytest.mark.parametrize("left", [(), (A,), (REPLICA_LOST, B)], ids=["to
 
 
 @LOSSES
-async def test_a_loss_that_one_server_alone_tells_leaves_the_route_stale(
+async def test_a_removal_that_only_one_server_reports_leaves_the_route_stale(
     client: NameServerClient, servers: list[ScriptedRouteServer], left: tuple[object, ...]
 ) -> None:
     known = await client.topic_route("orders")
@@ -83,7 +83,7 @@ async def test_a_loss_that_one_server_alone_tells_leaves_the_route_stale(
 
 
 @LOSSES
-async def test_a_loss_that_two_servers_tell_is_believed(
+async def test_a_removal_that_two_servers_report_is_accepted(
     client: NameServerClient, servers: list[ScriptedRouteServer], left: tuple[object, ...]
 ) -> None:
     known = await client.topic_route("orders")
@@ -94,7 +94,7 @@ async def test_a_loss_that_two_servers_tell_is_believed(
 
 
 @LOSSES
-async def test_a_loss_is_believed_when_no_other_server_answers(
+async def test_a_removal_is_accepted_when_no_other_server_responds(
     client: NameServerClient, servers: list[ScriptedRouteServer], left: tuple[object, ...]
 ) -> None:
     await client.topic_route("orders")
@@ -104,7 +104,7 @@ async def test_a_loss_is_believed_when_no_other_server_answers(
 
 
 async def believed(client: NameServerClient, server: ScriptedRouteServer, left: tuple[object, ...]) -> None:
-    """Look the topic up and hold what is known then against what the server has."""
+    """Look the topic up and compare the cached route with the server's."""
     if not left:
         with pytest.raises(TopicNotFoundError):
             await client.refresh("orders")
@@ -115,7 +115,7 @@ async def believed(client: NameServerClient, server: ScriptedRouteServer, left: 
     assert route.revision.digest == server.routes["orders"].revision.digest
 
 
-async def test_servers_that_miss_different_brokers_leave_the_whole_route_stale(
+async def test_servers_that_miss_different_brokers_leave_the_route_stale(
     client: NameServerClient, servers: list[ScriptedRouteServer]
 ) -> None:
     known = await client.topic_route("orders")
@@ -126,7 +126,7 @@ async def test_servers_that_miss_different_brokers_leave_the_whole_route_stale(
     assert (kept.stale, kept.broker_datas) == (True, known.broker_datas)
 
 
-async def test_an_outdated_answer_makes_no_witness_and_lets_nobody_be_believed_alone(
+async def test_an_outdated_response_does_not_confirm_a_removal_nor_let_one_server_decide_alone(
     client: NameServerClient, servers: list[ScriptedRouteServer]
 ) -> None:
     for server, counter in ((servers[0], 2), (servers[1], 9)):
@@ -143,7 +143,7 @@ async def test_an_outdated_answer_makes_no_witness_and_lets_nobody_be_believed_a
     assert (await client.refresh("orders")).broker_datas == known.broker_datas
 
 
-async def test_a_second_server_that_refuses_is_no_witness_and_no_error(
+async def test_a_second_server_that_refuses_does_not_confirm_and_is_not_an_error(
     client: NameServerClient, servers: list[ScriptedRouteServer]
 ) -> None:
     await client.topic_route("orders")
@@ -194,7 +194,7 @@ async def test_a_dispute_ends_when_the_second_server_loses_sight_of_the_broker_t
     assert ([data.broker_name for data in route.broker_datas], route.stale) == (["broker-a"], False)
 
 
-async def test_rechecks_of_a_dispute_that_stays_are_bounded_and_the_poll_goes_on(
+async def test_rechecks_of_a_lasting_dispute_are_bounded_and_the_poll_continues(
     client: NameServerClient, servers: list[ScriptedRouteServer], clock: ManualClock
 ) -> None:
     await client.topic_route("orders")
@@ -211,7 +211,7 @@ async def test_rechecks_of_a_dispute_that_stays_are_bounded_and_the_poll_goes_on
     assert clock.now - polled == pytest.approx(30.0, abs=2.0)
 
 
-async def test_a_disputed_topic_that_makes_room_is_not_asked_for_any_more(
+async def test_a_disputed_topic_that_was_evicted_is_no_longer_queried(
     servers: list[ScriptedRouteServer], clock: ManualClock
 ) -> None:
     addrs = [server.addr for server in servers]
@@ -231,7 +231,7 @@ async def test_a_disputed_topic_that_makes_room_is_not_asked_for_any_more(
         assert servers[0].calls["GetTopicRoute"] == calls + 3
 
 
-async def test_what_a_watch_says_is_gone_goes_through_the_same_rule(
+async def test_a_removal_reported_by_a_watch_follows_the_same_rule(
     servers: list[ScriptedRouteServer], clock: ManualClock
 ) -> None:
     async with client_of(servers, clock=clock, watch_routes=True) as client:
@@ -250,7 +250,7 @@ async def test_what_a_watch_says_is_gone_goes_through_the_same_rule(
         assert heard[1].new is None
 
 
-async def test_with_one_name_server_its_watch_is_believed_at_once(
+async def test_with_one_name_server_its_watch_is_accepted_immediately(
     servers: list[ScriptedRouteServer], clock: ManualClock
 ) -> None:
     async with client_of(servers[:1], clock=clock, watch_routes=True) as client:
@@ -267,7 +267,7 @@ async def test_with_one_name_server_its_watch_is_believed_at_once(
         assert servers[0].calls["GetTopicRoute"] == 1
 
 
-async def test_a_server_that_restarts_and_knows_less_is_not_believed_against_the_other(
+async def test_a_server_that_restarts_with_fewer_brokers_does_not_override_the_other(
     servers: list[ScriptedRouteServer], clock: ManualClock
 ) -> None:
     async with client_of(servers, clock=clock, watch_routes=True) as client:

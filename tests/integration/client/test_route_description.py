@@ -1,4 +1,4 @@
-"""What a client says of itself, where it may be used, and what it leaves behind."""
+"""How a client describes itself, where it may be used, and what remains after it."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_a_topic_without_a_route_is_described_too(server: ScriptedRouteSer
     assert read_description(json.dumps(said), source="it").route is None
 
 
-async def test_what_is_attached_stands_in_the_description_until_it_is_removed(server: ScriptedRouteServer) -> None:
+async def test_an_attached_part_is_listed_in_the_description_until_it_is_removed(server: ScriptedRouteServer) -> None:
     client = NameServerClient([server.addr])
     remove = client.attach_description("isolations", lambda topic: [f"none of {topic}"])
     assert client.describe("orders")["isolations"] == ["none of orders"]
@@ -78,7 +78,7 @@ async def test_what_is_attached_stands_in_the_description_until_it_is_removed(se
     assert "isolations" not in client.describe("orders")
 
 
-async def test_after_a_fork_every_use_says_what_to_do(
+async def test_after_a_fork_every_use_names_the_remedy(
     server: ScriptedRouteServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with NameServerClient([server.addr]) as client:

@@ -1,4 +1,4 @@
-"""Lookups that failed sends ask for: at once, and then at most one a second."""
+"""Lookups that failed sends request: the first immediately, then at most one per second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.producer.fault_recovery import RouteRefresher
 
 
-async def test_failures_of_one_second_ask_for_the_route_once_at_once_and_once_behind_it() -> None:
+async def test_failures_within_one_second_cause_one_immediate_lookup_and_one_after_it() -> None:
     clock, asked = ManualClock(), list[tuple[str, float]]()
 
     async def refresh(topic: str) -> None:

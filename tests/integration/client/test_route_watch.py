@@ -1,4 +1,4 @@
-"""The watch: one stream for all topics in use, opened anew when it must be; beside it the poll. Real sockets."""
+"""The watch: one stream for all topics in use, reopened when needed, with the poll next to it. Real sockets."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def write_queues(client: NameServerClient) -> int:
     return (await client.topic_route("orders")).queue_datas[0].write_queue_nums
 
 
-async def test_a_change_arrives_without_a_look_up(
+async def test_a_change_arrives_without_a_lookup(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
     heard: list[RouteChange] = []
@@ -74,7 +74,7 @@ async def test_topics_that_come_into_use_together_are_watched_by_one_new_stream(
     await eventually(lambda: len(server.open_watches) == 1)
 
 
-async def test_a_broken_watch_is_resumed_by_the_known_revisions_and_what_changed_meanwhile_arrives(
+async def test_a_broken_watch_resumes_from_the_known_revisions_and_gets_the_changes_in_between(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
     known = await client.topic_route("orders")
@@ -89,7 +89,7 @@ async def test_a_broken_watch_is_resumed_by_the_known_revisions_and_what_changed
 
 
 @pytest.mark.parametrize("status", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED])
-async def test_a_server_that_drains_or_breaks_off_is_left_by_watch_and_look_ups_alike(
+async def test_watch_and_lookups_both_leave_a_server_that_drains_or_disconnects(
     server: ScriptedRouteServer, clock: ManualClock, status: grpc.StatusCode
 ) -> None:
     async with scripted_route_server() as other:
@@ -106,7 +106,7 @@ async def test_a_server_that_drains_or_breaks_off_is_left_by_watch_and_look_ups_
             assert other.calls["GetTopicRoute"] == 1
 
 
-async def test_a_watch_moves_along_when_a_look_up_leaves_its_server(
+async def test_a_watch_follows_when_a_lookup_fails_over_to_another_server(
     server: ScriptedRouteServer, clock: ManualClock
 ) -> None:
     async with scripted_route_server() as other:
@@ -122,7 +122,7 @@ async def test_a_watch_moves_along_when_a_look_up_leaves_its_server(
             await eventually(lambda: server.open_watches == [], clock=clock)
 
 
-async def test_a_server_that_hangs_behind_an_open_watch_is_found_out_by_the_poll_and_left(
+async def test_a_server_that_hangs_with_an_open_watch_is_detected_by_the_poll_and_left(
     server: ScriptedRouteServer, clock: ManualClock
 ) -> None:
     async with scripted_route_server() as other:
@@ -140,7 +140,7 @@ async def test_a_server_that_hangs_behind_an_open_watch_is_found_out_by_the_poll
             assert client.name_server_in_use == other.addr
 
 
-async def test_an_older_server_that_cannot_be_watched_is_polled_alone_and_that_is_said_once(
+async def test_an_older_server_that_cannot_be_watched_is_only_polled_and_that_is_logged_once(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     server.watchable = False
@@ -155,7 +155,7 @@ async def test_an_older_server_that_cannot_be_watched_is_polled_alone_and_that_i
     assert [record.levelno for record in caplog.records if "watched" in record.message] == [logging.WARNING]
 
 
-async def test_an_outage_is_told_once_however_often_a_watch_is_tried_and_the_next_one_again(
+async def test_an_outage_is_logged_once_for_any_number_of_watch_attempts_and_the_next_outage_again(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, logger="pointsman_client.routes.route_stream")
@@ -166,9 +166,9 @@ async def test_an_outage_is_told_once_however_often_a_watch_is_tried_and_the_nex
         server.fail_with(grpc.StatusCode.UNAVAILABLE)
         server.end_watches(grpc.StatusCode.UNAVAILABLE)
         await eventually(lambda tries=tries: server.calls["WatchTopicRoutes"] >= tries + 4, clock=clock, step=1.0)  # type: ignore[misc]
-        told = [record.message for record in caplog.records if "not watched" in record.message]
-        assert len(told) == outages
-        assert server.addr in told[-1]
+        logged = [record.message for record in caplog.records if "not watched" in record.message]
+        assert len(logged) == outages
+        assert server.addr in logged[-1]
         server.recover()
         await eventually(lambda: is_watched(client, "orders"), clock=clock, step=1.0)
 
@@ -196,7 +196,7 @@ async def test_without_the_setting_nothing_is_watched(server: ScriptedRouteServe
         assert not is_watched(client, "orders")
 
 
-async def test_the_poll_goes_on_and_an_unchanged_route_confirms_what_is_known(
+async def test_the_poll_continues_and_an_unchanged_route_confirms_the_cached_one(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
     await client.topic_route("orders")
@@ -208,7 +208,7 @@ async def test_the_poll_goes_on_and_an_unchanged_route_confirms_what_is_known(
     assert server.unchanged == 1
 
 
-async def test_an_answer_that_is_older_than_what_the_watch_brought_changes_nothing(
+async def test_a_response_that_is_older_than_the_update_of_the_watch_changes_nothing(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
     heard: list[RouteChange] = []
@@ -228,7 +228,7 @@ async def test_an_answer_that_is_older_than_what_the_watch_brought_changes_nothi
     assert len(heard) == 1
 
 
-async def test_news_that_are_older_than_an_answer_change_nothing(
+async def test_an_update_that_is_older_than_a_response_changes_nothing(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
     server.routes["bills"] = topic_route("bills")
@@ -239,7 +239,7 @@ async def test_news_that_are_older_than_an_answer_change_nothing(
     await client.refresh("orders")
     server.routes["orders"] = with_digest(topic_route(write=1), counter=8)
     server.push("orders")
-    # What follows on the same stream has come, so the older news has, too.
+    # A later update on the same stream has arrived, so the older one has, too.
     server.routes["bills"] = with_digest(topic_route("bills", write=1), counter=9)
     server.push("bills")
     await eventually(lambda: len(client._table.find("bills").publish_queues) == 1)  # type: ignore[union-attr]
@@ -247,7 +247,7 @@ async def test_news_that_are_older_than_an_answer_change_nothing(
     assert await write_queues(client) == 2
 
 
-async def test_a_topic_not_found_before_the_watch_brought_it_is_there(
+async def test_a_topic_not_found_before_is_found_once_the_watch_reports_it(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
     await client.topic_route("orders")
@@ -269,7 +269,7 @@ async def test_a_topic_not_found_before_the_watch_brought_it_is_there(
     assert (await anext(changes)).new is not None
 
 
-async def test_a_topic_that_is_gone_is_told_to_all_and_comes_back_by_itself(
+async def test_a_deleted_topic_is_reported_to_all_listeners_and_comes_back_by_itself(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
     heard: list[RouteChange] = []
@@ -297,7 +297,7 @@ async def test_a_topic_that_is_gone_is_told_to_all_and_comes_back_by_itself(
     ]
 
 
-async def test_a_topic_that_was_used_is_watched_on_without_a_reader_when_it_is_gone(
+async def test_a_used_topic_stays_watched_without_a_reader_after_its_deletion(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
     with pytest.raises(TopicNotFoundError):
@@ -309,7 +309,7 @@ async def test_a_topic_that_was_used_is_watched_on_without_a_reader_when_it_is_g
     await eventually(lambda: client.route_age_seconds("later") is not None)
 
 
-async def test_a_server_whose_watch_says_nothing_at_first_is_left_for_the_next(
+async def test_a_server_whose_watch_sends_no_first_response_is_left_for_the_next(
     server: ScriptedRouteServer, clock: ManualClock
 ) -> None:
     async with scripted_route_server() as other:
@@ -323,36 +323,36 @@ async def test_a_server_whose_watch_says_nothing_at_first_is_left_for_the_next(
             await eventually(lambda: other.open_watches == [{"orders"}], clock=clock)
 
 
-async def test_the_hook_is_told_of_failures_confirmations_and_what_is_forgotten(
+async def test_the_hook_is_called_for_failures_confirmations_and_evictions(
     server: ScriptedRouteServer, clock: ManualClock
 ) -> None:
-    told: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
-    class Telling(MetricsHook):
+    class Recording(MetricsHook):
         def name_server_failed(self, *, addr: str) -> None:
-            told.append(("failed", addr))
+            calls.append(("failed", addr))
 
         def route_confirmed(self, *, topic: str, at: float) -> None:
             assert at == clock.now
-            told.append(("confirmed", topic))
+            calls.append(("confirmed", topic))
 
         def route_forgotten(self, *, topic: str) -> None:
-            told.append(("forgotten", topic))
+            calls.append(("forgotten", topic))
 
     server.routes["a"] = topic_route("a")
-    async with NameServerClient([server.addr], max_topics=1, metrics_hook=Telling(), clock=clock) as client:
+    async with NameServerClient([server.addr], max_topics=1, metrics_hook=Recording(), clock=clock) as client:
         await client.topic_route("orders")
         await client.topic_route("a")
-        assert told == [("confirmed", "orders"), ("confirmed", "a"), ("forgotten", "orders")]
+        assert calls == [("confirmed", "orders"), ("confirmed", "a"), ("forgotten", "orders")]
         await eventually(lambda: is_watched(client, "a"), clock=clock)
-        told.clear()
+        calls.clear()
         server.end_watches(grpc.StatusCode.UNAVAILABLE)
-        await eventually(lambda: told == [("failed", server.addr)])
-        assert client.metrics_hook.__class__ is Telling
+        await eventually(lambda: calls == [("failed", server.addr)])
+        assert client.metrics_hook.__class__ is Recording
         assert client.clock is clock
 
 
-async def test_addresses_that_no_route_has_any_more_are_told_and_brokers_are_found_by_name(
+async def test_addresses_that_are_no_longer_in_any_route_are_reported_and_brokers_are_found_by_name(
     client: NameServerClient, server: ScriptedRouteServer
 ) -> None:
     gone: list[tuple[str, ...]] = []

@@ -155,7 +155,7 @@ async def test_a_client_that_is_passed_in_keeps_its_zone_and_another_is_refused(
 
 
 @pytest.mark.parametrize(("zone", "problem"), [("z" * 1_025, "1025 characters"), ("a\n", "control"), (5, "str")])
-def test_what_cannot_be_a_zone_is_refused_by_name(zone: object, problem: str) -> None:
+def test_an_invalid_zone_is_refused_by_name(zone: object, problem: str) -> None:
     with pytest.raises(InvalidOptionError, match=rf"^zone = .*{problem}"):
         NameServerClient("ns:9876", zone=zone)  # type: ignore[arg-type]
 

@@ -1,4 +1,4 @@
-"""The blocking client of the name servers, against a real one in a process of its own."""
+"""The blocking client of the name servers, against a real one in a separate process."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def run_program(source: str, *arguments: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_routes_are_asked_for_as_in_the_async_client(client: NameServerClient) -> None:
+def test_routes_are_looked_up_as_in_the_async_client(client: NameServerClient) -> None:
     assert client.topic_route("orders").queue_datas[0].write_queue_nums == 4
     assert [queue.queue_id for queue in client.publish_queues("orders")] == [0, 1, 2, 3]
     assert client.subscribe_queues("orders") == client.publish_queues("orders")
@@ -84,7 +84,7 @@ def test_errors_are_those_of_the_async_client(client: NameServerClient) -> None:
         alone.topic_route("orders")
 
 
-def test_changes_are_heard_by_watch_and_read_by_a_callback_and_an_iterator(shared_fleet: TestFleet) -> None:
+def test_changes_arrive_by_watch_and_reach_a_callback_and_an_iterator(shared_fleet: TestFleet) -> None:
     heard: list[tuple[str, RouteChange]] = []
     with NameServerClient(shared_fleet.name_servers, clock=shared_fleet.clock) as client:
         client.on_route_change(lambda change: heard.append((threading.current_thread().name, change)))
@@ -132,7 +132,7 @@ def test_all_clients_share_one_thread_that_ends_with_the_last(shared_fleet: Test
         assert third.list_topics()
 
 
-def test_closing_ends_whoever_waits_in_another_thread(shared_fleet: TestFleet) -> None:
+def test_closing_ends_waits_in_other_threads(shared_fleet: TestFleet) -> None:
     client = NameServerClient(shared_fleet.name_servers).start()
     with ThreadPoolExecutor(1) as pool:
         changes = client.route_changes("nothing")
@@ -148,7 +148,7 @@ def test_closing_ends_whoever_waits_in_another_thread(shared_fleet: TestFleet) -
         client.start()
 
 
-def test_before_the_start_it_says_so() -> None:
+def test_use_before_the_start_is_an_error_that_explains_it() -> None:
     client = NameServerClient(SILENT)
     with pytest.raises(ClientNotStartedError):
         client.topic_route("orders")
@@ -158,7 +158,7 @@ def test_before_the_start_it_says_so() -> None:
             NameServerClient(SILENT, call_timeout_seconds=seconds)
 
 
-async def test_in_an_event_loop_it_says_to_use_the_async_class(client: NameServerClient) -> None:
+async def test_use_in_an_event_loop_is_an_error_that_names_the_async_class(client: NameServerClient) -> None:
     with pytest.raises(BlockingCallError, match="an event loop runs in this thread"):
         client.topic_route("orders")
     with pytest.raises(BlockingCallError):
@@ -182,7 +182,7 @@ class Hanging:
             raise
 
 
-def test_a_call_has_a_deadline_of_its_own_and_does_not_go_on_after_it(shared_fleet: TestFleet) -> None:
+def test_a_call_has_its_own_deadline_and_does_not_continue_after_it(shared_fleet: TestFleet) -> None:
     hanging = Hanging()
     with NameServerClient(shared_fleet.name_servers, call_timeout_seconds=2.0) as client:
         with pytest.raises(CallTimeoutError, match=r"2 s"):
@@ -191,7 +191,7 @@ def test_a_call_has_a_deadline_of_its_own_and_does_not_go_on_after_it(shared_fle
         assert client.list_topics()
 
 
-def test_a_call_that_nobody_answers_is_ended_by_closing(shared_fleet: TestFleet) -> None:
+def test_a_call_without_a_response_is_ended_by_closing(shared_fleet: TestFleet) -> None:
     hanging, client = Hanging(), NameServerClient(shared_fleet.name_servers).start()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(client._call, hanging.work)
@@ -223,7 +223,7 @@ client.close()
 """
 
 
-def test_after_a_fork_the_child_is_told_to_make_its_own(shared_fleet: TestFleet) -> None:
+def test_after_a_fork_the_child_gets_an_error_that_asks_for_a_new_client(shared_fleet: TestFleet) -> None:
     ended = run_program(FORKING, *shared_fleet.name_servers)
     assert ended.stdout.splitlines() == [
         *["the process was forked after the client was started: make a new client in the child"] * 4,
@@ -241,13 +241,13 @@ from pointsman_client.transports.transport import SendReceipt
 from pointsman_client.core.send_outcome import SendStatus
 
 
-class Telling(MemoryTransport):
+class Printing(MemoryTransport):
     async def send(self, addr, queue, messages, *, timeout_seconds):
         print(messages[0].message_id, flush=True)
         return SendReceipt(SendStatus.SEND_OK, (0,))
 
 
-producer = Producer(sys.argv[1].split(), transport=Telling)
+producer = Producer(sys.argv[1].split(), transport=Printing)
 for _ in range(2):
     if os.fork() == 0:
         with producer:
@@ -257,7 +257,7 @@ for _ in range(2):
 """
 
 
-def test_what_was_made_before_a_fork_starts_in_each_child_and_gives_message_ids_of_its_own(
+def test_an_object_made_before_a_fork_starts_in_each_child_with_separate_message_ids(
     shared_fleet: TestFleet,
 ) -> None:
     ended = run_program(PRE_FORKED, *shared_fleet.name_servers)
@@ -312,6 +312,6 @@ for thread in threads:
 """
 
 
-def test_two_loops_beside_one_of_grpc_aio_make_no_noise(shared_fleet: TestFleet) -> None:
+def test_two_loops_next_to_one_of_grpc_aio_log_nothing(shared_fleet: TestFleet) -> None:
     ended = run_program(SEVERAL_LOOPS, *shared_fleet.name_servers)
     assert (ended.returncode, ended.stderr) == (0, "")

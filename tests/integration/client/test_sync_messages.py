@@ -33,7 +33,7 @@ FIRST = ConsumeFrom.FIRST_OFFSET
 
 @pytest.fixture(autouse=True)
 def _without_grpc_aio(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever opens a connection here must do it on gRPC's own threads."""
+    """Connections opened here must run on gRPC's own threads."""
 
     def refuse(*_arguments: object, **_settings: object) -> None:
         raise AssertionError("a channel of grpc.aio was opened")
@@ -93,7 +93,7 @@ def test_messages_are_sent_in_every_way(fleet: TestFleet) -> None:
         producer.send(Message("every-way", b"9"))
 
 
-def test_a_producer_goes_on_at_another_broker_and_leaves_the_dead_one_alone(fleet: TestFleet) -> None:
+def test_a_producer_continues_at_another_broker_and_skips_the_dead_one(fleet: TestFleet) -> None:
     for name in ("broker-c", "broker-d"):
         fleet.add_broker(name, topics={"failover": 2})
     with a_producer(fleet) as producer:
@@ -107,12 +107,12 @@ def test_a_producer_goes_on_at_another_broker_and_leaves_the_dead_one_alone(flee
             producer.send(Message("failover", b"-"))
 
 
-def test_callbacks_that_do_not_return_hold_up_new_sends_and_none_is_lost(fleet: TestFleet) -> None:
-    goes_on = threading.Event()
+def test_callbacks_that_do_not_return_block_new_sends_and_none_is_lost(fleet: TestFleet) -> None:
+    resumed = threading.Event()
     heard: list[SendResult | Exception] = []
 
     def callback(ended: SendResult | Exception) -> None:
-        goes_on.wait(10)
+        resumed.wait(10)
         heard.append(ended)
 
     with Producer(
@@ -123,7 +123,7 @@ def test_callbacks_that_do_not_return_hold_up_new_sends_and_none_is_lost(fleet: 
         for _ in range(5):
             with pytest.raises(TooManyInFlightError, match=r"^3 messages with 6 bytes"):
                 producer.send_async(Message("callbacks", b"12"), callback)
-        goes_on.set()
+        resumed.set()
         until(lambda: len(heard) == 3)
         with pytest.raises(InvalidMessageError):
             producer.send_async(Message.unchecked("callbacks", b""), callback)
@@ -222,7 +222,7 @@ def test_a_client_is_shared_and_stays_the_callers(fleet: TestFleet) -> None:
         assert set(TOPICS) <= set(client.list_topics())
 
 
-def test_what_is_for_event_loops_is_refused(fleet: TestFleet) -> None:
+def test_an_async_transport_is_refused(fleet: TestFleet) -> None:
     async def listener(_message: ReceivedMessage) -> None:
         raise AssertionError
 

@@ -49,7 +49,7 @@ def test_a_fleet_with_a_broker_starts_within_seconds() -> None:
         assert asyncio.run(brokers_of("orders", fleet)) == ["broker-a.test:10911"]
 
 
-def test_a_broker_stays_in_the_routes_while_time_passes_and_leaves_when_it_is_killed(fleet: TestFleet) -> None:
+def test_a_broker_stays_in_the_routes_while_time_passes_and_is_removed_when_it_is_killed(fleet: TestFleet) -> None:
     fleet.add_broker("stay-a", topics={"stay": 4}, cluster="stay")
     fleet.add_broker("stay-b", topics={"stay": 4}, cluster="stay")
     fleet.advance(200)
@@ -62,7 +62,7 @@ def test_a_broker_stays_in_the_routes_while_time_passes_and_leaves_when_it_is_ki
     assert len(asyncio.run(brokers_of("stay", fleet))) == 2
 
 
-def test_a_replica_stands_beside_its_master(fleet: TestFleet) -> None:
+def test_a_replica_is_listed_with_its_master(fleet: TestFleet) -> None:
     fleet.add_broker("replica-a", topics={"replica": 4}, zone="z1")
     replica = fleet.add_broker("replica-a-1", replica_of="replica-a")
     assert (replica.broker_name, replica.broker_id, replica.topics) == ("replica-a", 1, {"replica": 4})
@@ -93,7 +93,7 @@ def test_time_passes_until_a_condition_holds_and_no_longer_than_it_may(fleet: Te
         fleet.advance_until(lambda: False, at_most_seconds=3)
 
 
-async def test_a_client_on_the_clock_of_the_fleet_hears_that_a_broker_is_gone(fleet: TestFleet) -> None:
+async def test_a_client_on_the_clock_of_the_fleet_is_notified_that_a_broker_expired(fleet: TestFleet) -> None:
     fleet.add_broker("hear-a", topics={"hear": 4}, cluster="hear")
     fleet.add_broker("hear-b", topics={"hear": 4}, cluster="hear")
     async with NameServerClient(fleet.name_servers, clock=fleet.clock) as client:
@@ -103,7 +103,7 @@ async def test_a_client_on_the_clock_of_the_fleet_hears_that_a_broker_is_gone(fl
         assert {queue.broker_name for queue in await client.publish_queues("hear")} == {"hear-b"}
 
 
-def test_what_cannot_be_done_to_a_broker_is_said(fleet: TestFleet) -> None:
+def test_an_impossible_change_of_a_broker_is_reported(fleet: TestFleet) -> None:
     fleet.add_broker("twice-a", topics={"twice": 4})
     with pytest.raises(ValueError, match="was already added"):
         fleet.add_broker("twice-a", topics={"twice": 4})
@@ -114,7 +114,7 @@ def test_what_cannot_be_done_to_a_broker_is_said(fleet: TestFleet) -> None:
         fleet.kill_broker("twice-a")
 
 
-def test_a_broker_that_was_never_added_and_queues_that_no_agent_takes_are_named(fleet: TestFleet) -> None:
+def test_a_broker_that_was_never_added_and_queues_that_no_agent_accepts_are_named(fleet: TestFleet) -> None:
     fleet.add_broker("known-a", topics={"known": 2})
     for use in (
         fleet.kill_broker,
@@ -130,7 +130,7 @@ def test_a_broker_that_was_never_added_and_queues_that_no_agent_takes_are_named(
         fleet.advance(-1)
 
 
-def test_a_program_that_dies_is_an_error_that_says_what_it_said_last(fleet: TestFleet) -> None:
+def test_a_program_that_crashes_is_an_error_with_its_last_output(fleet: TestFleet) -> None:
     before = (fleet.brokers, fleet.pids)
     with pytest.raises(FleetProcessError, match=r"(?s)dies-a ended; it said last:.*zone"):
         fleet.add_broker("dies-a", topics={"dies": 1}, zone="z" * 1_025)

@@ -22,7 +22,7 @@ from tests.fakes.deadline import until
 
 pytest_plugins = ("pytester",)
 IMPORTED = (pointsman_client.sync, pointsman_client.testing)
-"""Here, not first in a user's test: pytester drops what was imported there, and gRPC cannot be imported twice."""
+"""Imported here: pytester drops what a user's test imports first, and gRPC cannot be imported twice."""
 
 PLUGIN = "pointsman_client.testing.plugin"
 
@@ -92,7 +92,7 @@ def test_it_costs_nothing():
 
 
 def project(folder: Path, test: str, *options: str) -> list[str]:
-    """Write a user's project; return what pytest is called with."""
+    """Write a user's project; return the arguments for pytest."""
     (folder / "test_users_own.py").write_text(test, encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\nfilterwarnings = error\n", encoding="utf-8")
     if "no:asyncio" not in options:
@@ -148,7 +148,7 @@ def test_a_project_that_does_not_use_it_is_left_alone(tmp_path: Path) -> None:
     assert code == 0, said
 
 
-def test_the_fixture_is_listed_with_what_it_gives(pytester: pytest.Pytester) -> None:
+def test_the_fixture_is_listed_with_its_description(pytester: pytest.Pytester) -> None:
     ended = pytester.runpytest_inprocess(*project(pytester.path, NOT_USING, "--fixtures"))
     ended.stdout.fnmatch_lines(["pointsman*", "*one real name server and no broker yet*"])
 

@@ -28,7 +28,7 @@ DEADLINE_SECONDS = 10.0
 
 
 class Echo:
-    """A service that answers, refuses, hangs; it counts the calls that were cancelled under it."""
+    """A service that responds, refuses or hangs; it counts cancelled calls."""
 
     def __init__(self) -> None:
         self.cancelled = 0
@@ -114,7 +114,7 @@ def echoed(channel: grpc.aio.Channel) -> grpc.aio.StreamStreamCall[bytes, bytes]
     return stream()
 
 
-async def test_a_call_returns_its_answer(opening: OpenChannel) -> None:
+async def test_a_call_returns_its_response(opening: OpenChannel) -> None:
     async with echo_channel(opening) as (_, channel):
         assert await unary(channel)(b"hello", timeout=5) == b"hello"
 
@@ -136,7 +136,7 @@ async def test_a_deadline_ends_a_call_here_and_at_the_server(opening: OpenChanne
         await until(lambda: echo.cancelled == 1)
 
 
-async def test_nobody_listening_is_unavailable(opening: OpenChannel) -> None:
+async def test_a_closed_port_is_unavailable(opening: OpenChannel) -> None:
     async with echo_server() as (_, addr):
         pass
     channel = opening(addr, ChannelOpener())
@@ -146,7 +146,7 @@ async def test_nobody_listening_is_unavailable(opening: OpenChannel) -> None:
     await channel.close()
 
 
-async def test_cancelling_who_waits_cancels_the_call(opening: OpenChannel) -> None:
+async def test_cancelling_the_caller_cancels_the_call(opening: OpenChannel) -> None:
     async with echo_channel(opening) as (echo, channel):
 
         async def wait() -> None:
@@ -185,7 +185,7 @@ async def test_a_stream_gives_each_message_and_ends(opening: OpenChannel) -> Non
         assert await call.read() is grpc.aio.EOF
 
 
-async def test_a_stream_that_breaks_gives_what_came_before_and_the_error(opening: OpenChannel) -> None:
+async def test_a_stream_that_breaks_yields_what_was_received_and_the_error(opening: OpenChannel) -> None:
     async with echo_channel(opening) as (_, channel):
         call = counted(channel)(b"3")
         assert [await call.read() for _ in range(3)] == [b"0", b"1", b"2"]
@@ -221,7 +221,7 @@ async def test_both_sides_of_a_stream_speak_in_turns(opening: OpenChannel) -> No
             await call.write(b"three")
 
 
-async def test_a_stream_that_is_refused_says_why(opening: OpenChannel) -> None:
+async def test_a_stream_that_is_refused_gives_the_reason(opening: OpenChannel) -> None:
     async with echo_channel(opening) as (_, channel):
         stream: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = channel.stream_stream("/test.Echo/NoSuchMethod")
         call = stream()

@@ -30,7 +30,7 @@ async def store_of(clock: ManualClock) -> AsyncIterator[StoreOf]:
 
 
 def kept(agent: ConsumerAgent) -> datetime | None:
-    """What an agent has for the topic orders."""
+    """The begin that an agent has recorded for the topic orders."""
     millis = agent.offsets.begins("g", ["orders"]).get("orders")
     return None if millis is None else datetime.fromtimestamp(millis / 1000, UTC)
 
@@ -80,7 +80,7 @@ async def _begins(store: AgentOffsetStore, at: datetime) -> bool:
     return (await store.begin({"orders": LATER})).moments == {"orders": at}
 
 
-async def test_a_group_that_one_agent_knows_waits_for_none(clock: ManualClock, store_of: StoreOf) -> None:
+async def test_a_group_that_one_agent_knows_waits_for_no_other_agent(clock: ManualClock, store_of: StoreOf) -> None:
     async with consumer_agents("a", "b", clock=clock) as (a, b):
         store = store_of(Routes(a.data(), b.data()))
         await store.begin({"orders": T0})
@@ -88,7 +88,7 @@ async def test_a_group_that_one_agent_knows_waits_for_none(clock: ManualClock, s
         assert await store.begin({"orders": LATER}) == BegunTopics({"orders": T0}, {})
 
 
-async def test_what_only_a_slaves_agent_knows_counts_and_a_slave_that_is_away_is_not_waited_for(
+async def test_what_only_a_slaves_agent_knows_counts_and_a_slave_that_is_down_is_not_waited_for(
     clock: ManualClock, store_of: StoreOf
 ) -> None:
     async with consumer_agents("a", "a", clock=clock) as (master, slave):
@@ -112,7 +112,7 @@ async def test_an_agent_that_does_not_know_the_call_or_the_topic_is_not_waited_f
         assert b.server.metrics.rpcs.labels("BeginTopics", "INVALID_ARGUMENT").count == 1
 
 
-async def test_more_topics_than_a_call_takes_are_begun(clock: ManualClock, store_of: StoreOf) -> None:
+async def test_more_topics_than_one_call_accepts_are_begun(clock: ManualClock, store_of: StoreOf) -> None:
     topics = {f"t{number}": T0 for number in range(1_001)}
     async with consumer_agents("a", clock=clock) as (a,):
         a.topics = topic_set(**dict.fromkeys(topics, 1))

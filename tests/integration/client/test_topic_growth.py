@@ -96,7 +96,7 @@ async def test_growth_under_load_loses_none_of_10000_messages(setup: Setup) -> N
     assert set(seen.bodies) == set(sent)
 
 
-async def test_a_broker_that_was_away_when_the_group_began_replays_nothing_old_when_it_is_back_and_loses_nothing(
+async def test_a_broker_that_was_down_when_the_group_began_replays_nothing_old_when_it_is_back_and_loses_nothing(
     setup: Setup,
 ) -> None:
     await put(setup, "old", each=500, age_seconds=61, a=2, b=2)
@@ -125,7 +125,7 @@ async def test_a_queue_waits_while_it_is_not_known_when_its_group_began(setup: S
     await setup.until(lambda: sorted(seen.bodies) == sorted(new))
 
 
-async def test_a_member_that_runs_remembers_when_its_group_began_where_all_agents_forgot(setup: Setup) -> None:
+async def test_a_running_member_remembers_when_its_group_began_after_all_agents_lost_it(setup: Setup) -> None:
     seen = Seen()
     await setup.join("x", seen, consume_from=LAST)
     await setup.clock.advance(LONG_SECONDS)
@@ -148,7 +148,7 @@ async def test_a_producer_whose_clock_is_a_minute_behind_loses_nothing_to_a_new_
 
 
 @pytest.mark.parametrize("begins_answer", [True, False])
-async def test_first_offset_and_timestamp_begin_a_new_queue_as_they_say(setup: Setup, begins_answer: bool) -> None:
+async def test_first_offset_and_timestamp_determine_where_a_new_queue_begins(setup: Setup, begins_answer: bool) -> None:
     setup.group.begins_answer = begins_answer
     await put(setup, "old", each=2, age_seconds=3_600, a=2)
     young = await put(setup, "young", each=2, age_seconds=60, a=2)
@@ -201,7 +201,7 @@ async def test_a_broadcasting_member_reads_new_queues_from_its_own_first_consump
 
 
 async def _until_seen(setup: Setup, seen: Seen, count: int) -> None:
-    """As the file's disk is a real one, so is the time that it takes."""
+    """The file is on a real disk, so its delay is real time."""
     async with asyncio.timeout(10):
         while len(seen.bodies) < count:
             await setup.clock.advance(0.1)

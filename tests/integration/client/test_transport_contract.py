@@ -88,7 +88,7 @@ async def test_offsets_begin_at_zero_and_count_by_one(brokers: BrokersUnderTest)
     assert await bounds(transport, addr) == (0, 4)
 
 
-async def test_a_message_comes_back_as_it_was_sent(brokers: BrokersUnderTest) -> None:
+async def test_a_message_is_received_as_it_was_sent(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
     message = Message.unchecked("orders", b"\x00\r\n\xff", "paid", ("k1", "k2"), {"trace": "ü", "": "empty name"})
     sent = OutgoingMessage(message, "id-1", BORN_AT + timedelta(milliseconds=123), 2, BORN_AT + timedelta(hours=1))
@@ -108,7 +108,9 @@ async def test_a_message_in_a_retry_queue_keeps_its_topic(brokers: BrokersUnderT
     assert (received.topic, received.queue) == ("orders", retry)
 
 
-async def test_a_pull_brings_at_most_as_many_as_wanted_and_the_next_goes_on(brokers: BrokersUnderTest) -> None:
+async def test_a_pull_returns_at_most_the_requested_number_and_the_next_one_continues(
+    brokers: BrokersUnderTest,
+) -> None:
     transport, addr = brokers.open(), await brokers.add()
     await send(transport, addr, *numbered(5))
     first = await pull(transport, addr, 0, max_messages=3)
@@ -155,7 +157,7 @@ async def test_trimmed_messages_are_passed_over_and_counted(brokers: BrokersUnde
     assert (bodies(pulled), pulled.next_offset, pulled.trimmed) == (["6", "7"], 8, 4)
 
 
-async def test_a_queue_that_was_trimmed_empty_is_passed_over_at_once(brokers: BrokersUnderTest) -> None:
+async def test_a_queue_that_was_trimmed_empty_is_skipped_immediately(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
     await send(transport, addr, *numbered(10))
     await brokers.trim(addr, QUEUE, 10)
@@ -193,7 +195,7 @@ async def test_a_wait_ends_empty_by_its_time(brokers: BrokersUnderTest) -> None:
     assert 0.2 <= asyncio.get_running_loop().time() - began < 2
 
 
-async def test_many_queues_wait_at_once_and_newcomers_are_let_in(brokers: BrokersUnderTest) -> None:
+async def test_many_queues_wait_at_the_same_time_and_new_ones_join(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
     queues = [replace(QUEUE, queue_id=number) for number in range(40)]
     waiting = {}
@@ -262,7 +264,7 @@ async def test_waiting_pulls_that_are_cancelled_at_random_miss_and_repeat_nothin
     assert all(texts == numbered(60) for texts in read.values())
 
 
-async def test_cancelled_sends_do_not_mix_up_the_answers_of_others(brokers: BrokersUnderTest) -> None:
+async def test_cancelled_sends_do_not_mix_up_the_responses_of_others(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
     tasks = [asyncio.create_task(send(transport, addr, str(number))) for number in range(200)]
     await asyncio.sleep(0.002)
@@ -278,7 +280,7 @@ async def test_cancelled_sends_do_not_mix_up_the_answers_of_others(brokers: Brok
             assert isinstance(result, asyncio.CancelledError)
 
 
-async def test_concurrent_batches_stay_whole_and_in_order(brokers: BrokersUnderTest) -> None:
+async def test_concurrent_batches_stay_contiguous_and_in_order(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
     receipts = await asyncio.gather(*(send(transport, addr, f"{n}a", f"{n}b", f"{n}c") for n in range(50)))
     for receipt in receipts:
@@ -366,7 +368,7 @@ async def test_a_broker_that_hangs_while_a_pull_waits_makes_it_fail(brokers: Bro
             await waiting
 
 
-async def test_a_replica_serves_reads_and_takes_no_messages(brokers: BrokersUnderTest) -> None:
+async def test_a_replica_serves_reads_and_accepts_no_messages(brokers: BrokersUnderTest) -> None:
     transport, master, slave = brokers.open(), await brokers.add(), await brokers.add()
     await send(transport, master, "a", "b")
     await brokers.replicate(master, slave)
@@ -384,7 +386,7 @@ async def test_a_replica_serves_reads_and_takes_no_messages(brokers: BrokersUnde
     assert bodies(await pull(transport, slave, 0)) == ["a", "b", "c"]
 
 
-async def test_a_promoted_replica_goes_on_where_its_master_ended(brokers: BrokersUnderTest) -> None:
+async def test_a_promoted_replica_continues_where_its_master_ended(brokers: BrokersUnderTest) -> None:
     transport, master, slave = brokers.open(), await brokers.add(), await brokers.add()
     await send(transport, master, "a", "b")
     await brokers.replicate(master, slave)
@@ -396,7 +398,7 @@ async def test_a_promoted_replica_goes_on_where_its_master_ended(brokers: Broker
     assert bodies(await pull(transport, master, 0)) == ["a", "b", "c"]
 
 
-async def test_the_status_says_whether_enough_replicas_have_it(brokers: BrokersUnderTest) -> None:
+async def test_the_status_shows_whether_enough_replicas_have_the_message(brokers: BrokersUnderTest) -> None:
     transport, master, slave = brokers.open(wait_replicas=1), await brokers.add(), await brokers.add()
     assert (await send(transport, master, "a")).status is SendStatus.SLAVE_NOT_AVAILABLE
     await brokers.replicate(master, slave)
@@ -408,7 +410,7 @@ async def test_the_status_says_whether_enough_replicas_have_it(brokers: BrokersU
     assert statuses == {SendStatus.SEND_OK}
 
 
-async def test_a_broker_that_was_forgotten_can_be_used_again(brokers: BrokersUnderTest) -> None:
+async def test_a_broker_that_was_dropped_can_be_used_again(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
     await send(transport, addr, "a")
     waiting = asyncio.create_task(pull(transport, addr, 1, wait_seconds=20))
@@ -420,7 +422,7 @@ async def test_a_broker_that_was_forgotten_can_be_used_again(brokers: BrokersUnd
         assert bodies(await waiting) == ["b"]
 
 
-async def test_closing_ends_what_waits_and_later_calls_within_two_seconds(brokers: BrokersUnderTest) -> None:
+async def test_closing_ends_pending_and_later_calls_within_two_seconds(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
     hanging = await brokers.add()
     await send(transport, addr, "a")

@@ -1,4 +1,4 @@
-"""What is started and collected before it was closed gives a ResourceWarning."""
+"""An object that is started and collected without a close gives a ResourceWarning."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_one_that_is_closed_or_never_started_gives_no_warning(name: str) -
 
 
 @pytest.mark.parametrize("name", ["NameServerClient", "Producer", "PushConsumer", "PullConsumer"])
-def test_the_program_that_forgets_to_close_is_warned_by_its_name(name: str) -> None:
+def test_a_program_that_does_not_close_gets_a_warning_with_the_class_name(name: str) -> None:
     async def forget() -> None:
         await ASYNC[name](NO_ONE).start()
 
@@ -86,7 +86,7 @@ def test_a_blocking_one_gives_the_warning_until_it_is_closed(name: str) -> None:
     assert warned(made.__del__) == set()
 
 
-async def test_a_child_that_was_forked_is_not_warned_of_what_its_parent_started(
+async def test_a_forked_child_gets_no_warning_for_what_its_parent_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     binding = [LoopBinding("Producer")]
