@@ -36,7 +36,7 @@ def in_days(days: float) -> dt.datetime:
 
 
 def configured(files: Files, *, more: str = "") -> str:
-    """A configuration file of the name server beside the certificates."""
+    """A configuration file of the name server, next to the certificates."""
     path = files.ca.with_name("namesrv.toml")
     path.write_text(
         f'[tls]\ncertificate = "{files.certificate}"\nkey = "{files.key}"\nclient_ca = "{files.ca}"\n' + more
@@ -68,7 +68,7 @@ def test_good_files_are_listed_with_names_and_days(authority: Authority, capsys:
         (-3, (), "expired 3.0 days ago"),
     ],
 )
-def test_a_certificate_that_expires_soon_is_a_fault(
+def test_a_certificate_that_expires_soon_is_a_problem(
     authority: Authority, capsys: pytest.CaptureFixture[str], days: float, words: tuple[str, ...], problem: str | None
 ) -> None:
     files = authority.issue("server", expires=in_days(days))
@@ -93,7 +93,7 @@ def test_every_file_that_cannot_be_used_is_named(authority: Authority, capsys: p
     assert found["files"][1]["problems"] == ["is not a certificate in PEM form"]
 
 
-def test_a_certificate_of_another_authority_is_noted_and_a_fault_with_ca(
+def test_a_certificate_of_another_authority_is_noted_and_with_ca_a_problem(
     authority: Authority, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files, other = authority.issue("server"), Authority(tmp_path, "other")
@@ -107,7 +107,9 @@ def test_a_certificate_of_another_authority_is_noted_and_a_fault_with_ca(
     assert "--ca: 'missing.pem' cannot be read" in capsys.readouterr().err
 
 
-def test_people_get_a_table_and_an_agent_the_same(authority: Authority, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_default_output_is_a_table_for_the_agent_too(
+    authority: Authority, capsys: pytest.CaptureFixture[str]
+) -> None:
     files = authority.issue("server")
     config = Path(configured(files)).rename(files.ca.with_name("agent.toml"))
     sample = (ROOT / "deploy/config/agent.example.toml").read_text(encoding="utf-8")
@@ -121,7 +123,7 @@ def test_people_get_a_table_and_an_agent_the_same(authority: Authority, capsys: 
     assert "no certificates" in capsys.readouterr().out
 
 
-def test_what_an_agent_presents_to_name_servers_is_checked_as_well(
+def test_the_certificate_that_an_agent_presents_to_name_servers_is_checked_too(
     authority: Authority, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = authority.issue("broker-a", "broker-a.example", expires=in_days(3))

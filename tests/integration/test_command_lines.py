@@ -1,4 +1,4 @@
-"""What all programs have in common for those who type: help, version, completion, how an error ends."""
+"""What all command lines have in common: help, version, completion, exit codes of errors."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_help_and_version_import_neither_grpc_nor_spark(module: str, asked: str)
 
 @pytest.mark.parametrize("words", [["--config", "FILE", "config", "check"], ["config", "check", "--config", "FILE"]])
 @pytest.mark.parametrize("name", ["pointsman-namesrv", "pointsman-agent"])
-def test_a_file_stands_before_or_after_config_check(
+def test_a_file_may_be_given_before_or_after_config_check(
     name: str, words: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "daemon.toml"
@@ -97,7 +97,7 @@ def test_a_file_stands_before_or_after_config_check(
     assert f"{file}: [colour]: no such section" in capsys.readouterr().err
 
 
-def test_a_flag_stands_over_the_environment_and_the_file_and_is_named(
+def test_a_flag_overrides_the_environment_and_the_file_and_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "namesrv.toml"

@@ -1,4 +1,4 @@
-"""A disk that is full or read-only: serving goes on, memory stays bounded, and nothing more is lost than is said."""
+"""A disk that is full or read-only: serving continues, memory stays bounded, and all lost rows are reported."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LONG = {"text": "x" * 1_000}
 
 
 def remount(disk: Path, *options: str) -> bool:
-    """Change a mounted disk; False while a file that is open for writing keeps it from becoming read-only."""
+    """Remount a disk; False while a file that is open for writing prevents a read-only mount."""
     done = subprocess.run(["mount", "-o", ",".join(["remount", *options]), disk], capture_output=True, check=False)
     return done.returncode == 0
 
@@ -64,7 +64,7 @@ def is_settled(recorder: Recorder, recorded: int) -> bool:
     return written(recorder) == recorded or bool(recorder.complaints())
 
 
-def test_a_full_disk_keeps_rows_waiting_drops_what_does_not_fit_and_recovers_with_the_room(
+def test_on_a_full_disk_rows_are_queued_or_dropped_and_writing_recovers_with_free_space(
     disk: Path, writing: Recorder
 ) -> None:
     ballast = disk / "ballast"

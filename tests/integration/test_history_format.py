@@ -1,4 +1,4 @@
-"""What the name server writes is what the public schema says, and what the Spark jobs read."""
+"""The rows of the name server match the public schema and what the Spark jobs read."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ from tests.fakes.name_server import running_name_server
 from tests.fakes.queue_stats import MEASURED, NOTHING_MEASURED, with_detail
 
 
-async def test_every_row_that_a_name_server_writes_keeps_the_public_schema(clock: ManualClock, tmp_path: Path) -> None:
+async def test_every_row_that_a_name_server_writes_matches_the_public_schema(
+    clock: ManualClock, tmp_path: Path
+) -> None:
     async with running_name_server(clock=clock, history=tmp_path) as server:
         async with grpc.aio.insecure_channel(server.addr) as channel:
             stub = RegistrationServiceStub(channel)
@@ -92,7 +94,7 @@ def written(clock: ManualClock, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_every_kind_of_event_and_every_reason_that_the_recorder_writes_keeps_the_public_schema(written: Path) -> None:
+def test_every_kind_of_event_and_every_reason_that_the_recorder_writes_matches_the_public_schema(written: Path) -> None:
     (file,) = written.rglob("*.jsonl.gz")
 
     assert main(["validate", str(file)]) == 0

@@ -39,7 +39,7 @@ def warm_up_seconds() -> float:
 
 @pytest.fixture
 async def server(clock: ManualClock, tmp_path: Path, warm_up_seconds: float) -> AsyncIterator[NameServerApp]:
-    """A name server on a free port whose time stands still until the test moves it."""
+    """A name server on a free port whose clock only the test advances."""
     history = tmp_path / "history"
     async with running_name_server(clock=clock, history=history, warm_up_seconds=warm_up_seconds) as app:
         yield app

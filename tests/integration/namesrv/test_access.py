@@ -1,4 +1,4 @@
-"""Roles on a real server: who may call what with a token or a certificate, and what becomes of those that may not."""
+"""Roles on a real server: who may call what with a token or a certificate, and how others are refused."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def events(peer: Peer, tokens: TokenFolder, name: str = "a") -> list[admin
 # --- credentials --------------------------------------------------------------------------------------------------
 
 
-async def test_a_call_needs_credentials_and_says_what_to_send(peer: Peer, server: NameServerApp) -> None:
+async def test_a_call_without_credentials_is_refused_with_what_to_send(peer: Peer, server: NameServerApp) -> None:
     refused = await refusal_of(peer.route.ListTopics(ListTopicsRequest()))
     assert refused.status is StatusCode.UNAUTHENTICATED
     assert "authorization: Bearer TOKEN" in refused.message
@@ -149,7 +149,7 @@ async def test_health_is_open_and_reflection_needs_a_role(
 # --- roles --------------------------------------------------------------------------------------------------------
 
 
-async def test_each_role_reads_routes_and_an_admin_alone_what_operators_see(peer: Peer, tokens: TokenFolder) -> None:
+async def test_each_role_reads_routes_and_only_an_admin_what_operators_see(peer: Peer, tokens: TokenFolder) -> None:
     await register(peer, tokens.header("broker-a"))
     for name in ("ops", "app", "broker-b"):
         await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders"), metadata=tokens.header(name))
@@ -273,7 +273,7 @@ async def test_a_replayed_unregister_of_an_old_generation_is_denied_to_another_b
 # --- who did it ---------------------------------------------------------------------------------------------------
 
 
-async def test_the_history_has_the_authenticated_author_and_the_claim_beside_it(
+async def test_the_history_has_the_authenticated_author_and_the_claimed_one(
     peer: Peer, tokens: TokenFolder, tmp_path: Path, clock: ManualClock
 ) -> None:
     await register(peer, tokens.header("broker-a"))
@@ -309,7 +309,7 @@ async def test_the_history_has_the_authenticated_author_and_the_claim_beside_it(
 # --- revoked ------------------------------------------------------------------------------------------------------
 
 
-async def test_streams_of_a_removed_token_end_within_the_reload_and_say_nothing_of_the_broker(
+async def test_streams_of_a_removed_token_end_within_the_reload_and_do_not_mark_the_broker(
     peer: Peer, server: NameServerApp, tokens: TokenFolder, clock: ManualClock
 ) -> None:
     generation = await register(peer, tokens.header("broker-a"))
@@ -341,7 +341,7 @@ async def test_streams_of_a_removed_token_end_within_the_reload_and_say_nothing_
     assert route.route.broker_datas
 
 
-async def test_an_invalid_file_shows_among_the_complaints(
+async def test_an_invalid_file_is_listed_as_a_problem(
     peer: Peer, server: NameServerApp, tokens: TokenFolder, clock: ManualClock
 ) -> None:
     tokens.path.write_text("half a li", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""AdminService, the changes: what an operator asks a running server for, and what clients see of it."""
+"""AdminService, changes: what operators change on a running server, and what clients see of it."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ async def register(peer: Peer, name: str = "a", **facts: Any) -> int:
     return answer.generation
 
 
-async def told(peer: Peer, name: str = "a") -> list[tuple[str, str, str]]:
-    """Event, reason and who asked, of each kept event that names somebody."""
+async def operator_events(peer: Peer, name: str = "a") -> list[tuple[str, str, str]]:
+    """Event, reason and operator of each recent event that names an operator."""
     kept = await peer.admin.ListBrokerEvents(admin.ListBrokerEventsRequest(cluster="c1", broker_name=name))
     return [(e.event, e.reason, str(e.detail["by"])) for e in kept.events if "by" in e.detail]
 
@@ -56,7 +56,7 @@ async def test_a_wiped_broker_keeps_its_other_bits_until_they_are_added_again(pe
     assert [broker.write_wiped for broker in listed.brokers] == [True, False]
     await peer.admin.SetWritePerm(admin.SetWritePermRequest(cluster="c1", broker_name="a", writable=True, by="bob"))
     assert await perms(peer) == {"a": 7, "b": 7}
-    assert await told(peer) == [("PERM_CHANGED", "ADMIN", "ann"), ("PERM_CHANGED", "ADMIN", "bob")]
+    assert await operator_events(peer) == [("PERM_CHANGED", "ADMIN", "ann"), ("PERM_CHANGED", "ADMIN", "bob")]
 
 
 async def test_a_wipe_ends_with_the_next_process_of_the_broker_and_not_before(peer: Peer) -> None:
@@ -76,7 +76,9 @@ async def test_the_permission_of_an_unknown_broker_is_not_found(peer: Peer) -> N
 # --- topics -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_held_topic_is_deleted_only_by_force_and_comes_back_with_another_version(peer: Peer) -> None:
+async def test_a_topic_that_brokers_have_is_deleted_only_by_force_and_comes_back_with_another_version(
+    peer: Peer,
+) -> None:
     await register(peer)
     refused = await refusal_of(peer.admin.DeleteTopic(admin.DeleteTopicRequest(topic="orders")))
     assert (refused.status, refused.details.code) == (StatusCode.FAILED_PRECONDITION, "TOPIC_HELD")
@@ -90,7 +92,7 @@ async def test_a_held_topic_is_deleted_only_by_force_and_comes_back_with_another
     assert (await peer.route.ListTopics(ListTopicsRequest())).topics == ["orders"]
 
 
-async def test_a_topic_that_nobody_has_cannot_be_deleted(peer: Peer) -> None:
+async def test_a_topic_that_no_broker_has_cannot_be_deleted(peer: Peer) -> None:
     refused = await refusal_of(peer.admin.DeleteTopic(admin.DeleteTopicRequest(topic="orders", force=True)))
     assert (refused.status, refused.details.code) == (StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
 
@@ -98,7 +100,7 @@ async def test_a_topic_that_nobody_has_cannot_be_deleted(peer: Peer) -> None:
 # --- KV configuration -------------------------------------------------------------------------------------------
 
 
-async def test_an_order_topic_is_in_its_route_and_in_the_answer_to_its_brokers(peer: Peer) -> None:
+async def test_an_order_topic_is_in_its_route_and_in_the_response_to_its_brokers(peer: Peer) -> None:
     await register(peer)
     before = await route(peer)
     put = admin.PutKvRequest(namespace="ORDER_TOPIC_CONFIG", key="orders", value="a:4", by="ann")
@@ -131,9 +133,7 @@ async def test_more_keys_than_the_bound_are_refused(peer: Peer, monkeypatch: pyt
 # --- guard and maintenance --------------------------------------------------------------------------------------
 
 
-async def test_a_guard_told_to_hold_keeps_a_silent_broker_and_lets_go_after_its_time(
-    peer: Peer, clock: ManualClock
-) -> None:
+async def test_a_guard_in_mode_hold_keeps_a_silent_broker_until_the_mode_ends(peer: Peer, clock: ManualClock) -> None:
     await register(peer)
     hold = admin.SetGuardRequest(cluster="c1", mode=admin.GUARD_MODE_HOLD, duration=Duration(seconds=300), by="ann")
     guard = (await peer.admin.SetGuard(hold)).guard
@@ -147,7 +147,7 @@ async def test_a_guard_told_to_hold_keeps_a_silent_broker_and_lets_go_after_its_
     assert shown.reason.startswith("set to HOLD")
     await clock.advance(300)
     assert not (await peer.admin.ListBrokers(admin.ListBrokersRequest())).brokers
-    assert ("GUARD_ON", "ADMIN", "ann") in await told(peer)
+    assert ("GUARD_ON", "ADMIN", "ann") in await operator_events(peer)
 
 
 async def test_the_guard_of_an_unknown_cluster_is_not_found(peer: Peer) -> None:
@@ -187,7 +187,7 @@ async def test_a_window_can_be_ended_and_a_second_time_there_is_none(peer: Peer)
 # --- drain and eviction -----------------------------------------------------------------------------------------
 
 
-async def test_a_drained_node_refuses_routes_and_goes_on_taking_brokers(server: NameServerApp, peer: Peer) -> None:
+async def test_a_drained_node_refuses_routes_and_still_accepts_brokers(server: NameServerApp, peer: Peer) -> None:
     await register(peer)
     assert (await peer.admin.SetDrain(admin.SetDrainRequest(draining=True, by="ann"))).state == NODE_STATE_DRAINING
     refused = await refusal_of(peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders")))
@@ -200,13 +200,13 @@ async def test_a_drained_node_refuses_routes_and_goes_on_taking_brokers(server: 
     assert sorted(await perms(peer)) == ["a", "b"]
 
 
-async def test_an_evicted_broker_is_gone_and_asked_to_register_with_its_next_beat(peer: Peer) -> None:
+async def test_an_evicted_broker_is_removed_and_its_next_heartbeat_requests_a_registration(peer: Peer) -> None:
     generation = await register(peer)
     gone = await peer.admin.EvictBroker(admin.EvictBrokerRequest(cluster="c1", broker_name="a", by="ann"))
     assert gone.identity.addr == "a:10911"
     beat = wire.beat(generation, who=gone.identity)
     assert (await peer.registration.Heartbeat(HeartbeatRequest(beat=beat))).answer.status == BEAT_STATUS_UNKNOWN_BROKER
-    assert await told(peer) == [("UNREGISTERED", "ADMIN", "ann")]
+    assert await operator_events(peer) == [("UNREGISTERED", "ADMIN", "ann")]
     refused = await refusal_of(
         peer.admin.EvictBroker(admin.EvictBrokerRequest(cluster="c1", broker_name="a", broker_id=1))
     )
@@ -275,7 +275,7 @@ async def test_bad_input_is_refused_field_by_field_and_changes_nothing(
     assert (server.core.routes.change, server.core.kv.entries(), server.core.maintenance.windows()) == (change, [], [])
 
 
-async def test_the_longest_durations_are_taken(peer: Peer) -> None:
+async def test_the_longest_durations_are_accepted(peer: Peer) -> None:
     await register(peer)
     await peer.admin.SetGuard(
         admin.SetGuardRequest(cluster="c1", mode=admin.GUARD_MODE_AUTO, duration=Duration(seconds=A_DAY))

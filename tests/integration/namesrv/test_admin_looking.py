@@ -1,4 +1,4 @@
-"""AdminService, the part that only looks: penalties, watchers, digests, the node itself."""
+"""AdminService, the read-only calls: penalties, watchers, digests, the node itself."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def register(peer: Peer, *topics: str, name: str = "a", cluster: str = "c1
 
 
 async def digests(peer: Peer, page_size: int = 0) -> tuple[dict[str, bytes], int]:
-    """Every digest, and how many pages they came in."""
+    """Every digest, and the number of their pages."""
     found: dict[str, bytes] = {}
     token, pages = "", 0
     while pages == 0 or token:
@@ -42,9 +42,7 @@ async def digests(peer: Peer, page_size: int = 0) -> tuple[dict[str, bytes], int
 # --- penalties --------------------------------------------------------------------------------------------------
 
 
-async def test_the_brokers_that_flap_most_come_first_those_that_are_gone_included(
-    peer: Peer, clock: ManualClock
-) -> None:
+async def test_the_brokers_that_flap_most_come_first_including_departed_ones(peer: Peer, clock: ManualClock) -> None:
     for _ in range(2):
         await register(peer, name="bad")
         await register(peer, name="poor", cluster="c3")
@@ -68,7 +66,7 @@ async def test_the_brokers_that_flap_most_come_first_those_that_are_gone_include
     assert [score.broker_name for score in only.scores] == ["bad"]
 
 
-async def test_a_cluster_that_nobody_remembers_is_not_found(peer: Peer, clock: ManualClock) -> None:
+async def test_a_cluster_without_any_record_is_not_found(peer: Peer, clock: ManualClock) -> None:
     await register(peer, name="left", cluster="c3")
     await clock.advance(130)
     # All its brokers are gone, and their penalties say that it was there.
@@ -84,7 +82,7 @@ async def test_a_cluster_that_nobody_remembers_is_not_found(peer: Peer, clock: M
 # --- routes -----------------------------------------------------------------------------------------------------
 
 
-async def test_the_watchers_of_a_topic_are_listed_with_where_they_come_from(peer: Peer, clock: ManualClock) -> None:
+async def test_the_watchers_of_a_topic_are_listed_with_their_addresses(peer: Peer, clock: ManualClock) -> None:
     await register(peer, "orders")
     request = WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders"), KnownRoute(topic="other")])
     watch = peer.route.WatchTopicRoutes(request)
@@ -99,7 +97,7 @@ async def test_the_watchers_of_a_topic_are_listed_with_where_they_come_from(peer
     watch.cancel()
 
 
-async def test_digests_are_those_of_the_routes_whatever_the_pages(peer: Peer) -> None:
+async def test_digests_are_those_of_the_routes_for_any_page_size(peer: Peer) -> None:
     topics = [f"topic-{i:02}" for i in range(25)]
     await register(peer, *topics)
     await register(peer, *topics[:5], name="b")
@@ -122,7 +120,7 @@ async def test_a_page_of_digests_ends_early_when_its_routes_are_large(
     assert (sorted(found), pages) == (topics, 3)
 
 
-async def test_digests_keep_no_answer_from_those_who_ask_for_routes(server: NameServerApp, peer: Peer) -> None:
+async def test_digests_do_not_fill_the_route_cache(server: NameServerApp, peer: Peer) -> None:
     await register(peer, "orders", "other")
     before = server.metrics.route_cache_bytes._value.get()
     await digests(peer)
@@ -147,7 +145,7 @@ async def test_two_nodes_differ_in_the_digest_of_the_topic_that_differs(peer: Pe
 # --- the node ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_node_tells_what_it_is_and_how_large(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
+async def test_a_node_reports_its_identity_and_its_size(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
     await register(peer, "orders", "other")
     await clock.advance(10)
     info = await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())
@@ -164,7 +162,7 @@ async def test_a_node_tells_what_it_is_and_how_large(server: NameServerApp, peer
     assert shown["history"]["directory"] == server.config.history.directory
 
 
-def test_the_configuration_shows_no_more_than_the_program_of_the_ship_command() -> None:
+def test_the_configuration_shows_only_the_program_of_the_ship_command() -> None:
     config = NameServerConfig(history=HistoryConfig(ship=("upload", "--token", "s3cret", "{file}")))
     shown = tomllib.loads(admin_codec.configuration(config))
     assert shown["history"]["ship"] == ["upload", "..."]
@@ -189,7 +187,7 @@ async def test_events_of_a_broker_end_before_they_outgrow_a_message_and_the_newe
     assert [event.detail["number"] for event in kept.events] == [3, 4]
 
 
-async def test_a_node_without_brokers_has_empty_answers(tmp_path: Path, clock: ManualClock) -> None:
+async def test_a_node_without_brokers_has_empty_responses(tmp_path: Path, clock: ManualClock) -> None:
     async with (
         running_name_server(clock=clock, history=tmp_path) as server,
         grpc.aio.insecure_channel(server.addr) as channel,

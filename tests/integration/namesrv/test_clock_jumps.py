@@ -1,4 +1,4 @@
-"""The wall clock jumps by hours and days: nobody expires, and each event carries both clocks."""
+"""The wall clock jumps by hours and days: no broker expires, and each event has both clocks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JUMPS = (timedelta(hours=1), timedelta(hours=-1), timedelta(days=1), timedelta(d
 
 
 @pytest.mark.parametrize("jump", JUMPS, ids=str)
-async def test_a_jump_expires_nobody_and_rows_tell_it_from_time_that_passed(
+async def test_a_jump_expires_no_broker_and_rows_distinguish_it_from_time_that_passed(
     clock: ManualClock, tmp_path: Path, jump: timedelta
 ) -> None:
     async with running_name_server(clock=clock, history=tmp_path) as server:

@@ -1,4 +1,4 @@
-"""Connections that want nothing are closed, and connections with an open stream are not, however quiet it is."""
+"""Idle connections are closed, and connections with an open stream are not, even if it is quiet."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x
 
 @asynccontextmanager
 async def bare_server(credentials: grpc.ServerCredentials | None = None, **options: int) -> AsyncIterator[int]:
-    """A server with our options but for those given here; yields its port."""
+    """A server with the product's options except those given here; yields its port."""
     changed = dict(SERVER_OPTIONS) | {f"grpc.{name}": value for name, value in options.items()}
     assert changed.keys() == dict(SERVER_OPTIONS).keys()
 
@@ -54,7 +54,7 @@ async def bare_server(credentials: grpc.ServerCredentials | None = None, **optio
 
 
 async def ends(port: int, *, says: bytes = b"") -> float:
-    """Open a connection, say something, and return the seconds until the server closes it."""
+    """Open a connection, send something, and return the seconds until the server closes it."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(says)
     started = time.monotonic()
@@ -101,7 +101,7 @@ async def test_quiet_watches_and_keep_alive_streams_are_not_idle() -> None:
             call.cancel()
 
 
-async def test_a_connection_too_many_is_closed_and_one_that_ends_makes_room() -> None:
+async def test_a_connection_over_the_limit_is_closed_and_one_that_ends_frees_its_place() -> None:
     server = grpc.aio.server(options=node_options(300.0, 2))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

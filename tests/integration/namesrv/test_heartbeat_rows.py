@@ -57,7 +57,7 @@ async def test_with_a_late_heartbeat_ten_minutes_are_one_row(clock: ManualClock,
     assert (row["detail"]["count"], row["detail"]["max_ms"]) == (30, 75_000)
 
 
-async def test_no_heartbeat_is_missing_of_a_broker_that_leaves_every_fifty_minutes(
+async def test_no_heartbeat_is_missing_of_a_broker_that_unregisters_every_fifty_minutes(
     clock: ManualClock, tmp_path: Path
 ) -> None:
     """From 22:50 UTC, over midnight."""
@@ -91,10 +91,10 @@ async def test_no_heartbeat_is_missing_of_a_broker_that_leaves_every_fifty_minut
     assert all((end - timedelta(seconds=EVERY)).day == day for end, day in zip(ends, days, strict=True))
 
 
-async def test_the_row_says_how_far_the_agents_clock_is_ahead(clock: ManualClock, tmp_path: Path) -> None:
+async def test_the_row_shows_how_far_the_agents_clock_is_ahead(clock: ManualClock, tmp_path: Path) -> None:
     seconds = timedelta(seconds=1)
-    told = (59 * seconds, None, None, 60 * seconds, None, -90 * seconds)
-    (row,) = await heartbeats(clock, tmp_path, ahead=told + (None,) * 17)
+    offsets = (59 * seconds, None, None, 60 * seconds, None, -90 * seconds)
+    (row,) = await heartbeats(clock, tmp_path, ahead=offsets + (None,) * 17)
 
     # A beat that was 150 s on its way says least of the clock.
     assert row["detail"] == {
@@ -107,14 +107,14 @@ async def test_the_row_says_how_far_the_agents_clock_is_ahead(clock: ManualClock
     }
 
 
-async def test_of_a_clock_that_is_behind_the_least_is_told(clock: ManualClock, tmp_path: Path) -> None:
-    told = (timedelta(hours=-3), timedelta(hours=-2), None)
-    rows = await heartbeats(clock, tmp_path, ahead=told * 9)
+async def test_of_a_clock_that_is_behind_the_smallest_offset_is_recorded(clock: ManualClock, tmp_path: Path) -> None:
+    offsets = (timedelta(hours=-3), timedelta(hours=-2), None)
+    rows = await heartbeats(clock, tmp_path, ahead=offsets * 9)
 
     assert [row["detail"]["clock_ahead_ms"] for row in rows] == [-7_200_000]
 
 
-async def test_an_agent_that_does_not_tell_its_clock_has_none_in_the_history(
+async def test_an_agent_that_does_not_send_its_clock_has_none_in_the_history(
     clock: ManualClock, tmp_path: Path
 ) -> None:
     (row,) = await heartbeats(clock, tmp_path, ahead=(None,) * 30)

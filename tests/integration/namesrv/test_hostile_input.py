@@ -1,4 +1,4 @@
-"""Whatever is sent costs one call and no more: the process serves on, and what is kept is clean."""
+"""Hostile input costs only its own call: the process continues to serve, and what is stored is clean."""
 
 from __future__ import annotations
 
@@ -52,9 +52,7 @@ async def violations(call: Any) -> dict[str, str]:
 
 
 @pytest.mark.timeout(900)  # a search: Hypothesis ends shrinking by itself after 300 s
-async def test_no_request_whatever_its_bytes_is_answered_as_if_the_fault_were_ours(
-    server: NameServerApp, peer: Peer
-) -> None:
+async def test_no_bytes_of_a_request_cause_an_internal_error(server: NameServerApp, peer: Peer) -> None:
     who = wire.identity(name="canary", cluster="canary", addr="10.9.9.9:1")
     await peer.registration.RegisterBroker(wire.registration(wire.topic("canary"), who=who))
 
@@ -63,7 +61,7 @@ async def test_no_request_whatever_its_bytes_is_answered_as_if_the_fault_were_ou
             check, admin = canary(channel), AdminServiceStub(channel)
 
             def after_batch() -> None:
-                # A frame may have drained the node, which is no fault.
+                # A frame may have drained the node, which is not an error.
                 admin.SetDrain(admin_service_pb2.SetDrainRequest(draining=False, by="test"), timeout=50)
                 check()
 
@@ -72,14 +70,14 @@ async def test_no_request_whatever_its_bytes_is_answered_as_if_the_fault_were_ou
     assert await asyncio.to_thread(hammered) >= settings().max_examples
 
 
-async def test_bytes_that_are_no_grpc_cost_their_own_connection(server: NameServerApp, peer: Peer) -> None:
+async def test_bytes_that_are_not_grpc_cost_only_their_own_connection(server: NameServerApp, peer: Peer) -> None:
     await peer.registration.RegisterBroker(wire.registration(wire.topic("canary")))
     for opening in hostile.wrong_bytes(seed=1, count=20):
         await hostile.send_bytes(server.addr, opening)
     await peer.route.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="canary"), timeout=50)
 
 
-async def test_connections_that_send_a_byte_a_second_hold_up_nobody(server: NameServerApp, peer: Peer) -> None:
+async def test_connections_that_send_a_byte_per_second_delay_no_other(server: NameServerApp, peer: Peer) -> None:
     await peer.registration.RegisterBroker(wire.registration(wire.topic("canary")))
     slow = [asyncio.create_task(hostile.trickle(server.addr, hostile.PREFACE, seconds=3)) for _ in range(50)]
     while not all(task.done() for task in slow):
@@ -192,7 +190,7 @@ async def kept(clock: ManualClock, tmp_path: Path) -> AsyncIterator[tuple[NameSe
         yield server, Peer(channel)
 
 
-async def test_the_longest_and_strangest_that_is_allowed_comes_out_of_history_and_metrics_as_it_went_in(
+async def test_the_longest_and_strangest_allowed_values_are_unchanged_in_history_and_metrics(
     kept: tuple[NameServerApp, Peer], tmp_path: Path, clock: ManualClock
 ) -> None:
     server, peer = kept

@@ -1,4 +1,4 @@
-"""The end of a KeepAlive stream: who it speaks against, when, and when not."""
+"""The end of a KeepAlive stream: which broker it marks as suspect, when, and when not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fakes import wire
 from tests.integration.namesrv.conftest import Peer
 
 START_IS_OVER = 121.0
-"""Past the first expiry after the server's start, in which a broken stream is given the whole expiry."""
+"""Past the first expiry after the server's start, in which a broken stream gets the full expiry."""
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -33,7 +33,7 @@ def states(server: NameServerApp) -> list[str]:
 
 
 class Stream:
-    """A KeepAlive stream over a connection of its own."""
+    """A KeepAlive stream over its own connection."""
 
     def __init__(self, server: NameServerApp, generation: int) -> None:
         self._channel = grpc.aio.insecure_channel(server.addr, options=[("grpc.use_local_subchannel_pool", 1)])
@@ -62,7 +62,9 @@ async def generation(server: NameServerApp, peer: Peer, clock: ManualClock) -> i
     return (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation
 
 
-async def test_the_same_beat_is_answered_by_what_is_now_and_not_by_what_was(peer: Peer, generation: int) -> None:
+async def test_the_response_to_an_equal_heartbeat_is_the_current_state_and_not_the_cached_one(
+    peer: Peer, generation: int
+) -> None:
     stream = peer.registration.KeepAlive()
     who = wire.identity(broker_id=1, addr="10.0.0.2:1")
     slave = (await peer.registration.RegisterBroker(wire.registration(who=who))).generation
@@ -102,7 +104,7 @@ async def test_a_broken_stream_marks_the_broker_and_removes_it_after_the_grace(
     assert (last.kind, last.reason) == ("EXPIRED", "STREAM_BROKEN")
 
 
-async def test_a_stream_that_ends_long_after_its_last_beat_says_only_silence(
+async def test_a_stream_that_ends_long_after_its_last_heartbeat_counts_only_as_silence(
     server: NameServerApp, generation: int, clock: ManualClock
 ) -> None:
     stream = Stream(server, generation)
@@ -130,7 +132,7 @@ async def test_the_old_connection_that_closes_late_does_not_speak_against_the_ne
 
 
 @pytest.mark.parametrize("nonsense", [b"\xff\xff", KeepAliveRequest(beat=Beat(generation=1)).SerializeToString()])
-async def test_a_stream_that_we_end_for_a_bad_beat_does_not_speak_against_its_broker(
+async def test_a_stream_ended_for_an_invalid_heartbeat_does_not_mark_its_broker(
     server: NameServerApp, generation: int, clock: ManualClock, nonsense: bytes
 ) -> None:
     async with grpc.aio.insecure_channel(server.addr) as channel:
@@ -146,7 +148,7 @@ async def test_a_stream_that_we_end_for_a_bad_beat_does_not_speak_against_its_br
     assert [replica.pulse.stream for _, replica in server.core.replicas()] == [None]
 
 
-async def test_within_the_first_expiry_after_our_start_the_end_of_a_stream_says_nothing(
+async def test_within_the_first_expiry_after_the_servers_start_the_end_of_a_stream_marks_no_broker(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
     generation = (await peer.registration.RegisterBroker(wire.registration())).generation
@@ -161,7 +163,7 @@ async def test_within_the_first_expiry_after_our_start_the_end_of_a_stream_says_
     assert states(server) == []
 
 
-async def test_streams_are_bounded_and_one_more_is_told_so(
+async def test_streams_are_limited_and_one_more_is_refused_with_the_reason(
     server: NameServerApp, generation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server._registration._stream_bound, "bound", 1)
@@ -191,7 +193,7 @@ async def test_a_stream_that_no_registered_broker_uses_is_ended(
     await used.end()
 
 
-async def test_an_agent_that_hands_over_leaves_its_broker_in_the_routes_for_a_minute(
+async def test_an_agent_that_hands_over_keeps_its_broker_in_the_routes_for_a_minute(
     server: NameServerApp, generation: int, clock: ManualClock
 ) -> None:
     stream = Stream(server, generation)

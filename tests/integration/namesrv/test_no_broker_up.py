@@ -1,4 +1,4 @@
-"""A topic whose brokers are all down, over the wire: look-ups, watches, digests, a restart."""
+"""A topic whose brokers are all down, over the wire: lookups, watches, digests, a restart."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def reasons(found: route.TopicRoute) -> list[tuple[str, bool, str]]:
 
 
 async def until(watch: Any, news: str, *, brokers: int | None = None) -> route.WatchTopicRoutesResponse:
-    """Read a watch until the news; states between are no matter."""
+    """Read a watch until the given state; states in between do not matter."""
     while True:
         read: route.WatchTopicRoutesResponse = await watch.read()
         if read.WhichOneof("news") == news and brokers in {None, len(read.route.broker_datas)}:
             return read
 
 
-async def test_look_ups_and_digests_agree_on_an_empty_route_with_reasons(peer: Peer, clock: ManualClock) -> None:
+async def test_lookups_and_digests_agree_on_an_empty_route_with_reasons(peer: Peer, clock: ManualClock) -> None:
     await register(peer)
     up = (await peer.route.GetTopicRoute(ORDERS)).route
     lost_at = clock.utc_now().timestamp() + LATER
@@ -104,7 +104,7 @@ async def test_two_name_servers_that_lost_a_broker_have_the_same_digest(peer: Pe
 
 
 @pytest.mark.parametrize("elapsed_hours", [1, 73])
-async def test_a_restart_remembers_what_was_lost_for_the_rest_of_its_time(
+async def test_a_restart_keeps_expired_brokers_for_their_remaining_time(
     clock: ManualClock, tmp_path: Path, elapsed_hours: int
 ) -> None:
     async with (

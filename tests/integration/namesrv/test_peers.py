@@ -74,7 +74,7 @@ async def test_a_node_in_its_own_list_is_recognised() -> None:
         assert standing(app).problem() is None
 
 
-async def test_a_peer_that_is_away_is_unreachable_and_back_when_it_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_peer_that_is_down_is_unreachable_until_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peer_comparison, "WAIT_FOR_EACH_SECOND", 0.0)
     async with running_name_server() as other:
         addr = other.addr
@@ -86,7 +86,7 @@ async def test_a_peer_that_is_away_is_unreachable_and_back_when_it_is_back(monke
 
 
 class Liar(AdminServiceServicer):
-    """Answers what no name server does."""
+    """Returns responses that no name server sends."""
 
     def __init__(self, token: str) -> None:
         self.token = token
@@ -102,7 +102,7 @@ class Liar(AdminServiceServicer):
 
 
 @pytest.mark.parametrize("token", ["same", "\x1b<script>"])
-async def test_a_peer_that_answers_nonsense_ends_its_comparison_alone(token: str) -> None:
+async def test_a_peer_with_malformed_responses_ends_only_its_own_comparison(token: str) -> None:
     server = grpc.aio.server()
     liar: Any = Liar  # not every call has an answer
     add_AdminServiceServicer_to_server(liar(token), server)

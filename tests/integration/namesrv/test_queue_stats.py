@@ -56,7 +56,7 @@ def counted(server: NameServerApp, result: str) -> float | None:
     return server.metrics.registry.get_sample_value("pointsman_namesrv_queue_stats_reports_total", {"result": result})
 
 
-async def test_a_report_is_one_row_of_the_history_that_keeps_the_public_schema(tmp_path: Path) -> None:
+async def test_a_report_is_one_row_of_the_history_that_matches_the_public_schema(tmp_path: Path) -> None:
     async with running_name_server(history=tmp_path) as server, grpc.aio.insecure_channel(server.addr) as channel:
         peer = Peer(channel)
         generation = (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation
@@ -76,7 +76,7 @@ async def test_a_report_is_one_row_of_the_history_that_keeps_the_public_schema(t
     assert main(["validate", str(file)]) == 0
 
 
-async def test_a_report_under_another_generation_or_of_nobody_is_not_recorded_and_says_so(
+async def test_a_report_under_another_generation_or_of_an_unknown_broker_is_rejected_and_not_recorded(
     server: NameServerApp, peer: Peer
 ) -> None:
     first = (await peer.registration.RegisterBroker(wire.registration())).generation
@@ -95,7 +95,7 @@ async def test_a_report_under_another_generation_or_of_nobody_is_not_recorded_an
     assert counted(server, "RECORDED") is None
 
 
-async def test_a_report_does_not_push_what_explains_out_of_the_recent_events(peer: Peer) -> None:
+async def test_a_report_does_not_evict_explaining_events_from_the_recent_ones(peer: Peer) -> None:
     generation = (await peer.registration.RegisterBroker(wire.registration())).generation
     for _ in range(60):
         await peer.registration.ReportQueueStats(report(generation))
@@ -139,7 +139,7 @@ LAGS = [messages.QueueLag(group="g", topic="t", queue_id=n) for n in range(21)]
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-async def test_a_report_that_cannot_be_is_refused_by_field_and_leaves_nothing(
+async def test_an_invalid_report_is_refused_by_field_and_not_recorded(
     server: NameServerApp, peer: Peer, stats: messages.QueueStats, field: str, problem: str
 ) -> None:
     generation = (await peer.registration.RegisterBroker(wire.registration())).generation

@@ -21,7 +21,7 @@ from tests.fakes.watching import watching
 from tests.integration.namesrv.conftest import Peer
 
 START_IS_OVER = 121.0
-"""Past the first expiry after the server's start, in which a broken stream is given the whole expiry."""
+"""Past the first expiry after the server's start, in which a broken stream gets the full expiry."""
 GRACE_IS_OVER = 20.0
 
 STALE = registration_service_pb2.UNREGISTER_STATUS_STALE_GENERATION
@@ -35,7 +35,7 @@ def leave(who: broker_pb2.BrokerIdentity, generation: int) -> registration_servi
 
 
 class Connection:
-    """An agent's life as seen on one connection: registers, beats on a stream, breaks off, leaves."""
+    """One run of an agent on one connection: it registers, sends heartbeats, disconnects, unregisters."""
 
     def __init__(self, addr: str, who: broker_pb2.BrokerIdentity) -> None:
         self._channel = grpc.aio.insecure_channel(addr, options=[("grpc.use_local_subchannel_pool", 1)])
@@ -62,7 +62,7 @@ class Connection:
 
 
 def orders(old: Iterable[str], new: Iterable[str]) -> list[list[tuple[str, str]]]:
-    """Every way in which two lives can interleave."""
+    """Every way in which two runs can interleave."""
     first, second = [("old", step) for step in old], [("new", step) for step in new]
     total = len(first) + len(second)
     found = []
@@ -72,7 +72,7 @@ def orders(old: Iterable[str], new: Iterable[str]) -> list[list[tuple[str, str]]
     return found
 
 
-async def test_an_old_connection_that_ends_or_leaves_at_any_moment_takes_nothing_from_the_new_one(
+async def test_an_old_connection_that_ends_or_unregisters_at_any_moment_removes_nothing_of_the_new_one(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
     await clock.advance(START_IS_OVER)
@@ -96,7 +96,7 @@ async def test_an_old_connection_that_ends_or_leaves_at_any_moment_takes_nothing
     assert len((await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders"))).route.broker_datas) == 20
 
 
-async def test_leaves_of_older_generations_racing_registrations_never_remove_the_newest(
+async def test_unregistrations_of_older_generations_racing_registrations_never_remove_the_newest(
     server: NameServerApp, peer: Peer
 ) -> None:
     who = wire.identity()
@@ -135,7 +135,7 @@ def view_of(route: TopicRoute) -> View:
 
 
 async def ask(channel: grpc.aio.Channel, seen: list[View]) -> None:
-    """Ask for the route of "orders" all the time; note each answer that differs from the one before."""
+    """Query the route of "orders" continuously; record each response that differs from the one before."""
     stub = RouteServiceStub(channel)
     while True:
         view = view_of((await stub.GetTopicRoute(GetTopicRouteRequest(topic="orders"))).route)
@@ -153,7 +153,7 @@ async def watch(channel: grpc.aio.Channel, seen: list[View]) -> None:
 
 @asynccontextmanager
 async def looking(server: NameServerApp) -> AsyncIterator[tuple[list[View], list[View]]]:
-    """Yield what one who asks and one who watches have seen."""
+    """Yield what one querying and one watching client have seen."""
     asked: list[View] = []
     watched: list[View] = []
     async with grpc.aio.insecure_channel(server.addr) as channel, asyncio.TaskGroup() as tasks:
@@ -213,7 +213,7 @@ async def swaps(
         ),
     ],
 )
-async def test_whoever_asks_or_watches_sees_a_swap_as_one_change(
+async def test_queries_and_watches_see_a_swap_as_one_change(
     server: NameServerApp,
     peer: Peer,
     clock: ManualClock,

@@ -1,4 +1,4 @@
-"""RegistrationService over a real channel: what is applied, what is refused, and what a break leaves behind."""
+"""RegistrationService over a real channel: what is applied, what is refused, and the state after a disconnect."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BIG = [wire.topic(f"topic-{i}") for i in range(20_000)]
 
 
 async def refusal(error: grpc.aio.AioRpcError) -> ErrorDetails:
-    """What the server said beyond the status code."""
+    """The error details next to the status code."""
     return read_status(rpc_status.from_call(error))
 
 
@@ -163,7 +163,7 @@ async def test_a_registration_whose_agent_is_killed_changes_nothing(server: Name
 
 
 def _bad(**fields: object) -> list[RegisterBrokerRequest]:
-    return list(wire.registration(**fields))  # type: ignore[arg-type]  # each case names fields of its own
+    return list(wire.registration(**fields))  # type: ignore[arg-type]  # each case names its own fields
 
 
 def _bad_topic(**fields: int | str) -> list[RegisterBrokerRequest]:
@@ -207,7 +207,7 @@ def _bad_topic(**fields: int | str) -> list[RegisterBrokerRequest]:
         ),
     ],
 )
-async def test_bad_input_is_answered_with_field_and_value_and_changes_nothing(
+async def test_bad_input_is_refused_with_field_and_value_and_changes_nothing(
     server: NameServerApp, peer: Peer, chunks: list[RegisterBrokerRequest], field: str, value: str
 ) -> None:
     await peer.registration.RegisterBroker(wire.registration(wire.topic("kept"), who=wire.identity(name="kept")))
@@ -224,7 +224,7 @@ async def test_bad_input_is_answered_with_field_and_value_and_changes_nothing(
     assert set(server.core.routes.topic_names()) == {"kept"}
 
 
-async def test_every_fault_of_a_request_is_named_at_once(peer: Peer) -> None:
+async def test_all_errors_of_a_request_are_listed_together(peer: Peer) -> None:
     chunks = wire.registration(wire.topic("a b", queues=70_000), who=wire.identity(name="?", addr="x"))
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await peer.registration.RegisterBroker(chunks)
@@ -232,7 +232,7 @@ async def test_every_fault_of_a_request_is_named_at_once(peer: Peer) -> None:
     assert fields == ["broker.identity.broker_name", "broker.identity.addr"]
 
 
-async def test_of_many_faults_as_many_are_named_as_an_answer_can_carry(peer: Peer) -> None:
+async def test_of_many_errors_as_many_are_listed_as_fit_into_a_response(peer: Peer) -> None:
     bad = [wire.topic(f"bad topic {i}", queues=70_000) for i in range(SLICE_TOPICS)]
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await peer.registration.RegisterBroker(wire.registration(*bad))
@@ -307,7 +307,7 @@ async def test_a_delta_on_a_known_base_changes_only_what_it_names(peer: Peer) ->
     assert (await refusal(stale.value)).code == "STALE_DATA_VERSION"
 
 
-async def test_a_lower_claim_is_refused_and_told_the_holder(server: NameServerApp, peer: Peer) -> None:
+async def test_a_lower_claim_is_refused_with_the_address_of_the_holder(server: NameServerApp, peer: Peer) -> None:
     await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), version=(5, 0, 1)))
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await peer.registration.RegisterBroker(
@@ -321,7 +321,7 @@ async def test_a_lower_claim_is_refused_and_told_the_holder(server: NameServerAp
     assert server.recorder.recent.of("a")[-1].event.kind == "REJECTED"
 
 
-async def test_a_beat_is_answered_by_what_the_server_wants(peer: Peer) -> None:
+async def test_the_response_to_a_heartbeat_is_what_the_server_requests(peer: Peer) -> None:
     async def status(beat: messages.Beat) -> messages.BeatAnswer:
         return (await peer.registration.Heartbeat(messages.HeartbeatRequest(beat=beat))).answer
 
@@ -334,7 +334,9 @@ async def test_a_beat_is_answered_by_what_the_server_wants(peer: Peer) -> None:
     assert (old.status, old.held_data_version.counter) == (messages.BEAT_STATUS_TOPICS_OUT_OF_DATE, 1)
 
 
-async def test_a_leave_with_a_stale_generation_changes_nothing_and_says_so(server: NameServerApp, peer: Peer) -> None:
+async def test_unregistering_with_a_stale_generation_changes_nothing_and_reports_it(
+    server: NameServerApp, peer: Peer
+) -> None:
     first = (await peer.registration.RegisterBroker(wire.registration())).generation
     second = (await peer.registration.RegisterBroker(wire.registration())).generation
 
@@ -351,13 +353,13 @@ async def test_a_leave_with_a_stale_generation_changes_nothing_and_says_so(serve
     assert server.core.replicas() == []
 
 
-async def test_a_leave_without_a_reason_is_refused(peer: Peer) -> None:
+async def test_unregistering_without_a_reason_is_refused(peer: Peer) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await peer.registration.UnregisterBroker(messages.UnregisterBrokerRequest(identity=wire.identity()))
     assert [v.field for v in (await refusal(refused.value)).violations] == ["reason"]
 
 
-async def test_a_failing_probe_takes_the_broker_out_and_a_passing_one_brings_it_back(
+async def test_a_failing_probe_removes_the_broker_from_the_routes_and_a_passing_one_restores_it(
     server: NameServerApp, peer: Peer
 ) -> None:
     generation = (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation
@@ -374,7 +376,7 @@ async def test_a_failing_probe_takes_the_broker_out_and_a_passing_one_brings_it_
     assert kinds == [("REGISTERED", None), ("PROBE_FAILED", "PROBE"), ("RECOVERED", "PROBE")]
 
 
-async def test_an_address_of_another_kind_is_refused_in_a_beat_too(peer: Peer) -> None:
+async def test_an_address_of_another_kind_is_refused_in_a_heartbeat_too(peer: Peer) -> None:
     beat = wire.beat(1, who=BrokerIdentity(cluster="c", broker_name="a", addr="nope"))
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await peer.registration.Heartbeat(messages.HeartbeatRequest(beat=beat))

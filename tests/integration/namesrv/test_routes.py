@@ -1,4 +1,4 @@
-"""RouteService over a real channel: the cached answer, its revision, its refusals."""
+"""RouteService over a real channel: the cached response, its revision, its refusals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_the_second_query_is_served_from_the_bytes_of_the_first(server: Na
     assert (built(server), queries(server)["ok"]) == (1, 2)
 
 
-async def test_a_change_elsewhere_does_not_rebuild_an_answer_and_one_here_does(
+async def test_a_change_of_another_topic_does_not_rebuild_a_response_and_one_of_this_topic_does(
     server: NameServerApp, peer: Peer
 ) -> None:
     await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
@@ -79,7 +79,7 @@ async def test_an_unchanged_registration_changes_no_revision(peer: Peer) -> None
     assert await route(peer) == before
 
 
-async def test_the_same_route_has_the_same_digest_on_another_node_whatever_came_first(
+async def test_the_same_route_has_the_same_digest_on_another_node_in_any_order_of_registration(
     peer: Peer, clock: ManualClock
 ) -> None:
     async def fill(peer: Peer, *ids: int) -> None:
@@ -96,7 +96,7 @@ async def test_the_same_route_has_the_same_digest_on_another_node_whatever_came_
     assert here.revision.boot != there.revision.boot
 
 
-async def test_a_known_digest_from_whatever_node_is_answered_with_the_revision_alone(
+async def test_for_a_known_digest_of_any_node_the_response_is_only_the_revision(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
     await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
@@ -127,7 +127,7 @@ def parts(answer: GetTopicRoutesResponse) -> tuple[list[str], list[str], list[st
     return routes, list(answer.unchanged), list(answer.not_found), list(answer.left_out)
 
 
-async def test_many_routes_are_those_of_single_queries_in_the_order_asked_for(
+async def test_many_routes_are_those_of_single_queries_in_the_requested_order(
     server: NameServerApp, peer: Peer
 ) -> None:
     names = [f"t{number}" for number in range(5)]
@@ -147,7 +147,7 @@ async def test_many_routes_are_those_of_single_queries_in_the_order_asked_for(
     assert queries(server) == {"ok": 12, "unchanged": 2, "not_found": 2, "not_ready": 0}
 
 
-async def test_what_does_not_fit_into_an_answer_is_left_out_and_one_route_always_fits(
+async def test_routes_beyond_the_response_size_are_left_out_and_one_route_always_fits(
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["a", "b", "c"]
@@ -170,7 +170,7 @@ async def test_what_does_not_fit_into_an_answer_is_left_out_and_one_route_always
         (["a"], {"zone": "\n"}, "zone", "must not hold control characters: '\\n'"),
     ],
 )
-async def test_a_bad_query_for_many_is_answered_with_field_and_value(
+async def test_a_bad_query_for_many_topics_is_refused_with_field_and_value(
     peer: Peer, topics: list[str], more: dict[str, str], field: str, said: str
 ) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -181,7 +181,7 @@ async def test_a_bad_query_for_many_is_answered_with_field_and_value(
 
 
 @pytest.mark.parametrize("warm_up_seconds", [WARM_UP])
-async def test_a_warming_node_answers_what_it_knows_and_says_not_yet_of_the_rest(
+async def test_a_warming_node_serves_known_routes_and_reports_others_as_not_ready(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
     await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
@@ -217,7 +217,7 @@ async def test_an_unknown_topic_is_not_found(peer: Peer) -> None:
     assert read_status(rpc_status.from_call(refused.value)).code == "TOPIC_NOT_FOUND"
 
 
-async def test_a_topic_that_is_gone_is_not_found_though_it_was_cached(peer: Peer) -> None:
+async def test_a_deleted_topic_is_not_found_though_it_was_cached(peer: Peer) -> None:
     await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
     await route(peer)
     await peer.registration.RegisterBroker(wire.registration())
@@ -235,7 +235,7 @@ async def test_a_topic_that_is_gone_is_not_found_though_it_was_cached(peer: Peer
         ({"topic": "a", "zone": "\n"}, "zone"),
     ],
 )
-async def test_a_bad_query_is_answered_with_the_field(peer: Peer, query: dict[str, str], field: str) -> None:
+async def test_a_bad_query_is_refused_with_the_field(peer: Peer, query: dict[str, str], field: str) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await route(peer, **query)
     assert [v.field for v in read_status(rpc_status.from_call(refused.value)).violations] == [field]

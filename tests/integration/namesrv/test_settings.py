@@ -1,4 +1,4 @@
-"""What operators set: on the disk before it is acknowledged, there after a kill, with a disk that refuses as well."""
+"""Settings of operators: on the disk before they are acknowledged, present after a kill, also with disk errors."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def put(key: str, value: str = "v", namespace: str = "ns") -> admin.PutKvRequest
 # --- a restart ------------------------------------------------------------------------------------------------
 
 
-async def test_all_that_operators_set_is_there_after_a_kill_right_behind_the_answer(
+async def test_all_settings_of_operators_are_there_after_a_kill_right_after_the_response(
     clock: ManualClock, state: Path
 ) -> None:
     async with serving(clock, state) as (_, peer):
@@ -164,7 +164,7 @@ async def test_all_that_operators_set_is_there_after_a_kill_right_behind_the_ans
         assert app.core.topic_names() == ["orders"]
 
 
-async def test_what_was_undone_does_not_come_back(clock: ManualClock, state: Path) -> None:
+async def test_a_removed_setting_does_not_come_back(clock: ManualClock, state: Path) -> None:
     async with serving(clock, state) as (_, peer):
         await register(peer)
         for request in (put("k"), put("orders", "a:4", "ORDER_TOPIC_CONFIG")):
@@ -194,7 +194,9 @@ async def test_a_wipe_that_a_drain_ended_does_not_come_back(clock: ManualClock, 
         assert await settings(peer) == {}
 
 
-async def test_what_ends_by_itself_leaves_the_disk_with_the_next_interval(clock: ManualClock, state: Path) -> None:
+async def test_an_expired_setting_is_removed_from_the_disk_with_the_next_interval(
+    clock: ManualClock, state: Path
+) -> None:
     async with serving(clock, state) as (_, peer):
         await register(peer, "a", "orders", "old", incarnation="one")
         await peer.admin.SetWritePerm(wipe())
@@ -266,10 +268,10 @@ REMOVES: list[tuple[str, Callable[[str], Any], Callable[[str], tuple[str, ...]]]
 
 
 @pytest.mark.e2e
-async def test_of_100_acknowledged_calls_of_each_kind_a_sigkill_right_behind_the_last_loses_none(
+async def test_of_100_acknowledged_calls_of_each_kind_a_sigkill_right_after_the_last_loses_none(
     tmp_path: Path, full: bool
 ) -> None:
-    """With ``--full`` a kill for each kind; else one behind all that set, and one behind all that remove."""
+    """With ``--full`` a kill for each kind; else one after all calls that set, and one after all that remove."""
     expected: set[tuple[str, ...]] = set()
     steps = [([kind], is_set) for kinds, is_set in ((SETS, True), (REMOVES, False)) for kind in kinds]
     for kinds, is_set in steps if full else [(SETS, True), (REMOVES, False)]:
@@ -291,7 +293,7 @@ async def test_of_100_acknowledged_calls_of_each_kind_a_sigkill_right_behind_the
 
 @pytest.mark.e2e
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
-async def test_each_call_is_on_the_disk_between_its_request_and_its_answer(tmp_path: Path) -> None:
+async def test_each_call_is_on_the_disk_between_its_request_and_its_response(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
 
     def syncs() -> int:
@@ -405,7 +407,7 @@ async def test_a_disk_that_refuses_fails_a_change_or_warns_of_its_loss(
         assert await settings(peer) == now
 
 
-async def test_a_full_disk_fails_a_change_with_its_own_words(clock: ManualClock, tmp_path: Path) -> None:
+async def test_a_full_disk_fails_a_change_with_its_own_message(clock: ManualClock, tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "-o", "size=512k") as disk:
         async with serving(clock, disk / "state") as (_, peer):
             await register(peer)
@@ -431,7 +433,7 @@ async def test_a_full_disk_fails_a_change_with_its_own_words(clock: ManualClock,
         assert {key for key in await settings(peer) if key[0] == "KV"} == {key for key in before if key[0] == "KV"}
 
 
-async def test_a_change_that_is_refused_once_it_is_saved_leaves_the_disk_again(
+async def test_a_change_that_is_refused_after_it_was_saved_is_removed_from_the_disk(
     clock: ManualClock, state: Path, gated: list[GatedStore]
 ) -> None:
     async with serving(clock, state) as (_, peer):
@@ -477,7 +479,7 @@ async def test_more_changes_than_may_wait_are_refused(
         await asyncio.gather(*(call for call in calls if call is not refused))
 
 
-async def test_a_disk_that_hangs_is_not_waited_for_and_what_it_takes_late_leaves_it_again(
+async def test_a_disk_that_hangs_is_not_waited_for_and_a_late_write_is_undone(
     clock: ManualClock, state: Path, gated: list[GatedStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper_module, "SAVE_SECONDS", 0.05)
@@ -496,7 +498,7 @@ async def test_a_disk_that_hangs_is_not_waited_for_and_what_it_takes_late_leaves
         assert list(await settings(peer)) == [("GUARD", "c1")]
 
 
-async def test_a_caller_that_gives_up_does_not_leave_the_disk_and_the_server_apart(
+async def test_a_caller_that_cancels_does_not_make_disk_and_server_differ(
     clock: ManualClock, state: Path, gated: list[GatedStore]
 ) -> None:
     async with serving(clock, state) as (app, peer):
@@ -559,7 +561,7 @@ async def test_a_folder_that_an_operator_removed_is_filled_again_with_all_settin
 
 
 @pytest.mark.parametrize("damage", ["garbage", "foreign"])
-async def test_a_damaged_database_is_set_aside_and_the_server_starts(
+async def test_a_damaged_database_is_moved_and_the_server_starts(
     clock: ManualClock, state: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(clock, state) as (_, peer):
@@ -601,7 +603,7 @@ async def test_a_setting_that_breaks_a_rule_of_today_is_refused_and_the_others_s
     ] * 2
 
 
-def test_a_database_that_may_not_be_read_is_no_damage(
+def test_a_database_without_read_permission_is_not_treated_as_damaged(
     clock: ManualClock, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state.mkdir()
@@ -624,7 +626,7 @@ def test_a_database_that_may_not_be_read_is_no_damage(
 # --- bounds ---------------------------------------------------------------------------------------------------
 
 
-async def test_more_guards_that_are_not_auto_than_the_bound_are_refused_and_old_clusters_leave_the_answer(
+async def test_more_guards_that_are_not_auto_than_the_limit_are_refused_and_old_clusters_leave_the_list(
     clock: ManualClock, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard_module, "MAX_SETTINGS", 3)

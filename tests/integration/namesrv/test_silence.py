@@ -1,4 +1,4 @@
-"""A broker that falls silent leaves the route after its expiry plus at most one sweep, and not before."""
+"""A silent broker is removed from the route after its expiry plus at most one sweep, and not before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def test_a_short_expiry_that_is_declared_while_the_sweep_sleeps_is_kept(
     assert server.core.replicas() == []
 
 
-async def test_a_silent_broker_leaves_the_route_at_120_seconds_plus_one_sweep_and_not_before(
+async def test_a_silent_broker_is_removed_from_the_route_at_120_seconds_plus_one_sweep_and_not_before(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
     await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))

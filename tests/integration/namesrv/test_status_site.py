@@ -37,7 +37,7 @@ from tests.integration.namesrv.conftest import Peer
 
 README = Path(__file__).parents[3] / "namesrv/README.md"
 MARKUP = '<img src=x onerror="alert(1)">\'&amp;</script>'
-"""What a broker may well give as zone, host or label: it is printable."""
+"""A printable text that a broker may send as zone, host or label."""
 
 
 async def register(
@@ -53,7 +53,7 @@ SICK = broker_pb2.BrokerHealth(status=broker_pb2.PROBE_STATUS_FAILING, detail=MA
 
 @pytest.fixture
 async def fleet(peer: Peer, clock: ManualClock) -> None:
-    """Two clusters; of one broker name only the replica is there, one broker is sick, one is gone."""
+    """Two clusters: one broker name with only its replica, one failing broker, one departed broker."""
     labels = {"rack": MARKUP, "owner": "Zoë"}
     await register(peer, "orders", "%RETRY%g1", name="a", zone=MARKUP, host="h'1", labels=labels)
     await register(peer, "orders", name="a", broker_id=1, filter_servers=["f1:1"])
@@ -81,7 +81,7 @@ async def fleet(peer: Peer, clock: ManualClock) -> None:
         ("/v1/routes/paid", ("route", "paid")),
     ],
 )
-async def test_json_over_http_is_what_pointsmanctl_prints(
+async def test_json_over_http_equals_the_output_of_pointsmanctl(
     server: NameServerApp, path: str, command: tuple[str, ...]
 ) -> None:
     answer = await ask(server.monitoring_port, path)
@@ -135,14 +135,14 @@ async def test_events_are_the_last_of_all_brokers_oldest_first_and_can_be_limite
         ("/v1/clusters?cluster=a&cluster=b", (400, "INVALID_REQUEST", "?cluster is given twice")),
     ],
 )
-async def test_a_refusal_names_the_value_and_what_to_do(
+async def test_a_refusal_names_the_value_and_the_remedy(
     server: NameServerApp, path: str, expected: tuple[int, str, str]
 ) -> None:
     assert (await ask(server.monitoring_port, path)).error == expected
 
 
 @pytest.mark.parametrize("path", ["/v2", "/v1", "/v1/routes/", "/v1/brokers/x", "/favicon.ico", "/%1b[31m"])
-async def test_an_unknown_path_lists_what_there_is_and_cannot_steer_a_terminal(
+async def test_an_unknown_path_lists_the_known_ones_and_cannot_control_a_terminal(
     server: NameServerApp, path: str
 ) -> None:
     answer = await ask(server.monitoring_port, path)
@@ -166,7 +166,7 @@ async def test_paths_are_for_reading(server: NameServerApp, path: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/brokers", "/none"])
-async def test_answers_are_not_stored_framed_or_taken_for_another_type(server: NameServerApp, path: str) -> None:
+async def test_responses_are_not_stored_framed_or_sniffed_as_another_type(server: NameServerApp, path: str) -> None:
     headers = (await ask(server.monitoring_port, path)).headers
 
     assert headers["Cache-Control"] == "no-store"
@@ -178,7 +178,7 @@ async def test_answers_are_not_stored_framed_or_taken_for_another_type(server: N
 
 
 @pytest.mark.parametrize("warm_up_seconds", [45.0])
-async def test_while_it_warms_up_what_it_does_not_know_is_not_ready(server: NameServerApp, peer: Peer) -> None:
+async def test_during_the_warm_up_an_unknown_topic_is_not_ready(server: NameServerApp, peer: Peer) -> None:
     await register(peer, "orders")
 
     assert (await ask(server.monitoring_port, "/v1/routes/orders")).status == 200
@@ -217,7 +217,7 @@ async def test_a_healthy_fleet_has_no_problem(server: NameServerApp, peer: Peer)
 
 
 @pytest.mark.usefixtures("fleet")
-async def test_what_is_wrong_stands_first(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
+async def test_problems_are_listed_first(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
     await register(peer, "orders", name="sick", health=SICK)
     await clock.advance(1)
 
@@ -254,7 +254,7 @@ async def test_of_a_large_fleet_the_unhealthy_are_shown_and_any_can_be_found(
 # --- bounds ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_document_is_built_at_most_once_a_second_however_many_ask(
+async def test_a_document_is_built_at_most_once_per_second_for_any_number_of_requests(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
     answers = await asyncio.gather(*(ask(server.monitoring_port, "/v1/status") for _ in range(8)))
@@ -301,7 +301,7 @@ async def test_more_requests_than_may_wait_for_the_loop_get_a_503(
         assert late.error == (503, "TOO_MANY_REQUESTS", "the document was not ready within 0.05 s; try again")
 
 
-async def test_a_document_that_is_too_large_names_what_to_ask_for(
+async def test_the_error_for_a_document_that_is_too_large_names_smaller_ones(
     server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await register(peer, "orders")
@@ -383,7 +383,7 @@ async def test_requests_that_are_none_cost_their_own_connection(
     assert (await ask(server.monitoring_port, "/v1/status")).status == 200
 
 
-async def test_a_client_that_does_not_read_holds_one_connection_for_ten_seconds_at_most(
+async def test_a_client_that_does_not_read_occupies_one_connection_for_at_most_ten_seconds(
     server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(monitoring, "WHOLE_REQUEST_SECONDS", 0.3)
@@ -453,7 +453,7 @@ async def test_with_grants_a_role_is_needed_and_a_browser_can_log_in(tmp_path: P
             assert await status(path, None) == 200
 
 
-def test_the_page_holds_nothing_that_takes_a_text_for_markup() -> None:
+def test_the_page_never_inserts_text_as_markup() -> None:
     page = PAGE.decode()
     assert not re.search(
         r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(|Function\(| on[a-z]+=| style=", page

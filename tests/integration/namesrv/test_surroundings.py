@@ -51,7 +51,7 @@ async def get(url: str) -> tuple[int, str]:
     return await asyncio.to_thread(fetch)
 
 
-async def test_health_is_serving_for_the_whole_and_for_each_service(peer: Peer) -> None:
+async def test_health_is_serving_in_total_and_for_each_service(peer: Peer) -> None:
     stub = health_pb2_grpc.HealthStub(peer.channel)
     for service in ("", "pointsman.v1.RouteService", "pointsman.v1.RegistrationService", "pointsman.v1.AdminService"):
         answer = await stub.Check(health_pb2.HealthCheckRequest(service=service))
@@ -76,7 +76,7 @@ async def test_the_health_of_a_service_that_is_not_served_cannot_be_watched(serv
 
 
 @pytest.mark.parametrize("kind", ["health", "reflection"])
-async def test_streams_of_health_and_reflection_are_bounded_and_one_peer_cannot_take_all(
+async def test_streams_of_health_and_reflection_are_limited_and_one_peer_cannot_use_all(
     server: NameServerApp, peer: Peer, kind: str
 ) -> None:
     server.server._standard_streams.bound.bound = 3
@@ -172,7 +172,7 @@ async def test_brokers_come_in_sorted_pages(peer: Peer) -> None:
         assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_the_last_events_of_a_broker_tell_why_it_is_gone(peer: Peer, clock: ManualClock) -> None:
+async def test_the_last_events_of_a_broker_show_why_it_was_removed(peer: Peer, clock: ManualClock) -> None:
     await peer.registration.RegisterBroker(wire.registration())
     await clock.advance(130)
     events = (await peer.admin.ListBrokerEvents(ListBrokerEventsRequest(broker_name="a"))).events
@@ -212,7 +212,7 @@ async def test_the_history_holds_every_event_once_and_in_order(tmp_path: Path, c
     assert expired["event_at"] == "2026-01-01T00:02:05.000Z"
 
 
-async def test_a_wall_clock_that_jumps_expires_nobody(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
+async def test_a_wall_clock_that_jumps_expires_no_broker(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
     await peer.registration.RegisterBroker(wire.registration())
     for jump in (timedelta(hours=1), timedelta(days=-2), timedelta(days=1)):
         clock.jump_wall_clock(jump)
@@ -220,7 +220,7 @@ async def test_a_wall_clock_that_jumps_expires_nobody(server: NameServerApp, pee
     assert [replica.state.phase for _, replica in server.core.replicas()] == ["UP"]
 
 
-async def test_a_disk_that_refuses_holds_up_nobody_and_is_counted(tmp_path: Path, clock: ManualClock) -> None:
+async def test_a_disk_error_blocks_no_call_and_is_counted(tmp_path: Path, clock: ManualClock) -> None:
     async with running_name_server(clock=clock, history=tmp_path) as server:
         await asyncio.to_thread(_replace_by_a_file, tmp_path / "raw")
         async with grpc.aio.insecure_channel(server.addr) as channel:
@@ -279,14 +279,14 @@ def _replace_by_a_file(folder: Path) -> None:
     folder.write_text("in the way")
 
 
-async def test_a_taken_port_is_said_in_one_sentence(server: NameServerApp, clock: ManualClock) -> None:
+async def test_a_port_in_use_is_reported_in_one_sentence(server: NameServerApp, clock: ManualClock) -> None:
     with pytest.raises(ExceptionGroup) as failed:
         async with running_name_server(clock=clock, listen=server.addr):
             raise AssertionError("it must not start")
     assert failed.group_contains(CannotListen, match=f"cannot listen on {server.addr}")
 
 
-async def test_a_step_of_the_stop_that_fails_keeps_none_of_the_others_from_being_taken(
+async def test_a_step_of_the_stop_that_fails_skips_no_other_step(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = NodeServer.stop

@@ -1,4 +1,4 @@
-"""gRPC of a name server behind TLS: who is served, rotation, and strangers and bad files that cost others nothing."""
+"""gRPC of a name server behind TLS: who is served, rotation, and strangers and bad files that do not affect others."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def server(clock: ManualClock, files: Files, mutual: bool) -> AsyncIterato
 
 
 async def is_served(peer: grpc.aio.Channel) -> bool:
-    """Whether a call is answered; if not, the handshake must be why."""
+    """Whether a call gets a response; if not, the handshake must be the cause."""
     async with peer:
         try:
             await RouteServiceStub(peer).ListTopics(ListTopicsRequest(), timeout=SECONDS)
@@ -87,7 +87,7 @@ def failures(server: NameServerApp) -> float | None:
     return server.metrics.registry.get_sample_value("pointsman_namesrv_tls_reload_failures_total")
 
 
-async def test_who_trusts_the_authority_is_served_and_others_hang_up(
+async def test_clients_that_trust_the_authority_are_served_and_others_disconnect(
     server: NameServerApp, authority: Authority, tmp_path: Path
 ) -> None:
     assert await is_served(channel(server.addr, authority.file))
@@ -125,7 +125,7 @@ async def test_under_mtls_a_client_needs_a_certificate_of_the_client_ca(
     assert await is_served(channel(server.addr, authority.file, authority.issue("client", "client.example")))
 
 
-async def test_a_stream_a_watch_and_a_connection_live_through_three_rotations(
+async def test_a_stream_a_watch_and_a_connection_survive_three_rotations(
     server: NameServerApp, authority: Authority, clock: ManualClock
 ) -> None:
     async with channel(server.addr, authority.file) as peer:
@@ -166,7 +166,7 @@ async def test_a_rotation_to_bad_files_keeps_the_last_valid_ones_and_shows_it(
     assert failures(server) == 1
 
 
-async def test_a_new_client_ca_holds_for_new_connections(clock: ManualClock, tmp_path: Path) -> None:
+async def test_a_new_client_ca_applies_to_new_connections(clock: ManualClock, tmp_path: Path) -> None:
     old, new = Authority(tmp_path, "old"), Authority(tmp_path, "new")
     files = old.issue("server")
     authorities = tmp_path / "clients.pem"
@@ -200,9 +200,7 @@ async def test_garbage_and_connections_that_send_little_cost_others_nothing(
         assert await is_served(channel(server.addr, authority.file))
 
 
-async def test_certificates_that_cannot_be_used_are_a_fault_of_the_configuration(
-    clock: ManualClock, files: Files
-) -> None:
+async def test_certificates_that_cannot_be_used_are_a_configuration_error(clock: ManualClock, files: Files) -> None:
     files.key.unlink()
     with pytest.raises(ConfigError, match=r"tls\.key: '.*server\.key' cannot be read"):
         async with running_name_server(clock=clock, tls=tls_config(files)):

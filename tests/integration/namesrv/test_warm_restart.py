@@ -1,4 +1,4 @@
-"""A restarted server: it answers what the snapshot tells at once, and says "not there" only when it can know."""
+"""A restarted server: it serves the snapshot immediately, and reports a topic as absent only when certain."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def states(peer: Peer) -> dict[str, int]:
 
 
 async def code_of_unknown(peer: Peer) -> grpc.StatusCode:
-    """What the server says of a topic that it does not know."""
+    """The server's response for an unknown topic."""
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="unknown"))
     return refused.value.code()
@@ -62,13 +62,13 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 async def state_after_a_kill(app: NameServerApp, clock: ManualClock, state: Path) -> Path:
-    """A copy of the folder when all three brokers are in it, as a kill at this moment leaves it."""
+    """A copy of the folder with all three brokers in it, as a kill at this moment leaves it."""
     await clock.advance(app.config.snapshot.interval_seconds)
     await until(lambda: len(brokers_in(state)) == len(BROKERS))
     return Path(shutil.copytree(state, state.with_name("left")))
 
 
-async def test_after_a_kill_every_route_is_there_at_once_and_no_agent_needs_to_register(
+async def test_after_a_kill_every_route_is_served_immediately_and_no_agent_needs_to_register(
     clock: ManualClock, tmp_path: Path
 ) -> None:
     async with (
@@ -94,7 +94,7 @@ async def test_after_a_kill_every_route_is_there_at_once_and_no_agent_needs_to_r
         assert await code_of_unknown(peer) is grpc.StatusCode.NOT_FOUND
 
 
-async def test_a_broker_of_the_snapshot_that_is_not_heard_is_waited_for_at_most_the_warm_up(
+async def test_a_broker_of_the_snapshot_without_a_heartbeat_is_waited_for_at_most_the_warm_up(
     clock: ManualClock, tmp_path: Path
 ) -> None:
     async with (
@@ -139,7 +139,7 @@ async def test_without_a_snapshot_an_unknown_topic_is_not_yet_until_the_warm_up_
         assert await code_of_unknown(peer) is grpc.StatusCode.NOT_FOUND
 
 
-async def test_a_polite_stop_writes_what_the_last_round_had_not(clock: ManualClock, tmp_path: Path) -> None:
+async def test_a_clean_stop_writes_what_the_last_round_had_not(clock: ManualClock, tmp_path: Path) -> None:
     async with (
         running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
         grpc.aio.insecure_channel(app.addr) as channel,
@@ -186,7 +186,7 @@ async def test_a_state_directory_in_use_is_one_clear_line_and_exit_1(tmp_path: P
             assert await second.end() == 1
 
 
-async def test_a_node_that_was_drained_while_it_warmed_is_ready_once_it_is_taken_back(
+async def test_a_node_that_was_drained_while_it_warmed_is_ready_once_the_drain_ends(
     clock: ManualClock, tmp_path: Path
 ) -> None:
     async with (

@@ -40,7 +40,7 @@ BIG = 300
 
 @pytest.fixture(autouse=True)
 async def nothing_left_behind(server: NameServerApp) -> AsyncIterator[None]:
-    """Whatever a test does, its watches are forgotten when their clients are gone."""
+    """After each test, its watches are removed when their clients have disconnected."""
     yield
     server.hub.check_invariants()
     await until(lambda: server.hub.count == 0)
@@ -83,7 +83,7 @@ def brokers(route: TopicRoute) -> list[str]:
 # --- the first state ------------------------------------------------------------------------------------------
 
 
-async def test_a_watch_begins_with_the_routes_in_the_order_asked_for_and_then_the_absent_topics(
+async def test_a_watch_begins_with_the_routes_in_the_requested_order_and_then_the_absent_topics(
     server: NameServerApp, peer: Peer
 ) -> None:
     await register(peer, wire.topic("orders"), wire.topic("pay"))
@@ -101,7 +101,7 @@ async def test_a_watch_begins_with_the_routes_in_the_order_asked_for_and_then_th
     assert (synced.unchanged, bool(synced.node)) == (0, True)
 
 
-async def test_what_the_client_knows_is_not_sent_again_unless_it_is_another_boots(peer: Peer) -> None:
+async def test_a_revision_that_the_client_knows_is_not_sent_again_unless_it_is_of_another_boot(peer: Peer) -> None:
     await register(peer, wire.topic("orders"), wire.topic("pay"))
     async with watching(peer.channel, "orders", "nowhere") as watch:
         orders, nowhere = (await watch.route()).revision, (await watch.gone()).revision
@@ -116,7 +116,7 @@ async def test_what_the_client_knows_is_not_sent_again_unless_it_is_another_boot
             assert (await watch.synced()).unchanged == 0
 
 
-async def test_cluster_and_zone_narrow_what_is_watched(peer: Peer, clock: ManualClock) -> None:
+async def test_cluster_and_zone_filter_a_watch(peer: Peer, clock: ManualClock) -> None:
     near = wire.identity(cluster="c1")
     await register(peer, wire.topic("orders"), who=near, zone="z1")
     await register(peer, wire.topic("orders"), who=wire.identity(cluster="c2"), zone="z2")
@@ -180,7 +180,7 @@ async def test_each_kind_of_change_reaches_the_watcher(server: NameServerApp, pe
     assert {revision.boot for revision in seen} == {server.answers.boot}
 
 
-async def test_a_topic_that_comes_back_has_a_higher_counter_than_its_end(peer: Peer, clock: ManualClock) -> None:
+async def test_a_topic_that_comes_back_has_a_higher_counter_than_its_deletion(peer: Peer, clock: ManualClock) -> None:
     counters = []
     async with watching(peer.channel, "orders") as watch:
         counters.append((await watch.gone()).revision.counter)
@@ -209,7 +209,7 @@ async def test_changes_within_one_step_arrive_as_one(peer: Peer, clock: ManualCl
         assert (await watch.route()).queue_datas[0].read_queue_nums == 12
 
 
-async def test_a_route_that_is_again_what_it_was_is_no_news(peer: Peer, clock: ManualClock) -> None:
+async def test_a_route_that_changed_back_is_not_sent(peer: Peer, clock: ManualClock) -> None:
     await register(peer, wire.topic("orders", 1))
     async with watching(peer.channel, "orders") as watch:
         before = await watch.route()
@@ -226,7 +226,7 @@ async def test_a_route_that_is_again_what_it_was_is_no_news(peer: Peer, clock: M
         assert (await watch.route()).queue_datas[0].read_queue_nums == 3
 
 
-async def test_a_new_watch_gets_what_the_others_are_yet_to_hear_and_gets_it_once(
+async def test_a_new_watch_gets_the_change_pending_for_the_others_and_gets_it_once(
     peer: Peer, clock: ManualClock
 ) -> None:
     await register(peer, wire.topic("orders", 1))
@@ -246,7 +246,9 @@ async def test_a_new_watch_gets_what_the_others_are_yet_to_hear_and_gets_it_once
                 assert (await watch.route()).queue_datas[0].read_queue_nums == 3
 
 
-async def test_a_topic_that_came_and_went_unseen_is_gone_at_a_later_revision_for_who_asks_again(peer: Peer) -> None:
+async def test_a_topic_that_came_and_went_unseen_is_gone_at_a_later_revision_for_a_client_that_resumes(
+    peer: Peer,
+) -> None:
     async with watching(peer.channel, "orders") as first:
         await first.gone()
         await first.synced()
@@ -257,7 +259,7 @@ async def test_a_topic_that_came_and_went_unseen_is_gone_at_a_later_revision_for
             assert (await second.gone()).revision.counter > polled.counter
 
 
-async def test_hundreds_of_watchers_all_hear_the_same_bytes(server: NameServerApp, clock: ManualClock) -> None:
+async def test_hundreds_of_watchers_all_receive_the_same_bytes(server: NameServerApp, clock: ManualClock) -> None:
     async with AsyncExitStack() as stack:
         channels = [
             await stack.enter_async_context(
@@ -288,7 +290,7 @@ async def test_hundreds_of_watchers_all_hear_the_same_bytes(server: NameServerAp
 # --- a slow reader --------------------------------------------------------------------------------------------
 
 
-async def test_a_reader_that_does_not_read_holds_up_nobody_and_gets_the_latest_at_last(
+async def test_a_watcher_that_does_not_read_delays_no_other_and_gets_the_latest_in_the_end(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
     await register_big(peer)
@@ -332,7 +334,7 @@ async def test_a_reader_that_does_not_read_holds_up_nobody_and_gets_the_latest_a
 
 
 @pytest.mark.parametrize("warm_up_seconds", [WARM_UP])
-async def test_a_warming_node_says_nothing_of_a_topic_it_does_not_know_until_it_is_ready(
+async def test_a_warming_node_sends_nothing_about_an_unknown_topic_until_it_is_ready(
     peer: Peer, clock: ManualClock
 ) -> None:
     await register(peer, wire.topic("orders"))
@@ -347,7 +349,7 @@ async def test_a_warming_node_says_nothing_of_a_topic_it_does_not_know_until_it_
 
 
 @pytest.mark.parametrize("warm_up_seconds", [WARM_UP])
-async def test_a_route_that_ends_while_warming_is_said_gone_when_the_node_is_ready(
+async def test_a_route_that_ends_while_warming_is_reported_gone_when_the_node_is_ready(
     peer: Peer, clock: ManualClock
 ) -> None:
     await register(peer, wire.topic("orders"), wire.topic("pay"))
@@ -423,7 +425,7 @@ async def test_stopping_ends_idle_and_stuck_watches_well_within_the_grace(
         assert (await stuck.ending())[0] is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_watches_of_clients_that_vanish_are_forgotten(server: NameServerApp) -> None:
+async def test_watches_of_clients_that_disconnect_are_removed(server: NameServerApp) -> None:
     async with grpc.aio.insecure_channel(server.addr, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         await register(Peer(channel), wire.topic("orders"))
         async with AsyncExitStack() as stack:
@@ -455,7 +457,7 @@ async def test_a_watch_of_too_many_topics_is_refused_with_the_bound_and_counted(
     assert value(server, "pointsman_namesrv_limits_exceeded_total", limit="topics_per_watch") == 1
 
 
-async def test_more_watchers_than_allowed_are_refused_and_one_that_goes_makes_room(
+async def test_more_watchers_than_allowed_are_refused_and_one_that_ends_frees_its_place(
     server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server.hub._bounds["watchers"], "bound", 1)
@@ -469,7 +471,7 @@ async def test_more_watchers_than_allowed_are_refused_and_one_that_goes_makes_ro
         await watch.gone()
 
 
-async def test_a_connection_that_watches_most_makes_room_for_another_and_learns_why(
+async def test_a_watch_of_the_connection_with_most_is_ended_for_another_with_the_reason(
     server: NameServerApp, peer: Peer
 ) -> None:
     server.hub._bounds["watched_topics"].bound = 5

@@ -1,4 +1,4 @@
-"""The observer against a real server of RocketMQ's wire: brokers come, leave and return, and so does the server."""
+"""The observer against a real server of RocketMQ's wire: brokers and the server start, stop and return."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def assert_valid(folder: Path) -> None:
         assert not [problem for problem in problems_of(folder / "raw" / name) if problem is not None]
 
 
-async def test_a_broker_that_registers_leaves_and_returns_stands_in_the_history(tmp_path: Path) -> None:
+async def test_a_broker_that_registers_unregisters_and_returns_is_in_the_history(tmp_path: Path) -> None:
     async with served() as addr, remoting_peer(addr) as peer:
         await register_broker(peer, "broker-a", 1)
         found = observer(addr, tmp_path)
@@ -118,7 +118,7 @@ async def test_a_broker_that_registers_leaves_and_returns_stands_in_the_history(
     assert_valid(tmp_path)
 
 
-async def test_a_name_server_that_is_away_ends_the_watch_and_no_broker(tmp_path: Path) -> None:
+async def test_an_outage_of_the_name_server_ends_the_watch_and_removes_no_broker(tmp_path: Path) -> None:
     async with served() as addr, remoting_peer(addr) as peer:
         await register_broker(peer, "broker-a", 1)
         found = observer(addr, tmp_path)
@@ -140,7 +140,7 @@ async def test_a_name_server_that_is_away_ends_the_watch_and_no_broker(tmp_path:
     assert list(runs.values()) == [["NAMESRV_STARTED", "NAMESRV_READY", "CHECKPOINT", "NAMESRV_STOPPED"]] * 2
 
 
-async def test_who_does_not_come_back_with_the_name_server_is_gone(
+async def test_a_broker_that_does_not_return_with_the_name_server_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "SETTLE_SECONDS", 0.3)
@@ -219,7 +219,7 @@ async def test_each_day_begins_with_a_checkpoint(tmp_path: Path) -> None:
         b"",
     ],
 )
-async def test_something_else_on_the_port_is_reported_once_and_asked_again(
+async def test_another_program_on_the_port_is_reported_once_and_polled_again(
     tmp_path: Path, answer: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = 0

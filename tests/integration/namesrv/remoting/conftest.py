@@ -34,7 +34,7 @@ async def server(
     remoting_config: RemotingConfig,
     routes_config: RoutesConfig,
 ) -> AsyncIterator[NameServerApp]:
-    """A name server whose time stands still until the test moves it."""
+    """A name server whose clock only the test advances."""
     async with running_name_server(
         clock=clock,
         history=tmp_path / "history",

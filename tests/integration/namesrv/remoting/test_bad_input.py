@@ -1,4 +1,4 @@
-"""What strangers, faults and greed send to the port: each is answered or closed, counted, and costs no other."""
+"""Foreign, faulty and greedy traffic on the port: it gets a response or is closed, is counted, affects no other."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def closed(server: NameServerApp, cause: str) -> float:
         (b"PROXY TCP4 " + b"1" * 200, "proxy"),
     ],
 )
-async def test_what_is_not_a_frame_closes_the_connection_without_an_answer(
+async def test_bytes_that_are_not_a_frame_close_the_connection_without_a_response(
     server: NameServerApp, data: bytes, cause: str
 ) -> None:
     async with remoting_peer(server.remoting_addr) as stranger, remoting_peer(server.remoting_addr) as client:
@@ -55,7 +55,7 @@ async def test_what_is_not_a_frame_closes_the_connection_without_an_answer(
     assert closed(server, cause) == 1
 
 
-async def test_answers_before_a_bad_frame_are_sent(rocketmq: RemotingPeer) -> None:
+async def test_responses_before_a_bad_frame_are_sent(rocketmq: RemotingPeer) -> None:
     rocketmq.send(ask(106) + b"GET / HTTP/1.1\r\n\r\n")
     assert (await rocketmq.answer()).code == 0
     await rocketmq.until_closed()
@@ -66,7 +66,7 @@ async def test_a_proxy_header_is_skipped(rocketmq: RemotingPeer) -> None:
     assert await rocketmq.is_answered()
 
 
-async def test_every_cut_of_a_frame_waits_for_the_rest(server: NameServerApp) -> None:
+async def test_a_frame_cut_anywhere_waits_for_its_end(server: NameServerApp) -> None:
     data = recorded.request("105_producer533_r0")
     for cut in range(1, len(data), 7):
         async with remoting_peer(server.remoting_addr) as peer:
@@ -79,7 +79,7 @@ async def test_every_cut_of_a_frame_waits_for_the_rest(server: NameServerApp) ->
 @pytest.mark.parametrize(
     "name", ["103_broker533_1topic_r0", "104_broker533_r0", "105_producer533_r0", "322_broker533b_r0"]
 )
-async def test_flipped_bits_are_answered_or_closed(server: NameServerApp, name: str) -> None:
+async def test_flipped_bits_get_a_response_or_close_the_connection(server: NameServerApp, name: str) -> None:
     data = recorded.request(name)
     for at in range(0, len(data), 5):
         flipped = bytearray(data)
@@ -114,7 +114,7 @@ async def test_one_way_on_everything_that_was_recorded(rocketmq: RemotingPeer) -
         {"heartbeatTimeoutMillis": "soon"},
     ],
 )
-async def test_an_absurd_field_is_answered_with_its_name(
+async def test_an_absurd_field_gets_a_response_with_its_name(
     rocketmq: RemotingPeer, server: NameServerApp, ext: dict[str, str]
 ) -> None:
     rocketmq.send(register(ext))
@@ -147,7 +147,7 @@ async def test_a_zip_bomb_is_refused(rocketmq: RemotingPeer) -> None:
     assert "gives more than" in (answer.command.remark or "")
 
 
-async def test_a_compressed_registration_is_read_whatever_the_header_says(rocketmq: RemotingPeer) -> None:
+async def test_a_compressed_registration_is_read_with_any_header(rocketmq: RemotingPeer) -> None:
     def sized(text: bytes) -> bytes:
         return struct.pack(">i", len(text)) + text
 
@@ -195,7 +195,7 @@ def running(server: NameServerApp) -> shell.RemotingServer:
     return server._remoting
 
 
-async def test_who_does_not_read_is_not_read_either_and_bounded_together(
+async def test_clients_that_do_not_read_are_not_read_either_and_have_a_common_limit(
     server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shell, "UNSENT_BYTES", 6_000_000)
@@ -221,7 +221,7 @@ class TestFewConnections:
     def remoting_config(self) -> RemotingConfig:
         return RemotingConfig(listen="127.0.0.1:0", max_connections=3)
 
-    async def test_at_the_bound_who_never_asked_goes_and_brokers_stay(
+    async def test_at_the_limit_connections_without_a_request_are_closed_first_and_brokers_stay(
         self, server: NameServerApp, clock: ManualClock
     ) -> None:
         async with remoting_peer(server.remoting_addr) as broker, remoting_peer(server.remoting_addr) as client:
@@ -258,7 +258,7 @@ class TestFewBrokers:
     def routes_config(self) -> RoutesConfig:
         return RoutesConfig(max_brokers=200, max_topics=700)
 
-    async def test_a_connection_that_registers_very_many_brokers_leaves_room_for_others(
+    async def test_a_connection_that_registers_very_many_brokers_leaves_capacity_for_others(
         self, server: NameServerApp
     ) -> None:
         async with remoting_peer(server.remoting_addr) as greedy, remoting_peer(server.remoting_addr) as other:
@@ -287,7 +287,7 @@ class TestFewBrokers:
             assert (await broker.answer()).code == 0
 
 
-async def test_registrations_coming_in_take_a_bounded_memory(
+async def test_incoming_registrations_use_bounded_memory(
     server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = server._coming_in
@@ -307,7 +307,7 @@ async def test_registrations_coming_in_take_a_bounded_memory(
     assert bound.total == 0
 
 
-async def test_what_connections_hold_is_bounded_with_the_brokers(server: NameServerApp) -> None:
+async def test_each_broker_is_bound_to_its_latest_connection_only(server: NameServerApp) -> None:
     async with remoting_peer(server.remoting_addr) as first, remoting_peer(server.remoting_addr) as second:
         for peer in (first, second, first):
             for i in range(5):
@@ -319,12 +319,12 @@ async def test_what_connections_hold_is_bounded_with_the_brokers(server: NameSer
     await eventually(lambda: not running(server)._brokers._bound)
 
 
-async def test_an_address_that_is_taken_is_named(server: NameServerApp) -> None:
+async def test_an_address_in_use_is_named(server: NameServerApp) -> None:
     with pytest.raises(CannotListen, match="is it this machine's address, and free"):
         running(server).bind(server.remoting_addr)
 
 
-async def test_requests_that_are_never_equal_do_not_grow_what_is_known(
+async def test_requests_that_are_never_equal_do_not_grow_the_cache(
     rocketmq: RemotingPeer, server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pointsman_namesrv.remoting.requests.KNOWN_REQUESTS", 20)
@@ -337,7 +337,7 @@ async def test_requests_that_are_never_equal_do_not_grow_what_is_known(
     ("second", "answered"),
     [(b' "opaque" :7', [7, 7, 7]), (b'"opaque":7', [7, 7, 7]), (b'"extFields":{"opaque":7}', [7, 8, 7])],
 )
-async def test_an_opaque_that_stands_twice_is_left_to_the_parser(
+async def test_a_repeated_opaque_is_left_to_the_parser(
     rocketmq: RemotingPeer, second: bytes, answered: list[int]
 ) -> None:
     for first, opaque in zip((7, 8, 7), answered, strict=True):
@@ -346,7 +346,7 @@ async def test_an_opaque_that_stands_twice_is_left_to_the_parser(
         assert (await rocketmq.answer()).command.opaque == opaque
 
 
-async def test_a_fault_of_ours_is_answered_and_logged(
+async def test_an_internal_error_gets_a_response_and_is_logged(
     rocketmq: RemotingPeer, server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: object, **__: object) -> None:

@@ -1,4 +1,4 @@
-"""Every code of RocketMQ's wire, asked of a real server on a real port."""
+"""Every code of RocketMQ's wire, sent to a real server on a real port."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_a_route_has_upstreams_shape(rocketmq: RemotingPeer) -> None:
 
 
 @pytest.mark.parametrize("form", [0, BINARY_FORM])
-async def test_either_form_is_answered_in_json(rocketmq: RemotingPeer, form: int) -> None:
+async def test_both_forms_get_a_response_in_json(rocketmq: RemotingPeer, form: int) -> None:
     await registered(rocketmq)
     for _ in range(3):
         assert (await rocketmq.ask(105, {"topic": "TopicTest"}, form=form)).code == 0
@@ -55,7 +55,7 @@ async def test_either_form_is_answered_in_json(rocketmq: RemotingPeer, form: int
 
 @pytest.mark.parametrize("routes_config", [RoutesConfig(), RoutesConfig(cache_bytes=0)], ids=["kept", "not-kept"])
 @pytest.mark.usefixtures("routes_config")
-async def test_a_changed_route_is_answered_as_it_is_now(rocketmq: RemotingPeer) -> None:
+async def test_the_response_for_a_changed_route_is_the_current_one(rocketmq: RemotingPeer) -> None:
     await registered(rocketmq)
     # From the third time on a kept answer is found by the bytes of the header.
     assert [await perm_of(rocketmq) for _ in range(4)] == [6] * 4
@@ -180,9 +180,7 @@ async def test_cluster_info_and_lists(rocketmq: RemotingPeer) -> None:
     assert (await rocketmq.ask(313)).json() == {"topicList": ["sub"]}
 
 
-async def test_a_list_that_no_frame_can_hold_is_refused(
-    rocketmq: RemotingPeer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_list_that_exceeds_a_frame_is_refused(rocketmq: RemotingPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     await registered(rocketmq)
     monkeypatch.setattr("pointsman_namesrv.remoting.answers.MAX_FRAME_BYTES", 100)
     for code, ext in ((206, {}), (224, {"cluster": "DefaultCluster"})):
@@ -282,7 +280,7 @@ async def test_data_versions(rocketmq: RemotingPeer, server: NameServerApp) -> N
         assert (asked.command.ext, asked.body) == ({"changed": "true"}, held)
 
 
-async def test_registrations_are_answered_as_upstream_does(rocketmq: RemotingPeer, server: NameServerApp) -> None:
+async def test_responses_to_registrations_are_those_of_upstream(rocketmq: RemotingPeer, server: NameServerApp) -> None:
     rocketmq.send(register(body=register_body({"One": topic_config("One")})))
     refused = await rocketmq.answer()
     assert (refused.code, refused.command.remark) == (1, "register broker failed")
@@ -332,12 +330,14 @@ async def test_a_missing_or_unreadable_field_is_named(
     assert (answer.command.remark or "").startswith(missing)
 
 
-async def test_an_unknown_code_is_answered_with_3(rocketmq: RemotingPeer) -> None:
+async def test_the_response_to_an_unknown_code_is_3(rocketmq: RemotingPeer) -> None:
     answer = await rocketmq.ask(999)
     assert (answer.code, answer.command.remark) == (3, " request type 999 not supported")
 
 
-async def test_one_way_requests_and_answers_are_never_answered(rocketmq: RemotingPeer, server: NameServerApp) -> None:
+async def test_one_way_requests_and_responses_never_get_a_response(
+    rocketmq: RemotingPeer, server: NameServerApp
+) -> None:
     for code in [*RequestCode, 999]:
         rocketmq.send(ask(code, broker_ext(), flag=2))
         rocketmq.send(ask(code, broker_ext(), flag=1))
@@ -347,7 +347,7 @@ async def test_one_way_requests_and_answers_are_never_answered(rocketmq: Remotin
     assert A in server.core.routes.groups
 
 
-async def test_many_requests_are_answered_in_one_go(rocketmq: RemotingPeer) -> None:
+async def test_many_requests_get_their_responses_in_one_write(rocketmq: RemotingPeer) -> None:
     await registered(rocketmq)
     rocketmq.send(b"".join(ask(105, {"topic": "TopicTest"}, opaque=-i) for i in range(200)))
     answers = [await rocketmq.answer() for _ in range(200)]

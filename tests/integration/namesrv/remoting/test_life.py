@@ -1,4 +1,4 @@
-"""Brokers on RocketMQ's wire over time: connections, silence, agents beside them, warming and draining, restarts."""
+"""Brokers on RocketMQ's wire over time: connections, silence, agents next to them, warming and draining, restarts."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ async def test_a_broker_that_reconnects_outlives_its_old_connection(server: Name
         assert phase(server) is Phase.UP
 
 
-async def test_a_strangers_question_keeps_no_broker_alive(server: NameServerApp, clock: ManualClock) -> None:
+async def test_a_request_of_another_client_keeps_no_broker_alive(server: NameServerApp, clock: ManualClock) -> None:
     async with remoting_peer(server.remoting_addr) as broker, remoting_peer(server.remoting_addr) as stranger:
         await registered(broker, {"heartbeatTimeoutMillis": "10000"})
         for _ in range(16):
@@ -103,7 +103,9 @@ async def test_a_strangers_question_keeps_no_broker_alive(server: NameServerApp,
         assert phase(server) is None
 
 
-async def test_a_beat_after_its_leave_brings_no_broker_back(rocketmq: RemotingPeer, server: NameServerApp) -> None:
+async def test_a_heartbeat_after_its_unregistration_restores_no_broker(
+    rocketmq: RemotingPeer, server: NameServerApp
+) -> None:
     await registered(rocketmq)
     assert (await rocketmq.ask(104, broker_ext())).code == 0
     rocketmq.send(ask(904, BEAT, flag=2) + ask(322, broker_ext(), b"{}", flag=2))
@@ -111,7 +113,9 @@ async def test_a_beat_after_its_leave_brings_no_broker_back(rocketmq: RemotingPe
     assert not server.core.routes.groups
 
 
-async def test_a_leave_beside_the_living_connection_changes_nothing(server: NameServerApp) -> None:
+async def test_an_unregistration_from_another_connection_than_the_current_one_changes_nothing(
+    server: NameServerApp,
+) -> None:
     async with remoting_peer(server.remoting_addr) as living, remoting_peer(server.remoting_addr) as earlier:
         await registered(living)
         assert (await earlier.ask(104, broker_ext())).code == 0
@@ -132,7 +136,7 @@ async def test_an_unchanged_registration_is_known_by_its_bytes(
 
 
 class TestAChangeOfAKnownTable:
-    """Only what differs is read, and the result is as if all were."""
+    """Only the differences are parsed, with the same result as parsing everything."""
 
     @pytest.fixture
     def bodies_read(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -156,7 +160,7 @@ class TestAChangeOfAKnownTable:
         (replica,) = server.core.routes.groups[A].replicas.values()
         return {topic: queues.perm for topic, queues in replica.registration.topics.items()}
 
-    async def test_only_what_differs_is_read(
+    async def test_only_the_differences_are_parsed(
         self, rocketmq: RemotingPeer, server: NameServerApp, table: dict[str, dict[str, object]], bodies_read: list[int]
     ) -> None:
         await registered(rocketmq, body=register_body(table))
@@ -184,7 +188,7 @@ class TestAChangeOfAKnownTable:
         await registered(rocketmq, body=register_body(table, counter=2))
         assert self.perms(server) == {f"t{i}": 4 if i == 7 else 6 for i in range(20)}
 
-    async def test_one_changed_topic_of_many_ends_a_wipe_as_the_whole_table_does(
+    async def test_one_changed_topic_of_many_ends_a_wipe_as_the_full_table_does(
         self, rocketmq: RemotingPeer, server: NameServerApp, table: dict[str, dict[str, object]]
     ) -> None:
         await registered(rocketmq, body=register_body(table))
@@ -194,7 +198,7 @@ class TestAChangeOfAKnownTable:
         await registered(rocketmq, body=register_body(table, counter=2))
         assert not server.core.overrides.wipes
 
-    async def test_another_store_is_read_whole(
+    async def test_another_store_is_parsed_completely(
         self, rocketmq: RemotingPeer, server: NameServerApp, table: dict[str, dict[str, object]]
     ) -> None:
         await registered(rocketmq, body=register_body(table, counter=5))
@@ -203,7 +207,7 @@ class TestAChangeOfAKnownTable:
         await registered(rocketmq, body=register_body(table, dataVersion=later))
         assert set(self.perms(server)) == {f"t{i}" for i in range(19)}
 
-    async def test_who_left_while_it_was_read_is_read_whole(
+    async def test_a_broker_that_unregistered_during_the_parse_is_parsed_completely(
         self, rocketmq: RemotingPeer, server: NameServerApp, table: dict[str, dict[str, object]]
     ) -> None:
         await registered(rocketmq, body=register_body(table))
@@ -220,7 +224,7 @@ class TestAChangeOfAKnownTable:
         assert len(self.perms(server)) == 20
 
 
-async def test_a_large_registration_is_read_in_slices_while_routes_are_answered(server: NameServerApp) -> None:
+async def test_a_large_registration_is_parsed_in_slices_while_routes_are_served(server: NameServerApp) -> None:
     table = {f"topic-{i}": topic_config(f"topic-{i}") for i in range(7_000)}
     async with remoting_peer(server.remoting_addr) as broker, remoting_peer(server.remoting_addr) as client:
         broker.send(register(body=register_body(table)) + ask(105, {"topic": "topic-6999"}, opaque=9))
@@ -286,7 +290,7 @@ class TestWarming:
     def warm_up_seconds(self) -> float:
         return 45.0
 
-    async def test_clients_are_sent_away_by_a_closed_connection(
+    async def test_clients_are_redirected_by_a_closed_connection(
         self, server: NameServerApp, clock: ManualClock
     ) -> None:
         async with remoting_peer(server.remoting_addr) as client:
@@ -305,7 +309,7 @@ class TestWarming:
             assert (await broker.ask(104, broker_ext())).code == 0
             assert (await broker.ask(105, {"topic": "TopicTest"})).code == 17
 
-    async def test_answers_before_the_question_are_not_lost(self, server: NameServerApp) -> None:
+    async def test_responses_before_the_closing_request_are_not_lost(self, server: NameServerApp) -> None:
         async with remoting_peer(server.remoting_addr) as client:
             client.send(ask(106, opaque=1) + ask(105, {"topic": "t"}, opaque=2) + ask(106, opaque=3))
             assert (await client.answer()).command.opaque == 1
@@ -313,7 +317,7 @@ class TestWarming:
                 await client.answer()
 
 
-async def test_a_node_that_drains_sends_clients_elsewhere_and_keeps_brokers(server: NameServerApp) -> None:
+async def test_a_node_that_drains_disconnects_clients_and_keeps_brokers(server: NameServerApp) -> None:
     async with remoting_peer(server.remoting_addr) as client, remoting_peer(server.remoting_addr) as broker:
         await registered(broker)
         assert [(await client.ask(105, {"topic": "TopicTest"})).code for _ in range(4)] == [0] * 4
@@ -327,7 +331,7 @@ async def test_a_node_that_drains_sends_clients_elsewhere_and_keeps_brokers(serv
         assert phase(server) is Phase.UP
 
 
-async def test_a_stop_says_nothing_of_brokers_and_a_warm_restart_knows_them(clock: ManualClock, tmp_path: Path) -> None:
+async def test_a_stop_unregisters_no_brokers_and_a_warm_restart_knows_them(clock: ManualClock, tmp_path: Path) -> None:
     history, snapshot, remoting = tmp_path / "history", tmp_path / "state", RemotingConfig(listen="127.0.0.1:0")
     async with running_name_server(clock=clock, remoting=remoting, history=history, snapshot=snapshot) as server:
         await pass_time(clock, 130)

@@ -1,4 +1,4 @@
-"""What mqadmin sets: on the disk before it is answered with success, checked as over gRPC, there after a restart."""
+"""Changes by mqadmin: on the disk before the success response, checked as over gRPC, present after a restart."""
 
 from __future__ import annotations
 
@@ -54,14 +54,14 @@ async def prepared(peer: RemotingPeer) -> None:
 
 
 async def shown(peer: RemotingPeer) -> object:
-    """What all these changes change."""
+    """The state that these changes affect."""
     kv = (await peer.ask(219, {"namespace": "n"})).body
     route = await peer.ask(105, {"topic": "TopicTest"})
     return kv, route.code, route.body
 
 
 @pytest.mark.parametrize(("code", "ext"), CHANGES)
-async def test_a_change_is_answered_and_visible_once_it_is_saved(
+async def test_a_change_gets_its_response_and_is_visible_once_it_is_saved(
     clock: ManualClock, tmp_path: Path, gated: list[GatedStore], code: int, ext: dict[str, str]
 ) -> None:
     async with serving(clock, tmp_path / "state") as (server, peer):
@@ -81,7 +81,7 @@ async def test_a_change_is_answered_and_visible_once_it_is_saved(
 
 
 @pytest.mark.parametrize(("code", "ext"), CHANGES)
-async def test_what_the_disk_refuses_is_not_changed_and_answered_with_1(
+async def test_a_change_that_cannot_be_written_to_disk_is_not_made_and_fails_with_1(
     clock: ManualClock, tmp_path: Path, gated: list[GatedStore], code: int, ext: dict[str, str]
 ) -> None:
     async with serving(clock, tmp_path / "state") as (_, peer):

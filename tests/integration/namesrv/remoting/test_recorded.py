@@ -1,4 +1,4 @@
-"""Frames that real processes sent, replayed against our server: its answers are RocketMQ's, but for what is listed."""
+"""Frames of real processes, replayed against this server: its responses are RocketMQ's, with listed exceptions."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BEFORE = {
     "206_mqadmin533_r0": [A],
     "327_mqadmin533_r0": [A],
 }
-"""What is sent before a frame, so that the tables are as they were in what concerns it; else nothing."""
+"""Frames sent before a frame to restore the state it depends on; others need none."""
 OTHERWISE = {
     "103_adhoc_1topic_r0": (1, "the full registration that came first was not kept as a frame"),
     "103_broker533b_1topic_r0": (1, "the same, of 1,012 topics"),
@@ -43,13 +43,13 @@ OTHERWISE = {
     "327_mqadmin533_r0": (0, "the same"),
     "322_broker533b_r0": (0, "its registration of 1,012 topics is too large for a fixture, so nothing is held"),
 }
-"""Where our answer cannot be the recorded one, the code that it has and why. Everywhere, we say PYTHON, not JAVA."""
+"""Responses that cannot be the recorded ones: their code and why. The language is always PYTHON, not JAVA."""
 ONLY_SHAPES = ("106", "206", "105_mqadmin497", "105_producer", "105_brokerslave", "105_consumer497")
 """Whose bodies are compared by their shape alone: other brokers were up, or had other queues."""
 
 
 def shape(value: Any) -> Any:
-    """What kinds of values stand where; of a list the first, of tables with names as keys the values."""
+    """The types of values by place; of a list the first, of tables keyed by names the values."""
     if isinstance(value, dict):
         tables = ("brokerAddrs", "brokerAddrTable", "clusterAddrTable", "filterServerTable", "table")
         return {
@@ -67,7 +67,7 @@ async def replay(rocketmq: RemotingPeer, name: str) -> Answer:
 
 
 @pytest.mark.parametrize("name", ANSWERED)
-async def test_answers_are_rocketmqs(rocketmq: RemotingPeer, name: str) -> None:
+async def test_responses_are_rocketmqs(rocketmq: RemotingPeer, name: str) -> None:
     for earlier in BEFORE.get(name, BEFORE.get(name[:3], [])):
         assert (await replay(rocketmq, earlier)).code == 0
     answer = await replay(rocketmq, name)
@@ -86,7 +86,7 @@ async def test_answers_are_rocketmqs(rocketmq: RemotingPeer, name: str) -> None:
         assert answer.json() == recorded.read_upstream(upstream.body)
 
 
-async def test_one_way_frames_are_taken_without_an_answer(rocketmq: RemotingPeer, server: NameServerApp) -> None:
+async def test_one_way_frames_are_accepted_without_a_response(rocketmq: RemotingPeer, server: NameServerApp) -> None:
     for name in recorded.REQUESTS:
         if "oneway" in name:
             rocketmq.send(recorded.request(name))

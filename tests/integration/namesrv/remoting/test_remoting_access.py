@@ -149,8 +149,8 @@ async def test_an_address_without_a_grant_is_denied_everything_and_stays_connect
     assert denied(server, "OTHER", "no_grant") == 2
 
 
-async def test_a_kept_answer_is_not_given_to_an_address_without_a_role(server: NameServerApp) -> None:
-    """Requests are known by their bytes over all connections; who asks is not."""
+async def test_a_cached_response_is_not_sent_to_an_address_without_a_role(server: NameServerApp) -> None:
+    """Requests are cached by their bytes over all connections; the caller's role is not part of the key."""
     async with remoting_peer(server.remoting_addr) as ours:
         assert await registers(ours) == 0
         for _ in range(3):
@@ -163,7 +163,7 @@ async def test_a_kept_answer_is_not_given_to_an_address_without_a_role(server: N
         assert (await ours.ask(105, {"topic": "TopicTest"})).code == 0
 
 
-async def test_limits_hold_for_bodies_that_are_read_and_not_for_those_known(clock: ManualClock) -> None:
+async def test_limits_apply_to_bodies_that_are_parsed_and_not_to_cached_ones(clock: ManualClock) -> None:
     settings = AccessSettings(registrations_burst=2, registrations_per_second=1.0, admin_calls_burst=1)
     async with (
         running_name_server(clock=clock, remoting=RemotingConfig(listen="127.0.0.1:0"), access=settings) as server,

@@ -1,4 +1,4 @@
-"""Both event loops: their transports stand below TLS."""
+"""Both event loops: TLS runs on their transports."""
 
 from __future__ import annotations
 

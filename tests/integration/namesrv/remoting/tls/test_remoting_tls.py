@@ -1,4 +1,4 @@
-"""TLS on RocketMQ's wire: who is served, by which name, and what unfinished handshakes cost others: nothing."""
+"""TLS on RocketMQ's wire: who is served, by which name; unfinished handshakes do not affect others."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def test_with_optional_certificates_a_peer_without_one_has_no_names(
         assert [each.certificate_names for each in connections(server)] == [()]
 
 
-async def test_a_connection_lives_through_three_rotations(
+async def test_a_connection_survives_three_rotations(
     server: NameServerApp, authority: Authority, clock: ManualClock
 ) -> None:
     tls = context(authority.file)
@@ -205,7 +205,7 @@ async def test_a_connection_lives_through_three_rotations(
 
 
 @pytest.mark.parametrize("size", [0, 1, 5, 100])
-async def test_who_does_not_finish_the_handshake_is_closed_in_time(
+async def test_a_connection_with_an_unfinished_handshake_is_closed_in_time(
     server: NameServerApp, authority: Authority, clock: ManualClock, size: int
 ) -> None:
     async with remoting_peer(server.remoting_addr) as slow:
