@@ -26,7 +26,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 settings.register_profile("fast", max_examples=30, stateful_step_count=20, derandomize=True, deadline=None)
 FRESH: dict[str, Any] = {"derandomize": False, "deadline": None, "print_blob": True}
-"""Stated, for Hypothesis takes other defaults where the environment has CI."""
+"""Explicit, because Hypothesis uses other defaults where the environment has CI."""
 settings.register_profile("ci", max_examples=200, stateful_step_count=50, **FRESH)
 settings.register_profile("fuzz", max_examples=200, stateful_step_count=50, database=None, **FRESH)  # the seed is all
 # Fixed seeds: whether a mutant is noticed must not be luck.
@@ -36,7 +36,7 @@ SEARCH_SECONDS = 900
 """No time limit interrupts a search: Hypothesis ends shrinking by itself after 300 s. A full load has as long."""
 
 LAYERS = ("spark", "real_rocketmq", "e2e", "integration", "property")
-"""The order of a parallel run: what takes longest first, so that no worker ends long after the others."""
+"""The order of a parallel run: the longest first, so that no worker ends long after the others."""
 
 WITH_THE_SHARED_HISTORY = (
     "against_plain_python",
@@ -79,7 +79,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(patch.undo)
     # Debug mode also logs callbacks over 0.1 s: on a busy machine that is any of them.
     logging.getLogger("asyncio").addFilter(lambda record: not record.getMessage().startswith("Executing "))
-    # Take SIGINT, as do all that tests start, behind a shell that ignores it (a job begun with `&`).
+    # Accept SIGINT here and in child processes, also under a shell that ignores it (a job started with `&`).
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -106,7 +106,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each file to one worker as a whole, and a group of files to the same worker."""
+    """Assign each file to one worker, and a group of files to the same worker."""
     from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415
 
     class ByGroup(LoadFileScheduling):  # type: ignore[misc]  # has no types
@@ -133,7 +133,7 @@ def clock() -> ManualClock:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """One Spark session for all tests that need one."""
-    # Late: most runs need no Spark, and pyspark takes its time to import.
+    # Late: most runs need no Spark, and importing pyspark is slow.
     from tests.fakes.spark_session import small_session  # noqa: PLC0415
 
     with small_session() as session:

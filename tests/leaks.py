@@ -1,8 +1,8 @@
 """A pytest plugin: a test that leaves a task, thread, process, socket or file behind fails.
 
-What a fixture of a wider scope opened is not the test's. Some things take a moment to close (gRPC closes sockets in
-threads of its own), so a leak is what is still there after GRACE_SECONDS. Processes, sockets and files are read from
-/proc: without it (macOS), tasks and threads alone are checked.
+What a fixture of a wider scope opened is not the test's. Some things close with a delay (gRPC closes sockets in its
+own threads), so a leak is what is still there after GRACE_SECONDS. Processes, sockets and files are read from
+/proc: without it (macOS), only tasks and threads are checked.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pytest
 
 GRACE_SECONDS = 5.0
 NOT_OF_A_TEST = ("/dev/", "/proc/", sys.prefix)
-"""Files below; in the environment's folder matplotlib keeps its fonts open."""
+"""Files in these folders are ignored; in the environment's folder matplotlib keeps its fonts open."""
 OPEN_FILES, OWN_THREADS = Path("/proc/self/fd"), Path("/proc/self/task")
 
 
@@ -34,7 +34,7 @@ def held() -> set[str]:
 
 
 def leaks(before: set[str], now: Callable[[], set[str]]) -> list[str]:
-    """Name what is held now and was not before, once GRACE_SECONDS did not bring it to an end."""
+    """Name what is open now, was not before, and did not close within GRACE_SECONDS."""
     deadline = time.monotonic() + GRACE_SECONDS
     while (found := sorted(now() - before)) and time.monotonic() < deadline:
         gc.collect()
@@ -74,14 +74,14 @@ def _entries(folder: Path) -> list[str]:
 
 
 def pytest_sessionstart() -> None:
-    """Start what otherwise comes with its first user and lives as long as the process, or comes and goes with each."""
+    """Start what is otherwise started by its first user and runs as long as the process, or per user."""
     resource_tracker.ensure_running()  # of multiprocessing: a process
     grpc.aio.init_grpc_aio()  # gRPC's poller: a thread and a pair of sockets
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Look for tasks only in tests that have an event loop."""
+    """Check tasks only in tests that have an event loop."""
     if isinstance(item, pytest.Function) and inspect.iscoroutinefunction(item.obj):
         item.fixturenames.insert(item.fixturenames.index("no_leak") + 1, "no_leaked_task")
 

@@ -11,7 +11,7 @@ Report = Callable[[str], None]
 
 @pytest.fixture
 def report(request: pytest.FixtureRequest) -> Report:
-    """Print a line of figures beside the test's name."""
+    """Print a line of figures with the test's name."""
     name = request.node.name
 
     def say(figures: str) -> None:

@@ -1,4 +1,4 @@
-"""Clients that take all they are given, and hold it until their process ends (:mod:`tests.bench.worker`)."""
+"""Clients that use all they can get, and hold it until their process ends (:mod:`tests.bench.worker`)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PADDING = "n" * 105
 OPTIONS = [
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.max_receive_message_length", -1),
-    # With its probe gRPC widens the windows of flow control, and takes in megabytes that nothing reads.
+    # With its probe gRPC widens the windows of flow control, and buffers megabytes that are not read.
     ("grpc.http2.bdp_probe", 0),
 ]
 
@@ -39,7 +39,7 @@ async def greedy(pipe: Connection, addr: str) -> None:
 
 
 class Greedy:
-    """Everything that one greedy process holds open."""
+    """All connections and streams of one greedy process."""
 
     def __init__(self, addr: str, stack: AsyncExitStack) -> None:
         self._addr = addr
@@ -47,7 +47,7 @@ class Greedy:
         self._calls = list[Any]()
 
     def commands(self) -> dict[str, Callable[..., Coroutine[Any, Any, Any]]]:
-        """What it does on request."""
+        """Its commands."""
         return {
             "watches": self._watches,
             "topics": self._topics,
@@ -157,7 +157,7 @@ class Greedy:
         return ends
 
     async def _stay_silent(self, seconds: float, connections: int) -> int:
-        """Keep as many silent registration streams open as connections take; return how many were opened."""
+        """Open as many silent registration streams as the connections allow; return how many were opened."""
         channels, opened = [await self._channel() for _ in range(connections)], 0
         until = time.monotonic() + seconds
 

@@ -1,4 +1,4 @@
-"""Many clients in one process, as applications have them: each keeps a route and asks for it past its cache."""
+"""Many clients in one process, as applications have them: each holds a route and queries it, bypassing its cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.bench.worker import obey
 
 
 async def clients(pipe: Connection, name_servers: Sequence[str], count: int, topic: str, period: float) -> None:
-    """Be ``count`` clients that prefer the name servers in the order given; each asks every ``period`` seconds."""
+    """Run ``count`` clients that prefer the name servers in the given order; each queries every ``period`` seconds."""
     fleet = _Fleet(topic, period)
     async with AsyncExitStack() as stack:
         for _ in range(count):
@@ -32,7 +32,7 @@ class _Fleet:
         self._errors: list[str] = []
 
     async def begin(self) -> None:
-        """Have every route, and ask from now on."""
+        """Get every route, then query periodically."""
         await asyncio.gather(*(client.wait_until_ready([self._topic], timeout_seconds=60) for client in self.clients))
         self._asking = [
             asyncio.create_task(self._ask(client, self._period * number / len(self.clients)))
@@ -42,12 +42,12 @@ class _Fleet:
     async def known(self, queues: int) -> float:
         """Wait until each client's cached route has that number of queues; return when, monotonic seconds."""
         for client in self.clients:
-            while _queues(await client.topic_route(self._topic)) != queues:  # noqa: ASYNC110  # other processes bring it about
+            while _queues(await client.topic_route(self._topic)) != queues:  # noqa: ASYNC110  # other processes cause it
                 await asyncio.sleep(0.02)
         return time.monotonic()
 
     async def end(self) -> tuple[int, list[str], list[str]]:
-        """Stop asking; return the number of answers, the errors, and the name server that each client uses."""
+        """Stop querying; return the number of responses, the errors, and the name server that each client uses."""
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)

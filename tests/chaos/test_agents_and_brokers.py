@@ -31,7 +31,7 @@ RECOVERED = ("RECOVERED", "HEARTBEAT")
 EXPIRED = ("EXPIRED", "SILENCE")
 
 
-async def test_a_broker_killed_with_its_agent_is_gone_after_the_grace_on_every_name_server(
+async def test_a_broker_killed_with_its_agent_is_removed_after_the_grace_on_every_name_server(
     tmp_path: Path, report: Report
 ) -> None:
     async with (
@@ -47,16 +47,16 @@ async def test_a_broker_killed_with_its_agent_is_gone_after_the_grace_on_every_n
         assert (kill.removals, kill.others) == (1, 9)
 
 
-async def test_a_broker_of_single_calls_is_gone_after_its_expiry(tmp_path: Path, report: Report) -> None:
+async def test_a_broker_with_unary_heartbeats_is_removed_after_its_expiry(tmp_path: Path, report: Report) -> None:
     async with real_name_server(tmp_path, settings=WARM) as server:
         kill = await faults.silent_broker(server, pace=BRISK, patience=60)
-    report(f"out of the routes {kill.seconds} s after its last beat")
+    report(f"out of the routes {kill.seconds} s after its last heartbeat")
     assert BRISK.expiry <= kill.seconds <= BRISK.expiry + faults.SWEEP_SECONDS
     assert (kill.removals, kill.others) == (1, 0)
 
 
 async def mute_after_a_beat(server: RealNameServer, pace: Pace, *, seconds: float) -> list[tuple[str, str]]:
-    """Send one beat and answer nothing from then on, not even a ping of gRPC: the agent that stops at that moment."""
+    """Send one heartbeat, then respond to nothing, not even to gRPC pings: an agent that is stopped at that moment."""
     who = wire.identity(name="mute", addr="10.0.0.7:1")
     async with (
         grpc.aio.insecure_channel(server.addr, options=[("grpc.use_local_subchannel_pool", 1)]) as direct,
@@ -99,7 +99,7 @@ async def test_a_stopped_agent_is_judged_by_its_silence_and_never_by_the_transpo
     assert mute == [REGISTERED]
 
 
-async def test_the_guard_holds_a_cluster_that_is_cut_off_for_five_minutes(tmp_path: Path, report: Report) -> None:
+async def test_the_guard_keeps_a_cluster_that_is_cut_off_for_five_minutes(tmp_path: Path, report: Report) -> None:
     async with real_name_server(tmp_path, settings=WARM) as server:
         cuts = await faults.cut_clusters(
             server,

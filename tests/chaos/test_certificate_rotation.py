@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
 ROTATIONS = 40
 ROTATION_SECONDS = 6.0
-"""The server looks every 5 s."""
+"""The server checks the files every 5 s."""
 STREAMS = 50
 BEATS_A_SECOND = 10.0
 CALL_SECONDS = 20.0
@@ -69,7 +69,7 @@ class _Load:
         return context(self._authority.file, self._own)
 
     async def open(self, stack: AsyncExitStack, tasks: asyncio.TaskGroup) -> list[asyncio.Task[None]]:
-        """Open what is to stay open; every task fails with the first fault."""
+        """Open the long-lived connections; every task fails with the first error."""
         work: list[Awaitable[None]] = []
         for number in range(STREAMS):
             peer = await stack.enter_async_context(self._channel())
@@ -145,9 +145,9 @@ async def test_rotations_under_load_fail_no_stream_and_bad_files_change_nothing(
         closed = await server.metric("pointsman_namesrv_remoting_connections_closed_total")
         lines = [line["message"] for line in server.said() if "TLS files" in line["message"]]
         report(
-            f"{ROTATIONS} rotations, {load.beats} beats, {load.answers} answers, {load.opened} new connections of each "
-            f"kind, {server.rss_bytes() / 1e6:.0f} MB"
+            f"{ROTATIONS} rotations, {load.beats} heartbeats, {load.answers} responses, {load.opened} new connections "
+            f"of each kind, {server.rss_bytes() / 1e6:.0f} MB"
         )
         assert closed == 0
-        assert ROTATIONS <= len(lines) <= ROTATIONS + 3, "one line a change; a look between two files is one more"
+        assert ROTATIONS <= len(lines) <= ROTATIONS + 3, "one line per change; a check between two files adds one"
         assert min(load.beats, load.answers) > STREAMS * ROTATIONS

@@ -41,8 +41,8 @@ CALM_SECONDS = 6.0
 ROUNDS = 3
 """Of which the middle one counts: two cores are shared with the clients."""
 SLOWER = {"full": 2.0, "knocking": 4.0}
-"""How much slower than beside a bare handler under the same load others may be. The aim is twice; while a greedy
-connection asks for more it was 2.0 to 2.6 times on a busy machine (each such watch ends up to 20 others)."""
+"""How much slower others may be than with a bare handler under the same load. The aim is twice; while a greedy
+connection requests more it was 2.0 to 2.6 times on a busy machine (each such watch ends up to 20 others)."""
 LEAST_P99_SECONDS = 0.05
 """Below that, twice as slow is noise of two cores that the clients share."""
 SILENT_SECONDS = 120.0
@@ -59,7 +59,7 @@ async def limited_server(folder: Path) -> AsyncIterator[RealNameServer]:
 
 
 class Honest:
-    """Asks for one route, again and again; over its own connection."""
+    """Queries one route repeatedly, over its own connection."""
 
     def __init__(self, channel: grpc.aio.Channel) -> None:
         self._stub = RouteServiceStub(channel)
@@ -75,7 +75,7 @@ class Honest:
             await asyncio.sleep(QUERY_SECONDS)
 
     def p99(self) -> float:
-        """Of the time since it was last asked, seconds."""
+        """Seconds of the time since the last call."""
         if self._task.done():
             self._task.result()
         latencies, self._latencies = sorted(self._latencies), []
@@ -102,7 +102,7 @@ async def honest(addr: str) -> AsyncIterator[Honest]:
 
 
 async def load(taker: Worker, client: Honest) -> dict[str, float]:
-    """What others feel while a greedy process opens the most watches, holds them, and asks for more."""
+    """The latency of others while a greedy process opens the most watches, holds them, and requests more."""
     p99 = {}
     await taker.ask("watches", BOUNDS.max_watchers, BOUNDS.max_watched_topics // BOUNDS.max_watchers)
     p99["filling"] = client.p99()
@@ -175,7 +175,7 @@ async def test_all_bounds_filled_together_fit_the_memory_limit(tmp_path: Path, r
         assert server.rss_bytes() < MEMORY_MAX
 
 
-async def test_watchers_that_do_not_read_large_changes_take_no_more_than_their_bound(
+async def test_watchers_that_do_not_read_large_changes_use_no_more_than_their_limit(
     tmp_path: Path, report: Report
 ) -> None:
     async with (
@@ -195,7 +195,7 @@ async def test_watchers_that_do_not_read_large_changes_take_no_more_than_their_b
             f"{ended:.0f} ended; p99 of others {client.p99() * 1e3:.0f} ms"
         )
         assert ended > 0
-        # Beside the bound: the watch itself, and what its flow control lets through.
+        # In addition to the limit: the watch itself, and what its flow control lets through.
         assert grown < MOST_UNREAD_BYTES + STALLED * 128 * 1024
 
 

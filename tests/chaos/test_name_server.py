@@ -31,7 +31,7 @@ MOST_GROWTH = 32 * 1024 * 1024
 TEN_THOUSAND = settings(max_examples=10_000, stateful_step_count=1, derandomize=False)
 
 
-async def test_a_name_server_stopped_for_150_seconds_expires_nobody(tmp_path: Path, report: Report) -> None:
+async def test_a_name_server_stopped_for_150_seconds_expires_no_broker(tmp_path: Path, report: Report) -> None:
     async with real_name_server(tmp_path, settings=WARM) as server:
         pause = await faults.stopped_name_server(server, brokers=50, pace=Pace(interval=30.0, expiry=120.0), stop=150.0)
     report(str(pause))
@@ -70,15 +70,15 @@ async def test_ten_thousand_hostile_frames_cost_their_own_calls_and_no_memory(tm
         began = time.monotonic()
         codes = await asyncio.to_thread(hammered)
         grown = sizes[-1] - sizes[len(sizes) // 4]
-        faults_of_ours = [line for line in server.said() if line["level"] in {"ERROR", "CRITICAL"}]
+        internal_errors = [line for line in server.said() if line["level"] in {"ERROR", "CRITICAL"}]
         report(f"{codes}, {grown / 1024:.0f} KiB grown, {time.monotonic() - began:.0f} s")
         assert server.is_alive
-    assert faults_of_ours == []
+    assert internal_errors == []
     assert sum(codes.values()) >= 10_000
     assert grown < MOST_GROWTH
 
 
-async def test_openings_that_are_no_grpc_leave_nothing_behind(tmp_path: Path, report: Report) -> None:
+async def test_connections_that_do_not_speak_grpc_leave_nothing_behind(tmp_path: Path, report: Report) -> None:
     async with real_name_server(tmp_path, settings=WARM) as server:
         await put_canary(server)
         async with grpc.aio.insecure_channel(server.addr) as channel:
@@ -129,7 +129,7 @@ async def trickled(
     return ends | {"slowest route": slowest}
 
 
-async def test_connections_that_trickle_are_hung_up_on_and_slow_nobody_down(tmp_path: Path, report: Report) -> None:
+async def test_connections_that_trickle_are_closed_and_slow_down_no_other(tmp_path: Path, report: Report) -> None:
     async with real_name_server(tmp_path, settings=WARM) as server:
         openings = {
             "stalls in the preface": (server.addr, hostile.PREFACE[:10]),

@@ -28,7 +28,7 @@ PACE = Pace(interval=5.0, expiry=20.0)
 BETWEEN_SECONDS = 20.0
 CHANGE_SECONDS = 2.0
 GAP_SECONDS = 5.0
-"""From a change of a broker's topics to the last client; the agent's look at its file each 0.2 s is in it."""
+"""From a change of a broker's topics to the last client, including the agent's poll of its file every 0.2 s."""
 
 GRACE_SECONDS = 5.0
 PROCESSES, CLIENTS_EACH = 4, 250
@@ -56,7 +56,7 @@ async def servers(folder: Path, count: int) -> AsyncIterator[list[RealNameServer
         yield running
 
 
-async def test_a_rolling_restart_of_three_costs_no_answer_and_no_change(tmp_path: Path, report: Report) -> None:
+async def test_a_rolling_restart_of_three_loses_no_response_and_no_change(tmp_path: Path, report: Report) -> None:
     async with servers(tmp_path, 3) as nodes, AsyncExitStack() as stack:
         addrs = [node.addr for node in nodes]
         first = growing(config_of("b0", 0, addrs, PACE), 1)
@@ -87,13 +87,13 @@ async def test_a_rolling_restart_of_three_costs_no_answer_and_no_change(tmp_path
         await changing
         answers, errors, _ = await users.ask("end")
         removed = [event for node in nodes for event in node.events("EXPIRED", "UNREGISTERED")]
-    report(f"{answers} answers, {len(errors)} errors, {len(gaps)} changes seen after at most {max(gaps):.1f} s")
+    report(f"{answers} responses, {len(errors)} errors, {len(gaps)} changes seen after at most {max(gaps):.1f} s")
     assert errors == []
     assert removed == []
     assert max(gaps) < GAP_SECONDS
 
 
-async def test_a_stopped_name_server_with_1_000_watchers_leaves_in_time_and_they_move(
+async def test_a_stopped_name_server_with_1_000_watchers_exits_in_time_and_they_move(
     tmp_path: Path, report: Report
 ) -> None:
     async with servers(tmp_path, 2) as (stopped, other), AsyncExitStack() as stack:
@@ -112,11 +112,12 @@ async def test_a_stopped_name_server_with_1_000_watchers_leaves_in_time_and_they
         ends = await asyncio.gather(*(each.ask("end") for each in users))
     answers, errors = sum(end[0] for end in ends), [error for end in ends for error in end[1]]
     report(
-        f"left after {left_after:.1f} s, all moved after {moved_after:.1f} s: {answers} answers, {len(errors)} errors"
+        f"exited after {left_after:.1f} s, all moved after {moved_after:.1f} s: "
+        f"{answers} responses, {len(errors)} errors"
     )
     assert code == 0
     assert left_after < GRACE_SECONDS + 2.0
-    # On two busy cores a lookup may take longer than its 3 s while 1,000 clients connect; none may learn a wrong thing.
+    # On two busy cores a lookup may take longer than its 3 s while 1,000 clients connect; none may get a wrong route.
     assert [error for error in errors if "DEADLINE_EXCEEDED" not in error] == []
     assert len(errors) < PROCESSES * CLIENTS_EACH // 10
     assert {addr for end in ends for addr in end[2]} == {other.addr}

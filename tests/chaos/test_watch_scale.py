@@ -1,4 +1,4 @@
-"""Watches at scale over kills and pauses: nobody goes back, nobody loses the last state, and all are back in time."""
+"""Watches at scale over kills and pauses: no watcher goes back or misses the last state, and all are back in time."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Brokers:
         self._generations = [0] * BROKERS
 
     async def register(self, addr: str) -> None:
-        """Bring the whole state of all."""
+        """Register the full state of all brokers."""
         async with grpc.aio.insecure_channel(addr) as channel:
             for number in range(BROKERS):
                 answer = await RegistrationServiceStub(channel).RegisterBroker(
@@ -155,7 +155,7 @@ class Brokers:
 
 
 async def truth(addr: str) -> Truth:
-    """What fresh queries answer."""
+    """The results of fresh queries."""
     async with grpc.aio.insecure_channel(addr) as channel:
         answer = await RouteServiceStub(channel).GetTopicRoutes(
             GetTopicRoutesRequest(topics=[KnownRoute(topic=f"t{i}") for i in range(TOPICS)]), timeout=10
@@ -167,7 +167,7 @@ async def truth(addr: str) -> Truth:
 
 
 async def wait_for_watchers(server: RealNameServer, count: int, *, seconds: float) -> float:
-    """Wait until so many watch; return how long that took."""
+    """Wait until ``count`` watchers are connected; return how long that took."""
     started = time.monotonic()
     async with asyncio.timeout(seconds):
         while await server.metric("pointsman_namesrv_watchers") != count:  # noqa: ASYNC110  # another process's doing
@@ -180,13 +180,13 @@ async def test_a_thousand_watchers_over_two_kills_and_stopped_clients_keep_every
 ) -> None:
     lives, brokers, records = Lives(tmp_path), Brokers(), tmp_path / "records"
     records.mkdir()
-    everybody = CLIENT_PROCESSES * WATCHERS_EACH
+    watcher_count = CLIENT_PROCESSES * WATCHERS_EACH
     async with clients(lives.addr, CLIENT_PROCESSES, watchers=WATCHERS_EACH, folder=records) as pids:
         for part, stopped in enumerate(pids[:3]):
             async with lives.life() as server:
                 await brokers.register(lives.addr)
-                # A tenth was stopped while the server before was killed, and finds out later.
-                back = await wait_for_watchers(server, everybody - (WATCHERS_EACH if part else 0), seconds=60)
+                # A tenth was stopped while the previous server was killed, and notices later.
+                back = await wait_for_watchers(server, watcher_count - (WATCHERS_EACH if part else 0), seconds=60)
                 if part:
                     os.kill(pids[part - 1], signal.SIGCONT)
                 pace = await brokers.change(lives.addr, CHANGES // 9)
@@ -203,13 +203,13 @@ async def test_a_thousand_watchers_over_two_kills_and_stopped_clients_keep_every
                 while found and time.monotonic() - changed_at < SETTLE_SECONDS:
                     await asyncio.sleep(1.0)
                     found = await asyncio.to_thread(all_faults, records, fresh)
-                report(f"no fault {time.monotonic() - changed_at:.1f} s after the last change")
+                report(f"consistent {time.monotonic() - changed_at:.1f} s after the last change")
                 assert found == []
-                assert await server.metric("pointsman_namesrv_watchers") == everybody
+                assert await server.metric("pointsman_namesrv_watchers") == watcher_count
     seen = await asyncio.to_thread(all_records, records)
-    assert len({record.client for record in seen}) == everybody
+    assert len({record.client for record in seen}) == watcher_count
     assert max(record.connection for record in seen) >= 3
-    report(f"{len(seen)} records of {everybody} watchers")
+    report(f"{len(seen)} records of {watcher_count} watchers")
 
 
 def all_records(folder: Path) -> list[Record]:
@@ -238,7 +238,7 @@ async def test_five_thousand_watchers_are_back_within_fifteen_seconds_of_a_resta
 
 
 async def wait_for_first_states(records: Path, count: int, *, seconds: float) -> None:
-    """Wait until so many first states were complete, as the clients saw it."""
+    """Wait until the clients have recorded ``count`` complete first states."""
     async with asyncio.timeout(seconds):
         while await asyncio.to_thread(first_states, records) < count:  # noqa: ASYNC110  # as above
             await asyncio.sleep(0.2)

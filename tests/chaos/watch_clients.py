@@ -71,7 +71,7 @@ class Watcher:
 
 
 async def run(addr: str, name: str, *, watchers: int, topics: int, topics_each: int, record: Path | None) -> None:
-    """Run so many watchers until the process is killed; which topics each watches follows from its number."""
+    """Run ``watchers`` watchers until the process is killed; the topics of each follow from its number."""
     file = record.open("w", encoding="utf-8", buffering=1) if record is not None else None
 
     def say(line: Record) -> None:

@@ -1,4 +1,4 @@
-"""What clients of WatchTopicRoutes saw, recorded as it came, and held against what a watch promises.
+"""What clients of WatchTopicRoutes received, recorded in order, and checked against the guarantees of a watch.
 
 The promises: within a boot the revisions of a topic never go back, over reconnects too; a topic that is gone comes back
 only at a later revision; a connection begins with the state of each topic; the last state of each topic is what a
@@ -18,15 +18,15 @@ GONE = ""
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A client opened a connection and asked for topics."""
+    """A client opened a connection and requested topics."""
 
     client: str
     connection: int
     topics: tuple[str, ...]
     known: tuple[str, ...] = ()
-    """Those that it said it knows, from what it had seen before."""
+    """Those that it sent as known, from what it had received before."""
     ready: bool = True
-    """Whether the node was READY: one that is WARMING says nothing of a topic that it does not know."""
+    """Whether the node was READY: one that is WARMING sends nothing about an unknown topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Seen:
     topic: str
     counter: int
     digest: str
-    """Hexadecimal; empty: the topic is gone."""
+    """Hexadecimal; empty: the topic was deleted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Synced:
 
 Record = Opened | Seen | Synced
 Truth = Mapping[int, Mapping[str, str]]
-"""By boot of each node that lives at the end: the digest of each topic in a fresh query, empty for NOT_FOUND."""
+"""By boot of each node that runs at the end: the digest of each topic in a fresh query, empty for NOT_FOUND."""
 
 _KINDS: dict[str, Callable[..., Record]] = {kind.__name__: kind for kind in (Opened, Seen, Synced)}
 
@@ -91,7 +91,7 @@ class _Client:
 
 
 def faults(records: Iterable[Record], truth: Truth) -> list[str]:
-    """Every promise that the history breaks, in words; the records of one client stand in the order they came."""
+    """Every violated guarantee as text; the records of one client are in the order of their arrival."""
     clients: dict[str, _Client] = {}
     revisions: dict[tuple[int, str, int], str] = {}
     found: list[str] = []
@@ -101,7 +101,7 @@ def faults(records: Iterable[Record], truth: Truth) -> list[str]:
             client.connections += 1
             client.now = _Connection(record)
         elif client.now is None or client.now.opened.connection != record.connection:
-            found.append(f"{record} stands outside its connection")
+            found.append(f"{record} is outside its connection")
         elif isinstance(record, Seen):
             found += _seen(client, client.now, record, revisions)
         else:
@@ -119,8 +119,8 @@ def _seen(
     connection.boot = seen.boot
     before = client.highest.get((seen.boot, seen.topic))
     if before is not None and seen.counter < before.counter:
-        word = "came back from before its end" if before.digest == GONE else "went back"
-        yield f"{seen.client}: {seen.topic} {word}: {seen} after {before}"
+        how = "came back from before its end" if before.digest == GONE else "went back"
+        yield f"{seen.client}: {seen.topic} {how}: {seen} after {before}"
     elif before is not None and seen.counter == before.counter and not first_here:
         yield f"{seen.client}: {seen.topic} came twice at one revision: {seen}"
     else:

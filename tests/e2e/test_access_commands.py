@@ -25,7 +25,7 @@ BIN = Path(sys.executable).parent
 
 
 def pasted(readme: str, folder: Path) -> str:
-    """Run the block of the section in a shell, and return what it printed."""
+    """Run the block of the section in a shell, and return its output."""
     section = (ROOT / readme).read_text(encoding="utf-8").split("\n## Security\n")[1].split("\n## ")[0]
     block = re.search(r"```bash\n(.*?)```", section, re.DOTALL)
     assert block is not None

@@ -1,4 +1,4 @@
-"""An agent as a process beside a real Redis: its services, at the address that the route gives, and its drain."""
+"""An agent as a process next to a real Redis: its services, at the address in the route, and its drain."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def config(name_server: str, redis: RedisProcess) -> AgentConfig:
 
 
 async def agent_addr(server: RealNameServer) -> str:
-    """Where the route of ``orders`` says that the broker's agent is; waits for it."""
+    """Wait for the broker's agent in the route of ``orders``; return its address."""
     async with grpc.aio.insecure_channel(server.addr) as channel, asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
@@ -135,7 +135,7 @@ async def test_consumers_find_the_agent_by_the_route_and_offsets_outlive_its_dea
             assert list(found.offsets) == [committed]
 
 
-async def test_a_drain_takes_the_broker_out_step_by_step_and_its_history_says_so(tmp_path: Path) -> None:
+async def test_a_drain_removes_the_broker_step_by_step_and_the_history_has_each_step(tmp_path: Path) -> None:
     async with world(tmp_path) as (server, redis), agent_process(tmp_path / "agent", config(server.addr, redis)):
         async with grpc.aio.insecure_channel(await agent_addr(server)) as channel:
             request = agent.DrainRequest(by="ann")

@@ -1,4 +1,4 @@
-"""Agents are upgraded one after the other under running consumers: nobody notices."""
+"""Agents are upgraded one by one under running consumers, without an effect on them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(180)]
 BROKERS = 5
 CONSUMERS = 3
 WARM_UP_SECONDS = 10.0
-"""Ten times what the members need to be back, as one whose member is not back in time is right to move its queues."""
+"""Ten times what members need to be back: the queues of a member that is not back in time are moved, correctly."""
 PATIENCE_SECONDS = 90.0
 
 
@@ -116,7 +116,7 @@ async def test_agents_upgraded_one_after_the_other_change_no_route_and_move_no_q
 
 
 def masters_differ(change: RouteChange) -> bool:
-    """Whether brokers came or went; marks such as SUSPECT are no such change."""
+    """Whether brokers were added or removed; marks such as SUSPECT do not count."""
     if change.old is None or change.new is None:
         return True
     old, new = (

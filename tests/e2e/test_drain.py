@@ -1,4 +1,4 @@
-"""A broker that is drained under a slow consumer group: all is read before it leaves the routes."""
+"""A broker that is drained under a slow consumer group: everything is read before it is removed from the routes."""
 
 from __future__ import annotations
 

@@ -50,12 +50,12 @@ class Example:
         return self.said().splitlines()
 
     async def says(self, condition: Callable[[list[str]], object]) -> None:
-        """Wait until what it printed is so."""
+        """Wait until its output meets the condition."""
         loop = asyncio.get_running_loop()
         ends_at = loop.time() + PATIENCE_SECONDS
         while not condition(self.lines()):
             assert self.process.returncode is None, f"it ended: {self.said()}"
-            assert loop.time() < ends_at, f"what was waited for did not come: {self.said()}"
+            assert loop.time() < ends_at, f"the expected output did not appear: {self.said()}"
             await asyncio.sleep(POLL_SECONDS)
 
     async def ends(self) -> int:
@@ -79,7 +79,7 @@ class Examples:
         self._running: list[Example] = []
 
     def commands(self, example: str) -> list[str]:
-        """The indented lines of its docstring, without the remarks behind them."""
+        """The indented lines of its docstring, without the remarks after them."""
         docstring = re.match(r'"""(.*?)"""', (EXAMPLES / example).read_text(encoding="utf-8"), re.DOTALL)
         assert docstring is not None
         lines = [line.partition("  # ")[0].strip() for line in docstring[1].splitlines() if line.startswith("    ")]
@@ -107,7 +107,7 @@ class Examples:
         return self._running[-1]
 
     async def run(self, command: str) -> list[str]:
-        """Run to the end, which must be a good one; return what it printed."""
+        """Run to the end, which must succeed; return the output."""
         example = await self.start(command)
         assert await example.ends() == 0, example.said()
         return example.lines()
@@ -130,7 +130,7 @@ def _program(name: str) -> str:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def name_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[str]:
-    """A name server with two brokers that hold the examples' topics, for all tests here; what they send stays."""
+    """A name server with two brokers that have the examples' topics, shared by all tests; messages stay."""
     folder = tmp_path_factory.mktemp("fleet")
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(
@@ -148,7 +148,7 @@ async def name_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def fleet(tmp_path: Path, name_server: str) -> AsyncIterator[Examples]:
-    """What a test runs; nothing of it runs on."""
+    """The processes of one test; all are stopped at its end."""
     found = Examples(tmp_path, name_server)
     try:
         yield found
@@ -165,7 +165,7 @@ async def send(name_server: str, *messages: tuple[str, str], seconds_between: fl
 
 
 async def messages_of(topic: str, name_server: str) -> Counter[tuple[str, str]]:
-    """What a topic holds: bodies, each with its tag."""
+    """The messages of a topic: bodies, each with its tag."""
     found: Counter[tuple[str, str]] = Counter()
     async with NameServerClient([name_server]) as client:
         transport = RedisStreamsTransport()
@@ -195,7 +195,7 @@ async def test_produce_sends_ten_messages_over_both_brokers(fleet: Examples) -> 
     assert sent == Counter((f"order {n}", "paid") for n in range(10))
 
 
-async def test_produce_says_what_was_not_sent_and_why(fleet: Examples) -> None:
+async def test_produce_prints_what_was_not_sent_and_why(fleet: Examples) -> None:
     (command,) = fleet.commands("produce.py")
 
     example = await fleet.start(command.replace("orders", "nothing-of-this-name"))
@@ -204,7 +204,7 @@ async def test_produce_says_what_was_not_sent_and_why(fleet: Examples) -> None:
     assert "TopicNotFoundError: topic nothing-of-this-name has no route at 127.0.0.1:" in example.lines()[-1]
 
 
-async def test_consume_gets_the_tags_that_it_wants_and_leaves_at_ctrl_c(fleet: Examples) -> None:
+async def test_consume_gets_its_tags_and_leaves_at_ctrl_c(fleet: Examples) -> None:
     (command,) = fleet.commands("consume.py")
     await send(fleet.name_server, ("one", "paid"), ("two", "created"), ("three", "refunded"), ("four", ""))
 
@@ -223,7 +223,7 @@ async def test_consume_gets_the_tags_that_it_wants_and_leaves_at_ctrl_c(fleet: E
 
 
 def bodies(lines: Iterable[str]) -> list[str]:
-    """What consume.py prints behind the place of each message."""
+    """What consume.py prints after the place of each message."""
     return [line.partition(": ")[2] for line in lines]
 
 
@@ -235,7 +235,7 @@ async def test_ordered_by_key_prints_each_customers_steps_in_order_and_ends_by_i
     assert said == [f"{customer} created paid packed shipped" for customer in ("ann", "bob", "cleo")]
 
 
-async def test_pinned_tells_of_a_pin_that_came_and_went(fleet: Examples) -> None:
+async def test_pinned_prints_when_a_pin_is_set_and_ended(fleet: Examples) -> None:
     command, pin = fleet.commands("pinned.py")
     consumer = await fleet.start(command)
     await consumer.says(lambda lines: "pinned to nobody; this member holds 8 queues" in lines)
@@ -245,7 +245,7 @@ async def test_pinned_tells_of_a_pin_that_came_and_went(fleet: Examples) -> None
     await fleet.run(pin)
     await consumer.says(lambda lines: "pinned to trial-host@1; this member holds 8 queues" in lines)
     await other.says(lambda lines: "pinned to trial-host@1; this member holds 0 queues" in lines)
-    # What is sent before a group without offsets has begun a queue is not its own: some of these are after that.
+    # A group without offsets skips what was sent before it began a queue; some of these are sent after that.
     numbered = [(f"pinned {number}", "") for number in range(40)]
     await send(fleet.name_server, *numbered, seconds_between=POLL_SECONDS)
     await consumer.says(lambda lines: "b'pinned 39'" in lines)
@@ -258,7 +258,7 @@ async def test_pinned_tells_of_a_pin_that_came_and_went(fleet: Examples) -> None
     await other.is_interrupted()
 
 
-async def test_the_fastapi_service_takes_an_order_by_http(fleet: Examples) -> None:
+async def test_the_fastapi_service_accepts_an_order_by_http(fleet: Examples) -> None:
     _, command, curl = fleet.commands("fastapi_service.py")
     service = await fleet.start(command)
     await service.says(lambda lines: any("Uvicorn running on" in line for line in lines))

@@ -1,4 +1,4 @@
-"""A master of real brokers dies under producers and consumers, is replaced by its replica, or comes back."""
+"""A master of real brokers crashes under producers and consumers, is replaced by its replica, or comes back."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def replicas(route: TopicRoute) -> dict[str, dict[int, str]]:
 
 
 class Traffic:
-    """Numbered messages, sent one after the other all the time, and what came of them."""
+    """Numbered messages, sent continuously one by one, and their results."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
@@ -61,7 +61,7 @@ class Traffic:
         self.failed: list[tuple[float, SendError]] = []
         self.consumed: list[ReceivedMessage] = []
         self.gate = asyncio.Event()
-        """Closed, the listener holds what it has."""
+        """While closed, the listener blocks."""
         self.gate.set()
         self._sending: asyncio.Task[None] | None = None
 
@@ -92,12 +92,12 @@ class Traffic:
         return {message.body.decode() for message in self.consumed}
 
     def lost(self) -> set[str]:
-        """Acknowledged whole, and not consumed yet."""
+        """Acknowledged with SEND_OK, and not consumed yet."""
         whole = {body for body, result in self.acknowledged.items() if result.status is SendStatus.SEND_OK}
         return whole - self.bodies()
 
     async def more(self, count: int, *, broker: str | None = None, left_out_seconds: float = 0.0) -> None:
-        """Wait until so many more were acknowledged, of one broker if it is named, which may be left out at first."""
+        """Wait for ``count`` more acknowledgements, of one broker if it is named, which may be isolated at first."""
         before = self._of(broker)
         await until(lambda: self._of(broker) >= before + count, within=UNTIL_SECONDS + left_out_seconds)
 
@@ -141,7 +141,7 @@ async def test_w10_a_dead_master_costs_no_send_its_slave_is_read_on_and_it_is_us
             traffic.start()
             await traffic.more(100, broker="broker-a")
 
-            # The consumer is behind by all but a message of each queue when the master dies.
+            # The consumer's lag is all but one message of each queue when the master crashes.
             master.redis.kill()
             await traffic.more(200, broker="broker-b")
             await routed(client, lambda route: masters(route) == {"broker-b": other.addr})
@@ -185,7 +185,7 @@ async def test_producers_and_consumers_follow_a_promotion_by_sentinel_and_nothin
             await traffic.more(200)
             first.redis.kill()
             await routed(client, lambda route: masters(route) == {"broker-a": second.addr})
-            # Alone it has no replica; it still takes messages, and says so.
+            # Alone it has no replica; it still accepts messages, and reports that.
             await traffic.more(100)
 
             await first.redis.restart()
@@ -194,7 +194,7 @@ async def test_producers_and_consumers_follow_a_promotion_by_sentinel_and_nothin
             await traffic.more(100)
             await traffic.stop()
             await until(lambda: not traffic.lost())
-            # The only broker was dead for a while: sends failed then, each with its cause, and none since.
+            # The only broker was down for a while: sends failed then, each with its cause, and none since.
             last = max((at for at, _ in traffic.failed), default=0.0)
             assert time.monotonic() - last > 0.2
             assert all(error.code in {"SEND_FAILED", "NO_WRITABLE_QUEUE"} for _, error in traffic.failed)

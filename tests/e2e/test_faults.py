@@ -1,4 +1,4 @@
-"""Faults on real processes, at intervals of a second: the same as in tests/chaos, where they take minutes."""
+"""Faults on real processes with intervals of a second; tests/chaos has the same with intervals of minutes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.e2e
 
 FAST = Pace(interval=1.0, expiry=3.0)
 REMOVED_SECONDS = 15.0
-"""Ten times what it takes; the reason in the history says whether it was the grace or the expiry."""
+"""Ten times the usual time; the reason in the history shows whether it was the grace or the expiry."""
 WARM = {"server.warm_up_seconds": 0}
 
 
@@ -38,7 +38,7 @@ async def test_a_killed_broker_is_out_of_the_routes_of_every_name_server_once(tm
 
 
 @pytest.mark.slow
-async def test_a_broker_that_beats_in_single_calls_goes_by_its_silence_once(tmp_path: Path) -> None:
+async def test_a_broker_with_unary_heartbeats_expires_once_by_silence(tmp_path: Path) -> None:
     async with real_name_server(tmp_path, settings=WARM) as server:
         kill = await faults.silent_broker(server, pace=FAST, patience=90)
     assert FAST.expiry <= kill.seconds <= FAST.expiry + REMOVED_SECONDS
@@ -46,7 +46,7 @@ async def test_a_broker_that_beats_in_single_calls_goes_by_its_silence_once(tmp_
 
 
 @pytest.mark.slow
-async def test_a_stopped_agent_is_judged_by_its_silence_alone(tmp_path: Path) -> None:
+async def test_a_stopped_agent_expires_by_silence_alone(tmp_path: Path) -> None:
     pace = Pace(interval=1.0, expiry=8.0)
     async with real_name_server(tmp_path / "n1", settings=WARM) as server:
         suspect, gone = await asyncio.gather(
@@ -57,7 +57,7 @@ async def test_a_stopped_agent_is_judged_by_its_silence_alone(tmp_path: Path) ->
     assert gone == [("REGISTERED", ""), ("SUSPECTED", "SILENCE"), ("EXPIRED", "SILENCE"), ("REGISTERED", "")]
 
 
-async def test_a_name_server_that_stood_still_for_longer_than_the_expiry_removes_nobody(tmp_path: Path) -> None:
+async def test_a_name_server_stalled_for_longer_than_the_expiry_removes_no_broker(tmp_path: Path) -> None:
     async with real_name_server(tmp_path, settings=WARM) as server:
         pause = await faults.stopped_name_server(server, brokers=10, pace=FAST, stop=5.0)
     assert (pause.removals, pause.known) == (0, 10)
@@ -68,7 +68,7 @@ async def test_a_name_server_that_stood_still_for_longer_than_the_expiry_removes
 
 
 @pytest.mark.slow
-async def test_the_guard_keeps_a_cluster_that_lost_most_of_its_brokers_at_once_and_lets_go_when_they_are_back(
+async def test_the_guard_keeps_a_cluster_that_lost_most_brokers_together_and_turns_off_when_they_are_back(
     tmp_path: Path,
 ) -> None:
     # All must be late before the first expires, and a busy machine spreads heartbeats over more than an interval.
@@ -104,7 +104,7 @@ async def serves(server: RealNameServer, count: int) -> None:
         assert len(await view.brokers()) == count
 
 
-async def test_a_disk_that_is_full_and_then_read_only_holds_up_nothing_and_is_written_again_when_it_can_be(
+async def test_a_disk_that_is_full_and_then_read_only_blocks_no_call_and_is_written_again_afterwards(
     tmp_path: Path,
 ) -> None:
     with faults.small_disk(tmp_path / "history", "256k") as disk:
@@ -127,7 +127,7 @@ async def test_a_disk_that_is_full_and_then_read_only_holds_up_nothing_and_is_wr
     assert [row["broker_name"] for row in rows] == [f"b{number}" for number in range(100)]
 
 
-async def test_a_quota_that_lets_no_file_grow_holds_up_nothing(tmp_path: Path) -> None:
+async def test_a_quota_that_lets_no_file_grow_blocks_no_call(tmp_path: Path) -> None:
     async with real_name_server(tmp_path, settings=WARM) as server:
         faults.refuse_to_write(server.pid, refuse=True)
         await register_many(server, 20)

@@ -1,4 +1,4 @@
-"""Name server, agent and redis-server as processes: what kills and stops do to the route, and what is remembered."""
+"""Name server, agent and redis-server as processes: the route after kills and stops, and what is restored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.redis]
 
 PATIENCE_SECONDS = 60.0
 LENIENT_SECONDS = 4.5
-"""The expiry of the fleet's agents and a bit: until then a broken stream is given the whole expiry."""
+"""Slightly more than the expiry of the fleet's agents: until then a broken stream gets the full expiry."""
 
 Events = list[tuple[str, str]]
 
@@ -76,7 +76,7 @@ async def small(tmp_path: Path) -> AsyncIterator[Small]:
         await fleet.kill_all()
 
 
-async def test_a_killed_broker_leaves_the_route_and_comes_back_with_its_restart(small: Small) -> None:
+async def test_a_killed_broker_is_removed_from_the_route_and_comes_back_with_its_restart(small: Small) -> None:
     await small.redis.kill()
     await small.until(routed=False)
     await small.redis.start()
@@ -86,7 +86,7 @@ async def test_a_killed_broker_leaves_the_route_and_comes_back_with_its_restart(
     # On a busy machine one of the failures may be a timeout, which is weak evidence.
     assert events[0] == ("REGISTERED", "")
     assert events[1] in {("PROBE_FAILED", "REFUSED"), ("PROBE_FAILED", "PROBE")}
-    # Either the beat that passes comes first, or the registration with the new incarnation.
+    # Either the passing heartbeat comes first, or the registration with the new incarnation.
     assert next(event for event in events[2:] if event != ("PROBE_FAILED", "REFUSED")) in {
         ("RECOVERED", "PROBE"),
         ("REREGISTERED", ""),
@@ -94,7 +94,7 @@ async def test_a_killed_broker_leaves_the_route_and_comes_back_with_its_restart(
 
 
 @pytest.mark.slow
-async def test_a_killed_agent_takes_its_broker_out_within_the_grace_and_the_next_one_brings_it_back(
+async def test_the_broker_of_a_killed_agent_is_removed_within_the_grace_and_restored_by_the_next_agent(
     small: Small,
 ) -> None:
     await asyncio.sleep(LENIENT_SECONDS)
@@ -112,7 +112,7 @@ async def test_a_killed_agent_takes_its_broker_out_within_the_grace_and_the_next
 
 
 @pytest.mark.slow
-async def test_an_agent_that_is_replaced_beside_a_living_broker_changes_no_route(small: Small) -> None:
+async def test_an_agent_that_is_replaced_next_to_a_running_broker_changes_no_route(small: Small) -> None:
     before, generation = await small.client.fetch_route("orders"), await small.generation()
     await small.agent.stop()
     await asyncio.sleep(LENIENT_SECONDS)
@@ -122,7 +122,7 @@ async def test_an_agent_that_is_replaced_beside_a_living_broker_changes_no_route
         while await small.generation() == generation:  # noqa: ASYNC110  # another process registers
             await asyncio.sleep(0.05)
 
-    # It said nothing that was not known.
+    # It registered nothing new.
     assert await small.events() == [("REGISTERED", "")]
     after = await small.client.fetch_route("orders")
     assert after.revision == before.revision

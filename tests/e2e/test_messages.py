@@ -1,4 +1,4 @@
-"""Messages through real brokers: Redis with agents, a name server and consumers, each a process of its own."""
+"""Messages through real brokers: Redis with agents, a name server and consumers, each a separate process."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 PATIENCE_SECONDS = 90.0
 QUEUES = 4
 BATCH = 32
-"""Messages that a consumer pulls of a queue at once."""
+"""Messages that a consumer pulls from a queue in one request."""
 
 
 @asynccontextmanager
@@ -42,7 +42,7 @@ async def fleet(folder: Path, *names: str) -> AsyncIterator[tuple[RealNameServer
 
 
 async def routed(server: RealNameServer, brokers: int) -> None:
-    """Wait until the route of ``orders`` has so many writable queues' brokers."""
+    """Wait until the route of ``orders`` has writable queues on ``brokers`` brokers."""
     async with NameServerClient([server.addr]) as client, asyncio.timeout(PATIENCE_SECONDS):
         async for change in client.route_changes("orders"):
             if change.new is not None and len(change.new.broker_datas) == brokers:
@@ -109,7 +109,7 @@ async def test_every_message_reaches_the_group_while_members_join_leave_and_are_
         assert sorted(map(int, times)) == list(range(sent))
         assert moved >= QUEUES
         assert duplicates_of_joins_and_leaves <= BATCH * moved
-        # What the killed one had finished since its last commit, at most five seconds of its share, came again.
+        # Redelivered: what the killed one had finished since its last commit, at most five seconds of its share.
         of_the_killed = [each for each in group.consumed() if each.worker == second.log.stem]
         last_seconds = [each for each in of_the_killed if each.at > of_the_killed[-1].at - 10.0]
         duplicates = sum(times.values()) - len(times)

@@ -143,7 +143,7 @@ async def test_messages_flow_over_mutual_tls_through_a_rotation_of_all_certifica
     assert len(secured.agent.said("registered")) == 1
 
 
-async def test_pointsmanctl_takes_its_certificate_from_the_environment_and_fails_clearly_without(
+async def test_pointsmanctl_reads_its_certificate_from_the_environment_and_fails_clearly_without(
     secured: Secured,
 ) -> None:
     files, addr = secured.client, secured.server.addr

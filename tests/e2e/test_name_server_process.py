@@ -31,14 +31,14 @@ async def test_it_serves_drains_on_sigterm_and_exits_with_0(tmp_path: Path, loop
             await stream.write(KeepAliveRequest(beat=wire.beat(generation)))
             await stream.read()
             running.process.send_signal(signal.SIGTERM)
-            # An open stream does not hold up the stop: it is ended by us, with a status that says go elsewhere.
+            # An open stream does not delay the stop: the server ends it, with a status that redirects the client.
             assert await stream.code() is grpc.StatusCode.UNAVAILABLE
             assert await running.end() == 0
     (file,) = (tmp_path / "history").rglob("*.jsonl.gz")
     assert file.stat().st_size > 0
 
 
-async def test_a_second_signal_forces_it_to_leave_with_130(tmp_path: Path) -> None:
+async def test_a_second_signal_forces_an_exit_with_130(tmp_path: Path) -> None:
     async with daemon(tmp_path) as running:
         await running.until("serving")
         # Both are delivered before the loop runs again, so the second finds it draining.
@@ -71,7 +71,7 @@ async def test_a_hangup_reloads_the_log_level_and_the_server_runs_on(tmp_path: P
         assert await running.end() == 0
 
 
-async def test_a_reader_of_the_log_that_stops_reading_holds_up_nothing(tmp_path: Path) -> None:
+async def test_a_log_reader_that_stops_reading_blocks_no_call(tmp_path: Path) -> None:
     async with daemon(tmp_path) as running:
         addr = (await running.until("serving"))["addr"]
         async with grpc.aio.insecure_channel(addr) as channel:
@@ -80,7 +80,7 @@ async def test_a_reader_of_the_log_that_stops_reading_holds_up_nothing(tmp_path:
                 await stub.RegisterBroker(wire.registration(), timeout=60)
         running.process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(60):
-            # wait() would wait for the end of the pipe as well, which nobody reads.
+            # wait() would also wait for the end of the pipe, which is not read.
             while running.process.returncode is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert running.process.returncode == 0
@@ -104,7 +104,7 @@ def _history(folder: Path) -> str:
     return "".join(path.read_text() for path in (folder / "history").rglob("*.jsonl"))
 
 
-async def test_a_port_that_is_taken_is_one_clear_line_and_exit_1(tmp_path: Path) -> None:
+async def test_a_port_in_use_is_one_clear_line_and_exit_1(tmp_path: Path) -> None:
     async with daemon(tmp_path) as first:
         addr = (await first.until("serving"))["addr"]
         async with daemon(tmp_path, listen=addr) as second:

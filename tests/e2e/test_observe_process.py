@@ -1,4 +1,4 @@
-"""``pointsman-observe`` as a process beside a name server."""
+"""``pointsman-observe`` as a process next to a name server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets committed beside a slave while its master is away, with real brokers: group and slave agent restart."""
+"""Offsets committed at a slave while its master is down, with real brokers: group and slave agent restart."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def eventually(ask: Callable[[], Awaitable[set[int]]], wanted: set[int]) -
 
 @asynccontextmanager
 async def consumed_at_the_slave(folder: Path) -> AsyncIterator[Pair]:
-    """Messages were sent, the master died, and the group read all of them from the slave, and closed."""
+    """Messages were sent, the master crashed, and the group read all of them from the slave and closed."""
     async with (
         real_name_server(folder / "namesrv", settings={"server.warm_up_seconds": 0}) as server,
         redis_broker(folder / "a", BrokerPlan("broker-a", TOPIC), [server.addr]) as master,
@@ -92,7 +92,7 @@ async def consumed_at_the_slave(folder: Path) -> AsyncIterator[Pair]:
         async with Producer(client, transport=lambda: RedisStreamsTransport(wait_replicas=1)) as producer:
             for number in range(MESSAGES):
                 await producer.send(Message("orders", str(number).encode()))
-        # Its log is written behind a slow fsync, for up to two seconds.
+        # Its log is written after a slow fsync, for up to two seconds.
         async with asyncio.timeout(PATIENCE_SECONDS):
             while "aof_buffer_length:0" not in await master.redis.bulk("INFO", "persistence"):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

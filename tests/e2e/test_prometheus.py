@@ -33,7 +33,7 @@ WITHOUT_DATA = {
     "Watch lag",
     "Route responses built",
 }
-"""Panels of what did not happen in this test, or is not set up."""
+"""Panels without data here: their events do not happen in this test, or are not set up."""
 
 
 class Prometheus:
@@ -95,7 +95,7 @@ async def prometheus(folder: Path, targets: dict[str, str]) -> AsyncIterator[Pro
         await process.wait()
 
 
-async def test_every_panel_has_an_answer_and_a_killed_name_server_fires_its_alerts(tmp_path: Path) -> None:
+async def test_every_panel_has_data_and_a_killed_name_server_fires_its_alerts(tmp_path: Path) -> None:
     settings = {"snapshot.enabled": True, "snapshot.directory": tmp_path / "state"}
     async with real_name_server(tmp_path / "ns", settings=settings) as server:
         config = agent_config([server.addr])

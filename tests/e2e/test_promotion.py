@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 
 FAILOVER_SECONDS = 60.0
 CORRECTION_SECONDS = 90.0
-"""In which Sentinel makes a returned master a replica: 8 s after it first saw it, at a round of its own."""
+"""Time for Sentinel to demote a returned master: 8 s after it first saw it, in its next round."""
 
 IN_STEP = "master_link_status:up"
 
@@ -57,7 +57,7 @@ async def routed(diary: RouteDiary, replicas: dict[int, str], *, seconds: float 
 
 
 async def served(redis: RedisProcess) -> None:
-    """Wait until it is a replica that hears its master."""
+    """Wait until it is a replica whose link to its master is up."""
     async with asyncio.timeout(CORRECTION_SECONDS):
         while IN_STEP not in await redis.bulk("INFO", "replication"):  # noqa: ASYNC110  # other processes decide
             await asyncio.sleep(0.05)
@@ -82,14 +82,14 @@ async def test_a_promotion_by_sentinel_moves_the_route_once_and_the_old_master_c
         assert promoted.own.value.broker_id == 0
         assert diary.last == {0: second.addr}
 
-        # It comes back as it went, as a master; ten seconds pass before Sentinel says otherwise.
+        # It comes back as a master; Sentinel demotes it ten seconds later.
         await first.restart()
         await routed(diary, {0: second.addr, 1: first.addr}, seconds=CORRECTION_SECONDS)
         await served(first)
 
         assert diary.masters == [first.addr, second.addr]
         await until(lambda: old_master.standings == promoted.standings == [Standing.REGISTERED])
-        await nobody_fought(name_server, first, second)
+        await each_role_registered_once(name_server, first, second)
 
 
 def agent_of(redis: RedisProcess, name_server: str, *, replica_id: int) -> AgentConfig:
@@ -120,11 +120,11 @@ async def test_installed_agents_follow_a_promotion_and_the_old_master_that_comes
         await first.restart()
         await routed(diary, {0: second.addr, 1: first.addr}, seconds=CORRECTION_SECONDS)
         assert diary.masters == [first.addr, second.addr]
-        await nobody_fought(name_server, first, second)
+        await each_role_registered_once(name_server, first, second)
 
 
 @pytest.mark.slow
-async def test_a_master_that_comes_back_together_with_its_agent_does_not_take_the_route_before_sentinel_corrects_it(
+async def test_a_master_that_comes_back_together_with_its_agent_is_not_routed_before_sentinel_demotes_it(
     tmp_path: Path,
 ) -> None:
     async with (
@@ -148,7 +148,7 @@ async def test_a_master_that_comes_back_together_with_its_agent_does_not_take_th
         assert diary.masters == [first.addr, second.addr]
 
 
-async def test_a_master_that_is_restarted_empty_beside_its_full_replica_is_not_routed(tmp_path: Path) -> None:
+async def test_a_master_that_is_restarted_empty_next_to_its_full_replica_is_not_routed(tmp_path: Path) -> None:
     # By default a master waits 5 s for more replicas before it sends a copy; that long the replica keeps its streams.
     async with (
         real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0}) as name_server,
@@ -160,14 +160,14 @@ async def test_a_master_that_is_restarted_empty_beside_its_full_replica_is_not_r
         await routed(diary, {0: first.addr, 2: second.addr})
         first.kill()
         await routed(diary, {2: second.addr})
-        told = len(diary.entries)
+        seen = len(diary.entries)
         await restart_without_copying(first)
-        await looked_at(empty, first, second)
+        await checked(empty, first, second)
 
-        # Ten looks take as long as a beat: had one been believed, it would be routed.
+        # Ten checks take one heartbeat interval: had one passed, it would be routed.
         enough = empty.looks + 10
         await until(lambda: empty.looks >= enough)
-        assert all(0 not in entry for entry in diary.entries[told:])
+        assert all(0 not in entry for entry in diary.entries[seen:])
         assert diary.last == {2: second.addr}
 
         # An operator promotes the one with the data.
@@ -180,14 +180,14 @@ async def restart_without_copying(redis: RedisProcess) -> None:
     await redis.restart()
 
 
-async def looked_at(member: RedisMember, empty: RedisProcess, full: RedisProcess) -> None:
-    """Wait until its agent has seen what came back."""
+async def checked(member: RedisMember, empty: RedisProcess, full: RedisProcess) -> None:
+    """Wait until its agent has checked the restarted server."""
     sentence = f"redis {empty.addr}: is an empty master while {full.addr} still holds streams"
     await until(lambda: member.own.value.health_detail.startswith(sentence))
 
 
-async def nobody_fought(name_server: RealNameServer, first: RedisProcess, second: RedisProcess) -> None:
-    """Nobody registered again and again: each role of each broker was taken once."""
+async def each_role_registered_once(name_server: RealNameServer, first: RedisProcess, second: RedisProcess) -> None:
+    """Check that no broker re-registered repeatedly: each role of each broker was registered once."""
     events = ("REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED")
     await until(lambda: any(row["broker_id"] == 1 for row in name_server.events(*events)))
     taken = [(row["broker_addr"], row["broker_id"]) for row in name_server.events(*events)]

@@ -1,4 +1,4 @@
-"""The installed ``pointsman-report``, each command as a process of its own, over one small history of three days."""
+"""The installed ``pointsman-report``, each command as a separate process, over one small history of three days."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SECONDS = 300.0
 FIRST, SECOND, LAST = (MIDNIGHT.date() + timedelta(days=n) for n in range(3))
 QUEUES = {"orders": [4, 4, 6]}
 LOST_AT, BACK_AT = moment(10_000, day=1), moment(13_600, day=1)
-"""When b was away, within the second day."""
+"""When b was down, within the second day."""
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def tell(history: Path) -> None:
-    """Two name servers; a flaps on the last day, b is away for an hour on the second; both hold ``orders``."""
+def write_histories(history: Path) -> None:
+    """Two name servers; a flaps on the last day, b is down for an hour on the second; both have ``orders``."""
     for n in (1, 2):
         server = NameServer(node=f"ns{n}:9876", boot_id=f"b{n}").start()
         for name in ("a", "b"):
@@ -45,15 +45,15 @@ def tell(history: Path) -> None:
 @pytest.fixture(scope="module")
 def histories(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     folder = tmp_path_factory.mktemp("history")
-    tell(folder)
+    write_histories(folder)
     return [f"--history={folder / name}" for name in ("ns1", "ns2")]
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Run the command in a folder of its own; ``warehouse`` there is the warehouse."""
+    """Run the command in a separate folder; ``warehouse`` there is the warehouse."""
     folder = tmp_path_factory.mktemp("runs")
-    # Java has something to say of itself, which must not stand in what a command prints.
+    # Java prints notices, which must not appear in a command's output.
     talkative = {"SPARK_SUBMIT_OPTS": "-Xlog:safepoint=info"}
     environment = {key: value for key, value in os.environ.items() if key != "SPARK_LOCAL_IP"} | talkative
 
@@ -75,7 +75,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.fixture(scope="module")
 def computed(run: Run, histories: list[str]) -> dict[str, Any]:
-    """The three days: the first two in one pass, the last by itself; what the last one said."""
+    """The three days: the first two in one pass, the last separately; return its result."""
     run("backfill", f"--from={FIRST}", f"--to={SECOND}", *histories, "--warehouse=warehouse", "--exit-zero", code=0)
     last = run("nightly", f"--date={LAST}", *histories, "--warehouse=warehouse", "--output=json", code=1)
     assert "s  total" in last.stderr
@@ -94,14 +94,14 @@ def test_ingest_reads_what_is_new_once(run: Run, histories: list[str]) -> None:
     assert run(*words[:-2], code=0).stdout.startswith("files: 0\n")
 
 
-def test_nightly_tells_of_the_broker_that_flaps(computed: dict[str, Any]) -> None:
+def test_nightly_reports_the_broker_that_flaps(computed: dict[str, Any]) -> None:
     classes = {entry["broker_name"]: entry["class"] for entry in computed["brokers"]}
     assert classes["a"] == "flapping"
     assert classes["b"] != "flapping"
 
 
 @pytest.mark.usefixtures("computed")
-def test_route_at_and_explain_know_of_the_broker_that_was_away(run: Run) -> None:
+def test_route_at_and_explain_show_the_broker_that_was_down(run: Run) -> None:
     during = (LOST_AT + (BACK_AT - LOST_AT) / 2).isoformat()
     route = run("route-at", "orders", "--at", during, "--warehouse=warehouse", "--output=json", "--quiet", code=0)
     why = run("explain", "orders", "--at", during, "--warehouse=warehouse", "--quiet", "--exit-zero", code=0)
@@ -113,7 +113,7 @@ def test_route_at_and_explain_know_of_the_broker_that_was_away(run: Run) -> None
     assert route.stderr == why.stderr == ""
 
 
-def test_a_question_can_be_asked_of_files_that_no_night_has_read(run: Run, histories: list[str]) -> None:
+def test_a_query_can_read_files_that_no_nightly_run_has_read(run: Run, histories: list[str]) -> None:
     when = (LOST_AT + timedelta(minutes=1)).replace(tzinfo=None).isoformat()
     words = ["explain", "orders", "--at", when, *histories, "--timezone=UTC", "--output=json", "--exit-zero"]
     (gone,) = json.loads(run(*words, code=0).stdout)["departures"]
@@ -121,7 +121,7 @@ def test_a_question_can_be_asked_of_files_that_no_night_has_read(run: Run, histo
 
 
 @pytest.mark.usefixtures("computed")
-def test_an_unknown_topic_is_no_failure_and_says_so(run: Run) -> None:
+def test_an_unknown_topic_is_reported_and_not_a_failure(run: Run) -> None:
     words = ["route-at", "nosuch", "--at", LOST_AT.isoformat(), "--warehouse=warehouse", "--quiet"]
     assert "nosuch" in run(*words, code=1).stdout
 
@@ -141,7 +141,7 @@ def test_comparing_with_a_day_that_was_not_computed_fails_in_one_line(run: Run) 
 
 
 @pytest.mark.usefixtures("computed")
-def test_simulate_says_who_would_not_have_been_flagged(run: Run) -> None:
+def test_simulate_lists_brokers_that_would_not_have_been_flagged(run: Run) -> None:
     days = [f"--from={FIRST}", f"--to={LAST}", "--set=flapping.suppress_above=15000"]
     assert "c1/a/0" in run("simulate", *days, "--warehouse=warehouse", "--exit-zero", code=0).stdout
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.e2e
 MARKUP = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>'\"&amp;"
 
 
-def test_the_report_is_drawn_whole_names_are_texts_and_a_script_would_not_run(tmp_path: Path) -> None:
+def test_the_report_is_rendered_completely_names_are_text_and_a_script_would_not_run(tmp_path: Path) -> None:
     named = a_broker(MARKUP, class_="flapping", cluster=MARKUP, reasons={MARKUP: 1})
     hostile = with_findings(calm_report(headline={"by_class": {"flapping": 1}}, brokers=[named]))
     with browser(tmp_path / "profile") as shown:

@@ -1,4 +1,4 @@
-"""The installed name server under a service manager: what it says on the socket of a `Type=notify` unit."""
+"""The installed name server under a service manager: what it sends on the socket of a `Type=notify` unit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WATCHDOG_SECONDS = 0.3
 
 
 class ServiceManager:
-    """Starts the name server as systemd would, and keeps what it was told."""
+    """Starts the name server as systemd would, and records its notifications."""
 
     def __init__(self, folder: Path) -> None:
         self.said: list[str] = []
@@ -45,7 +45,7 @@ class ServiceManager:
         )
 
     async def until(self, message: str) -> None:
-        """Read on until it says ``message``."""
+        """Read until it sends ``message``."""
         said = ""
         async with asyncio.timeout(90):
             while said != message:
@@ -53,7 +53,7 @@ class ServiceManager:
                 self.said.append(said)
 
     def rest(self) -> list[str]:
-        """What is there and was not read."""
+        """Read the pending messages; return all."""
         while True:
             try:
                 self.said.append(self._inbox.recv(4096).decode())
@@ -79,11 +79,11 @@ async def started(folder: Path, listen: str) -> AsyncIterator[tuple[ServiceManag
         manager.close()
 
 
-async def test_it_is_ready_once_it_serves_lives_and_says_that_it_stops(tmp_path: Path) -> None:
+async def test_it_notifies_ready_when_it_serves_the_watchdog_and_its_stop(tmp_path: Path) -> None:
     addr = f"127.0.0.1:{free_port()}"
     async with started(tmp_path, addr) as (manager, process):
         await manager.until("READY=1")
-        # Ready is said of open ports, while it warms: brokers must be able to register with a warming server.
+        # READY means open ports, also during the warm-up: brokers must be able to register with a warming server.
         assert [said for said in manager.said if said.startswith("STATUS=warming")] != []
         async with grpc.aio.insecure_channel(addr) as channel:
             await RouteServiceStub(channel).ListTopics(ListTopicsRequest(), timeout=60)

@@ -34,7 +34,7 @@ SECONDS = 45.0
 
 
 def text(page: Chrome, ident: str) -> str:
-    """What an element shows."""
+    """The text of an element."""
     return page.find_element(By.ID, ident).text
 
 
@@ -102,7 +102,7 @@ async def test_names_with_markup_are_texts_and_run_no_script(tmp_path: Path) -> 
             assert page.title.startswith("\u2713 The broker is UP")
             assert page.find_elements(By.CSS_SELECTOR, "img, tbody script") == []
 
-            # The policy holds, too: a script and a style that are not the page's own do nothing.
+            # The policy applies, too: foreign scripts and styles do nothing.
             page.execute_script(
                 "for (const tag of ['script', 'style']) { const it = document.createElement(tag);"
                 " it.textContent = tag === 'script' ? 'document.title = \"run\"' : 'body { display: none }';"

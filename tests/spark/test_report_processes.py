@@ -77,7 +77,7 @@ def test_compare_finds_the_day_with_more_trouble_worse(run_report: Run, stories:
     assert json.loads(ended.stdout)["got_worse"]["brokers"] > 5
 
 
-def test_simulate_says_who_would_not_have_been_flagged(run_report: Run, stories: Stories) -> None:
+def test_simulate_lists_brokers_that_would_not_have_been_flagged(run_report: Run, stories: Stories) -> None:
     days = [f"--from={FIRST}", f"--to={LAST}", "--set=flapping.suppress_above=15000"]
     assert (
         "flaps/b/0" in run_report("simulate", *days, f"--warehouse={stories.warehouse}", "--exit-zero", code=0).stdout
