@@ -358,9 +358,7 @@ def test_a_restart_of_the_broker_is_a_full_registration_even_if_topics_changed_w
 
 
 @pytest.mark.parametrize("failure", [Failure.REFUSED, Failure.HELD_BY_OTHER])
-def test_after_a_refused_delta_the_complete_set_is_registered_immediately(
-    holding_five: Session, failure: Failure
-) -> None:
+def test_after_a_refused_delta_the_complete_set_is_registered(holding_five: Session, failure: Failure) -> None:
     do(holding_five, now=1_001, own=SIX)
     holding_five.on_update_failure(failure, now=1_001)
 
