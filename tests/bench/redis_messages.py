@@ -22,7 +22,7 @@ from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.entry import to_fields
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
-from pointsman_client.transports.transport import Transport
+from pointsman_client.transports.transport import Reader, Transport
 from tests.bench.report import Report
 from tests.fakes.redis_process import HOST, RedisProcess, redis_process
 
@@ -35,6 +35,7 @@ WAIT_SECONDS = 0.1
 """Short: a round ends when the last wait does."""
 TARGET = 0.7
 TIMEOUT_SECONDS = 10.0
+READER = Reader("bench")
 
 OUTGOING = OutgoingMessage(
     Message("orders", b"x" * 256, "paid", ("order-4711",)), "01JD8B7Z6Q3M5N8K2T4V", datetime(2026, 1, 1, tzinfo=UTC)
@@ -93,7 +94,13 @@ async def _rivals(server: RedisProcess, transport: Transport, bare: Redis) -> di
         async def once() -> int:
             nonlocal offset
             pulled = await transport.pull(
-                server.addr, queue, offset, max_messages=BATCH, wait_seconds=0.0, timeout_seconds=TIMEOUT_SECONDS
+                server.addr,
+                queue,
+                offset,
+                max_messages=BATCH,
+                wait_seconds=0.0,
+                timeout_seconds=TIMEOUT_SECONDS,
+                reader=READER,
             )
             offset = 0 if pulled.next_offset >= MESSAGES else pulled.next_offset
             return len(pulled.messages)
@@ -177,7 +184,13 @@ async def _follow(transport: Transport, addr: str, queue: MessageQueue) -> Calla
     async def once() -> int:
         nonlocal offset
         pulled = await transport.pull(
-            addr, queue, offset, max_messages=BATCH, wait_seconds=WAIT_SECONDS, timeout_seconds=TIMEOUT_SECONDS
+            addr,
+            queue,
+            offset,
+            max_messages=BATCH,
+            wait_seconds=WAIT_SECONDS,
+            timeout_seconds=TIMEOUT_SECONDS,
+            reader=READER,
         )
         offset = pulled.next_offset
         return len(pulled.messages)

@@ -13,11 +13,12 @@ from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.memory import MemoryTransport
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
-from pointsman_client.transports.transport import Transport
+from pointsman_client.transports.transport import Reader, Transport
 from tests.fakes.redis_process import RedisProcess
 
 BORN_AT = datetime(2026, 1, 1, tzinfo=UTC)
 QUEUE = MessageQueue("orders", "c1", "a", 3)
+READER = Reader("billing")
 
 
 def outgoing(body: str, *, born_at: datetime = BORN_AT, topic: str = "orders", **more: Any) -> OutgoingMessage:

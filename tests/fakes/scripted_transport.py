@@ -12,7 +12,7 @@ from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import BrokerRefusedError, BrokerTimeoutError, BrokerUnreachableError
-from pointsman_client.transports.transport import PulledMessages, SendReceipt
+from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt
 
 
 @dataclass(frozen=True)
@@ -137,6 +137,7 @@ class ScriptedTransport:
         max_messages: int,
         wait_seconds: float,
         timeout_seconds: float,
+        reader: Reader,
     ) -> PulledMessages:
         raise NotImplementedError
 

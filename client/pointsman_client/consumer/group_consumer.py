@@ -11,6 +11,7 @@ from typing import Any
 
 from pointsman.wire.clock import Clock
 from pointsman.wire.group_topics import is_retry_topic
+from pointsman.wire.tag_expression import ALL
 from pointsman_client.aio import done_within, end_tasks, start_task
 from pointsman_client.consumer.agents.agent_coordination import Coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions
@@ -96,6 +97,7 @@ class GroupConsumer:
             self._starts,
             broker_of=routes.broker,
             group=setting.group,
+            expression_of=self._expression_of,
             batch_size=options.pull_batch_size,
             wait_seconds=options.pull_wait_seconds,
             timeout_seconds=options.pull_timeout_seconds,
@@ -239,6 +241,11 @@ class GroupConsumer:
     async def _commit_start(self, held: HeldQueue) -> None:
         """Commit the start offset: if this member is killed, the next one must not start at the queue's end."""
         await self._committer.commit([held])
+
+    def _expression_of(self, topic: str) -> str:
+        """The tags to read of a topic; all of a retry topic and of an assigned queue."""
+        subscription = self._subscriptions.get(topic) if self._setting.shares else None
+        return ALL if subscription is None else subscription.expression
 
     def _accepts(self, message: ReceivedMessage) -> bool:
         if is_retry_topic(message.queue.topic) or not self._setting.shares:

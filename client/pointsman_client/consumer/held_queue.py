@@ -163,6 +163,12 @@ class HeldQueue:
         self._succeeded()
         if messages.next_pull_offset != offset:
             return  # It was moved while the pull waited.
+        if pulled.is_reset:
+            logger.warning(
+                "the offset of group %s in %s was reset to %d", self._around.group, self.queue, pulled.next_offset
+            )
+            self._move_to(messages, pulled.next_offset)
+            return
         if pulled.trimmed:
             self._context.hook.trimmed(group=self._context.group, queue=self.queue, messages=pulled.trimmed)
             logger.warning(

@@ -14,7 +14,7 @@ from pointsman_client.core.read_choice import QueueFailures, ReadChoice
 from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, OffsetBeyondEndError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.transports.transport import PulledMessages, Transport, response_of
+from pointsman_client.transports.transport import PulledMessages, Reader, Transport, response_of
 
 SLACK_SECONDS = 5.0
 """Extra time after which a call is cancelled whose transport exceeds its timeout."""
@@ -34,6 +34,7 @@ class QueueReader:
         *,
         broker_of: Callable[[str, str], BrokerData | None],
         group: str,
+        expression_of: Callable[[str], str],
         batch_size: int,
         wait_seconds: float,
         timeout_seconds: float,
@@ -44,6 +45,7 @@ class QueueReader:
         self._starts = starts
         self._broker_of = broker_of
         self._group = group
+        self._expression_of = expression_of
         self._batch_size = batch_size
         self._wait_seconds = wait_seconds
         self._timeout_seconds = timeout_seconds
@@ -62,6 +64,7 @@ class QueueReader:
 
     async def pull(self, queue: MessageQueue, offset: int) -> PulledMessages:
         """Pull once. Without messages the pull waits at the broker for up to ``wait_seconds``."""
+        reader = Reader(self._group, self._expression_of(queue.topic))
         began_at = self._clock.monotonic()
         pulled = await self._at_broker(
             queue,
@@ -72,6 +75,7 @@ class QueueReader:
                 max_messages=self._batch_size,
                 wait_seconds=self._wait_seconds,
                 timeout_seconds=self._timeout_seconds,
+                reader=reader,
             ),
             wait_seconds=self._wait_seconds,
         )

@@ -107,6 +107,8 @@ class ReceivedMessage:
     """As :class:`OutgoingMessage` has it; empty for a message that no listener failed on."""
     error: str = ""
     """Of a dead letter: the last error of its listener."""
+    offset_message_id: str = ""
+    """RocketMQ's ``offsetMsgId``: the broker that stored it, and where in its commit log; empty on other brokers."""
 
     @property
     def topic(self) -> str:

@@ -27,7 +27,7 @@ from pointsman_client.errors import (
     ResponseCode,
 )
 from pointsman_client.transports.entry import born_at, to_fields, to_received
-from pointsman_client.transports.transport import PulledMessages, SendReceipt
+from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt
 
 
 class MemoryTransport:
@@ -77,6 +77,7 @@ class MemoryTransport:
         max_messages: int,
         wait_seconds: float,
         timeout_seconds: float,
+        reader: Reader | None = None,  # noqa: ARG002  # the consumer filters
     ) -> PulledMessages:
         """See :meth:`Transport.pull`."""
         ends_at = self._clock.monotonic() + wait_seconds

@@ -10,8 +10,9 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
+from pointsman.wire.tag_expression import ALL
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
@@ -39,6 +40,17 @@ class PulledMessages:
     """Offset of the next pull."""
     trimmed: int = 0
     """Messages that were removed before they were read; the pull continued at the first one still stored."""
+    is_reset: bool = False
+    """An operator reset the group's offset at the broker: continue at ``next_offset``, which may be lower."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """The consumer group that pulls, for brokers that filter messages themselves; other transports ignore it."""
+
+    group: str
+    expression: str = ALL
+    """Tags to read, in the form of ``Subscription.expression``."""
 
 
 class Transport(Protocol):
@@ -65,6 +77,7 @@ class Transport(Protocol):
         max_messages: int,
         wait_seconds: float,
         timeout_seconds: float,
+        reader: Reader,
     ) -> PulledMessages:
         """Read from ``offset``; without messages, wait at the broker for at most ``wait_seconds``.
 
@@ -94,7 +107,31 @@ class Transport(Protocol):
         ...
 
 
-async def response_of(addr: str, call: Awaitable[ResultT], *, timeout_seconds: float) -> ResultT:
+@runtime_checkable
+class SendsBack(Protocol):
+    """A transport whose brokers move a failed message to the group's retry or dead-letter topic themselves."""
+
+    async def send_back(
+        self,
+        addr: str,
+        message: ReceivedMessage,
+        *,
+        group: str,
+        max_reconsume_times: int,
+        delay_level: int = 0,
+        timeout_seconds: float,
+    ) -> None:
+        """Have the master at ``addr`` deliver ``message`` to ``group`` once more, later.
+
+        ``addr`` is the master of the broker that the message was read from. The message becomes a dead letter after
+        ``max_reconsume_times`` attempts. ``delay_level`` 0: the delay grows with each attempt; above: that level of the
+        broker; below: a dead letter immediately. Raises as the methods of :class:`Transport`;
+        :class:`BrokerRefusedError` also when the broker has removed the message.
+        """
+        ...
+
+
+async def answer_of(addr: str, call: Awaitable[ResultT], *, timeout_seconds: float) -> ResultT:
     """Wait for a call of a transport.
 
     Passes on any :class:`PointsmanError`. Raises :class:`BrokerTimeoutError` also when the transport exceeds its

@@ -23,7 +23,7 @@ from pointsman_client.errors import (
 )
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from pointsman_client.transports.transport import Transport
-from tests.fakes.brokers_under_test import BORN_AT, QUEUE, RedisBrokers, outgoing
+from tests.fakes.brokers_under_test import BORN_AT, QUEUE, READER, RedisBrokers, outgoing
 from tests.fakes.consumer_agents import until_true
 from tests.fakes.redis_process import free_port
 from tests.fakes.scripted_redis import scripted_redis
@@ -49,7 +49,13 @@ async def pull(
     transport: Transport, addr: str, offset: int, *, wait_seconds: float = 0.0, timeout_seconds: float = 5.0
 ) -> Any:
     return await transport.pull(
-        addr, QUEUE, offset, max_messages=32, wait_seconds=wait_seconds, timeout_seconds=timeout_seconds
+        addr,
+        QUEUE,
+        offset,
+        max_messages=32,
+        wait_seconds=wait_seconds,
+        timeout_seconds=timeout_seconds,
+        reader=READER,
     )
 
 
@@ -82,7 +88,13 @@ async def test_a_user_without_scripts_and_unblock_is_served_too(brokers: RedisBr
     assert await transport.min_offset(addr, QUEUE, timeout_seconds=5) == 0
     other = asyncio.create_task(
         transport.pull(
-            addr, MessageQueue("orders", "c1", "a", 9), 0, max_messages=1, wait_seconds=20, timeout_seconds=5
+            addr,
+            MessageQueue("orders", "c1", "a", 9),
+            0,
+            max_messages=1,
+            wait_seconds=20,
+            timeout_seconds=5,
+            reader=READER,
         )
     )
     await asyncio.sleep(0.1)
@@ -272,7 +284,9 @@ async def test_a_broker_has_three_connections_for_any_number_of_calls(brokers: R
     transport, addr = brokers.open(), await brokers.add()
     queues = [MessageQueue("orders", "c1", "a", number) for number in range(100)]
     waiting = [
-        asyncio.create_task(transport.pull(addr, queue, 0, max_messages=1, wait_seconds=20, timeout_seconds=5))
+        asyncio.create_task(
+            transport.pull(addr, queue, 0, max_messages=1, wait_seconds=20, timeout_seconds=5, reader=READER)
+        )
         for queue in queues
     ]
     await asyncio.gather(*(send(transport, addr, "a") for _ in range(100)))

@@ -25,7 +25,15 @@ from pointsman_client.errors import (
     ResponseCode,
 )
 from pointsman_client.transports.transport import PulledMessages, SendReceipt, Transport
-from tests.fakes.brokers_under_test import BORN_AT, QUEUE, BrokersUnderTest, MemoryBrokers, RedisBrokers, outgoing
+from tests.fakes.brokers_under_test import (
+    BORN_AT,
+    QUEUE,
+    READER,
+    BrokersUnderTest,
+    MemoryBrokers,
+    RedisBrokers,
+    outgoing,
+)
 
 TIMEOUT_SECONDS = 5.0
 
@@ -62,7 +70,13 @@ async def pull(
     timeout_seconds: float = TIMEOUT_SECONDS,
 ) -> PulledMessages:
     return await transport.pull(
-        addr, queue, offset, max_messages=max_messages, wait_seconds=wait_seconds, timeout_seconds=timeout_seconds
+        addr,
+        queue,
+        offset,
+        max_messages=max_messages,
+        wait_seconds=wait_seconds,
+        timeout_seconds=timeout_seconds,
+        reader=READER,
     )
 
 

@@ -13,7 +13,7 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import ClientClosedError
 from pointsman_client.transports.redis_streams.broker import RedisBroker, check_connection
 from pointsman_client.transports.redis_streams.options import RedisOptions
-from pointsman_client.transports.transport import PulledMessages, SendReceipt
+from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt
 
 CLOSE_SECONDS = 2.0
 
@@ -59,6 +59,7 @@ class RedisStreamsTransport:
         max_messages: int,
         wait_seconds: float,
         timeout_seconds: float,
+        reader: Reader | None = None,  # noqa: ARG002  # the consumer filters
     ) -> PulledMessages:
         """See :meth:`Transport.pull`."""
         return await self._broker(addr).pull(

@@ -1,0 +1,15 @@
+"""Messages to and from RocketMQ brokers, 4.9 and 5.x, over the remoting protocol; needs nothing but Python.
+
+::
+
+    rocketmq_transport.py   the transport: one link for each address
+    broker_link.py          a connection that is opened when needed and again after it broke
+    broker_connection.py    one TCP connection: many requests in flight, responses matched by opaque
+    request_frames.py       requests as bytes, with their constant parts prepared
+    message_codec.py        stored messages, batches, properties, ids
+    broker_refusals.py      response codes as errors
+"""
+
+from pointsman_client.transports.rocketmq.rocketmq_transport import RocketmqTransport
+
+__all__ = ["RocketmqTransport"]
