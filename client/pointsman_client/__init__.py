@@ -80,6 +80,7 @@ from pointsman_client.errors import (
     SendFailedError,
     TooManyInFlightError,
     TopicNotFoundError,
+    UnreadableMessageError,
     WrongEventLoopError,
 )
 from pointsman_client.metrics_hook import MetricsHook
@@ -88,7 +89,7 @@ from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Fallback, Park
 from pointsman_client.routes.route_watch import RouteChanges
 from pointsman_client.tracing_hook import SendSpan, TracingHook
-from pointsman_client.transports.transport import PulledMessages, SendReceipt, Transport
+from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt, SendsBack, Transport
 
 __version__ = "0.1.0"
 
@@ -166,6 +167,7 @@ __all__ = [
     "QueueData",
     "QueueOfKey",
     "QueueUnavailableError",
+    "Reader",
     "ReceivedMessage",
     "RequestRejectedError",
     "ResponseCode",
@@ -179,6 +181,7 @@ __all__ = [
     "SendResult",
     "SendSpan",
     "SendStatus",
+    "SendsBack",
     "ShardingMap",
     "SubShards",
     "TooManyInFlightError",
@@ -186,6 +189,7 @@ __all__ = [
     "TopicRoute",
     "TracingHook",
     "Transport",
+    "UnreadableMessageError",
     "WrongEventLoopError",
     "to_publish_queues",
     "to_strategy",

@@ -20,7 +20,8 @@
     │   ├── BrokerUnreachableError         it could not be spoken to
     │   ├── BrokerTimeoutError             it did not answer in time
     │   ├── BrokerRefusedError             it answered no, for a reason with a code
-    │   └── OffsetBeyondEndError           the queue ends before the offset
+    │   ├── OffsetBeyondEndError           the queue ends before the offset
+    │   └── UnreadableMessageError         a message in a queue cannot be read
     └── SendError                          a message was not sent: SendFailedError, NoWritableQueueError,
                                            NoBrokerUpError, QueueUnavailableError, OutboxFullError, OutboxFailedError,
                                            TooManyInFlightError
@@ -371,6 +372,20 @@ class OffsetBeyondEndError(BrokerError):
         super().__init__(addr, f"{queue} ends at {end}, before offset {offset}")
         self.offset = offset
         self.end = end
+
+
+class UnreadableMessageError(BrokerError):
+    """A message in a queue cannot be read: it is damaged, too large, or compressed by a method that is not installed.
+
+    Pulls that start at its offset raise this again; a seek to the next offset skips it.
+    """
+
+    code = "UNREADABLE_MESSAGE"
+
+    def __init__(self, addr: str, queue: str, *, offset: int, problem: str) -> None:
+        super().__init__(addr, f"the message at offset {offset} of {queue} cannot be read: {problem}")
+        self.offset = offset
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,6 +156,9 @@ ERRORS: tuple[PointsmanError, ...] = (
     errors.BrokerTimeoutError("ADDR", "no response within 1.5 s"),
     errors.BrokerRefusedError("ADDR", 16, "why"),
     errors.OffsetBeyondEndError("ADDR", "orders:queue:3", offset=20, end=10),
+    errors.UnreadableMessageError(
+        "ADDR", str(QUEUE), offset=5, problem="its body is compressed with zstd, which needs the package zstandard"
+    ),
     errors.NameServerFailedError("ADDR", grpc.StatusCode.UNAVAILABLE, "why"),
     errors.NameServersUnavailableError([]),
     errors.TopicNotFoundError("orders", addrs=["ns1:9876"], similar="order"),

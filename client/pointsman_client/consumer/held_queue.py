@@ -165,7 +165,7 @@ class HeldQueue:
             return  # It was moved while the pull waited.
         if pulled.is_reset:
             logger.warning(
-                "the offset of group %s in %s was reset to %d", self._around.group, self.queue, pulled.next_offset
+                "the offset of group %s in %s was reset to %d", self._context.group, self.queue, pulled.next_offset
             )
             self._move_to(messages, pulled.next_offset)
             return

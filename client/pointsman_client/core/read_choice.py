@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData, BrokerKey
-from pointsman_client.errors import BrokerRefusedError, PointsmanError, ResponseCode
+from pointsman_client.errors import BrokerRefusedError, PointsmanError, ResponseCode, UnreadableMessageError
 
 PASSED_OVER_SECONDS = 10.0
 """As long as a producer isolates a broker that failed."""
@@ -49,7 +49,9 @@ class QueueFailures:
 
     def failed(self, queue: MessageQueue, error: PointsmanError) -> str | None:
         """Note a failure; return of what to say it, None if it was said."""
-        is_of_the_queue = isinstance(error, BrokerRefusedError) and error.response_code == ResponseCode.SYSTEM_ERROR
+        is_of_the_queue = isinstance(error, UnreadableMessageError) or (
+            isinstance(error, BrokerRefusedError) and error.response_code == ResponseCode.SYSTEM_ERROR
+        )
         subject: Subject = queue if is_of_the_queue else queue.broker_key
         return self._named(subject, is_failing=True)
 

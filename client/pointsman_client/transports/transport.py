@@ -131,7 +131,7 @@ class SendsBack(Protocol):
         ...
 
 
-async def answer_of(addr: str, call: Awaitable[ResultT], *, timeout_seconds: float) -> ResultT:
+async def response_of(addr: str, call: Awaitable[ResultT], *, timeout_seconds: float) -> ResultT:
     """Wait for a call of a transport.
 
     Passes on any :class:`PointsmanError`. Raises :class:`BrokerTimeoutError` also when the transport exceeds its

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from pointsman.remoting.codes import BrokerResponseCode
 from pointsman.remoting.frames import Command
+from pointsman.remoting.request_frames import request_head
+from pointsman.wire.names import split_addr
+from pointsman_client.errors import BrokerUnreachableError, ClientClosedError
+from pointsman_client.transports.rocketmq.broker_connection import (
+    BrokerConnection,
+    Reply,
+    RequestHandler,
+    Response,
+    ResponseLostError,
+)
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The response to a request of the broker."""
-
-    code: int = 0
-    remark: str | None = None
-    body: bytes = b""
-
-
-RequestHandler = Callable[[Command, bytes, Callable[[Reply], None]], None]
-"""Called with each request of the broker: header, body, and a function that sends the reply, now or later.
-
-Runs in the event loop and must not block. For a one-way request the reply is dropped.
-"""
-
-
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A broker's response to a request."""
-
-    command: Command
-    body: bytes
+CLOSE_SECONDS = 2.0
 
 
 class Link:
@@ -50,10 +39,27 @@ class Link:
         """
         self.addr = addr
         self._options = options
-        self._on_request = on_request
+        self._on_request = on_request or _not_supported
         self._on_lost = on_lost
-        self.version = 0
+        self._connection: BrokerConnection | None = None
+        self._open_connections: set[BrokerConnection] = set()
+        """The current one, and retired ones that still have requests in flight."""
+        self._opening: asyncio.Task[BrokerConnection] | None = None
+        self._version = 0
+        self._callers = 0
+        self._closed = False
+
+    @property
+    def version(self) -> int:
         """Of the broker, from its last response (479 is 5.3.3); 0 before the first one."""
+        if self._connection is not None and self._connection.version:
+            self._version = self._connection.version
+        return self._version
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no connection and no request."""
+        return not self._open_connections and self._opening is None and not self._callers
 
     async def request(
         self, code: int, ext: Mapping[str, str], body: bytes = b"", *, timeout_seconds: float, is_read: bool = False
@@ -64,16 +70,115 @@ class Link:
         Raises :class:`BrokerUnreachableError` when nothing was written (or ``is_read``), :class:`BrokerTimeoutError`
         when no response came, :class:`ClientClosedError`.
         """
-        raise NotImplementedError
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        return await self.exchange(request_head(code, ext), body, deadline, is_read=is_read)
+
+    async def exchange(
+        self, head: bytes, body: bytes, deadline: float, *, is_read: bool, may_be_abandoned: bool = False
+    ) -> Response:
+        """:meth:`request` with a prepared header. Raises AbandonedError too, where that is allowed."""
+        self._callers += 1
+        try:
+            while True:
+                open_before = self.connection
+                connection = open_before or await self.connect(deadline)
+                try:
+                    return await connection.request(head, body, deadline, may_be_abandoned=may_be_abandoned)
+                except ResponseLostError as error:
+                    if not is_read:
+                        raise
+                    if open_before is None:
+                        raise BrokerUnreachableError(self.addr, error.message) from error
+        finally:
+            self._callers -= 1
 
     async def send_one_way(
         self, code: int, ext: Mapping[str, str], body: bytes = b"", *, timeout_seconds: float
     ) -> None:
         """Send a one-way request. Raises :class:`BrokerUnreachableError`, :class:`ClientClosedError`."""
-        raise NotImplementedError
+        connection = self.connection or await self.connect(asyncio.get_running_loop().time() + timeout_seconds)
+        connection.send_one_way(request_head(code, ext, is_one_way=True), body)
 
     def retire(self) -> None:
         """Close the connection when all its requests have ended; the next request opens another."""
+        if self._connection is not None:
+            self._version = self.version
+            connection, self._connection = self._connection, None
+            connection.retire()
 
     async def close(self) -> None:
         """End the connection and all calls, for good."""
+        self._closed = True
+        self._connection = None
+        ending: list[asyncio.Future[None] | asyncio.Task[BrokerConnection]] = []
+        if self._opening is not None:
+            self._opening.cancel()
+            ending.append(self._opening)
+        for connection in self._open_connections:
+            connection.close()
+            ending.append(connection.ended)
+        if ending:
+            await asyncio.wait(ending, timeout=CLOSE_SECONDS)
+
+    @property
+    def connection(self) -> BrokerConnection | None:
+        """The open connection; None: :meth:`connect` first."""
+        connection = self._connection
+        return connection if connection is not None and connection.is_usable else None
+
+    async def connect(self, deadline: float) -> BrokerConnection:
+        """Return the open connection; all callers that need a new one wait for the same."""
+        if self._closed:
+            raise ClientClosedError
+        connection = self.connection
+        if connection is not None:
+            return connection
+        self.retire()
+        opening = self._opening
+        if opening is None:
+            opening = self._opening = asyncio.create_task(self._open(), name=f"pointsman-rocketmq-open-{self.addr}")
+            opening.add_done_callback(self._opened)
+        seconds = deadline - asyncio.get_running_loop().time()
+        # Unlike awaiting the task, this does not cancel it together with one of its callers.
+        done, _ = await asyncio.wait([opening], timeout=max(0.0, seconds))
+        if not done:
+            raise BrokerUnreachableError(self.addr, "not connected within the timeout of the call")
+        if opening.cancelled():
+            raise ClientClosedError
+        return opening.result()
+
+    def _opened(self, opening: asyncio.Task[BrokerConnection]) -> None:
+        self._opening = None
+        if not opening.cancelled() and opening.exception() is None:
+            self._connection = opening.result()
+
+    async def _open(self) -> BrokerConnection:
+        seconds = self._options.connect_timeout_seconds
+        try:
+            host, port = split_addr(self.addr)
+            async with asyncio.timeout(seconds):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    self._new_connection, host, port, ssl=self._options.tls
+                )
+        except TimeoutError:
+            text = f"not connected within {seconds:g} s (connect_timeout_seconds)"
+            raise BrokerUnreachableError(self.addr, text) from None
+        except (OSError, ValueError) as error:
+            raise BrokerUnreachableError(self.addr, f"cannot connect: {error}") from error
+        self._open_connections.add(connection)
+        return connection
+
+    def _new_connection(self) -> BrokerConnection:
+        return BrokerConnection(self.addr, self._options, self._on_request, self._ended)
+
+    def _ended(self, connection: BrokerConnection) -> None:
+        self._open_connections.discard(connection)
+        if connection is self._connection:
+            self._version = self.version
+            self._connection = None
+            if self._on_lost is not None and not self._closed:
+                self._on_lost()
+
+
+def _not_supported(_command: Command, _body: bytes, reply: Callable[[Reply], None]) -> None:
+    reply(Reply(BrokerResponseCode.REQUEST_CODE_NOT_SUPPORTED, "not supported by this client"))

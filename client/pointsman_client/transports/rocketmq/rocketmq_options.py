@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass
 
+from pointsman.wire.clock import Clock
 from pointsman_client.core.checks import check_name, check_number, check_seconds
 from pointsman_client.errors import InvalidOptionError
 
@@ -29,6 +30,8 @@ class RocketmqOptions:
     """Timeout for connecting, TLS included (``connectTimeoutMillis``)."""
     tls: ssl.SSLContext | None = None
     """TLS of all connections; None: plain text."""
+    clock: Clock | None = None
+    """For tests; None: the system's."""
 
     def __post_init__(self) -> None:
         check_name("producer_group", self.producer_group)

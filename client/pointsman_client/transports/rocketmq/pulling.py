@@ -1,0 +1,84 @@
+"""Pulls as requests to a broker, and what its responses mean. Pure."""
+
+from __future__ import annotations
+
+from pointsman.remoting.codes import BrokerRequestCode
+from pointsman.remoting.codes import BrokerResponseCode as Code
+from pointsman.remoting.frames import Command
+from pointsman.remoting.request_frames import request_head
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.errors import BrokerRefusedError, OffsetBeyondEndError, UnreadableMessageError
+from pointsman_client.transports.rocketmq.broker_refusals import refused
+from pointsman_client.transports.rocketmq.message_codec import decode_messages
+from pointsman_client.transports.transport import PulledMessages, Reader
+
+GRID_SECONDS = 5.0
+"""Brokers end waiting pulls on a grid of this width (``PullRequestHoldService``), so up to as much later."""
+
+_FLAG_SUSPEND, _FLAG_SUBSCRIPTION = 2, 4
+
+
+def pull_head(queue: MessageQueue, offset: int, *, max_messages: int, suspend_seconds: float, reader: Reader) -> bytes:
+    """Return the header of a pull that brings its own subscription, so the group needs no heartbeat.
+
+    ``suspend_seconds``: how long the broker may hold it while there is no message; 0: not at all.
+    """
+    flags = _FLAG_SUBSCRIPTION | (_FLAG_SUSPEND if suspend_seconds else 0)
+    fields = {
+        "consumerGroup": reader.group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(max_messages),
+        "sysFlag": str(flags),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(int(suspend_seconds * 1000)),
+        "subscription": reader.expression,
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+    return request_head(BrokerRequestCode.PULL_MESSAGE, fields)
+
+
+def read_pulled(
+    addr: str, queue: MessageQueue, offset: int, command: Command, body: bytes, *, max_body_bytes: int
+) -> PulledMessages:
+    """Read the response to a pull from ``offset``.
+
+    Raises BrokerRefusedError, OffsetBeyondEndError, and UnreadableMessageError if the first message is unreadable.
+    """
+    if command.code == Code.PULL_NOT_FOUND:
+        return PulledMessages((), offset)
+    if command.code not in {Code.SUCCESS, Code.PULL_RETRY_IMMEDIATELY, Code.PULL_OFFSET_MOVED}:
+        raise refused(addr, command)
+    next_offset = number(addr, command, "nextBeginOffset")
+    if command.code == Code.PULL_OFFSET_MOVED:
+        return _moved(addr, queue, offset, next_offset, command)
+    if command.code == Code.PULL_RETRY_IMMEDIATELY:
+        return PulledMessages((), max(offset, next_offset))
+    messages, unreadable = decode_messages(body, queue, first_offset=offset, max_body_bytes=max_body_bytes)
+    if unreadable is None:
+        return PulledMessages(tuple(messages), max(offset, next_offset))
+    if messages:
+        return PulledMessages(tuple(messages), unreadable.queue_offset)
+    raise UnreadableMessageError(addr, str(queue), offset=unreadable.queue_offset, problem=unreadable.problem)
+
+
+def _moved(addr: str, queue: MessageQueue, offset: int, next_offset: int, command: Command) -> PulledMessages:
+    """Read a response to a pull from an offset that the queue does not have, or that an operator reset."""
+    first, end = number(addr, command, "minOffset"), number(addr, command, "maxOffset")
+    if command.remark != "OFFSET_RESET":
+        if offset > end:
+            raise OffsetBeyondEndError(addr, str(queue), offset=offset, end=end)
+        if offset < first:
+            next_offset = max(first, next_offset)
+            return PulledMessages((), next_offset, trimmed=next_offset - offset)
+    return PulledMessages((), next_offset, is_reset=True)
+
+
+def number(addr: str, command: Command, name: str) -> int:
+    """Return a field of a response. Raises BrokerRefusedError unless it is a number."""
+    value = command.ext.get(name, "")
+    if not value.removeprefix("-").isdecimal():
+        raise BrokerRefusedError(addr, Code.SYSTEM_ERROR, f"{name} of its response is {value!r}, which is not a number")
+    return int(value)

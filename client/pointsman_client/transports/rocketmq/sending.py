@@ -1,0 +1,121 @@
+"""Messages as requests to a broker: headers prepared for each queue, compression, delays. Pure."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from datetime import datetime
+from json.encoder import encode_basestring_ascii as json_text
+
+from pointsman.remoting.codes import BrokerRequestCode
+from pointsman.remoting.frames import MAX_FRAME_BYTES, MAX_HEADER_BYTES
+from pointsman.remoting.request_frames import ENDS, request_head
+from pointsman_client.core.message import OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.errors import InvalidMessageError, MessageTooLargeError
+from pointsman_client.transports.rocketmq.message_codec import (
+    COMPRESSED,
+    encode_batch,
+    milliseconds,
+    properties_text,
+    property_text,
+)
+from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
+
+VERSION_WITH_TIMERS = 413
+"""5.0.0: older brokers ignore TIMER_DELIVER_MS."""
+
+_DELAYS_MS = tuple(1000 * seconds for seconds in (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200))
+"""``messageDelayLevel`` of brokers: levels 1 to 18."""
+_MAX_BODY_BYTES = MAX_FRAME_BYTES - MAX_HEADER_BYTES
+_MAX_PREPARED = 10_000
+_NEVER_DEAD = "2147483647"
+"""``maxReconsumeTimes``: the consumer itself moves messages to the dead letters."""
+
+
+class SendRequests:
+    """Turns messages into requests; keeps the constant part of the header for each queue."""
+
+    def __init__(self, options: RocketmqOptions) -> None:
+        self._options = options
+        self._prepared: dict[tuple[MessageQueue, bool], bytes] = {}
+
+    def to_request(
+        self,
+        queue: MessageQueue,
+        messages: Sequence[OutgoingMessage],
+        *,
+        now: datetime,
+        version: int,
+        is_one_way: bool = False,
+    ) -> tuple[bytes, bytes]:
+        """Return head and body of a request that sends the messages; more than one as a batch.
+
+        ``version``: the broker's. Raises InvalidMessageError and MessageTooLargeError.
+        """
+        first, sys_flag = messages[0], 0
+        is_batch = len(messages) > 1
+        if is_batch:
+            if any(each.due_at is not None for each in messages):
+                raise InvalidMessageError(
+                    "due_at", first.due_at, "cannot be set in a batch: RocketMQ has none with delays"
+                )
+            body = encode_batch([(each.message.body, properties_text(each, queue.topic)) for each in messages])
+            properties = property_text("WAIT", "true")
+        else:
+            delay = "" if first.due_at is None else delay_property(first.due_at, now=now, version=version)
+            properties = properties_text(first, queue.topic, delay)
+            body, sys_flag = self._compressed(first.message.body)
+        if len(body) > _MAX_BODY_BYTES:
+            raise MessageTooLargeError(queue.topic, len(body), _MAX_BODY_BYTES)
+        head = b'%b"f":"%d","g":"%d","i":%b,"j":"%d"%b' % (
+            self._prepared.get((queue, is_batch)) or self._prepare(queue, is_batch=is_batch),
+            sys_flag,
+            milliseconds(first.born_at),
+            json_text(properties).encode(),
+            first.reconsume_times,
+            ENDS[is_one_way],
+        )
+        return head, body
+
+    def _prepare(self, queue: MessageQueue, *, is_batch: bool) -> bytes:
+        fields = {
+            "a": self._options.producer_group,
+            "b": queue.topic,
+            "c": "TBW102",
+            "d": "4",
+            "e": str(queue.queue_id),
+            "h": "0",
+            "k": "false",
+            "l": _NEVER_DEAD,
+            "m": "true" if is_batch else "false",
+            "n": queue.broker_name,
+        }
+        code = BrokerRequestCode.SEND_BATCH_MESSAGE if is_batch else BrokerRequestCode.SEND_MESSAGE_V2
+        head = request_head(code, fields).removesuffix(ENDS[False]) + b","
+        if len(self._prepared) >= _MAX_PREPARED:
+            self._prepared.clear()
+        self._prepared[queue, is_batch] = head
+        return head
+
+    def _compressed(self, body: bytes) -> tuple[bytes, int]:
+        """The body as it is sent, and its sysFlag."""
+        from_bytes = self._options.compress_from_bytes
+        if from_bytes is None or len(body) < from_bytes:
+            return body, 0
+        smaller = zlib.compress(body, self._options.compress_level)
+        return (smaller, COMPRESSED) if len(smaller) < len(body) else (body, 0)
+
+
+def delay_property(due_at: datetime, *, now: datetime, version: int) -> str:
+    """Return the property by which a broker of this version delivers a message at ``due_at``; empty: it is due.
+
+    Before 5.0 brokers have levels only: the first that is not too early, or the highest.
+    """
+    wait_ms = milliseconds(due_at) - milliseconds(now)
+    if wait_ms <= 0:
+        return ""
+    if version >= VERSION_WITH_TIMERS:
+        return property_text("TIMER_DELIVER_MS", milliseconds(due_at))
+    level = next((level for level, delay in enumerate(_DELAYS_MS, 1) if delay >= wait_ms), len(_DELAYS_MS))
+    return property_text("DELAY", level)
