@@ -27,9 +27,8 @@ async def main(arguments: argparse.Namespace) -> None:
             for message in await consumer.poll(timeout_seconds=1.0):
                 print(message.body)
             now = consumer.describe()
-            state = (
-                f"pinned to {', '.join(now['pinned']) or 'no member'}; this member holds {len(now['queues'])} queues"
-            )
+            pin = f"pinned to {', '.join(now['pinned'])}" if now["pinned"] else "not pinned"
+            state = f"{pin}; this member holds {len(now['queues'])} queues"
             if state != shown:
                 shown = state
                 print(state)

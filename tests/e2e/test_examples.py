@@ -238,9 +238,9 @@ async def test_ordered_by_key_prints_each_customers_steps_in_order_and_ends_by_i
 async def test_pinned_prints_when_a_pin_is_set_and_ended(fleet: Examples) -> None:
     command, pin = fleet.commands("pinned.py")
     consumer = await fleet.start(command)
-    await consumer.says(lambda lines: "pinned to nobody; this member holds 8 queues" in lines)
+    await consumer.says(lambda lines: "not pinned; this member holds 8 queues" in lines)
     other = await fleet.start(command.replace("trial-host@1", "other-host@1"))
-    await consumer.says(lambda lines: "pinned to nobody; this member holds 4 queues" in lines)
+    await consumer.says(lambda lines: "not pinned; this member holds 4 queues" in lines)
 
     await fleet.run(pin)
     await consumer.says(lambda lines: "pinned to trial-host@1; this member holds 8 queues" in lines)
@@ -252,7 +252,7 @@ async def test_pinned_prints_when_a_pin_is_set_and_ended(fleet: Examples) -> Non
     assert not any("b'pinned" in line for line in other.lines())
     printed = len(consumer.lines())
     await fleet.run(pin.replace("pin billing --to trial-host --for 1h", "unpin billing"))
-    await consumer.says(lambda lines: "pinned to nobody; this member holds 4 queues" in lines[printed:])
+    await consumer.says(lambda lines: "not pinned; this member holds 4 queues" in lines[printed:])
 
     await consumer.is_interrupted()
     await other.is_interrupted()

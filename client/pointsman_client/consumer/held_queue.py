@@ -109,7 +109,7 @@ class HeldQueue:
         """Whether a listener or the application has an unfinished message of this queue."""
         return self.process_queue is not None and self.process_queue.in_flight > 0
 
-    def needs_new_start(self, *, now: float) -> bool:
+    def needs_restart(self, *, now: float) -> bool:
         """Return whether the queue must be re-acquired: its pull expired or its task failed."""
         if not self._tasks:
             return True
@@ -119,9 +119,9 @@ class HeldQueue:
         if self._context.hand_over is not None:
             await self._context.hand_over.acquire(self.queue, self.lock)
         await self._begin()
-        await self._pull_on()
+        await self._pull_loop()
 
-    async def _pull_on(self) -> None:
+    async def _pull_loop(self) -> None:
         while True:
             await self._pull_once()
 
@@ -212,7 +212,7 @@ class HeldQueue:
         # A pull may be waiting at the broker at the old offset.
         for task in self._tasks:
             task.cancel()
-        self._spawn(self._pull_on())
+        self._spawn(self._pull_loop())
 
     def _move_to(self, messages: ProcessQueue, offset: int) -> None:
         self.needs_reset = True

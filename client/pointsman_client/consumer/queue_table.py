@@ -69,7 +69,7 @@ class QueueTable:
 
     def expired(self, *, now: float) -> tuple[MessageQueue, ...]:
         """Return queues to re-acquire: not pulled for too long, or failed."""
-        return tuple(queue for queue, held in self._held.items() if held.needs_new_start(now=now))
+        return tuple(queue for queue, held in self._held.items() if held.needs_restart(now=now))
 
     def add(self, queues: Iterable[MessageQueue]) -> None:
         """Start queues, each in its own task."""

@@ -32,7 +32,7 @@ class FleetProcess:
     def __init__(self, module: str, arguments: Sequence[str], *, folder: Path, name: str) -> None:
         if find_spec(module.partition(".")[0]) is None:
             raise FleetProcessError(
-                "a test fleet requires the name server and the agent: pip install 'pointsman-client[testing]'"
+                "a test fleet needs the name server and the agent: pip install 'pointsman-client[testing]'"
             )
         self._name = name
         self._errors = folder / f"{name}.log"

@@ -126,9 +126,9 @@ async def test_an_entry_whose_id_is_not_an_offset_is_a_clear_error_once_it_is_re
     await brokers.server(addr).command("XADD", KEY, "1700000000000-0", "body", "b")
     pulled = await pull(transport, addr, 0)
     assert ([message.body for message in pulled.messages], pulled.next_offset, pulled.trimmed) == ([b"a"], 1, 0)
-    with pytest.raises(BrokerRefusedError, match="1700000000000-0, whose id is no offset"):
+    with pytest.raises(BrokerRefusedError, match="1700000000000-0, whose id is not an offset"):
         await pull(transport, addr, 1)
-    with pytest.raises(BrokerRefusedError, match="ids are no offsets"):
+    with pytest.raises(BrokerRefusedError, match="ids are not offsets"):
         await send(transport, addr, "c")
 
 
@@ -153,7 +153,7 @@ async def test_deleted_entries_count_as_trimmed(brokers: RedisBrokers) -> None:
 
 async def test_a_server_without_waitaof_is_refused_before_anything_is_written(brokers: RedisBrokers) -> None:
     transport, addr = brokers.open(wait_fsync=True), await brokers.add()
-    with pytest.raises(BrokerRefusedError, match=r"wait_fsync needs Redis 7\.2 or later"):
+    with pytest.raises(BrokerRefusedError, match=r"wait_fsync requires Redis 7\.2 or later"):
         await send(transport, addr, "a")
     assert await transport.max_offset(addr, QUEUE, timeout_seconds=5) == 0
 

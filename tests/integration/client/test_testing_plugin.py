@@ -150,7 +150,7 @@ def test_a_project_that_does_not_use_it_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_fixture_is_listed_with_its_description(pytester: pytest.Pytester) -> None:
     ended = pytester.runpytest_inprocess(*project(pytester.path, NOT_USING, "--fixtures"))
-    ended.stdout.fnmatch_lines(["pointsman*", "*one real name server and no broker yet*"])
+    ended.stdout.fnmatch_lines(["pointsman*", "*one real name server without brokers*"])
 
 
 def test_nothing_is_left_after_a_test_that_fails(pytester: pytest.Pytester) -> None:

@@ -197,5 +197,7 @@ class MemberStream:
             if before is MemberState.JOINING and state is MemberState.MEMBER:
                 level = logging.DEBUG
             why = f": {error}" if error is not None else ""
-            logger.log(level, "group %s at agent %s: %s%s", self._group, self.addr, state.value, why)
+            logger.log(
+                level, "membership of group %s at agent %s is now %s%s", self._group, self.addr, state.value, why
+            )
         self._on_change()

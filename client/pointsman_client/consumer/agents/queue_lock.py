@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class AgentQueueLocks:
-    """See :class:`~pointsman_client.consumer.coordination.QueueLocks`. Raises nothing for agents that fail.
+    """See :class:`~pointsman_client.consumer.coordination.QueueLocks`. Does not raise for agents that fail.
 
     Each method takes at most one second in total, since a later lock is of little use.
     """

@@ -12,7 +12,7 @@ try:
     import redis.asyncio  # noqa: F401  # fails early, with a hint what to install
 except ModuleNotFoundError as error:
     raise ImportError(
-        "RedisStreamsTransport requires the redis package: pip install 'pointsman-client[redis]'", name="redis"
+        "RedisStreamsTransport needs the redis package: pip install 'pointsman-client[redis]'", name="redis"
     ) from error
 
 from pointsman_client.transports.redis_streams.redis_transport import RedisStreamsTransport
