@@ -9,8 +9,7 @@ from datetime import datetime, timedelta
 from pointsman.wire.clock import Clock
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.client import NameServerClient
-from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest
-from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
+from pointsman_client.consumer.coordination import BegunTopics, Coordination, CoordinationRequest, LoadedOffsets
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue, to_publish_queues
 from pointsman_client.core.rebalance import Members, MessageModel

@@ -5,19 +5,26 @@ from __future__ import annotations
 import os
 import random
 import socket
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 from pointsman.wire.client_id import client_id_problem
-from pointsman_client.consumer.agents.agent_coordination import Coordination, CoordinationRequest
+from pointsman_client.consumer.agents.agent_coordination import agent_coordination
+from pointsman_client.consumer.brokers.broker_coordination import broker_coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions
+from pointsman_client.consumer.coordination import CoordinationRequest, MakeCoordination
 from pointsman_client.consumer.file_offset_store import offset_file_path
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
+from pointsman_client.consumer.listener import CallEnd
+from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.subscription import Subscription, Subscriptions, to_subscriptions
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.ownership import OwnedParts
+from pointsman_client.transports.rocketmq.rocketmq_transport import RocketmqTransport
+from pointsman_client.transports.transport import Transport
 
 OFFSETS_FOLDER = Path("~/.pointsman/offsets")
 """RocketMQ uses ``~/.rocketmq_offsets``."""
@@ -60,8 +67,8 @@ class ConsumerIdentity:
         self,
         setting: ConsumerSetting,
         *,
-        is_listener: bool,
         offer: Callable[[HeldQueue], None],
+        call_listener: Callable[[ReceivedMessage], Awaitable[CallEnd]] | None = None,
     ) -> GroupConsumer:
         """Build the consumer from its started resources."""
         core: GroupConsumer | None = None
@@ -70,20 +77,26 @@ class ConsumerIdentity:
             if core is not None:
                 core.members_changed()
 
-        def agent_joined() -> None:
+        def joined() -> None:
             if core is not None:
                 core.renew_locks()
 
-        coordination: Coordination = self._options.make_coordination(
+        make = self._options.make_coordination or coordination_for(self.parts.transport)
+        coordination = make(
             CoordinationRequest(
                 client=self.parts.client,
+                transport=self.parts.transport,
                 group=self._options.group,
                 client_id=self.client_id,
-                is_listener=is_listener,
                 message_model=self._options.message_model,
+                is_ordered=setting.is_ordered,
+                retries=setting.retries,
+                consume_from=self._options.consume_from,
                 subscriptions=lambda: {topic: each.expression for topic, each in self.subscriptions.items()},
                 on_change=members_changed,
-                on_agent_joined=agent_joined,
+                on_joined=joined,
+                consumer=lambda: core,
+                call_listener=call_listener,
                 offset_file=self._options.offset_file or self._default_offset_file(),
                 clock=self.parts.clock,
                 rng=self._rng,
@@ -104,6 +117,13 @@ class ConsumerIdentity:
 
     def _default_offset_file(self) -> Path:
         return offset_file_path(OFFSETS_FOLDER.expanduser(), group=self._options.group, client_id=self.client_id)
+
+
+def coordination_for(transport: Transport) -> MakeCoordination:
+    """Return what coordinates groups: RocketMQ brokers do it themselves, for others their agents."""
+    if isinstance(transport, RocketmqTransport):
+        return partial(broker_coordination, options=transport.options)
+    return agent_coordination
 
 
 def make_client_id(*, address: str, group: str, model: MessageModel, zone: str, rng: random.Random) -> str:

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from pointsman.wire.group_topics import MAX_GROUP_LENGTH
-from pointsman_client.consumer.agents.agent_coordination import MakeCoordination, agent_coordination
+from pointsman_client.consumer.coordination import MakeCoordination
 from pointsman_client.consumer.listener import Listener
 from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.allocation import AllocationStrategy
@@ -69,8 +69,8 @@ class ConsumerOptions(PartOptions):
     in its routes."""
     offset_file: Path | None = None
     """Offset file of a broadcasting consumer; None: below ``~/.pointsman/offsets``."""
-    make_coordination: MakeCoordination = agent_coordination
-    """For tests: builds the coordination of group, locks and offsets."""
+    make_coordination: MakeCoordination | None = None
+    """For tests: makes the coordination of group, locks and offsets. None: by RocketMQ brokers, else by agents."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,15 +1,39 @@
-"""Interfaces of a consumer to the brokers' agents: group members, queue locks, offsets."""
+"""What a consumer needs besides messages: the members of its group, queue locks and offsets."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import random
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
+from pointsman.wire.clock import Clock
+from pointsman_client.client import NameServerClient
+from pointsman_client.consumer.listener import CallEnd
+from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.rebalance import Members
+from pointsman_client.core.rebalance import Members, MessageModel
+from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import PointsmanError
+from pointsman_client.transports.transport import Transport
+
+if TYPE_CHECKING:
+    # It needs this module.
+    from pointsman_client.consumer.start_offset import ConsumeFrom
+
+
+class RoutedBrokers(Protocol):
+    """What is needed of the routes; ``NameServerClient`` has it."""
+
+    def broker(self, cluster: str, broker_name: str, /) -> BrokerData | None:
+        """Return a replica group of a cached route; None: no route has it."""
+        ...
+
+    def brokers_of(self, topics: Iterable[str], /) -> tuple[BrokerData, ...]:
+        """Return the replica groups of the cached routes of these topics."""
+        ...
 
 
 class GroupMembership(Protocol):
@@ -99,3 +123,63 @@ class BegunTopics:
     """Topics with the time of first consumption."""
     unknown: Mapping[str, PointsmanError]
     """Topics for which a required query failed: do not start their queues."""
+
+
+class RunningConsumer(Protocol):
+    """What a broker's operator may ask of a consumer."""
+
+    def describe(self) -> dict[str, Any]:
+        """Queues, positions and members as JSON values."""
+        ...
+
+    def reset_offsets(self, offsets: Mapping[tuple[str, str, int], int]) -> None:
+        """Continue at other offsets, by topic, broker name and queue id; queues of other members are ignored."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoordinationRequest:
+    """What a coordination is built from."""
+
+    client: NameServerClient
+    transport: Transport
+    group: str
+    client_id: str
+    message_model: MessageModel
+    is_ordered: bool
+    retries: bool
+    """Whether the group's retry topic is read, too."""
+    consume_from: ConsumeFrom
+    subscriptions: Callable[[], Mapping[str, str]]
+    """Returns the current subscriptions: topic to tag expression."""
+    on_change: Callable[[], None]
+    """To be called when the members may have changed."""
+    on_joined: Callable[[], None]
+    """To be called when an agent or broker accepts this client, also again: it may have lost its state."""
+    consumer: Callable[[], RunningConsumer | None]
+    """The consumer itself; None before it has started."""
+    call_listener: Callable[[ReceivedMessage], Awaitable[CallEnd]] | None
+    """Calls the listener once (RocketMQ CONSUME_PASSIVELY); None: the application pulls (CONSUME_ACTIVELY)."""
+    offset_file: Path
+    """Offset file of a broadcasting consumer."""
+    clock: Clock
+    rng: random.Random
+
+
+@dataclass(frozen=True, slots=True)
+class Coordination:
+    """Membership, locks and offsets of one consumer."""
+
+    membership: GroupMembership
+    locks: QueueLocks | None
+    """None: queues are not locked. Broadcasting members read all queues; on RocketMQ brokers concurrent consumers take
+    over a queue without waiting for its owner."""
+    offsets: OffsetStore
+    close: Callable[[], Awaitable[None]]
+    """Called last."""
+    is_rocketmq: bool = False
+    """Whether RocketMQ brokers coordinate. Members may use RocketMQ's own client then: queues are sorted as it does,
+    and the queues of the retry topic are those of its route."""
+
+
+MakeCoordination = Callable[[CoordinationRequest], Coordination]

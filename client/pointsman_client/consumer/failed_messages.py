@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from pointsman.wire.clock import Clock
+from pointsman.wire.group_topics import dlq_topic
 from pointsman_client.consumer.queue_reader import SLACK_SECONDS
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
@@ -13,7 +14,7 @@ from pointsman_client.core.retry_rules import Destination, SendBack, send_back
 from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.transports.transport import SendReceipt, Transport, response_of
+from pointsman_client.transports.transport import SendReceipt, SendsBack, Transport, response_of
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +48,8 @@ class FailedMessages:
         """
         at, times = self._clock.utc_now(), self._max_reconsume_times
         back = send_back(self._group, failed, max_reconsume_times=times, at=at, error=error)
+        if isinstance(self._transport, SendsBack):
+            return await self._send_back(self._transport, failed, back.destination, error)
         own = failed.queue.broker_key
         brokers = sorted(self._brokers(), key=lambda each: (each.key != own, each.broker_name))
         for broker in brokers:
@@ -57,7 +60,7 @@ class FailedMessages:
             if receipt is not None:
                 self._hook.sent_back(group=self._group, topic=failed.topic, destination=back.destination.value)
                 if back.destination is Destination.DLQ:
-                    self._log_dead_letter(failed, error, queue, receipt)
+                    self._log_dead_letter(failed, error, f"offset {receipt.queue_offsets[0]} of {queue}")
                 return True
         logger.warning(
             "no broker accepted the failed message %s of %s of group %s; it is retried in this process",
@@ -67,16 +70,45 @@ class FailedMessages:
         )
         return False
 
-    def _log_dead_letter(self, failed: ReceivedMessage, error: str, queue: MessageQueue, receipt: SendReceipt) -> None:
+    async def _send_back(
+        self, transport: SendsBack, failed: ReceivedMessage, destination: Destination, error: str
+    ) -> bool:
+        """Have the broker of a message move it; it alone has the message in its log."""
+        master = next((each.master for each in self._brokers() if each.key == failed.queue.broker_key), None)
+        if master is None:
+            return False
+        try:
+            sending = transport.send_back(
+                master.addr,
+                failed,
+                group=self._group,
+                max_reconsume_times=self._max_reconsume_times,
+                delay_level=-1 if destination is Destination.DLQ else 0,
+                timeout_seconds=self._timeout_seconds,
+            )
+            await response_of(master.addr, sending, timeout_seconds=self._timeout_seconds + SLACK_SECONDS)
+        except PointsmanError as failure:
+            logger.warning(
+                "%s did not accept message %s back for group %s; its listener is called again: %s",
+                master.addr,
+                failed.message_id,
+                self._group,
+                failure,
+            )
+            return False
+        self._hook.sent_back(group=self._group, topic=failed.topic, destination=destination.value)
+        if destination is Destination.DLQ:
+            self._log_dead_letter(failed, error, f"topic {dlq_topic(self._group)}")
+        return True
+
+    def _log_dead_letter(self, failed: ReceivedMessage, error: str, place: str) -> None:
         logger.warning(
-            "message %s of %s was moved to the dead letters of group %s after %d attempts, as offset %d of %s; "
-            "last error: %s",
+            "message %s of %s was moved to the dead letters of group %s after %d attempts, as %s; last error: %s",
             failed.message_id,
             failed.origin or failed.queue,
             self._group,
             failed.reconsume_times + 1,
-            receipt.queue_offsets[0],
-            queue,
+            place,
             error,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,8 @@ from pointsman.wire.clock import Clock
 from pointsman.wire.group_topics import is_retry_topic
 from pointsman.wire.tag_expression import ALL
 from pointsman_client.aio import done_within, end_tasks, start_task
-from pointsman_client.consumer.agents.agent_coordination import Coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions
-from pointsman_client.consumer.coordination import GroupMembership
+from pointsman_client.consumer.coordination import Coordination, GroupMembership
 from pointsman_client.consumer.held_queue import HandOver, HeldQueue, QueueContext
 from pointsman_client.consumer.lock_keeper import LockKeeper
 from pointsman_client.consumer.offset_committer import OffsetCommitter
@@ -26,7 +25,7 @@ from pointsman_client.consumer.rebalancer import Rebalancer
 from pointsman_client.consumer.start_offset import StartOffsets
 from pointsman_client.core.allocation import AllocationStrategy
 from pointsman_client.core.message import ReceivedMessage
-from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.message_queue import MessageQueue, rocketmq_order
 from pointsman_client.core.rebalance import MessageModel, RebalanceTiming, RebalanceTrigger
 from pointsman_client.core.route import RouteChange
 from pointsman_client.core.subscription import Subscription
@@ -135,7 +134,12 @@ class GroupConsumer:
         )
         self._rebalancer = Rebalancer(
             self.table,
-            ReadableQueues(routes, group=setting.group, with_retry_topic=setting.retries),
+            ReadableQueues(
+                routes,
+                group=setting.group,
+                with_retry_topic=setting.retries,
+                is_retry_topic_routed=coordination.is_rocketmq,
+            ),
             group=setting.group,
             client_id=setting.client_id,
             model=setting.model,
@@ -143,6 +147,7 @@ class GroupConsumer:
             topics=lambda: subscriptions,
             members=lambda: coordination.membership.members,
             refresh_members=coordination.membership.refresh_members,
+            queue_order=rocketmq_order if coordination.is_rocketmq else None,
             timing=RebalanceTiming(wait_interval_seconds=options.rebalance_interval_seconds),
             clock=clock,
             hook=hook,
@@ -254,6 +259,15 @@ class GroupConsumer:
         return subscription is None or subscription.matches(message.tags)
 
     # Offsets
+
+    def reset_offsets(self, offsets: Mapping[tuple[str, str, int], int]) -> None:
+        """See :meth:`RunningConsumer.reset_offsets`."""
+        for held in self.table.held:
+            queue = held.queue
+            offset = offsets.get((queue.topic, queue.broker_name, queue.queue_id))
+            if offset is not None:
+                logger.warning("the offset of group %s in %s was reset to %d", self._setting.group, queue, offset)
+                held.seek(offset)
 
     async def commit(self) -> None:
         """Commit finished messages now. Raises the error of the first queue that failed."""

@@ -95,6 +95,10 @@ class ListenerPool:
             self._ring.append(held)
         self._pump()
 
+    async def call_once(self, message: ReceivedMessage) -> CallEnd:
+        """Call the listener with a message of no queue, in addition to the calls that hold a slot."""
+        return await self._caller.call(message)
+
     async def close(self) -> None:
         """Cancel running calls, and wait at most ``END_SECONDS`` for them."""
         self._is_closed = True

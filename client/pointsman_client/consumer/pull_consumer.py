@@ -80,7 +80,7 @@ class PullConsumer:
             async with AsyncExitStack() as undo:
                 undo.push_async_callback(self.close)
                 self._buffer = PullBuffer(parts.clock)
-                self._core = self._identity.make_core(self._setting, is_listener=False, offer=self._buffer.offer)
+                self._core = self._identity.make_core(self._setting, offer=self._buffer.offer)
                 await self._core.start()
                 undo.pop_all()
         return self

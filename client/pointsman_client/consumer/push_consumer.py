@@ -77,7 +77,9 @@ class PushConsumer:
             async with AsyncExitStack() as undo:
                 undo.push_async_callback(self.close)
                 self._pool = self._make_pool(parts)
-                self._core = self._identity.make_core(self._setting, is_listener=True, offer=self._offer)
+                self._core = self._identity.make_core(
+                    self._setting, offer=self._offer, call_listener=self._pool.call_once
+                )
                 self._pool.start()
                 await self._core.start()
                 undo.pop_all()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pointsman.wire.group_topics import RETRY_QUEUES, retry_topic
-from pointsman_client.consumer.agents.broker_agents import RoutedBrokers
+from pointsman_client.consumer.coordination import RoutedBrokers
 from pointsman_client.core.allocation import Zones
 from pointsman_client.core.message_queue import MessageQueue, to_subscribe_queues
 from pointsman_client.core.route import BrokerKey, RouteChange, TopicRoute
@@ -40,8 +40,12 @@ class TopicQueues:
 class ReadableQueues:
     """Queues from routes. The group's retry topic has queues on every broker that has some of a subscribed topic."""
 
-    def __init__(self, routes: Routes, *, group: str, with_retry_topic: bool) -> None:
+    def __init__(
+        self, routes: Routes, *, group: str, with_retry_topic: bool, is_retry_topic_routed: bool = False
+    ) -> None:
+        """``is_retry_topic_routed``: it has a route, as with RocketMQ brokers, which create it."""
         self._routes = routes
+        self._is_retry_topic_routed = is_retry_topic_routed
         self._retry_topic = retry_topic(group) if with_retry_topic else None
         self._unknown: set[str] = set()
 
@@ -52,7 +56,9 @@ class ReadableQueues:
         without its master is read at its slaves.
         """
         found = {topic: await self._of(topic) for topic in topics}
-        if self._retry_topic is not None:
+        if self._retry_topic is not None and self._is_retry_topic_routed:
+            found[self._retry_topic] = await self._of(self._retry_topic)
+        elif self._retry_topic is not None:
             known = [each for each in found.values() if each is not None]
             # An unknown topic could be on a further broker, which may have failed messages.
             found[self._retry_topic] = self._retry_queues(known) if len(known) == len(found) else None
@@ -62,7 +68,8 @@ class ReadableQueues:
         try:
             route = await self._routes.topic_route(topic)
         except TopicNotFoundError as error:
-            self._log_once(topic, error)
+            if topic != self._retry_topic:  # A broker creates it at the first heartbeat of the group.
+                self._log_once(topic, error)
             return TopicQueues((), {})
         except PointsmanError as error:
             self._log_once(topic, error)

@@ -11,7 +11,7 @@ from pointsman_client.aio import Wakeup
 from pointsman_client.consumer.queue_table import QueueTable
 from pointsman_client.consumer.readable_queues import ReadableQueues, TopicQueues
 from pointsman_client.core.allocation import AllocationRequest, AllocationStrategy, Averagely
-from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.message_queue import MessageQueue, QueueOrder
 from pointsman_client.core.rebalance import (
     IdleReason,
     Members,
@@ -45,6 +45,7 @@ class Rebalancer:
         topics: Callable[[], Collection[str]],
         members: Callable[[], Members | None],
         refresh_members: Callable[[], Awaitable[None]],
+        queue_order: QueueOrder | None,
         timing: RebalanceTiming,
         clock: Clock,
         hook: MetricsHook,
@@ -58,6 +59,7 @@ class Rebalancer:
         self._topics = topics
         self._members = members
         self._refresh_members = refresh_members
+        self._queue_order = queue_order
         self._timing = timing
         self._clock = clock
         self._hook = hook
@@ -111,6 +113,7 @@ class Rebalancer:
                 # A strategy may leave queues unassigned, but every retry queue must be read.
                 strategy=Averagely() if is_retry_topic(topic) else self._strategy,
                 zones={} if queues is None else queues.zones,
+                queue_order=self._queue_order,
             )
         except Exception:  # of a user's strategy: assignments stay unchanged
             if topic not in self._failing:

@@ -6,7 +6,7 @@ cluster in every key: the same broker name in two clusters is two brokers.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from pointsman.wire.names import MAX_QUEUES, name_problem
@@ -30,6 +30,14 @@ class MessageQueue:
 
     def __str__(self) -> str:
         return f"queue {self.queue_id} of {self.topic} on {self.cluster}/{self.broker_name}"
+
+
+QueueOrder = Callable[[MessageQueue], tuple[str, str, int]]
+
+
+def rocketmq_order(queue: MessageQueue) -> tuple[str, str, int]:
+    """Sort as RocketMQ's clients do (``MessageQueue.compareTo``): they do not know clusters."""
+    return queue.topic, queue.broker_name, queue.queue_id
 
 
 def to_publish_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from pointsman_client.core.allocation import AllocationRequest, AllocationStrategy, Pinned, Zones
-from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.message_queue import MessageQueue, QueueOrder
 
 
 class MessageModel(StrEnum):
@@ -136,6 +136,7 @@ def share_of_topic(
     members: Members | None,
     strategy: AllocationStrategy,
     zones: Zones,
+    queue_order: QueueOrder | None = None,
 ) -> Share | None:
     """Return what the member is to hold; None: not known, it keeps what it has.
 
@@ -155,7 +156,9 @@ def share_of_topic(
         # The only member, and its client id is another process's now. A strategy refuses an empty list.
         return NOTHING
     # Names and client ids are ASCII, so Python's order is that of Java's String.compareTo.
-    request = AllocationRequest(group, client_id, tuple(sorted(queues)), tuple(sorted(members.client_ids)), zones)
+    request = AllocationRequest(
+        group, client_id, tuple(sorted(queues, key=queue_order)), tuple(sorted(members.client_ids)), zones
+    )
     given = Pinned(strategy, members.pinned).allocate(request)
     # A configured list may hold queues of other topics: they are meant when those are shared out.
     share = frozenset(queue for queue in given if queue.topic == topic)

@@ -6,22 +6,9 @@ The order depends only on names and ids, so that all consumers of a group use th
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 from pointsman.wire.names import addr_problem
 from pointsman_client.core.route import BrokerData
-
-
-class RoutedBrokers(Protocol):
-    """The route lookups used here; ``NameServerClient`` implements them."""
-
-    def broker(self, cluster: str, broker_name: str, /) -> BrokerData | None:
-        """Return a replica group from the cached routes; None: it is in none."""
-        ...
-
-    def brokers_of(self, topics: Iterable[str], /) -> tuple[BrokerData, ...]:
-        """Return the replica groups of the cached routes of these topics."""
-        ...
 
 
 def agent_addrs(brokers: Iterable[BrokerData]) -> tuple[str, ...]:

@@ -18,9 +18,10 @@ import grpc
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup, end_tasks, start_task
-from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_addrs
+from pointsman_client.consumer.agents.broker_agents import agent_addrs
 from pointsman_client.consumer.agents.group_watch import GroupWatch
 from pointsman_client.consumer.agents.member_stream import MemberState, MemberStream
+from pointsman_client.consumer.coordination import RoutedBrokers
 from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import PointsmanError, RequestRejectedError
 from pointsman_client.rpc.links import AgentLinks

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.wire.clock import Clock
-from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_of_queues
+from pointsman_client.consumer.agents.broker_agents import agent_of_queues
 from pointsman_client.consumer.agents.queue_batch import Queues, query_agents, query_other_agents
 from pointsman_client.consumer.agents.topic_begins import TopicBegins
-from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, OffsetStore
+from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, OffsetStore, RoutedBrokers
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import PointsmanError, RequestRejectedError
 from pointsman_client.rpc.links import AgentLink, AgentLinks

@@ -15,7 +15,8 @@ from typing import Generic, TypeVar
 import grpc
 
 from pointsman.wire.refusals import FieldViolation
-from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_addrs, agent_of_queues
+from pointsman_client.consumer.agents.broker_agents import agent_addrs, agent_of_queues
+from pointsman_client.consumer.coordination import RoutedBrokers
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError

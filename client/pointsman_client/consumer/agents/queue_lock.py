@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterable, Mapping
 
 from pointsman.v1 import queue_lock_service_pb2 as wire
 from pointsman.wire.wire_time import seconds_of
-from pointsman_client.consumer.agents.broker_agents import RoutedBrokers
 from pointsman_client.consumer.agents.queue_batch import Queues, Responses, query_agents
+from pointsman_client.consumer.coordination import RoutedBrokers
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import PointsmanError

@@ -14,9 +14,9 @@ from datetime import UTC, datetime
 import grpc
 
 from pointsman.v1 import offset_service_pb2 as wire
-from pointsman_client.consumer.agents.broker_agents import RoutedBrokers, agent_addrs
+from pointsman_client.consumer.agents.broker_agents import agent_addrs
 from pointsman_client.consumer.agents.queue_batch import CALL_SECONDS
-from pointsman_client.consumer.coordination import BegunTopics
+from pointsman_client.consumer.coordination import BegunTopics, RoutedBrokers
 from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
 from pointsman_client.rpc.links import AgentLinks
 

@@ -62,6 +62,11 @@ class RocketmqTransport:
         self._links: dict[str, Link] = {}
         self._closed = False
 
+    @property
+    def options(self) -> RocketmqOptions:
+        """The options, for the connections of group members."""
+        return self._options
+
     async def send(
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
     ) -> SendReceipt:

@@ -1,0 +1,1 @@
+"""Coordination of a group by RocketMQ brokers themselves: members, queue locks, offsets."""

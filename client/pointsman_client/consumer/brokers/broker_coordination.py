@@ -1,0 +1,67 @@
+"""Coordination by RocketMQ brokers; offsets of a broadcasting consumer are in a file, as with RocketMQ's client."""
+
+from __future__ import annotations
+
+from pointsman_client.consumer.brokers.broker_locks import BrokerQueueLocks
+from pointsman_client.consumer.brokers.broker_membership import BrokerMembership
+from pointsman_client.consumer.brokers.broker_offsets import BrokerOffsetStore
+from pointsman_client.consumer.brokers.broker_requests import BrokerRequests
+from pointsman_client.consumer.brokers.member_links import MemberLinks
+from pointsman_client.consumer.coordination import Coordination, CoordinationRequest
+from pointsman_client.consumer.file_offset_store import FileOffsetStore
+from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
+
+
+def broker_coordination(request: CoordinationRequest, options: RocketmqOptions) -> Coordination:
+    """Make the coordination of a consumer whose brokers are RocketMQ's.
+
+    Concurrent consumers have no locks, as with RocketMQ's client; see :mod:`broker_locks`.
+    """
+    requests = BrokerRequests(
+        request,
+        on_list_changed=lambda: membership.list_changed(),  # noqa: PLW0108  made below
+        max_body_bytes=options.max_body_bytes,
+    )
+    links = MemberLinks(
+        options,
+        on_request=requests.handle,
+        on_lost=lambda addr: membership.connection_lost(addr),  # noqa: PLW0108  made below
+    )
+    membership = BrokerMembership(
+        request.client,
+        links,
+        group=request.group,
+        client_id=request.client_id,
+        is_listener=request.call_listener is not None,
+        retries=request.retries,
+        message_model=request.message_model,
+        consume_from=request.consume_from,
+        subscriptions=request.subscriptions,
+        on_change=request.on_change,
+        on_joined=request.on_joined,
+        clock=request.clock,
+    )
+
+    async def close() -> None:
+        await requests.close()
+        await links.close()
+
+    if request.message_model is MessageModel.BROADCASTING:
+        file = FileOffsetStore(request.offset_file, clock=request.clock)
+
+        async def close_file_too() -> None:
+            await close()
+            await file.close()
+
+        return Coordination(membership, None, file, close_file_too, is_rocketmq=True)
+    locks = BrokerQueueLocks(request.client, links, group=request.group, client_id=request.client_id)
+    offsets = BrokerOffsetStore(
+        request.client,
+        links,
+        request.transport,
+        route=request.client.topic_route,
+        group=request.group,
+        clock=request.clock,
+    )
+    return Coordination(membership, locks if request.is_ordered else None, offsets, close, is_rocketmq=True)

@@ -1,0 +1,317 @@
+"""A consumer's place in its group at RocketMQ brokers: heartbeats (34, 35) and the list of members (38, 40).
+
+Every broker of the subscribed topics gets heartbeats, slaves too (RocketMQ ``sendHeartbeatToAllBroker``), since each
+knows only the members that send some to it. One of them is asked for the list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
+from pointsman.remoting.frames import compact
+from pointsman.wire.clock import Clock
+from pointsman.wire.group_topics import retry_topic
+from pointsman.wire.tag_expression import ALL
+from pointsman_client.aio import Wakeup, end_tasks, start_task
+from pointsman_client.consumer.brokers.member_links import MemberLinks, json_object
+from pointsman_client.consumer.coordination import RoutedBrokers
+from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.core.rebalance import Members, MessageModel
+from pointsman_client.core.route import BrokerData
+from pointsman_client.core.subscription import Subscription
+from pointsman_client.errors import PointsmanError
+from pointsman_client.transports.rocketmq.message_codec import tag_code
+
+HEARTBEAT_INTERVAL_SECONDS = 30.0
+"""RocketMQ ``heartbeatBrokerInterval``; a broker expires a member 120 s after its last heartbeat."""
+RETRY_SECONDS = 3.0
+"""Interval while a broker has not accepted a heartbeat, or no route is known."""
+FIRST_POLL_SECONDS = 0.5
+"""The same before the first broker is known."""
+MIN_ROUND_SECONDS = 0.2
+"""Shortest time between two rounds of heartbeats, however often connections break."""
+CALL_SECONDS = 3.0
+REFRESH_SECONDS = 1.0
+LEAVE_SECONDS = 1.5
+MAX_CLIENT_IDS = 20_000
+"""Longest list of members that is accepted from a broker."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Joined:
+    error: PointsmanError | None = None
+    """Of the last heartbeat; None: accepted."""
+    next_at: float = -math.inf
+
+
+class BrokerMembership:
+    """See :class:`~pointsman_client.consumer.coordination.GroupMembership`. A broadcasting group has no list."""
+
+    def __init__(
+        self,
+        brokers: RoutedBrokers,
+        links: MemberLinks,
+        *,
+        group: str,
+        client_id: str,
+        is_listener: bool,
+        retries: bool,
+        message_model: MessageModel,
+        consume_from: ConsumeFrom,
+        subscriptions: Callable[[], Mapping[str, str]],
+        on_change: Callable[[], None],
+        on_joined: Callable[[], None],
+        clock: Clock,
+    ) -> None:
+        """``subscriptions``: topics with their tag expressions, now. ``retries``: the retry topic is subscribed, too.
+
+        ``on_change``: called when :attr:`members` differs. ``on_joined``: called when a broker accepted this member for
+        the first time, or again after its connection broke: it may have lost what it knew.
+        """
+        self._brokers = brokers
+        self._links = links
+        self._group = group
+        self._client_id = client_id
+        self._is_listener = is_listener
+        self._retries = retries
+        self._message_model = message_model
+        self._consume_from = consume_from
+        self._subscriptions = subscriptions
+        self._on_change = on_change
+        self._on_joined = on_joined
+        self._clock = clock
+        self._joined: dict[str, _Joined] = {}
+        self._members: Members | None = None
+        self._doubles = 0
+        """Lists in a row in which this client id was more than once."""
+        self._version: tuple[Mapping[str, str], int] = ({}, 0)
+        """The subscriptions that were sent last, and their ``subVersion``."""
+        self._wakeup = Wakeup(clock)
+        self._list_changed = Wakeup(clock)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._has_left = False
+
+    async def start(self) -> None:
+        """See :meth:`GroupMembership.start`; a second call changes nothing."""
+        if self._tasks or self._has_left:
+            return
+        self._tasks.append(start_task(self._send_heartbeats(), name=f"pointsman-heartbeats-{self._group}"))
+        if self._message_model is MessageModel.CLUSTERING:
+            self._tasks.append(start_task(self._follow_list(), name=f"pointsman-members-{self._group}"))
+
+    @property
+    def members(self) -> Members | None:
+        """See :attr:`GroupMembership.members`."""
+        return self._members
+
+    async def refresh_members(self) -> None:
+        """See :meth:`GroupMembership.refresh_members`.
+
+        Asks the brokers in one order for all members, so that they use the same list. A list without this client id is
+        not used: the broker does not know all members yet.
+        """
+        deadline = self._clock.monotonic() + REFRESH_SECONDS
+        for addr in self._addrs():
+            seconds = deadline - self._clock.monotonic()
+            if seconds <= 0:
+                return
+            joined = self._joined.get(addr)
+            if joined is None or joined.error is not None:
+                continue
+            try:
+                client_ids = await self._list_at(addr, seconds)
+            except PointsmanError as error:
+                logger.info("%s did not list the members of group %s: %s", addr, self._group, error)
+                continue
+            if self._client_id in client_ids:
+                self._accept(client_ids)
+                return
+            joined.next_at = min(joined.next_at, self._clock.monotonic() + RETRY_SECONDS)
+            self._wakeup.wake()
+
+    def subscriptions_changed(self) -> None:
+        """See :meth:`GroupMembership.subscriptions_changed`."""
+        self._heartbeat_now(self._joined)
+
+    def routes_changed(self) -> None:
+        """See :meth:`GroupMembership.routes_changed`."""
+        self._wakeup.wake()
+
+    def connection_lost(self, addr: str) -> None:
+        """Join again at a broker: it removes a member whose connection ended."""
+        self._heartbeat_now([addr])
+
+    def list_changed(self) -> None:
+        """Get the list of members again: a broker reported a change (NOTIFY_CONSUMER_IDS_CHANGED)."""
+        self._list_changed.wake()
+
+    def describe(self) -> Mapping[str, object]:
+        """See :meth:`GroupMembership.describe`."""
+        return {
+            "members": None if self._members is None else list(self._members.client_ids),
+            "pinned": [],
+            "duplicateClientId": self._doubles > 1,
+            "brokers": {
+                addr: {"state": "joined" if each.error is None else "failed", "error": str(each.error or "")}
+                for addr, each in self._joined.items()
+            },
+        }
+
+    async def leave(self) -> None:
+        """See :meth:`GroupMembership.leave`."""
+        self._has_left = True
+        tasks, self._tasks = self._tasks, []
+        # First the heartbeats: one after the unregistration would join again.
+        await end_tasks(tasks, timeout_seconds=0.5)
+        ext = {"clientID": self._client_id, "consumerGroup": self._group}
+        leaving = [
+            start_task(
+                self._quietly(addr, BrokerRequestCode.UNREGISTER_CLIENT, ext), name=f"pointsman-leave-{self._group}"
+            )
+            for addr, joined in self._joined.items()
+            if joined.error is None
+        ]
+        if leaving:
+            await asyncio.wait(leaving, timeout=LEAVE_SECONDS)
+        await end_tasks(leaving, timeout_seconds=0.1)
+
+    async def _quietly(self, addr: str, code: BrokerRequestCode, ext: Mapping[str, str]) -> None:
+        try:
+            await self._links.call(addr, code, ext, timeout_seconds=LEAVE_SECONDS)
+        except PointsmanError as error:
+            logger.info("%s did not unregister group %s before its connection ended: %s", addr, self._group, error)
+
+    # Heartbeats
+
+    def _heartbeat_now(self, addrs: Iterable[str]) -> None:
+        for addr in addrs:
+            joined = self._joined.get(addr)
+            if joined is not None:
+                joined.next_at = -math.inf
+        self._wakeup.wake()
+
+    async def _send_heartbeats(self) -> None:
+        while True:
+            addrs = self._replica_addrs()
+            for addr in [each for each in self._joined if each not in addrs]:
+                del self._joined[addr]
+            now = self._clock.monotonic()
+            due = [addr for addr in addrs if self._joined.setdefault(addr, _Joined()).next_at <= now]
+            if due:
+                body = self._heartbeat()
+                await asyncio.gather(*(self._heartbeat_at(addr, body) for addr in due))
+                self._list_changed.wake()
+            await self._links.close_others(addrs)
+            await self._clock.sleep(MIN_ROUND_SECONDS)
+            next_at = min((each.next_at for each in self._joined.values()), default=-math.inf)
+            wait = next_at - self._clock.monotonic() if self._joined else FIRST_POLL_SECONDS
+            await self._wakeup.wait(max(wait, 0.0))
+
+    async def _heartbeat_at(self, addr: str, body: bytes) -> None:
+        joined = self._joined[addr]
+        was_accepted = joined.next_at > -math.inf and joined.error is None
+        # Set before the call: a wake-up during the call makes it due again.
+        joined.next_at = self._clock.monotonic() + HEARTBEAT_INTERVAL_SECONDS
+        try:
+            await self._links.call(addr, BrokerRequestCode.HEART_BEAT, {}, body, timeout_seconds=CALL_SECONDS)
+        except PointsmanError as error:
+            joined.next_at = self._clock.monotonic() + RETRY_SECONDS
+            if joined.error is None:
+                logger.warning("heartbeat of group %s failed at broker %s: %s", self._group, addr, error)
+            joined.error = error
+            return
+        if joined.error is not None:
+            logger.warning("heartbeat of group %s accepted by broker %s", self._group, addr)
+            joined.error = None
+        if not was_accepted:
+            self._on_joined()
+
+    def _heartbeat(self) -> bytes:
+        subscriptions = dict(self._subscriptions())
+        if self._retries:
+            subscriptions[retry_topic(self._group)] = ALL
+        if subscriptions != self._version[0]:
+            # The broker keeps the subscriptions with the highest version of any member.
+            at = int(self._clock.utc_now().timestamp() * 1000)
+            self._version = subscriptions, max(at, self._version[1] + 1)
+        consumer = {
+            "groupName": self._group,
+            "consumeType": "CONSUME_PASSIVELY" if self._is_listener else "CONSUME_ACTIVELY",
+            "messageModel": self._message_model.value,
+            "consumeFromWhere": f"CONSUME_FROM_{self._consume_from.value}",
+            "unitMode": False,
+            "subscriptionDataSet": [
+                _subscription(Subscription.parse(topic, expression), version=self._version[1])
+                for topic, expression in sorted(subscriptions.items())
+            ],
+        }
+        return compact({"clientID": self._client_id, "producerDataSet": [], "consumerDataSet": [consumer]})
+
+    def _groups(self) -> list[BrokerData]:
+        return sorted(self._brokers.brokers_of(tuple(self._subscriptions())), key=lambda each: each.key)
+
+    def _replica_addrs(self) -> dict[str, None]:
+        return dict.fromkeys(each.addr for group in self._groups() for each in group.replicas if each.addr)
+
+    def _addrs(self) -> list[str]:
+        """Brokers that may be asked for the list: masters first, since a slave may lag behind in the routes."""
+        groups = self._groups()
+        masters = [group.master.addr for group in groups if group.master is not None]
+        return [*dict.fromkeys([*masters, *self._replica_addrs()])]
+
+    # The list
+
+    async def _follow_list(self) -> None:
+        while True:
+            await self._list_changed.wait(HEARTBEAT_INTERVAL_SECONDS)
+            await self.refresh_members()
+            await self._clock.sleep(MIN_ROUND_SECONDS)
+
+    async def _list_at(self, addr: str, seconds: float) -> list[str]:
+        """The client ids at a broker; none if the group has no member there."""
+        response = await self._links.call(
+            addr,
+            BrokerRequestCode.GET_CONSUMER_LIST_BY_GROUP,
+            {"consumerGroup": self._group},
+            timeout_seconds=seconds,
+            allowed=(BrokerResponseCode.SUCCESS, BrokerResponseCode.SYSTEM_ERROR),
+            is_read=True,
+        )
+        if response.command.code == BrokerResponseCode.SYSTEM_ERROR:
+            return []
+        listed = json_object(addr, response.body).get("consumerIdList")
+        return [each for each in listed if isinstance(each, str)][:MAX_CLIENT_IDS] if isinstance(listed, list) else []
+
+    def _accept(self, client_ids: list[str]) -> None:
+        # One list may have it twice after this client connected again, before the broker closed the old connection.
+        self._doubles = self._doubles + 1 if client_ids.count(self._client_id) > 1 else 0
+        if self._doubles == 2:
+            logger.error(
+                "client id %s is used twice in group %s: both consumers read the same queues; use different client_ids",
+                self._client_id,
+                self._group,
+            )
+        members = Members(tuple(sorted(set(client_ids))))
+        if members != self._members:
+            self._members = members
+            self._on_change()
+
+
+def _subscription(subscription: Subscription, *, version: int) -> dict[str, object]:
+    tags = sorted(subscription.tags)
+    return {
+        "topic": subscription.topic,
+        "subString": subscription.expression,
+        "subVersion": version,
+        "expressionType": "TAG",
+        "classFilterMode": False,
+        "tagsSet": tags,
+        "codeSet": [tag_code(tag) for tag in tags],
+    }

@@ -1,0 +1,184 @@
+"""Committed offsets at the brokers of the queues: QUERY_CONSUMER_OFFSET (14) and UPDATE_CONSUMER_OFFSET (15).
+
+RocketMQ's RemoteBrokerOffsetStore. A broker stores any offset that it receives, also a lower one and from a client that
+is not a member, so what keeps an offset from going backwards is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeVar
+
+from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
+from pointsman.wire.clock import Clock
+from pointsman_client.consumer.brokers.member_links import MemberLinks, any_addr
+from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, RoutedBrokers
+from pointsman_client.core.message_queue import MessageQueue, to_subscribe_queues
+from pointsman_client.core.route import TopicRoute
+from pointsman_client.errors import BrokerUnreachableError, PointsmanError
+from pointsman_client.transports.rocketmq.pulling import number
+from pointsman_client.transports.transport import Reader, Transport
+
+CALL_SECONDS = 3.0
+"""Timeout of a call, shorter than RocketMQ's 5 s: a queue that is not loaded is tried again."""
+CONFIRMED_TTL_SECONDS = 60.0
+"""How long a broker is assumed to have what it confirmed; then the offset is committed again."""
+MAX_CONCURRENT_CALLS = 200
+LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
+
+ResultT = TypeVar("ResultT")
+
+
+class _Confirmed(NamedTuple):
+    addr: str
+    offset: int
+    at: float
+
+
+class BrokerOffsetStore:
+    """See :class:`~pointsman_client.consumer.coordination.OffsetStore`."""
+
+    def __init__(
+        self,
+        brokers: RoutedBrokers,
+        links: MemberLinks,
+        transport: Transport,
+        *,
+        route: Callable[[str], Awaitable[TopicRoute]],
+        group: str,
+        clock: Clock,
+    ) -> None:
+        """``route``: the route of a topic, from the cache if it is there."""
+        self._brokers = brokers
+        self._links = links
+        self._transport = transport
+        self._route = route
+        self._group = group
+        self._clock = clock
+        self._confirmed: dict[MessageQueue, _Confirmed] = {}
+        # A reset must not be overtaken by a commit that was sent before it.
+        self._turn = asyncio.Lock()
+
+    async def load(self, queues: Collection[MessageQueue]) -> LoadedOffsets:
+        """See :meth:`OffsetStore.load`.
+
+        For a queue without a committed offset a 4.9 broker reports 0 while message 0 is still in memory, which is taken
+        as an offset: the queue is read from its first message on.
+        """
+        loaded, failed = await self._for_each(queues, self._load)
+        return LoadedOffsets({queue: offset for queue, offset in loaded.items() if offset is not None}, failed)
+
+    async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
+        """See :meth:`OffsetStore.begin`.
+
+        Brokers do not store when a group began. A group that has committed offsets of the topic is not new to it: then
+        a queue without one was added since, and begins with the messages sent after the last one that the group
+        consumed. Without this a queue that was added while the group was stopped would lose its first messages.
+        """
+        begun: dict[str, datetime] = {}
+        unknown: dict[str, PointsmanError] = {}
+        for topic, moment in moments.items():
+            try:
+                last = await self._last_consumed_at(topic)
+            except PointsmanError as error:
+                unknown[topic] = error
+            else:
+                begun[topic] = moment if last is None else min(moment, last)
+        return BegunTopics(begun, unknown)
+
+    async def commit(
+        self, offsets: Mapping[MessageQueue, int], *, reset: bool = False
+    ) -> Mapping[MessageQueue, PointsmanError]:
+        """See :meth:`OffsetStore.commit`; offsets that a broker has confirmed are not sent again."""
+        async with self._turn:
+            since = self._clock.monotonic() - CONFIRMED_TTL_SECONDS
+            self._confirmed = {queue: each for queue, each in self._confirmed.items() if each.at > since}
+            missing = [queue for queue, offset in offsets.items() if reset or not self._has(queue, offset)]
+
+            async def commit_one(queue: MessageQueue, addr: str) -> None:
+                offset = offsets[queue]
+                await self._links.call(
+                    addr,
+                    BrokerRequestCode.UPDATE_CONSUMER_OFFSET,
+                    self._ext(queue) | {"commitOffset": str(offset)},
+                    timeout_seconds=CALL_SECONDS,
+                )
+                self._confirmed[queue] = _Confirmed(addr, offset, self._clock.monotonic())
+
+            _, failed = await self._for_each(missing, commit_one)
+            for queue in failed:
+                self._confirmed.pop(queue, None)
+            return failed
+
+    async def _load(self, queue: MessageQueue, addr: str) -> int | None:
+        response = await self._links.call(
+            addr,
+            BrokerRequestCode.QUERY_CONSUMER_OFFSET,
+            self._ext(queue) | {"setZeroIfNotFound": "false"},
+            timeout_seconds=CALL_SECONDS,
+            allowed=(BrokerResponseCode.SUCCESS, BrokerResponseCode.QUERY_NOT_FOUND),
+            is_read=True,
+        )
+        if response.command.code == BrokerResponseCode.QUERY_NOT_FOUND:
+            return None
+        return number(addr, response.command, "offset")
+
+    async def _last_consumed_at(self, topic: str) -> datetime | None:
+        """When the newest message that the group consumed of a topic was born; None: the group is new to the topic.
+
+        Of a queue with committed offset 0 its first message counts. Where the message was removed, the time is unknown
+        but long ago.
+        """
+        loaded = await self.load(to_subscribe_queues(await self._route(topic)))
+        consumed = {queue: max(offset - 1, 0) for queue, offset in loaded.offsets.items()}
+        if not consumed and loaded.unknown:
+            raise next(iter(loaded.unknown.values()))
+
+        async def born_at(queue: MessageQueue, addr: str) -> datetime | None:
+            pulled = await self._transport.pull(
+                addr,
+                queue,
+                consumed[queue],
+                max_messages=1,
+                wait_seconds=0.0,
+                timeout_seconds=CALL_SECONDS,
+                reader=Reader(self._group),
+            )
+            if pulled.trimmed:
+                return LONG_AGO
+            return pulled.messages[0].born_at if pulled.messages else None
+
+        found, _ = await self._for_each(consumed, born_at)
+        return max((at for at in found.values() if at is not None), default=None)
+
+    async def _for_each(
+        self, queues: Collection[MessageQueue], call: Callable[[MessageQueue, str], Awaitable[ResultT]]
+    ) -> tuple[dict[MessageQueue, ResultT], dict[MessageQueue, PointsmanError]]:
+        """Make a call for each queue at its broker, a bounded number at the same time; return results and failures."""
+        results: dict[MessageQueue, ResultT] = {}
+        failed: dict[MessageQueue, PointsmanError] = {}
+        limit = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
+
+        async def one(queue: MessageQueue) -> None:
+            addr = any_addr(self._brokers.broker(queue.cluster, queue.broker_name))
+            if addr is None:
+                failed[queue] = BrokerUnreachableError(f"{queue.cluster}/{queue.broker_name}", "no route has it")
+                return
+            async with limit:
+                try:
+                    results[queue] = await call(queue, addr)
+                except PointsmanError as error:
+                    failed[queue] = error
+
+        await asyncio.gather(*map(one, queues))
+        return results, failed
+
+    def _has(self, queue: MessageQueue, offset: int) -> bool:
+        confirmed = self._confirmed.get(queue)
+        addr = any_addr(self._brokers.broker(queue.cluster, queue.broker_name))
+        return confirmed is not None and confirmed.addr == addr and confirmed.offset >= offset
+
+    def _ext(self, queue: MessageQueue) -> dict[str, str]:
+        return {"consumerGroup": self._group, "topic": queue.topic, "queueId": str(queue.queue_id)}

@@ -1,0 +1,158 @@
+"""Requests that a RocketMQ broker sends to a consumer: changed members, reset offsets, queries of operators."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
+from pointsman.remoting.frames import Command, compact
+from pointsman.wire.clock import Clock
+from pointsman_client.aio import end_tasks, start_task
+from pointsman_client.consumer.coordination import CoordinationRequest, RunningConsumer
+from pointsman_client.consumer.listener import Outcome
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.transports.rocketmq.broker_connection import Reply
+from pointsman_client.transports.rocketmq.message_codec import decode_messages
+
+SendReply = Callable[[Reply], None]
+MAX_RESET_QUEUES = 100_000
+_QUEUE_AND_OFFSET = re.compile(r"(\{[^{}]*\}):(-?[0-9]{1,19})\b")
+"""An entry of a map whose keys are objects, as fastjson writes it."""
+
+logger = logging.getLogger(__name__)
+
+
+class BrokerRequests:
+    """Handles the requests for one consumer. One message at a time is consumed for an operator."""
+
+    def __init__(
+        self, request: CoordinationRequest, *, on_list_changed: Callable[[], None], max_body_bytes: int
+    ) -> None:
+        self._request = request
+        self._on_list_changed = on_list_changed
+        self._max_body_bytes = max_body_bytes
+        self._clock: Clock = request.clock
+        self._started_at = request.clock.utc_now()
+        self._consuming: asyncio.Task[None] | None = None
+
+    def handle(self, command: Command, body: bytes, reply: SendReply) -> None:
+        """Handle one request; see ``RequestHandler``."""
+        group = command.ext.get("consumerGroup") or command.ext.get("group")
+        if command.code == BrokerRequestCode.CHECK_TRANSACTION_STATE:
+            logger.info("request for the state of a transaction ignored: this client sends no transactions")
+        elif group != self._request.group:
+            reply(Reply(BrokerResponseCode.SYSTEM_ERROR, f"the consumer group {group!r} is not at this connection"))
+        elif command.code == BrokerRequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            self._on_list_changed()
+        elif command.code == BrokerRequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+            self._reset(command, body)
+        elif command.code == BrokerRequestCode.GET_CONSUMER_RUNNING_INFO:
+            reply(self._running_info())
+        elif command.code == BrokerRequestCode.CONSUME_MESSAGE_DIRECTLY:
+            self._consume(command, body, reply)
+        else:
+            message = f"request code {command.code} is not supported"
+            reply(Reply(BrokerResponseCode.REQUEST_CODE_NOT_SUPPORTED, message))
+
+    async def close(self) -> None:
+        """End what runs."""
+        if self._consuming is not None:
+            await end_tasks([self._consuming], timeout_seconds=0.5)
+
+    def _reset(self, command: Command, body: bytes) -> None:
+        """Reset offsets, as brokers before 5.2 have it done by the members."""
+        consumer = self._request.consumer()
+        offsets = reset_offsets(body)
+        if not offsets:
+            logger.warning("a request to reset offsets of topic %s lists no queue", command.ext.get("topic"))
+        elif consumer is not None:
+            consumer.reset_offsets(offsets)
+
+    def _running_info(self) -> Reply:
+        consumer = self._request.consumer()
+        if consumer is None:
+            return Reply(BrokerResponseCode.SYSTEM_ERROR, "the consumer has not started")
+        properties = {
+            "PROP_CONSUME_TYPE": "CONSUME_ACTIVELY" if self._request.call_listener is None else "CONSUME_PASSIVELY",
+            "PROP_CONSUMEORDERLY": str(self._request.is_ordered).lower(),
+            "PROP_CONSUMER_START_TIMESTAMP": str(int(self._started_at.timestamp() * 1000)),
+            "PROP_NAMESERVER_ADDR": ";".join(self._request.client.name_servers),
+        }
+        return Reply(body=running_info(properties, consumer, self._request.subscriptions()))
+
+    def _consume(self, command: Command, body: bytes, reply: SendReply) -> None:
+        call = self._request.call_listener
+        problem = None
+        if call is None:
+            problem = "the consumer has no listener"
+        elif self._consuming is not None and not self._consuming.done():
+            problem = "the consumer still consumes the message of another request"
+        if problem is not None or call is None:
+            reply(Reply(BrokerResponseCode.SYSTEM_ERROR, problem))
+            return
+
+        async def consume() -> None:
+            began_at = self._clock.monotonic()
+            queue = MessageQueue(command.ext.get("topic", ""), "", command.ext.get("brokerName", ""), 0)
+            messages, unreadable = decode_messages(body, queue, first_offset=0, max_body_bytes=self._max_body_bytes)
+            if len(messages) != 1:
+                problem = "the body has no message" if unreadable is None else unreadable.problem
+                reply(Reply(BrokerResponseCode.SYSTEM_ERROR, problem))
+                return
+            end = await call(messages[0])
+            result = {Outcome.SUCCESS: "CR_SUCCESS", Outcome.LATER: "CR_LATER"}.get(end.outcome, "CR_THROW_EXCEPTION")
+            facts = {
+                "order": self._request.is_ordered,
+                "autoCommit": True,
+                "consumeResult": result,
+                "remark": end.error,
+                "spentTimeMills": round((self._clock.monotonic() - began_at) * 1000),
+            }
+            reply(Reply(body=compact(facts)))
+
+        self._consuming = start_task(consume(), name=f"pointsman-consume-directly-{self._request.group}")
+
+
+def reset_offsets(body: bytes) -> dict[tuple[str, str, int], int]:
+    """Read the body of code 220: a map from queue to offset, whose keys are objects without quotes around them."""
+    offsets: dict[tuple[str, str, int], int] = {}
+    for key, offset in _QUEUE_AND_OFFSET.findall(body.decode(errors="replace"))[:MAX_RESET_QUEUES]:
+        try:
+            queue = json.loads(key)
+            name = str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"])
+        except (ValueError, KeyError, TypeError):
+            continue
+        offsets[name] = max(int(offset), 0)
+    return offsets
+
+
+def running_info(properties: Mapping[str, str], consumer: RunningConsumer, subscriptions: Mapping[str, str]) -> bytes:
+    """Write RocketMQ's ``ConsumerRunningInfo``; the keys of ``mqTable`` are objects, as its readers expect."""
+    entries = []
+    for queue in consumer.describe()["queues"]:
+        key = {"brokerName": queue["brokerName"], "queueId": queue["queueId"], "topic": queue["topic"]}
+        entries.append(compact(key) + b":" + compact(_queue_info(queue)))
+    facts = {
+        "properties": properties,
+        "statusTable": {},
+        "subscriptionSet": [{"topic": topic, "subString": text} for topic, text in sorted(subscriptions.items())],
+    }
+    return compact(facts)[:-1] + b',"mqTable":{' + b",".join(entries) + b"}}"
+
+
+def _queue_info(queue: Mapping[str, Any]) -> dict[str, object]:
+    position, finished = queue.get("position", 0), queue.get("finishedUpTo", 0)
+    waiting = queue.get("waiting", 0) + queue.get("inFlight", 0)
+    return {
+        "commitOffset": finished,
+        "cachedMsgCount": waiting,
+        "cachedMsgMinOffset": finished,
+        "cachedMsgMaxOffset": max(position - 1, finished),
+        "locked": queue["locked"],
+        "droped": False,
+    }

@@ -1,0 +1,92 @@
+"""Connections of one group member to RocketMQ brokers, apart from those that carry messages.
+
+A broker takes each connection as one member (RocketMQ ``ClientChannelInfo`` is keyed by channel), so each client id has
+its own connection to each broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
+from pointsman_client.core.route import BrokerData
+from pointsman_client.errors import BrokerRefusedError
+from pointsman_client.transports.rocketmq.broker_connection import RequestHandler, Response
+from pointsman_client.transports.rocketmq.broker_link import Link
+from pointsman_client.transports.rocketmq.broker_refusals import refused
+from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
+
+
+class MemberLinks:
+    """One link per broker address, opened when it is first used."""
+
+    def __init__(self, options: RocketmqOptions, *, on_request: RequestHandler, on_lost: Callable[[str], None]) -> None:
+        """``on_request``: called with each request of a broker; ``on_lost(addr)``: when a connection broke."""
+        self._options = options
+        self._on_request = on_request
+        self._on_lost = on_lost
+        self._links: dict[str, Link] = {}
+
+    def to(self, addr: str) -> Link:
+        """Return the link to a broker."""
+        link = self._links.get(addr)
+        if link is None:
+            link = self._links[addr] = Link(
+                addr, self._options, on_request=self._on_request, on_lost=lambda: self._on_lost(addr)
+            )
+        return link
+
+    async def call(
+        self,
+        addr: str,
+        code: BrokerRequestCode,
+        ext: Mapping[str, str],
+        body: bytes = b"",
+        *,
+        timeout_seconds: float,
+        allowed: Collection[int] = (BrokerResponseCode.SUCCESS,),
+        is_read: bool = False,
+    ) -> Response:
+        """Send a request to a broker.
+
+        Raises :class:`BrokerUnreachableError`, :class:`BrokerTimeoutError`, and :class:`BrokerRefusedError` for a
+        response code that is not ``allowed``.
+        """
+        response = await self.to(addr).request(code, ext, body, timeout_seconds=timeout_seconds, is_read=is_read)
+        if response.command.code not in allowed:
+            raise refused(addr, response.command)
+        return response
+
+    async def close_others(self, addrs: Collection[str]) -> None:
+        """Close the links to all other addresses."""
+        unused = [self._links.pop(addr) for addr in [*self._links] if addr not in addrs]
+        await asyncio.gather(*(link.close() for link in unused))
+
+    async def close(self) -> None:
+        """Close all links."""
+        await self.close_others(())
+
+
+def master_addr(broker: BrokerData | None) -> str | None:
+    """Return the address of a group's master, which alone grants locks."""
+    return None if broker is None or broker.master is None else broker.master.addr or None
+
+
+def any_addr(broker: BrokerData | None) -> str | None:
+    """Return the address of the master, else of the replica with the lowest id (``findBrokerAddressInAdmin``)."""
+    replicas = () if broker is None else sorted(broker.replicas, key=lambda each: each.broker_id)
+    return next((each.addr for each in replicas if each.addr), None)
+
+
+def json_object(addr: str, body: bytes) -> Mapping[str, Any]:
+    """Read a response body. Raises :class:`BrokerRefusedError` when it is not a JSON object."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BrokerRefusedError(addr, BrokerResponseCode.SYSTEM_ERROR, "the response body is not JSON") from error
+    if not isinstance(value, dict):
+        raise BrokerRefusedError(addr, BrokerResponseCode.SYSTEM_ERROR, "the response body is not a JSON object")
+    return value
