@@ -24,7 +24,7 @@ class TokenFolder:
         self._write()
 
     def remove(self, name: str) -> None:
-        """Its token stays known here, to be sent."""
+        """Remove a name from the file; its token can still be sent."""
         del self._lines[name]
         self._write()
 

@@ -1,4 +1,4 @@
-"""Agents with all their services, each on a free port, and a name server that knows where they are."""
+"""Agents with all their services, each on a free port, and a name server with their addresses."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TableOfEnds:
 
 
 class WholeAgent:
-    """The agent of one broker; its services are real, what stands behind them is in the hands of the test."""
+    """The agent of one broker; its services are real, the test sets their data."""
 
     def __init__(self, name: str, *, broker_id: int, clock: Clock, name_servers: list[str], warm_up: float) -> None:
         self.clock = clock
@@ -119,7 +119,7 @@ class WholeAgent:
         )
 
     async def register(self, name_server: NameServerApp, *, agent_addr: str | None = None) -> None:
-        """Say where the broker is, and its agent, unless another address is given."""
+        """Register the broker with the address of its agent, unless another one is given."""
         async with grpc.aio.insecure_channel(name_server.addr) as channel:
             said = self.addr if agent_addr is None else agent_addr
             request = wire.registration(wire.topic("orders"), who=self.identity, agent_addr=said)

@@ -43,7 +43,7 @@ class AgentProcess:
         return [line for line in lines if line["message"] == message]
 
     async def beats(self, count: int, *, patience: float) -> None:
-        """Wait until ``count`` beats were answered."""
+        """Wait until ``count`` heartbeats were answered."""
         async with asyncio.timeout(patience):
             while len(self.said("heartbeat response received")) < count:  # noqa: ASYNC110  # another process beats
                 await asyncio.sleep(0.005)
@@ -57,7 +57,7 @@ class AgentProcess:
         self._signal(signal.SIGCONT)
 
     async def stop(self) -> None:
-        """SIGTERM, and wait until it has handed over or left."""
+        """SIGTERM, and wait until it has handed over or unregistered."""
         self._signal(signal.SIGTERM)
         assert self._process is not None
         await self._process.wait()
@@ -69,7 +69,7 @@ class AgentProcess:
             await self._process.wait()
 
     def check_end(self) -> None:
-        """Fail if it ended other than by a signal or in order, such as at a port that is taken."""
+        """Fail if it exited with an error, such as a port in use."""
         code = self._process.returncode if self._process is not None else None
         assert code is None or code <= 0, f"the agent ended with {code}:\n{self._log.read_text(encoding='utf-8')}"
 

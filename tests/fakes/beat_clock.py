@@ -1,4 +1,4 @@
-"""A manual clock for agents with real sockets: a test can wait until their beats were answered."""
+"""A manual clock for agents with real sockets: a test can wait until their heartbeats were answered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ BEAT_TIMEOUT = Timeouts().beat
 
 
 class BeatClock(ManualClock):
-    """A beat without an answer is one whose timeout runs."""
+    """An unanswered heartbeat is one whose timeout runs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,6 +26,6 @@ class BeatClock(ManualClock):
             self._unanswered -= is_of_a_beat
 
     async def advance_and_answer(self, seconds: float) -> None:
-        """Let time pass, then wait for the answers: beats go by the clock, their answers by the sockets."""
+        """Advance the time, then wait for the responses: the clock sends heartbeats, sockets deliver responses."""
         await self.advance(seconds)
         await until(lambda: not self._unanswered)

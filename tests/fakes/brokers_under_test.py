@@ -1,4 +1,4 @@
-"""Brokers behind a transport, and what a test does to them: one face for real Redis servers and for those in memory."""
+"""Brokers behind a transport, controlled by a test: one interface for real Redis servers and for those in memory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BrokersUnderTest(Protocol):
     """Brokers of one kind, with one transport to them."""
 
     def open(self, **settings: Any) -> Transport:
-        """The transport; once a test."""
+        """The transport; one per test."""
         ...
 
     async def add(self) -> str:
@@ -38,23 +38,23 @@ class BrokersUnderTest(Protocol):
         ...
 
     async def take_down(self, addr: str) -> None:
-        """Kill its process; what it holds stays on its disk."""
+        """Kill its process; its data stays on disk."""
         ...
 
     async def hang(self, addr: str) -> None:
-        """Let it answer nothing."""
+        """Stop its responses."""
         ...
 
     async def bring_up(self, addr: str) -> None:
-        """Start it again, or let it go on."""
+        """Start it again, or continue it."""
         ...
 
     async def lose_messages(self, addr: str) -> None:
-        """Let it forget everything."""
+        """Drop all its data."""
         ...
 
     async def replicate(self, master: str, slave: str) -> None:
-        """Make one a replica of the other; returns when it is in step."""
+        """Make one a replica of the other; returns when it is in sync."""
         ...
 
     async def promote(self, addr: str) -> None:

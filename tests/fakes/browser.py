@@ -1,4 +1,4 @@
-"""A headless Chromium that keeps nothing and fetches nothing in the background."""
+"""A headless Chromium that stores nothing and fetches nothing in the background."""
 
 from __future__ import annotations
 
@@ -45,5 +45,5 @@ def browser(folder: Path) -> Iterator[Chrome]:
 
 
 def complaints(page: Chrome) -> list[dict[str, Any]]:
-    """Violations of a page's policy and errors that the browser logged since the last look."""
+    """Violations of a page's policy and errors that the browser logged since the last call."""
     return list(page.get_log("browser"))  # type: ignore[no-untyped-call]

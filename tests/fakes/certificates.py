@@ -14,7 +14,7 @@ class Files:
     """PEM files of one side."""
 
     ca: Path
-    """Who the other side's certificate must come from."""
+    """The authority of the other side's certificate."""
     certificate: Path
     key: Path
 

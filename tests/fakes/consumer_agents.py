@@ -33,7 +33,7 @@ CLUSTER = "c1"
 PATIENCE_SECONDS = 60.0
 STEP_SECONDS = 0.05
 CALLS_PER_SECOND = 4
-"""More than any exchange between a consumer and an agent takes."""
+"""Longer than any exchange between a consumer and an agent."""
 
 
 class MemoryMemberLists:
@@ -118,7 +118,7 @@ class ConsumerAgent:
             self._keeping = asyncio.create_task(self._keeper.run())
 
     async def stop(self) -> None:
-        """As a crash: what the store does not have is lost; a second call does nothing."""
+        """Crash: what is not in the store is lost; a second call does nothing."""
         running, self._running = self._running, None
         if running is not None:
             await self.server.stop(1.0)
@@ -137,7 +137,7 @@ class ConsumerAgent:
         await self.start()
 
     def members(self, group: str = "g") -> list[str]:
-        """Client ids of who is in a group here."""
+        """Client ids of a group's members here."""
         return [each.client_id for each in self.groups.core.members(group)]
 
     def replica(self, broker_id: int = 0) -> BrokerReplica:
@@ -188,14 +188,14 @@ async def consumer_agents(
 
 
 async def until_true(ask: Callable[[], Awaitable[bool]]) -> None:
-    """Ask again until the answer is yes; fails after the deadline."""
+    """Query again until the result is true; fails after the deadline."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not await ask():  # noqa: ASYNC110  # what it waits for is another peer's socket
             await asyncio.sleep(0.05)
 
 
 async def flow(clock: ManualClock, seconds: float) -> None:
-    """Advance the clock; each second takes as long as a few calls over the loopback, so what is sent in it arrives."""
+    """Advance the clock; each second lasts as long as a few calls over the loopback, so what is sent in it arrives."""
     ends_at = clock.monotonic() + seconds
     async with _loopback() as call:
         while clock.monotonic() < ends_at:

@@ -36,7 +36,7 @@ class ConsumerProcess:
         self.process = process
 
     def lines(self) -> list[str]:
-        """Whole lines only: the last one may be half written."""
+        """Complete lines only: the last one may be half written."""
         text = self.log.read_text(encoding="utf-8") if self.log.exists() else ""
         return text[: text.rfind("\n") + 1].splitlines()
 

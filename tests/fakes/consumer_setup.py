@@ -39,13 +39,13 @@ class Setup:
         self._stack = stack
 
     async def join(self, name: str, listener: Listener, **settings: Any) -> PushConsumer:
-        """Start a consumer with a listener, of all of ``orders`` from its first message on unless said otherwise."""
+        """Start a consumer with a listener, by default for all of ``orders`` from its first message on."""
         settings = {"subscriptions": {"orders": "*"}} | settings
         consumer = PushConsumer(self.routes, listener=listener, **self._settings(name) | settings)
         return await self._enter(consumer)
 
     async def join_pulling(self, name: str, **settings: Any) -> PullConsumer:
-        """Start a consumer that is asked."""
+        """Start a pull consumer."""
         settings = {"subscriptions": {"orders": "*"}} | settings
         return await self._enter(PullConsumer(self.routes, **self._settings(name) | settings))
 

@@ -29,7 +29,7 @@ OWN_VARIABLES = (
     "POINTSMAN_TLS_SERVER_NAME",
     "POINTSMAN_TOKEN_FILE",
 )
-"""What of the environment changes its output or its servers: unset unless a test sets it.
+"""Environment variables that change its output or its servers: unset unless a test sets them.
 
 Readline, which pytest imports, sets COLUMNS for all processes that are started afterwards: xdist's workers have it.
 """
@@ -78,20 +78,20 @@ class Printed(io.StringIO):
         return line
 
     def rest(self) -> str:
-        """What was not read as a line."""
+        """Output that was not read as a line."""
         return self.getvalue()[self._taken :]
 
 
 class Terminal(io.StringIO):
-    """Standard input with a person who has typed something."""
+    """Standard input of a terminal with typed text."""
 
     def isatty(self) -> bool:
-        """It is one."""
+        """Always true."""
         return True
 
 
 class Command:
-    """A command line that runs: click in a thread, its calls in the test's loop, as ``grpc.aio`` serves one only."""
+    """A running command: click in a thread, its calls in the test's loop, since ``grpc.aio`` supports only one."""
 
     def __init__(self, arguments: tuple[str, ...], env: Mapping[str, str], stdin: io.StringIO) -> None:
         self.out, self.err = Printed(), Printed()

@@ -1,4 +1,4 @@
-"""A TCP proxy whose traffic can be cut, both ways and for a time, as by a switch that died: no FIN, no RST."""
+"""A TCP proxy whose traffic can be cut, both ways and for a time, as by a failed switch: no FIN, no RST."""
 
 from __future__ import annotations
 

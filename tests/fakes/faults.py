@@ -36,7 +36,7 @@ SWEEP_SECONDS = 6.0
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often brokers beat and how long their silence is borne, in seconds."""
+    """Heartbeat interval and expiry of brokers, in seconds."""
 
     interval: float
     expiry: float
@@ -66,10 +66,10 @@ async def agents(configs: Iterable[AgentConfig]) -> AsyncIterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """What one name server made of a death."""
+    """The reaction of one name server to a killed broker."""
 
     seconds: float
-    """From the death until the broker was in no route."""
+    """From the kill until the broker was in no route."""
     removals: int
     others: int
     """Brokers still known."""
@@ -105,7 +105,7 @@ async def killed_broker(
 
 
 async def silent_broker(server: RealNameServer, *, pace: Pace, patience: float) -> Kill:
-    """Beat in single calls, fall silent, and measure from the last beat."""
+    """Send heartbeats in unary calls, fall silent, and measure from the last heartbeat."""
     who = wire.identity(name="unary", addr="10.0.9.9:10911")
     request = wire.registration(wire.topic("orders"), who=who, heartbeat=int(pace.interval), expiry=int(pace.expiry))
     async with grpc.aio.insecure_channel(server.addr) as channel, look(server.addr) as view:
@@ -121,7 +121,7 @@ async def silent_broker(server: RealNameServer, *, pace: Pace, patience: float) 
         return Kill(round(seconds, 2), removals(server, "unary"), len(await view.brokers()))
 
 
-# --- an agent stands still ------------------------------------------------------------------------------------
+# --- an agent is paused ----------------------------------------------------------------------------------------
 
 
 async def stopped_agent(
@@ -147,7 +147,7 @@ async def stopped_agent(
         return of_broker(server, name)
 
 
-# --- the name server stands still -----------------------------------------------------------------------------
+# --- the name server is paused --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Pause:
 
 
 async def stopped_name_server(server: RealNameServer, *, brokers: int, pace: Pace, stop: float) -> Pause:
-    """Stop the name server of living brokers, let it go on, and watch for an expiry and a sweep."""
+    """Stop the name server of live brokers, continue it, and watch for an expiry and a sweep."""
     async with agents(config_of(f"b{number}", number, [server.addr], pace) for number in range(brokers)):
         async with look(server.addr) as view:
             await view.all_up(brokers, patience=90)
@@ -191,7 +191,7 @@ async def stopped_name_server(server: RealNameServer, *, brokers: int, pace: Pac
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What became of a cluster of which a part was cut off."""
+    """A cluster of which a part was disconnected."""
 
     expired: int
     states: dict[str, int]
@@ -214,7 +214,7 @@ async def cut_clusters(
         ]
         async with agents(configs), look(server.addr) as view:
             await view.all_up(len(configs), patience=120)
-            await asyncio.sleep(1.5 * pace.expiry)  # the guard counts who lived when its window began
+            await asyncio.sleep(1.5 * pace.expiry)  # the guard counts brokers alive when its window began
             proxy.cut()
             await asyncio.sleep(stop)
             during = {cluster: await _route_states(view, cluster) for cluster in cut}
@@ -244,7 +244,7 @@ async def _route_states(view: Look, cluster: str) -> dict[str, int]:
     return tally
 
 
-# --- the disk refuses -----------------------------------------------------------------------------------------
+# --- the disk fails -------------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -278,7 +278,7 @@ def make_read_only(folder: Path) -> None:
 
 
 def make_writable(folder: Path, filler: Path) -> None:
-    """Remount the disk, and make room."""
+    """Remount the disk, and free space."""
     subprocess.run(["mount", "-o", "remount,rw", str(folder)], check=True)
     filler.unlink()
 

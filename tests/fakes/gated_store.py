@@ -1,4 +1,4 @@
-"""A disk for what operators set that answers when a test says so."""
+"""A disk for operators' settings that completes its writes when a test allows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ GATE_SECONDS = 30.0
 
 
 class GatedStore(SettingsStore):
-    """A disk that takes nothing until the test lets it, and keeps what it was given."""
+    """A disk that writes nothing until the test allows it, and keeps what was written."""
 
     def __init__(self, *arguments: Any, **more: Any) -> None:
         super().__init__(*arguments, **more)

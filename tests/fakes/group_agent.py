@@ -66,13 +66,13 @@ class Consumer:
         self.stream = self.stub.KeepMembership()
 
     async def beat(self, *groups: wire.GroupSubscription) -> wire.KeepMembershipResponse:
-        """Beat for these groups, or for those of the last beat, and return the answer."""
+        """Send a heartbeat for these groups, or for those of the last one, and return the response."""
         self.groups = groups or self.groups
         await self.stream.write(wire.KeepMembershipRequest(client_id=self.client_id, groups=self.groups))
         return await self.answer()
 
     async def answer(self) -> wire.KeepMembershipResponse:
-        """Whatever the agent says next on the stream."""
+        """The agent's next message on the stream."""
         async with asyncio.timeout(DEADLINE_SECONDS):
             answer = await self.stream.read()
         assert isinstance(answer, wire.KeepMembershipResponse), "the stream ended"
@@ -84,7 +84,7 @@ class Consumer:
         return list((await self.stub.LeaveGroups(request)).left)
 
     async def crash(self) -> None:
-        """Be gone without a word."""
+        """Close the connection without leaving."""
         await self.channel.close()
 
 
@@ -107,12 +107,12 @@ class GroupWatch:
         return list((await self.news()).client_ids)
 
     async def ending(self) -> tuple[grpc.StatusCode, str]:
-        """How it ends, after whatever is still to be read: status and our own code."""
+        """Read it to its end; return status and the project's code."""
         return await ending_of(self.call)
 
 
 async def ending_of(call: grpc.aio.UnaryStreamCall | grpc.aio.StreamStreamCall) -> tuple[grpc.StatusCode, str]:  # type: ignore[type-arg]  # any messages
-    """Read a stream to its end: status and our own code."""
+    """Read a stream to its end; return status and the project's code."""
     async with asyncio.timeout(DEADLINE_SECONDS):
         try:
             while await call.read() is not grpc.aio.EOF:
@@ -139,7 +139,7 @@ def reads(
 
 
 def pin(group: str, to: Iterable[str], *, seconds: int | None = None, by: str = "") -> wire.PinGroupRequest:
-    """An operator's order."""
+    """An operator's request to pin."""
     duration = Duration(seconds=seconds) if seconds is not None else None
     return wire.PinGroupRequest(group=group, to=to, duration=duration, by=by)
 

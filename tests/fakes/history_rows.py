@@ -1,4 +1,4 @@
-"""What a history holds, read as its readers do: every whole line of every file, gzipped or not."""
+"""What a history holds, read as its readers do: every complete line of every file, gzipped or not."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from pointsman_namesrv.rpc.node_server import ADMIN, REGISTRATION, ROUTE
 
 METHODS: tuple[MethodDescriptor, ...] = tuple(m for service in (REGISTRATION, ROUTE, ADMIN) for m in service.methods)
 FORBIDDEN = {grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN}
-"""Both would say that the fault is ours. (A framing that gRPC itself refuses never reaches a method.)"""
+"""Both would mean an error of the server. (A framing that gRPC itself refuses never reaches a method.)"""
 
 TEXTS = (
     "",
@@ -129,7 +129,7 @@ def _value(field: FieldDescriptor, depth: int) -> st.SearchStrategy[Any]:
 
 @st.composite
 def frames(draw: st.DrawFn, method: MethodDescriptor) -> bytes:
-    """One request of a method: whole, damaged, or anything."""
+    """One request of a method: valid, damaged, or arbitrary bytes."""
     if draw(st.integers(0, 9)) == 0:
         return draw(st.binary(max_size=300))
     frame = bytearray(draw(messages(method.input_type)).SerializeToString())
@@ -188,7 +188,7 @@ def hammer(
 
 def answer_of(channel: grpc.Channel, method: MethodDescriptor, requests: list[bytes]) -> grpc.StatusCode:
     """Send one request, or a stream of them, and return the status; a stream of answers is left after the first."""
-    raw: Any = channel  # bytes in, bytes out: the stubs know messages alone
+    raw: Any = channel  # bytes in, bytes out: stubs accept only messages
     try:
         if method.client_streaming and method.server_streaming:
             for _ in raw.stream_stream(path(method))(iter(requests), timeout=60):
@@ -206,7 +206,7 @@ def answer_of(channel: grpc.Channel, method: MethodDescriptor, requests: list[by
     return grpc.StatusCode.OK
 
 
-# --- bytes that are no gRPC -----------------------------------------------------------------------------------
+# --- bytes that are not gRPC ----------------------------------------------------------------------------------
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
@@ -217,7 +217,7 @@ def _http2(kind: int, payload: bytes = b"", *, flags: int = 0, stream: int = 0, 
 
 
 def client_hello() -> bytes:
-    """What a TLS client says first."""
+    """The first bytes of a TLS client."""
     context = ssl.create_default_context()
     written = ssl.MemoryBIO()
     client = context.wrap_bio(ssl.MemoryBIO(), written, server_hostname="example.org")
@@ -253,7 +253,7 @@ def wrong_bytes(seed: int, count: int) -> Iterator[bytes]:
 
 
 async def send_bytes(addr: str, opening: bytes, *, wait: float = 0.02) -> None:
-    """Open a connection, send, look whether anything comes back, and go without a word."""
+    """Open a connection, send, read any response, and abort the connection."""
     reader, writer = await asyncio.open_connection(*split_addr(addr))
     try:
         with contextlib.suppress(OSError, TimeoutError):
@@ -265,7 +265,7 @@ async def send_bytes(addr: str, opening: bytes, *, wait: float = 0.02) -> None:
 
 
 async def trickle(addr: str, opening: bytes, *, seconds: float) -> float | None:
-    """Send one byte a second, then nothing; return when the other side hung up, None if it did not."""
+    """Send one byte per second, then nothing; return when the other side closed, None if it did not."""
     began = time.monotonic()
     reader, writer = await asyncio.open_connection(*split_addr(addr))
     try:

@@ -75,7 +75,7 @@ class RoutesInMemory(NameServerClient):
         self._callbacks: list[Callable[[RouteChange], None]] = []
 
     def set(self, route: TopicRoute) -> None:
-        """Change a route, as if a name server had said so."""
+        """Change a route, as if a name server had sent it."""
         change = RouteChange(route.topic, self.routes.get(route.topic), route)
         self.routes[route.topic] = route
         for callback in list(self._callbacks):
@@ -138,7 +138,7 @@ class MemoryGroup:
         self.commits = 0
         self.unlocks = 0
         self.queries = 0
-        """How often members were asked for."""
+        """How often members were queried."""
         self.log: list[str] = []
 
     def coordinate(self, request: CoordinationRequest) -> Coordination:
@@ -152,7 +152,7 @@ class MemoryGroup:
             on_change()
 
     def vanish(self, client_id: str) -> None:
-        """A member's process died and its stream's grace is over; its locks live on."""
+        """A member's process crashed and its stream's grace is over; its locks remain."""
         del self.members[client_id]
         self.changed()
 

@@ -1,4 +1,4 @@
-"""A store of offsets in memory, by the rule of the real ones, that fails or waits when a test says so."""
+"""A store of offsets in memory, with the rules of the real ones, that fails or waits on a test's request."""
 
 from __future__ import annotations
 

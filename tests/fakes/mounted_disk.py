@@ -32,12 +32,12 @@ def mounted(folder: Path, *options: str) -> Iterator[Path]:
 
 
 def make_read_only(disk: Path) -> None:
-    """As a file system does after an error."""
+    """Remount it read-only, as a file system does after an error."""
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
 
 
 def fill(disk: Path) -> None:
-    """Leave no room; ``ballast`` takes it."""
+    """Fill the disk with the file ``ballast``."""
     ballast = os.open(disk / "ballast", os.O_WRONLY | os.O_CREAT)
     try:
         while True:

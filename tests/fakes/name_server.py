@@ -40,7 +40,7 @@ async def running_name_server(
     access: AccessSettings | None = None,
     warm_up_seconds: float = 0.0,
 ) -> AsyncIterator[NameServerApp]:
-    """Serve for the length of the block; ``addr`` says where. Invariants are checked at the end."""
+    """Serve for the length of the block; ``addr`` is its address. Invariants are checked at the end."""
     config = NameServerConfig(
         server=ServerConfig(listen=listen, stop_grace_seconds=1.0, warm_up_seconds=warm_up_seconds),
         monitoring=monitoring or MonitoringConfig(listen="127.0.0.1:0"),

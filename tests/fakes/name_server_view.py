@@ -1,4 +1,4 @@
-"""What a running name server says of its brokers: over the wire, and in its history."""
+"""What a running name server shows of its brokers: over the wire, and in its history."""
 
 from __future__ import annotations
 
@@ -73,13 +73,13 @@ class Look:
 
 @asynccontextmanager
 async def look(addr: str) -> AsyncIterator[Look]:
-    """Ask a name server."""
+    """Connect to a name server."""
     async with grpc.aio.insecure_channel(addr, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
         yield Look(channel)
 
 
 def of_broker(server: RealNameServer, name: str) -> list[tuple[str, str]]:
-    """What its history says of one broker: event and reason; without routine rows."""
+    """The history of one broker: event and reason; without routine rows."""
     return [
         (row["event"], row.get("reason") or "")
         for row in server.events()
@@ -99,5 +99,5 @@ async def on_disk(server: RealNameServer, name: str, last: tuple[str, str]) -> l
 
 
 def removals(server: RealNameServer, name: str) -> int:
-    """How often it went out of the routes."""
+    """How often it was removed from the routes."""
     return sum(event in LEAVES for event, _ in of_broker(server, name))

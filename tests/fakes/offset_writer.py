@@ -1,6 +1,6 @@
 """An agent that commits offsets to a file until it is killed: ``python -m ... FILE INTERVAL``.
 
-Commits the same rising number to every queue of two groups, and says each number once it is committed, with the time.
+Commits the same rising number to every queue of two groups, and prints each number once it is committed, with the time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A producer, with a name server and brokers in the hands of the test: real sockets to the first, else scripts."""
+"""A producer, with a name server on a real socket and scripted brokers, all controlled by the test."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ADDRS = {"a": A, "b": B, "c": C}
 
 
 class Heard(MetricsHook):
-    """Writes down what a producer says."""
+    """Records the calls of a producer's metrics hook."""
 
     def __init__(self) -> None:
         self.sends: list[tuple[str, int]] = []
@@ -65,7 +65,7 @@ class SendCallback:
 
 
 class Shop:
-    """What a test of a producer has in hand."""
+    """The parts of a producer's test."""
 
     def __init__(self, producer: Producer, server: ScriptedRouteServer, clock: ManualClock, heard: Heard) -> None:
         self.producer = producer
@@ -76,14 +76,14 @@ class Shop:
 
 
 def put_route(server: ScriptedRouteServer, *names: str, topic: str = "orders", **more: Any) -> None:
-    """Let the name server say that the topic is on these brokers."""
+    """Set the topic's route to these brokers."""
     groups = [broker_data(name, {0: ADDRS[name]}, cluster="c1") for name in names]
     server.routes[topic] = topic_route(topic, groups, **more)
 
 
 @asynccontextmanager
 async def producing(server: ScriptedRouteServer, **settings: Any) -> AsyncIterator[Shop]:
-    """Run a producer for the length of the block, on brokers a and b with two queues unless the test said more."""
+    """Run a producer for the length of the block, on brokers a and b with two queues by default."""
     if not server.routes:
         put_route(server, "a", "b", write=2)
     clock, heard = ManualClock(), Heard()

@@ -1,4 +1,4 @@
-"""Queue statistics as a name server takes them in: the longest that are allowed, and those of an idle broker."""
+"""Queue statistics as a name server accepts them: the longest allowed, and those of an idle broker."""
 
 from __future__ import annotations
 

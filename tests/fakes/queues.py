@@ -1,4 +1,4 @@
-"""Queues and members of a group in few words."""
+"""Short forms for queues and members of a group."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def request(
     *,
     zones: Mapping[tuple[str, str], str] | None = None,
 ) -> AllocationRequest:
-    """What a member asks, with everything in the order given."""
+    """A member's allocation request, with everything in the given order."""
     return AllocationRequest("G", client_id, tuple(of), tuple(client_ids), zones or {})
 
 
@@ -36,6 +36,6 @@ def shares(
     *,
     zones: Mapping[tuple[str, str], str] | None = None,
 ) -> dict[str, tuple[MessageQueue, ...]]:
-    """What each member gets when each asks for itself."""
+    """The allocation of each member."""
     members, these = tuple(client_ids), tuple(of)
     return {each: strategy.allocate(request(each, members, these, zones=zones)) for each in members}

@@ -1,4 +1,4 @@
-"""The installed name server as a process that can be stopped, continued, killed, and asked what it saw."""
+"""The installed name server as a process that can be stopped, continued, killed, and queried."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class RealNameServer:
 
     @property
     def monitoring_addr(self) -> str:
-        """Where metrics and health are answered."""
+        """The address of metrics and health."""
         return self._monitoring
 
     def pause(self) -> None:
@@ -84,7 +84,7 @@ class RealNameServer:
         self._signal(signal.SIGCONT)
 
     async def stop(self) -> int:
-        """SIGTERM; return the exit code once it has left. :meth:`start` starts it again."""
+        """SIGTERM; return the exit code. :meth:`start` starts it again."""
         self._signal(signal.SIGTERM)
         assert self._process is not None
         return await self._process.wait()
@@ -110,7 +110,7 @@ class RealNameServer:
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
     def events(self, *kinds: str) -> list[dict[str, Any]]:
-        """Rows of its history so far, in order; a row may be a second away from the disk."""
+        """Rows of its history so far, in order; a row may reach the disk a second later."""
         return [row for row in rows_in(self.folder / "history") if not kinds or row["event"] in kinds]
 
     async def metric(self, name: str, **labels: str) -> float:
@@ -122,7 +122,7 @@ class RealNameServer:
         )
 
     def metrics_text(self) -> str:
-        """What ``/metrics`` says; blocks."""
+        """The content of ``/metrics``; blocks."""
         connection = http.client.HTTPConnection(*split_addr(self._monitoring), timeout=60)
         try:
             connection.request("GET", "/metrics")

@@ -38,7 +38,7 @@ class RedisBroker:
 
 @dataclass(frozen=True)
 class BrokerPlan:
-    """Who a broker is, and what it holds."""
+    """A broker's identity and data."""
 
     name: str
     topics: Mapping[str, int] = field(default_factory=lambda: {"orders": 4})
@@ -66,7 +66,7 @@ async def redis_broker(
 
 
 def agent_config(plan: BrokerPlan, addr: str, name_servers: Sequence[str]) -> AgentConfig:
-    """An agent that beats each second."""
+    """An agent with a heartbeat every second."""
     topics = tuple(
         TopicRow(name=topic, read_queues=queues, write_queues=queues) for topic, queues in plan.topics.items()
     )

@@ -27,12 +27,12 @@ TOPICS = TopicSet.from_content([TopicConfig("orders", 4, 4, 6)], state_version=0
 
 @dataclass
 class RedisMember:
-    """What a test asks of it."""
+    """Queries of a test."""
 
     own: Watched[OwnState]
     loops: list[RegistrationLoop]
     looks: int = 0
-    """How often it has looked at its server."""
+    """How often it has polled its server."""
 
     @property
     def standings(self) -> list[Standing]:
@@ -43,7 +43,7 @@ class RedisMember:
 async def redis_member(
     redis: RedisProcess, name_servers: Sequence[str], *, replica_id: int, probe_seconds: float = 0.1
 ) -> AsyncIterator[RedisMember]:
-    """Run it for the length of the block; cut off at its end, without a leave. It beats each second."""
+    """Run it for the length of the block, with a heartbeat every second; cancelled at its end, not unregistered."""
     clock, metrics = SystemClock(), AgentMetrics(version="test")
     own = Watched(OwnState(0, TOPICS, replica_id=replica_id))
 

@@ -37,7 +37,7 @@ class RedisProcess:
         return self._process is not None
 
     async def start(self) -> None:
-        """Start it and wait until it answers anything at all, be it that a password is missing."""
+        """Start it and wait for any response, even that a password is missing."""
         self._directory.mkdir(parents=True, exist_ok=True)
         program = shutil.which("redis-server")
         if program is None:
@@ -51,7 +51,7 @@ class RedisProcess:
                 await asyncio.sleep(0.02)
 
     def add_options(self, *options: str) -> None:
-        """Have it started with these as well, the next time."""
+        """Add these options to its next start."""
         self._options += options
 
     def kill(self) -> None:
@@ -62,12 +62,12 @@ class RedisProcess:
             self._process = None
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and answers nothing, until it is resumed or killed."""
+        """SIGSTOP: its connections stay open without responses, until it is resumed or killed."""
         if self._process is not None:
             self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on after a pause."""
+        """Continue it after a pause."""
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
 

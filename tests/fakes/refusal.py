@@ -1,4 +1,4 @@
-"""What a server said of a call that it refused."""
+"""The error of a refused call."""
 
 from __future__ import annotations
 

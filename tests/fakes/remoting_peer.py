@@ -35,7 +35,7 @@ class Closed(Exception):
 
 
 class RemotingPeer:
-    """A broker, client or mqadmin: it asks and waits."""
+    """A broker, client or mqadmin: it sends a request and waits."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.writer = writer
@@ -78,7 +78,7 @@ class RemotingPeer:
         raise AssertionError(f"answered {answer}")
 
     async def drain_to_end(self) -> None:
-        """Read until the server closes, whatever it says."""
+        """Read and discard until the server closes."""
         async with asyncio.timeout(SECONDS):
             try:
                 while await self._reader.read(65_536):
@@ -87,7 +87,7 @@ class RemotingPeer:
                 return
 
     async def is_answered(self) -> bool:
-        """Whether the connection still serves: it asks for something harmless."""
+        """Whether the connection still serves: it sends a harmless request."""
         try:
             return (await self.ask(999)).code == 3
         except Closed:

@@ -1,4 +1,4 @@
-"""A report in which all is well, to be changed in one place, and rows of its sections."""
+"""A report without problems, to be changed in one place, and rows of its sections."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def a_cluster(name: str = "c", **change: Any) -> Cluster:
 
 
 def calm_report(**change: Any) -> Report:
-    """Each keyword changes the section of its name: by fields, or as a whole."""
+    """Each keyword changes the section of its name: single fields, or all of it."""
     report = Report(
         report_version=3,
         date_=DAY,

@@ -56,7 +56,7 @@ def topics_path(store: Path) -> Path:
 
 
 def replacing(order: str, main: Path, content: bytes) -> Iterator[str]:
-    """Replace the file as the broker does, one operation a step; each step's name says what was just done."""
+    """Replace the file as the broker does, one operation per step; each step is named after what was just done."""
     backup = main.with_name("topics.json.bak")
     old = main.read_bytes() if main.exists() else None
     if order == "4.9":
@@ -88,7 +88,7 @@ def replace_file(order: str, main: Path, content: bytes) -> None:
 
 
 def race_content(counter: int) -> bytes:
-    """A version of which every topic says which one it is."""
+    """A version whose number is in every topic."""
     names = [f"topic-{number:03d}" for number in range(RACE_TOPICS)]
     return topics_json({name: topic(name, readQueueNums=counter) for name in names}, counter=counter)
 

@@ -29,7 +29,7 @@ def response(name: str) -> bytes | None:
 
 
 def frames(data: bytes) -> list[Frame]:
-    """All frames of some bytes, which must be whole."""
+    """All frames of some bytes, which must be complete."""
     reader = FrameReader()
     reader.feed(data)
     found = []
@@ -94,7 +94,7 @@ def ask(
 
 
 def broker_ext(name: str = "broker-a", broker_id: int = 0, addr: str = "10.0.0.1:10911", **ext: str) -> dict[str, str]:
-    """What a broker says of itself beside its topics."""
+    """A broker's facts apart from its topics."""
     return {
         "brokerId": str(broker_id),
         "clusterName": "DefaultCluster",

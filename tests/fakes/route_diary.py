@@ -32,7 +32,7 @@ class RouteDiary:
 
     @property
     def masters(self) -> list[str]:
-        """Who was broker id 0, one after the other, without repetitions; times without one left out."""
+        """The successive brokers with id 0, without repetitions and without times with none."""
         found: list[str] = []
         for entry in self.entries:
             if 0 in entry and found[-1:] != [entry[0]]:
@@ -49,7 +49,7 @@ class RouteDiary:
         self._is_news.set()
 
     async def until(self, is_so: Callable[[Replicas], bool], *, seconds: float) -> None:
-        """Wait until the topic is so."""
+        """Wait until the topic is in this state."""
         async with asyncio.timeout(seconds):
             while not is_so(self.last):
                 self._is_news.clear()

@@ -1,4 +1,4 @@
-"""A whole agent inside the test's event loop, with real sockets and the clock, probe and numbers the test gives."""
+"""A complete agent inside the test's event loop, with real sockets and the test's clock, probe and settings."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def until(is_so: Callable[[], bool], *, within: float = PATIENCE_SECONDS) 
 
 
 class ScriptedProbe:
-    """A broker that is as ``result`` says; ``None`` hangs for ever."""
+    """A broker with the probe result ``result``; ``None`` hangs."""
 
     def __init__(self, result: ProbeResult | None) -> None:
         self.result = result
@@ -50,7 +50,7 @@ class ScriptedProbe:
 
 @dataclass
 class RunningAgent:
-    """What a test asks of an agent."""
+    """Queries of a test."""
 
     agent: Agent
     stop: asyncio.Event
@@ -69,15 +69,15 @@ class RunningAgent:
         return Standing.UNREGISTERED
 
     async def counts_beats(self, name_server: str, count: int, answer: str = "ok") -> None:
-        """Wait until it has taken in the answer, and not only until the server has heard the beat."""
+        """Wait until it has processed the response, not only until the server has received the heartbeat."""
         await until(lambda: self.beats(name_server, answer) == count)
 
     async def stands(self, name_server: str, standing: Standing) -> None:
-        """Wait until it stands so."""
+        """Wait until it is in this state."""
         await until(lambda: self.standing(name_server) is standing)
 
     async def stopped(self) -> None:
-        """Ask it to stop, and wait until it has."""
+        """Stop it, and wait until it has stopped."""
         self.stop.set()
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self.task
@@ -104,7 +104,7 @@ async def running_agent(
     probe: Probe | None = None,
     draw: Callable[[float, float], float] = max,
 ) -> AsyncIterator[RunningAgent]:
-    """Run an agent for the length of the block. Waits are as long as they may be unless ``draw`` says otherwise."""
+    """Run an agent for the length of the block. Waits have their maximum length unless ``draw`` sets another."""
     agent = Agent(config, probe=probe, clock=clock or SystemClock(), version="0.0.0-test", draw=draw)
     stop = asyncio.Event()
     task = asyncio.create_task(agent.run(stop))
@@ -117,4 +117,4 @@ async def running_agent(
 
 
 def with_probe(config: AgentConfig, **settings: object) -> AgentConfig:
-    return replace(config, probe=replace(config.probe, **settings))  # type: ignore[arg-type]  # whatever the test sets
+    return replace(config, probe=replace(config.probe, **settings))  # type: ignore[arg-type]  # any settings

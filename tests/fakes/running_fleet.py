@@ -33,7 +33,7 @@ def own_state(topics: Sequence[str], *, verdict: Verdict = PASSING) -> OwnState:
 
 @dataclass
 class RunningFleet:
-    """What a test sets and asks."""
+    """The state that a test sets and reads."""
 
     fleet: RegistrationFleet
     listed: Watched[tuple[str, ...]]
@@ -79,7 +79,7 @@ async def running_fleet(
     timeouts: Timeouts | None = None,
     draw: Callable[[float, float], float] = max,
 ) -> AsyncIterator[RunningFleet]:
-    """Run for the length of the block. Waits are as long as they may be unless ``draw`` says otherwise."""
+    """Run for the length of the block. Waits have their maximum length unless ``draw`` sets another."""
     watched, listed = Watched(own or own_state(["orders"])), Watched(tuple(addrs))
     metrics = AgentMetrics(version="0.0.0-test")
     forgotten: list[str] = []

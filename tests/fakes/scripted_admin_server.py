@@ -1,4 +1,4 @@
-"""A name server for faults that pointsmanctl must bear: slow, old, refusing, restarting. State is plain attributes."""
+"""A name server with faults that pointsmanctl must tolerate: slow, old, refusing, restarting."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Refusal(Exception):
 
 
 class ScriptedAdminServer:
-    """Answers what the test has set, and keeps every request. Like an old server it has no call that changes things."""
+    """Returns what the test has set, and records requests. Like an old server it cannot change data."""
 
     def __init__(self) -> None:
         self.addr = ""
@@ -48,7 +48,7 @@ class ScriptedAdminServer:
         self.brokers: list[broker_pb2.BrokerStatus] = []
         self.digests: dict[str, bytes] = {}
         self.page_seconds = 0.0
-        """How long each page of brokers and digests takes."""
+        """Delay of each page of brokers and digests."""
         self.routes: dict[str, route.TopicRoute] = {}
         self.requests: list[Message] = []
         self.refusals: dict[str, Refusal] = {}
@@ -124,7 +124,7 @@ class ScriptedAdminServer:
     # How it is served
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
-        """One table a service, as a name server has it."""
+        """One table per service, as in a name server."""
         return [
             grpc.method_handlers_generic_handler(
                 service.full_name,

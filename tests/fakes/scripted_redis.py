@@ -1,4 +1,4 @@
-"""A server that speaks Redis' protocol and answers each command as a test says, on a free port."""
+"""A server with Redis' protocol and a test's responses to each command, on a free port."""
 
 from __future__ import annotations
 

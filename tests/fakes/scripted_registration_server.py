@@ -23,7 +23,7 @@ from pointsman.v1.registration_service_pb2_grpc import (
 )
 
 PATIENCE_SECONDS = 60.0
-"""How long a test waits for what must come."""
+"""How long a test waits for an expected event."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ Event = Call | StreamOpened | StreamEnded
 
 
 class Odd(Enum):
-    """What a server may do instead of answering."""
+    """What a server may do instead of responding."""
 
     HANG = "accept and never answer"
     END = "end the stream without an error"
 
 
 class ScriptedRegistrationServer(RegistrationServiceServicer):
-    """Answers OK and accepts, except where ``register_outcomes`` or ``beat_answers`` say otherwise, first in first out.
+    """Accepts with OK, except where ``register_outcomes`` or ``beat_answers`` have entries, first in first out.
 
     ``heartbeat_interval`` and ``expiry`` (seconds) are what it holds agents to; None leaves them out.
     """
@@ -71,7 +71,7 @@ class ScriptedRegistrationServer(RegistrationServiceServicer):
         self.unregister_outcomes: deque[Odd | grpc.StatusCode] = deque()
         self.generation = 100
         self.keeps_streams_open = False
-        """Whether a stream stays open on our side when the agent has closed its own."""
+        """Whether the server's side of a stream stays open when the agent has closed its own."""
         self.unasked_answers: asyncio.Queue[wire.BeatAnswer] = asyncio.Queue()
         """Sent on the stream after the answer to the next heartbeat, in addition to it."""
         self.heartbeat_interval: float | None = None
@@ -96,12 +96,12 @@ class ScriptedRegistrationServer(RegistrationServiceServicer):
             self._server = None
 
     async def next_event(self) -> Event:
-        """The next thing an agent said, streams' beginnings and ends included."""
+        """The next event from an agent, including starts and ends of streams."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             return await self.events.get()
 
     async def next_call(self) -> Call:
-        """The next thing an agent said, streams' beginnings and ends left out."""
+        """The next call of an agent, without starts and ends of streams."""
         while True:
             event = await self.next_event()
             if not isinstance(event, StreamOpened | StreamEnded):

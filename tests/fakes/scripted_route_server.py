@@ -1,4 +1,4 @@
-"""A name server for clients' tests that does what the test says: answers, fails, hangs, counts. Real sockets."""
+"""A name server on a real socket for clients' tests, with scripted responses, failures, hangs and counts."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         self.garbled_details = False
         self.boot = 7
         self.gone_counter = 1
-        """The counter at which topics without a route are gone."""
+        """The counter of the absence of topics without a route."""
         self.unchanged = 0
         """Answers to GetTopicRoute that the client's route is still good."""
         self.watched: list[dict[str, bytes]] = []
@@ -108,7 +108,7 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         self.most_topics_per_watch = 1_000
         self.watchable = True
         self.silent_watches = False
-        """Whether watches are taken and get nothing, not even their first state."""
+        """Whether watches are accepted and get nothing, not even their first state."""
         self._watches: dict[asyncio.Queue[WatchTopicRoutesResponse | grpc.StatusCode], set[str]] = {}
         self.busy = 0
         self.busiest = 0
@@ -121,7 +121,7 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         self.failing = status
 
     def hang(self) -> None:
-        """Take calls and answer none until :meth:`recover`."""
+        """Accept calls and answer none until :meth:`recover`."""
         self._open.clear()
 
     def recover(self) -> None:
@@ -130,7 +130,7 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         self._open.set()
 
     async def called(self, times: int, method: str = "GetTopicRoute") -> None:
-        """Wait until the method was called so often."""
+        """Wait until the method was called this often."""
         async with self._called:
             await self._called.wait_for(lambda: self.calls[method] >= times)
 
@@ -285,7 +285,7 @@ async def scripted_route_server(
 
 @asynccontextmanager
 async def silent_listener() -> AsyncIterator[str]:
-    """Yield an address that accepts connections and never says a word, as a stopped process does."""
+    """Yield an address that accepts connections and never sends a byte, like a stopped process."""
     connections: list[asyncio.StreamWriter] = []
 
     async def accept(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

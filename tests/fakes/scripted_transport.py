@@ -1,4 +1,4 @@
-"""A transport for producers' tests that does what the test says: takes messages, refuses, fails, hangs, takes time."""
+"""A transport for producers' tests that accepts messages, refuses, fails, hangs or is slow, as the test sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pointsman_client.transports.transport import PulledMessages, Reader, SendRe
 
 @dataclass(frozen=True)
 class Call:
-    """A send as it came."""
+    """A send as it was called."""
 
     addr: str
     queue: MessageQueue

@@ -1,4 +1,4 @@
-"""The generator that figures are taken on: the same seed, the same bytes; rows of the format; faults that are there."""
+"""The generator for the bench figures: equal seeds give equal bytes, rows match the format, faults are present."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bench of incidents: its faults are what they say, its rows repeat, and its scores are right."""
+"""The bench of incidents: its faults match their labels, its rows are reproducible, and its scores are right."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The plan of a drain: which steps, what their outcomes mean, what is undone, and when producers are gone."""
+"""The plan of a drain: which steps, what their outcomes mean, what is undone, and when producers have stopped."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ def test_after_a_pause_of_the_agent_streams_have_a_warm_up_to_return() -> None:
     groups.excuse(300.0, now=START + 300.0)
     groups.end_stream(B, stream=2, by_us=False, now=START + 300.0)
     assert groups.advance(now=START + 329.9).removals == ()
-    # A's grace ran for 2 s more than the pause; both ended while clients could not reach us.
+    # A's grace was 2 s longer than the pause; both ended while the agent could not be reached.
     assert {each.client_id for each in groups.advance(now=START + 330.0).removals} == {A, B}
 
 
@@ -235,7 +235,7 @@ def test_a_member_that_leaves_and_returns_within_a_hold_down_causes_no_change(gr
     groups.leave(B, now=START + 20.0)
     join(groups, B, slow, stream=3, now=START + 29.0)
     assert groups.held_count == 0
-    # The next change has the whole hold-down again.
+    # The next change gets the full hold-down again.
     groups.leave(A, now=START + 29.5)
     assert groups.advance(now=START + 39.4).groups == set()
     assert groups.revision("slow") == counter
@@ -387,7 +387,7 @@ def test_a_group_is_recovered_once_every_member_from_before_the_start_is_back() 
     held = groups.membership("g")
     assert (held.state, held.client_ids, held.counter > before) == (GroupState.RECOVERED, (A, B, C), True)
     assert groups.state is GroupState.WARMING
-    # One that was there and goes is gone; the warm-up ends as ever.
+    # A member that joined and left is removed; the warm-up ends as usual.
     groups.leave(A, now=START + 3.0)
     assert groups.membership("g").state is GroupState.RECOVERED
     groups.advance(now=START + 30.0)
@@ -495,7 +495,7 @@ def test_the_agent_accepts_subscriptions_up_to_its_bound_and_not_one_more() -> N
         join(groups, A, subscribed("g", *TOPICS[:4]), stream=1)
     error = refused.value
     assert (error.limit, error.bound, error.field, error.value) == ("subscriptions", 6, "groups", 7)
-    # What is released makes room, and so does what another stream of the client takes over.
+    # Released subscriptions free their share, and so do those taken over by another stream of the client.
     join(groups, A, subscribed("g", *TOPICS[:2]), stream=1)
     join(groups, B, subscribed("h", *TOPICS[:4]), stream=3)
     assert groups.subscription_count == 6
@@ -534,7 +534,7 @@ def test_a_peer_is_refused_that_would_hold_as_much_as_each_other_and_no_stream_m
     with pytest.raises(GroupLimitReached):
         join(groups, C, subscribed("h", *TOPICS[:3]), stream=3)
     assert groups.client_count == 2
-    # What a beat takes over counts for its own peer: 4 stay with the other one.
+    # Subscriptions taken over by a heartbeat count for its peer: 4 stay with the other one.
     join(groups, A, subscribed("g", *TOPICS[:1]), subscribed("h", *TOPICS[:2]), stream=1)
     with pytest.raises(GroupLimitReached):
         groups.beat(beat(A, subscribed("h", *TOPICS[:4])), stream=4, peer="h:2", now=START)
@@ -548,7 +548,7 @@ def test_at_the_bound_of_clients_the_peer_with_most_streams_makes_room() -> None
     groups = bounded(clients=2, subscriptions=100)
     join(groups, A, stream=1)
     join(groups, B, stream=2)
-    # A stream that takes over another one needs no further room.
+    # A stream that takes over another one needs no additional share.
     assert groups.beat(beat(A), stream=3, peer="h:1", now=START).status is MembershipStatus.OK
     with pytest.raises(GroupLimitReached, match="2 clients"):
         join(groups, C, stream=4)
@@ -558,7 +558,7 @@ def test_at_the_bound_of_clients_the_peer_with_most_streams_makes_room() -> None
 
 
 def test_a_group_of_ten_thousand_is_joined_and_left_in_a_moment() -> None:
-    """Each change costs the same: with a sort or a walk a change this takes minutes."""
+    """Each change costs the same: with a sort or a walk per change this would last minutes."""
     groups = Groups(GroupRules(warm_up=0.0), boot=1, now=START)
     for i in range(10_000):
         join(groups, f"10.0.0.1@{i}", stream=i)

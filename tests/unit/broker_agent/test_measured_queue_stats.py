@@ -24,7 +24,7 @@ def held(max_offset: int, *, trimmed: int = 0) -> QueueEnd:
 
 
 def metered(*looks: tuple[float, QueueEnd]) -> QueueMeter:
-    """A meter that looked at one queue."""
+    """A meter after some polls of one queue."""
     meter = QueueMeter()
     for at, end in looks:
         meter.take({ORDERS: end}, now=at)

@@ -1,4 +1,4 @@
-"""Queue locks: who gets one, when it changes hands, and what must hold for any history."""
+"""Queue locks: which client gets one, when it changes owner, and invariants for any sequence of calls."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ PASSES = st.sampled_from([0.0, 0.5, 20.0, 59.5, 60.0, 60.5, 130.0])
 
 
 class LocksMachine(RuleBasedStateMachine):
-    """The model is one flat table, asked by walking it."""
+    """The model is one flat table without an index."""
 
     @initialize(most=st.sampled_from([4, 7, 100]))
     def start(self, most: int) -> None:

@@ -1,4 +1,4 @@
-"""What INFO says, in the forms in which servers say it."""
+"""Values of INFO, in the forms of different servers."""
 
 from __future__ import annotations
 

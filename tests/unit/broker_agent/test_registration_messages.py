@@ -1,4 +1,4 @@
-"""The agent's words on the wire."""
+"""The agent's messages on the wire."""
 
 from __future__ import annotations
 

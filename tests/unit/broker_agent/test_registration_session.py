@@ -506,7 +506,7 @@ def test_nothing_is_claimed_for_a_broker_that_has_not_reported_its_role() -> Non
     assert new_session().next_step(replace(silent, leave=Leave.UNREGISTER), now=1_000) == Finish()
 
 
-# --- two agents beside one broker ------------------------------------------------------------------------------------
+# --- two agents for one broker ------------------------------------------------------------------------------------
 
 
 def test_an_identity_repeatedly_claimed_from_the_same_address_is_reclaimed_once_per_half_expiry(
@@ -671,7 +671,7 @@ def test_no_server_behaviour_causes_a_tight_loop_of_calls(
 ) -> None:
     """Driven by its own steps for as long as the script lasts, a session never makes more than six calls without a
     wait: the beat after a reconnect, a change that is refused, a registration with the beat that opens the stream,
-    and both once more if that beat's answer asks for it."""
+    and both once more if that heartbeat's response requires it."""
     session = new_session()
     now, in_a_row, own = 1_000.0, 0, OWN
     for what, holder, wanted in zip(script, holders, owns, strict=False):

@@ -1,4 +1,4 @@
-"""Offsets of one replica: what a slave's agent takes is pending until its master's agent has it."""
+"""Offsets of one replica: commits at a slave's agent are pending until its master's agent has them."""
 
 from __future__ import annotations
 

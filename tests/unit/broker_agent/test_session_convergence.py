@@ -1,4 +1,4 @@
-"""A session against a naive name server: whatever is lost, late or restarted, the server ends up with what is ours."""
+"""A session against a naive name server: after any loss, delay or restart the server has the agent's state."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Held:
 
 @dataclass
 class NaiveServer:
-    """A table of who holds which position, with the rules of the wire and nothing else."""
+    """A table of positions and their holders, with only the rules of the wire."""
 
     table: dict[int, Held] = field(default_factory=dict)
     generations: itertools.count[int] = field(default_factory=lambda: itertools.count(100))
@@ -100,7 +100,7 @@ class NaiveServer:
         self.saved = {i: replace(held, topics=dict(held.topics)) for i, held in self.table.items()}
 
     def restart(self, *, now: float) -> None:
-        """Come back with what was saved last, generations included, each given an expiry to be heard."""
+        """Restart from the last snapshot, generations included; each broker gets one expiry for a heartbeat."""
         self.table = {i: replace(held, topics=dict(held.topics), heard_at=now) for i, held in self.saved.items()}
 
 
@@ -315,7 +315,7 @@ ANSWERS = [*Failure, *((status, "") for status in BeatStatus), (BeatStatus.STALE
 
 
 class Stubborn(Agent):
-    """Its server answers each kind of call in one way, for ever."""
+    """Its server always responds in the same way to each kind of call."""
 
     def __init__(
         self, registering: Failure | None, updating: Failure | None, beating: Failure | tuple[BeatStatus, str]

@@ -1,4 +1,4 @@
-"""Input that is refused before anything is opened or asked."""
+"""Input that is refused before a connection or a request is made."""
 
 from __future__ import annotations
 

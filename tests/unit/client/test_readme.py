@@ -43,7 +43,7 @@ def test_the_adapter_counts_every_method_of_the_hook() -> None:
 
 @pytest.mark.parametrize("name", ["NameServerClient", "Producer", "PushConsumer", "PullConsumer"])
 def test_a_blocking_class_has_one_more_setting(name: str) -> None:
-    """As the page of the client's settings says."""
+    """As the page of the client's settings shows it."""
     blocking, asynchronous = (
         {each.name: each.default for each in inspect.signature(getattr(module, name)).parameters.values()}
         for module in (sync, pointsman_client)

@@ -1,4 +1,4 @@
-"""Every sample configuration is one that the command accepts, equals its defaults, and says which command it is for."""
+"""Every sample configuration is accepted by its command, equals the defaults, and names that command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Containerfile as text: its stages, whom they run as, and that what is copied and started is there."""
+"""The Containerfile as text: its stages, their users, and that the copied and started files exist."""
 
 from __future__ import annotations
 

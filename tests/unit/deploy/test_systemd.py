@@ -41,7 +41,7 @@ def nightly(words: list[str]) -> dict[str, Any]:
 
 
 def variables(name: str) -> dict[str, str]:
-    """The settings of an environment file, those that are commented out as well."""
+    """The settings of an environment file, including those commented out."""
     lines = (SYSTEMD / name).read_text(encoding="utf-8").splitlines()
     return {match[1]: match[2] for line in lines if (match := re.fullmatch(r"#?([A-Z][A-Z_0-9]+)=(.*)", line))}
 
@@ -101,7 +101,7 @@ def test_the_environment_files_name_settings_that_exist() -> None:
     assert len(name_server) > 2
     assert len(agent) > 2
     load_name_server(CONFIG / "namesrv.example.toml", name_server)
-    # Without a password the name of a user is a fault, and what is a password here is none of the sample's.
+    # A user name without a password is an error, and the sample has no real password.
     probe = {"AGENT_PROBE__KIND": "redis", "AGENT_PROBE__PASSWORD": "x"}
     load_agent(CONFIG / "agent.example.toml", agent | probe)
 
@@ -127,7 +127,7 @@ def test_the_report_reads_the_history_that_the_name_server_writes() -> None:
     name_server, report = unit("pointsman-namesrv.service"), unit("pointsman-report.service")
     history = load_name_server(CONFIG / "namesrv.example.toml", {}).history.directory
     source, mounted = report.one("BindReadOnlyPaths").removeprefix("-").split(":")
-    # A dynamic user's folder stands in private/, where systemd mounts it from as root.
+    # A dynamic user's folder is in private/, from which systemd mounts it as root.
     assert name_server.one("DynamicUser") == "yes"
     assert source == f"/var/lib/private/{name_server.one('StateDirectory')}/{history}"
     assert report.environment()["REPORT_OPTIONS"] == f"--history {mounted}"
@@ -172,7 +172,7 @@ def analyze() -> str:
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_systemd_reports_no_errors(path: Path, tmp_path: Path, analyze: str) -> None:
-    # It looks for the programs as well: those of this environment stand for the installed ones.
+    # It checks the programs too: those of this environment replace the installed ones.
     for each in UNITS:
         text = each.read_text(encoding="utf-8").replace("/opt/pointsman/bin", str(INSTALLED))
         (tmp_path / each.name).write_text(text, encoding="utf-8")

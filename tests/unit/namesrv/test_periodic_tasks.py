@@ -23,7 +23,7 @@ PAUSE_SECONDS = 3.0
 
 
 class StallingNameServer(NameServer):
-    """Stands still in the middle of each sweep, as a process that is stopped there."""
+    """Pauses in the middle of each sweep, like a process stopped there."""
 
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(rules=LivenessRules(), first_generation=1, started_at=clock.monotonic())

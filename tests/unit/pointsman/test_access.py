@@ -1,4 +1,4 @@
-"""Who may call what, by credentials as the listeners hand them over."""
+"""Access control by caller and method, with credentials as the listeners pass them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Rig:
         fresh.replace(self.path)
 
     def token(self, name: str) -> str:
-        """Make a token and take it into force."""
+        """Make a token and activate it."""
         made = new_token(name)
         self.lines[made.token] = made.line
         self.reload()
@@ -106,7 +106,7 @@ def test_without_grants_every_caller_may_call_everything(tmp_path: Path) -> None
     check_writes(None, "any", "broker")
 
 
-# --- who it is ----------------------------------------------------------------------------------------------------
+# --- authentication ---------------------------------------------------------------------------------------------------
 
 
 def test_a_certificate_is_known_by_any_of_its_names(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What our counters say is what those of prometheus-client would say."""
+"""The project's counters give the same values as those of prometheus-client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server says of a failed call is what its client reads."""
+"""The client reads the error details that the server sent."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Context:
 
 
 class Servicer:
-    """Does in each call what the test says."""
+    """Does in each call what the test sets."""
 
     def __init__(self) -> None:
         self.error: BaseException | None = None

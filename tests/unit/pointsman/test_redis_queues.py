@@ -1,4 +1,4 @@
-"""Ids of entries go there and back; an id that is not ours is found."""
+"""Ids of entries survive a round trip; a foreign id is detected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon's certificate files: what is wrong at the start, and what a rotation with a fault changes: nothing."""
+"""A daemon's certificate files: errors at the start, and a failed rotation, which changes nothing."""
 
 from __future__ import annotations
 

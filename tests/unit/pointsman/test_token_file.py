@@ -1,4 +1,4 @@
-"""The file of hashed tokens: what a line may be, and what is said of one that is wrong."""
+"""The file of hashed tokens: valid lines, and the errors for invalid ones."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_the_overview_names_every_command_with_its_arguments(capsys: pytest.Capt
     assert main(["--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     for name in cli.commands:
-        # Whole: click cuts what is too long for its column.
+        # Complete: click truncates text that is too long for its column.
         assert [line for line in lines if line.startswith(f"  {name} ") and line.endswith((".", ")"))]
     examples = [line.split()[1:] for line in lines if line.startswith("      pointsman-report ")]
     assert len(examples) == 9

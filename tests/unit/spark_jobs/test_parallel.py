@@ -1,4 +1,4 @@
-"""Parts that run beside each other give what one after the other would, and a fault leaves none of them running."""
+"""Parts that run in parallel give the sequential result, and after an error none of them is running."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_after_an_error_or_an_interrupt_running_work_ends_and_waiting_work_does_
 
     def lasts() -> None:
         begun.append(time.monotonic())
-        time.sleep(0.02)  # so that many are still waiting at the fault
+        time.sleep(0.02)  # so that many are still waiting at the error
         ended.append(time.monotonic())
 
     before, after = [lasts] * 5 * MAX_PARALLEL, [lasts] * 100

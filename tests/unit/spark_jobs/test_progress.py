@@ -1,4 +1,4 @@
-"""What a run says of itself, on a terminal and in a log."""
+"""Progress of a run, on a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Stage:
 
 @dataclass
 class Spark:
-    """A session as far as progress looks at it."""
+    """The part of a session that progress reads."""
 
     stages: dict[int, Stage | None] = field(default_factory=lambda: {1: Stage(), 2: Stage(2, 1), 3: None})
     is_gone: bool = False

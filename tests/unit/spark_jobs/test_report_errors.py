@@ -1,4 +1,4 @@
-"""How a fault becomes one line."""
+"""How an error becomes one line."""
 
 from __future__ import annotations
 

@@ -242,7 +242,7 @@ class _Signs(HTMLParser):
 
 
 def _with_texts(value: Any, text: str, name: str = "") -> Any:
-    """Replace every text of a report that the page does not look something up by, the keys of counts too."""
+    """Replace every text of a report that is not a lookup key of the page, and the keys of counts too."""
     if is_dataclass(value) and not isinstance(value, type | Parameters):
         inner = {field.name: getattr(value, field.name) for field in fields(value)}
         return replace(value, **{key: _with_texts(of_key, text, key) for key, of_key in inner.items()})

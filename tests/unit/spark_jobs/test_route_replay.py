@@ -43,7 +43,7 @@ def says(
     reason: str | None = None,
     **detail: Any,
 ) -> None:
-    """A broker's topics; a full set of one topic unless the detail says otherwise."""
+    """A broker's topics; by default a full set of one topic."""
     server.say("TOPICS", at, about, reason=reason, data_version=version, detail=WHOLE | detail)
 
 
@@ -326,7 +326,7 @@ def test_a_wiped_write_permission_is_known_from_a_checkpoint_alone(server: NameS
 def test_a_replica_that_registers_in_a_free_place_has_only_the_topics_recorded_then(
     server: NameServer,
 ) -> None:
-    """The row of its loss is missing, and that of its topics as well."""
+    """The row of its loss is missing, and the one of its topics too."""
     server.say("REGISTERED", moment(10), MASTER, data_version="0.0.2")
 
     assert seen(server, moment(11)).queues is None

@@ -1,4 +1,4 @@
-"""Which settings a session gets: ours on this machine, a cluster's own on a cluster."""
+"""Which settings a session gets: the project's on this machine, the cluster's on a cluster."""
 
 from __future__ import annotations
 

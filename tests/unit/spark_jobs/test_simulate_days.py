@@ -1,4 +1,4 @@
-"""How far back a simulation looks, and which days it warns of."""
+"""How many days a simulation reads, and its warnings about days."""
 
 from __future__ import annotations
 

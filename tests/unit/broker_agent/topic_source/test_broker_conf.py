@@ -1,4 +1,4 @@
-"""What registration takes from the properties of a RocketMQ broker."""
+"""The properties of a RocketMQ broker that registration uses."""
 
 from __future__ import annotations
 

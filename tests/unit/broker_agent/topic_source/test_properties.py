@@ -1,4 +1,4 @@
-"""Java's .properties format. What stands in the tables was asked of java.util.Properties itself."""
+"""Java's .properties format. The expected values come from java.util.Properties."""
 
 from __future__ import annotations
 

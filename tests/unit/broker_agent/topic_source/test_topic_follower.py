@@ -26,7 +26,7 @@ def topics(*names: str) -> TopicSet:
 
 
 class ScriptedSource:
-    """Gives ``answer``, raises it, or hangs when it is None; ``seconds`` is how long a read takes."""
+    """Returns ``answer``, raises it, or hangs when it is None; a read lasts ``seconds``."""
 
     def __init__(self, answer: TopicSet | Exception | None) -> None:
         self.answer = answer

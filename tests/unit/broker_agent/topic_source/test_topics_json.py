@@ -1,4 +1,4 @@
-"""What a topics.json says, and which of them say nothing."""
+"""Parsing of topics.json, and which files are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Listeners of all kinds, and what their answers and faults count as."""
+"""Listeners of all kinds, and how their results and exceptions count."""
 
 from __future__ import annotations
 

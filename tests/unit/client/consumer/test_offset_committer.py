@@ -1,4 +1,4 @@
-"""What is said of offsets that are not committed."""
+"""Log messages about offsets that are not committed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.fakes.queues import queues
 
 
 class Held:
-    """As much of a held queue as a commit looks at."""
+    """The part of a held queue that a commit uses."""
 
     commit_offset = 1
     committed = 0

@@ -1,4 +1,4 @@
-"""A message that blocks an ordered queue: which attempts are logged, and what is said to end it."""
+"""A message that blocks an ordered queue: which attempts are logged, and the logged reason for its end."""
 
 from __future__ import annotations
 

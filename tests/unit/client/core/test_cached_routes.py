@@ -1,4 +1,4 @@
-"""The route cache: what counts as a change, what a failure leaves, and who makes room."""
+"""The route cache: what counts as a change, what a failure keeps, and which topic is evicted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every strategy refuses, in RocketMQ's order and words."""
+"""What every strategy refuses, with RocketMQ's order and messages."""
 
 from __future__ import annotations
 

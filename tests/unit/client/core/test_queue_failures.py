@@ -1,4 +1,4 @@
-"""What is said of reads that fail, and what is not said twice."""
+"""Log messages about failing reads, each only once."""
 
 from __future__ import annotations
 

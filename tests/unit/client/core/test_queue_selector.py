@@ -21,7 +21,7 @@ NOW = 100.0
 
 
 class FromTheStart(random.Random):
-    """Chance that always says 0."""
+    """A random source that always returns 0."""
 
     def randrange(self, *_: object, **__: object) -> int:
         return 0
@@ -161,7 +161,7 @@ def test_the_older_rules_pick_from_the_better_half_when_all_are_isolated() -> No
 def test_a_choice_is_of_the_best_kind_there_is(
     sizes: list[int], isolated_brokers: set[int], unreachable: set[int], last: int | None, older: bool, seed: int
 ) -> None:
-    """Better: available and not last; reachable and not last; whatever is there."""
+    """In order: available and not last; reachable and not last; any."""
     where = PublishInfo(
         tuple(MessageQueue("orders", "c1", str(b), q) for b, size in enumerate(sizes) for q in range(size)),
         rng=random.Random(seed),

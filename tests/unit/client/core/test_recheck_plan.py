@@ -1,4 +1,4 @@
-"""When disputed topics are asked for again."""
+"""When disputed topics are queried again."""
 
 from __future__ import annotations
 

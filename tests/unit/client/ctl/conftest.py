@@ -1,4 +1,4 @@
-"""What all tests of the command line's words have in common."""
+"""Shared by all tests of the command line's texts."""
 
 from __future__ import annotations
 

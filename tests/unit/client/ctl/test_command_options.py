@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Durations as operators write them."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def shown(capsys: pytest.CaptureFixture[str], parts: Iterable[RenderableType]) -
     return capsys.readouterr().out.splitlines()
 
 
-# Whom to ask
+# Which agents to query
 
 
 def test_agents_are_those_of_masters_or_of_all_each_once() -> None:

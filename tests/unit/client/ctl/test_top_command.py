@@ -1,4 +1,4 @@
-"""One look at all servers: rates, brokers by state, and who is not well."""
+"""One frame over all servers: rates, brokers by state, and unhealthy brokers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong usage, help, and a missing extra: nothing is asked, and the line says what to do."""
+"""Wrong usage, help, and a missing extra: no request is sent, and the line names the action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which name server is asked, in what order, and how the time is shared."""
+"""Which name server is queried, in what order, and how the time is divided."""
 
 from __future__ import annotations
 

@@ -297,7 +297,7 @@ def test_a_wipe_goes_from_a_broker_to_its_agent_and_back(fleet: Fleet) -> None:
     fleet.core.routes.set_writable(KEY, False)
     agents(fleet, incarnation="run1")
     assert fleet.core.overrides.wipes == {KEY: "run1"}
-    for _ in range(5):  # the agent is silent; the broker itself is heard
+    for _ in range(5):  # the agent is silent; the broker itself registers
         fleet.now += 30
         fleet.register("t1", "t2", counter=8)
     assert fleet.core.registration_of(A) is not None
@@ -486,7 +486,7 @@ def test_a_lower_claim_from_another_address_is_refused(fleet: Fleet) -> None:
         fleet.register("t1", "t2", who=A._replace(addr="10.0.0.9:10911"))
 
 
-# --- beside an agent --------------------------------------------------------------------------------------------
+# --- together with an agent -------------------------------------------------------------------------------------------
 
 
 def agents(fleet: Fleet, **facts: object) -> None:

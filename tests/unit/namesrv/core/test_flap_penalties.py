@@ -1,4 +1,4 @@
-"""The live flap score: what is charged, how it fades, when the flag goes up and comes down."""
+"""The live flap score: what is charged, how it decays, when the flag is set and cleared."""
 
 from __future__ import annotations
 

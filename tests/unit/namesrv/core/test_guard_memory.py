@@ -1,4 +1,4 @@
-"""What the guard remembers of brokers that left is bounded, whatever registers and leaves."""
+"""The guard's memory of departed brokers is bounded for any registrations and departures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pointsman_namesrv.core.replica_state import Phase
 BROKERS = [BrokerIdentity(f"c{number % 2}", f"b{number}", 0, f"10.0.0.{number}:1") for number in range(6)]
 OF_BOTH_CLUSTERS = ("c0", "c1")
 LONG_KNOWN = 130.0
-"""Longer than an expiry after all registered: each that left then had lived when the window began."""
+"""More than an expiry after all registered: each broker that left was in the baseline."""
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ def warming(*, warm_up_seconds: float = WARM_UP, restored: int = 0, complete: bo
 
 
 def after(*steps: str) -> tuple[NodeLifecycle, list[Event]]:
-    """A node that took these steps, and what the history reads; "over" is the end of its warm-up."""
+    """A node after these steps, and its history; "over" is the end of its warm-up."""
     lifecycle, events = warming(), list[Event]()
     now = START
     for step in steps:

@@ -1,4 +1,4 @@
-"""Announced absences: whom a window covers, and when it is over."""
+"""Maintenance windows: which brokers they cover, and when they end."""
 
 from __future__ import annotations
 

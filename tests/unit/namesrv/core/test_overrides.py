@@ -1,4 +1,4 @@
-"""What operators lay over the brokers' own word: when it stands, and when it ends."""
+"""Operators' overrides of what brokers register: when they apply, and when they end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queue statistics: what is refused, how they stand in the history, and that nothing of them is kept."""
+"""Queue statistics: what is refused, how they are written to the history, and that none are kept in memory."""
 
 from __future__ import annotations
 

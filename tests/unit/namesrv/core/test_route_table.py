@@ -17,7 +17,7 @@ from pointsman_namesrv.core.staging import StagedTopics
 
 MANY = 1_200
 AT_ONCE = 500
-"""Topics that a swap may bring without being large, here a tenth of the real one."""
+"""Most topics of a swap that is not large, here a tenth of the real limit."""
 QUEUES = QueueConfig(4, 4, 6)
 A, B = GroupKey("c1", "a"), GroupKey("c1", "b")
 
@@ -47,7 +47,7 @@ def routes(monkeypatch: pytest.MonkeyPatch) -> Iterator[RouteTable]:
 
 
 def held_by(group: Group, topics: Mapping[str, QueueConfig], *, version: int = 1, broker_id: int = 0) -> Registration:
-    """Let a group's replica say this."""
+    """Set the topics of a group's replica."""
     identity = BrokerIdentity(*group.key, broker_id, f"h{broker_id}:1")
     registration = Registration(identity=identity, topics=topics, data_version=DataVersion(0, 0, version))
     group.replicas[broker_id] = Replica(

@@ -1,4 +1,4 @@
-"""Topics that come in by chunks: the differences are those of two whole tables, however they were cut."""
+"""Topics that come in by chunks: the differences equal those of the two complete tables, for any chunks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of the history: every fault is named with its value."""
+"""The settings of the history: every error is reported with its value."""
 
 from __future__ import annotations
 

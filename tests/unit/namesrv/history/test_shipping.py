@@ -1,4 +1,4 @@
-"""Shipping: each closed file once, by real commands that succeed, fail, hang or talk much; nothing forgotten."""
+"""Shipping: each closed file once, by real commands that succeed, fail, hang or print a lot; no file is left out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The watch hub without sockets: whatever happens in whatever order, what its watchers see keeps every promise."""
+"""The watch hub without sockets: for any sequence of events, its watchers see what is promised."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class Client:
                 raise AssertionError(f"an empty message: {other}")
 
     def poll(self) -> None:
-        """Ask for every topic, as clients do that do not watch, and forget what the answers are but not when."""
+        """Query every topic, as clients without a watch do; only the times of the responses are kept."""
         for topic in self.world.core.routes.topic_names():
             answer = self.world.answers.current(topic)
             self.latest[topic] = Revision(boot=BOOT, counter=answer.counter, digest=b"polled")
@@ -196,7 +196,7 @@ async def play(steps: list[tuple[str, Any, Any]], *, warms: bool) -> None:
     world.hub.check_invariants()
 
 
-# Its first state continues after a rest, because the client did not read for long.
+# Its first state continues after a pause, because the client did not read for a long time.
 @example([("block", "y", None), ("register", "a", {"t2": 1}), ("open", "y", ["t2"]), ("step", None, None)], True)
 # A watch that is opened while the node warms, for less than a step.
 @example([("open", "x", ["t0"]), ("step", None, None), ("open", "x", ["t0", "t1"])], True)
@@ -327,7 +327,7 @@ async def test_drain_ends_readers_that_wait_and_readers_that_are_stuck(world: Wo
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The topics that a hub looked at, in order."""
+    """The topics that a hub checked, in order."""
     seen = list[str]()
     look = WatchHub._look
 

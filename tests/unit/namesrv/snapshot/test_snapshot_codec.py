@@ -37,7 +37,7 @@ healths = st.builds(Health, st.sampled_from(ProbeVerdict), texts, st.just(Eviden
 
 @st.composite
 def registrations(draw: st.DrawFn) -> Registration:
-    # As the wire brings them: whole nanoseconds, and an expiry of at least three intervals.
+    # As on the wire: integral nanoseconds, and an expiry of at least three intervals.
     seconds, nanos = draw(st.integers(1, 299)), draw(st.integers(0, 999_999_999))
     more_seconds, more_nanos = draw(st.integers(0, 2_000)), draw(st.integers(0, 999_999_999))
     expiry_nanos = 3 * (seconds * 10**9 + nanos) + more_seconds * 10**9 + more_nanos + 1

@@ -1,4 +1,4 @@
-"""The snapshot as a whole: what changed is written, what is damaged is refused, a kill costs nothing."""
+"""The snapshot: changes are written, damage is refused, a kill loses nothing."""
 
 from __future__ import annotations
 
@@ -327,7 +327,7 @@ def _write_and_kill(state: Path, *, first_step: int, steps: int) -> int:
         assert process.stdout is not None
         said = [int(process.stdout.readline()) for _ in range(steps)]
         process.send_signal(signal.SIGKILL)
-        # What it still said before the signal arrived was written as well.
+        # Steps printed before the signal arrived were written too.
         said += [int(line) for line in process.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
     assert process.returncode == -signal.SIGKILL
     return said[-1]

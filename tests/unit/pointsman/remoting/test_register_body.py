@@ -262,6 +262,6 @@ def _longest_step(body: bytes) -> float:
 
 @pytest.mark.parametrize("kind", _bombs())
 def test_no_step_is_long_for_any_bytes(kind: str) -> None:
-    # About 1 ms on a quiet machine; the bound lies between a step and a whole body, which takes 0.2 s and more. A busy
+    # About 1 ms on a quiet machine; the bound is between a step and a complete body, which needs at least 0.2 s. A busy
     # machine may hold up any step, so the shortest of some runs counts.
     assert any(_longest_step(_bombs()[kind]) < 0.1 for _ in range(5))

@@ -46,7 +46,7 @@ def test_the_log_of_a_real_name_server_shows_how_each_broker_left(version: str, 
     ]
     silent = ("9", "EXPIRED", "SILENCE") if version == "5.3.3" else ("9", "EXPIRED", "STREAM_BROKEN")
     assert silent in last
-    # 4.9 closes a connection that is idle for as long as its expiry, and then says so and not that the broker expired.
+    # 4.9 closes a connection that was idle for its expiry, and logs that instead of the broker's expiry.
     others = [each for each in last if each[0] != "9"]
     planned = ("5", "UNREGISTERED", "SHUTDOWN")
     assert others == [
@@ -56,7 +56,7 @@ def test_the_log_of_a_real_name_server_shows_how_each_broker_left(version: str, 
         *((n, "REGISTERED", None) for n in "34"),
         *((n, "EXPIRED", "STREAM_BROKEN") for n in "34"),
         ("3", "REGISTERED", None),
-        # 5.x does not say which of the two of one second crashed.
+        # 5.x does not log which of the two of one second crashed.
         planned if version == "4.9.7" else ("5", "EXPIRED", None),
         ("2", "EXPIRED", "STREAM_BROKEN" if version == "4.9.7" else None),
         *((n, "REGISTERED", None) for n in "25"),
