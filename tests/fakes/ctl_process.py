@@ -14,7 +14,7 @@ ENDS_WITHIN_SECONDS = 60
 def environment() -> dict[str, str]:
     """The environment of a user who has set nothing."""
     inherited = {name: value for name, value in os.environ.items() if name not in OWN_VARIABLES}
-    # gRPC reads this when it is imported; else it may print lines of its own when a server is killed.
+    # gRPC reads this when it is imported; else it may print its own lines when a server is killed.
     return {**inherited, "GRPC_VERBOSITY": "NONE"}
 
 
