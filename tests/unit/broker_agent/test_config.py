@@ -54,7 +54,7 @@ def test_the_sample_shows_every_setting() -> None:
     assert {name for name in settings if f"\n{name} = " not in text} == set()
 
 
-def test_what_is_printed_reads_back_equal(tmp_path: Path) -> None:
+def test_printed_settings_read_back_equal(tmp_path: Path) -> None:
     topic = {"name": '"orders"', "read_queues": "4", "write_queues": "8", "perm": '"r"'}
     config = load(written(tmp_path, {"topics.topic": topic, "probe": {"kind": '"tcp"', "fall": "3"}}), {})
     again = tmp_path / "again.toml"
@@ -152,7 +152,7 @@ def test_a_bad_topic_is_one_error_that_names_its_field(tmp_path: Path, key: str,
     assert found[0].startswith(f"topics.topic[0].{key}: ")
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_missing_settings_are_named(tmp_path: Path) -> None:
     file = tmp_path / "agent.toml"
     file.write_text("")
 

@@ -95,7 +95,7 @@ def test_the_outcome_of_an_unregister_names_the_servers_that_did_not_accept_it()
     assert unregister_outcome({"ns-1:1": TOOK, "ns-2:1": REFUSED}).detail.startswith("ns-2:1 did not take it")
 
 
-def test_what_was_begun_is_undone_and_nothing_else() -> None:
+def test_only_steps_that_were_begun_are_undone() -> None:
     assert undo_of([], []) == Undo(serve_groups=False, give_back_at=())
     assert undo_of([DrainStep.WIPE_WRITE_PERM], {"b:1", "a:1"}) == Undo(False, ("a:1", "b:1"))
     assert undo_of([DrainStep.WIPE_WRITE_PERM, DrainStep.STOP_GROUPS], ["a:1"]) == Undo(True, ("a:1",))

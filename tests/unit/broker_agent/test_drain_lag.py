@@ -21,7 +21,7 @@ RETRY = QueueKey("%RETRY%billing", 3)
         pytest.param(0, QueueEnd(8, 10, 2), 2, id="messages-that-are-deleted-cannot-be-read"),
     ],
 )
-def test_the_lag_is_what_a_group_can_still_read(committed: int, end: QueueEnd, lag: int) -> None:
+def test_the_lag_is_the_number_of_unread_messages(committed: int, end: QueueEnd, lag: int) -> None:
     tally = LagTally()
     tally.add("billing", ORDERS, committed, end)
 

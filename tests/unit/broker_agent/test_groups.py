@@ -73,7 +73,7 @@ def test_silence_is_checked_once_per_scan_interval(groups: Groups) -> None:
     assert groups.client_count == 0
 
 
-def test_the_same_beat_again_is_held_without_a_change(groups: Groups) -> None:
+def test_a_repeated_heartbeat_changes_nothing(groups: Groups) -> None:
     same = beat(A)
     assert groups.beat(same, stream=1, peer="h:1", now=START).changes.groups == {"g"}
     assert groups.beat(same, stream=1, peer="h:1", now=START + 30.0) is HELD
@@ -90,7 +90,7 @@ def test_the_end_of_an_older_stream_has_no_effect(groups: Groups) -> None:
     assert groups.names() == ["g"]
 
 
-def test_two_streams_of_one_client_in_different_groups_leave_each_other_alone(groups: Groups) -> None:
+def test_two_streams_of_one_client_in_different_groups_do_not_affect_each_other(groups: Groups) -> None:
     join(groups, A, subscribed("ga"), stream=1)
     answer = groups.beat(beat(A, subscribed("gb")), stream=2, peer="h:1", now=START)
     assert (answer.status, answer.took_over) == (MembershipStatus.OK, ())
@@ -134,7 +134,7 @@ def test_the_later_stream_takes_over_only_the_groups_that_it_names(groups: Group
     assert groups.members("gb")[0].peer == "h:1"
 
 
-def test_a_stream_that_names_nothing_but_what_a_later_one_holds_gives_its_other_groups_up(groups: Groups) -> None:
+def test_a_stream_that_names_only_groups_of_a_later_one_leaves_its_other_groups(groups: Groups) -> None:
     join(groups, A, subscribed("ga"), stream=1)
     join(groups, A, subscribed("gb"), stream=2)
     answer = groups.beat(beat(A, subscribed("gb")), stream=1, peer="h:1", now=START)
@@ -191,7 +191,7 @@ def test_after_a_pause_of_the_agent_streams_have_a_warm_up_to_return() -> None:
     assert {each.client_id for each in groups.advance(now=START + 330.0).removals} == {A, B}
 
 
-def test_a_pause_is_credited_up_to_the_silence_there_is(groups: Groups) -> None:
+def test_a_pause_is_credited_at_most_up_to_the_silence(groups: Groups) -> None:
     join(groups, A, now=START + 290.0)
     groups.excuse(300.0, now=START + 300.0)
     assert groups.members("g")[0].last_beat_at == START + 300.0
@@ -212,7 +212,7 @@ def test_a_beat_without_groups_keeps_the_client_and_no_group(groups: Groups) -> 
     assert (groups.client_count, groups.names()) == (1, [])
 
 
-def test_a_hold_down_shows_changes_together_and_at_most_so_late(groups: Groups) -> None:
+def test_a_hold_down_shows_changes_together_and_with_a_bounded_delay(groups: Groups) -> None:
     slow = subscribed("slow")
     assert join(groups, A, slow).groups == {"slow"}
     assert join(groups, B, slow, stream=2, now=START + 1.0) is NOTHING
@@ -288,7 +288,7 @@ def test_each_scan_moves_the_counter_of_a_group_by_one_however_many_it_removes(g
     assert groups.revision("g") == before + 1
 
 
-def test_ready_shows_what_was_held_back_and_concerns_every_group() -> None:
+def test_ready_shows_delayed_changes_and_applies_to_every_group() -> None:
     groups = Groups(GroupRules(notices=NoticeRules(hold_down=300.0)), boot=1, now=START)
     join(groups, A)
     join(groups, B, stream=2)
@@ -395,7 +395,7 @@ def test_a_group_is_recovered_once_every_member_from_before_the_start_is_back() 
     groups.check_invariants()
 
 
-def test_a_member_that_leaves_without_having_come_back_is_not_waited_for() -> None:
+def test_no_group_waits_for_a_member_that_left_before_returning() -> None:
     groups = warming({"g": [A, B], "h": [B]})
     join(groups, A)
     assert groups.leave(B, ["g"], now=START).groups == {"g"}
@@ -415,7 +415,7 @@ def test_a_member_that_leaves_without_having_come_back_is_not_waited_for() -> No
         pytest.param({"g": [B]}, (), GroupState.WARMING, id="members-without-offsets"),
     ],
 )
-def test_what_is_known_from_before_decides_whether_a_group_waits(
+def test_the_stored_member_lists_decide_whether_a_group_waits(
     lists: dict[str, list[str]] | None, with_offsets: tuple[str, ...], state: GroupState
 ) -> None:
     groups = warming(lists, with_offsets=with_offsets)
@@ -435,14 +435,14 @@ def test_members_that_come_or_go_before_the_lists_are_known_count() -> None:
     assert groups.state_of("g") is GroupState.RECOVERED
 
 
-def test_a_group_that_recovers_shows_what_a_hold_down_held_back() -> None:
+def test_a_recovered_group_shows_changes_delayed_by_a_hold_down() -> None:
     groups = warming({"slow": [A, B]})
     join(groups, A, subscribed("slow"))
     join(groups, B, subscribed("slow"), stream=2)
     assert groups.membership("slow").client_ids == (A, B)
 
 
-def test_lists_that_come_after_the_warm_up_and_after_a_drain_change_nothing() -> None:
+def test_lists_that_arrive_after_the_warm_up_and_after_a_drain_change_nothing() -> None:
     groups = Groups(GroupRules(warm_up=0.0), boot=1, now=START)
     groups.advance(now=START)
     assert groups.recall({"g": [A]}, with_offsets=(), now=START) is NOTHING
@@ -510,7 +510,7 @@ def test_a_member_without_subscriptions_counts_as_one() -> None:
         join(groups, A, *none)
 
 
-def test_at_a_bound_the_latest_streams_of_the_peer_that_holds_most_make_room_for_others() -> None:
+def test_at_a_bound_the_latest_streams_of_the_largest_peer_are_ended_for_others() -> None:
     groups = bounded()
     for stream, client_id in enumerate((A, B, C), 1):
         join(groups, client_id, subscribed("g", *TOPICS[:2]), stream=stream)
@@ -527,7 +527,7 @@ def test_at_a_bound_the_latest_streams_of_the_peer_that_holds_most_make_room_for
     groups.check_invariants()
 
 
-def test_a_peer_is_refused_that_would_hold_as_much_as_each_other_and_no_stream_makes_room() -> None:
+def test_a_peer_that_would_hold_as_much_as_the_others_is_refused_and_no_stream_is_ended() -> None:
     groups = bounded()
     join(groups, A, subscribed("g", *TOPICS[:3]), stream=1)
     join(groups, B, subscribed("g", *TOPICS[:3]), stream=2)
@@ -544,7 +544,7 @@ def test_a_peer_is_refused_that_would_hold_as_much_as_each_other_and_no_stream_m
     groups.check_invariants()
 
 
-def test_at_the_bound_of_clients_the_peer_with_most_streams_makes_room() -> None:
+def test_at_the_bound_of_clients_streams_of_the_largest_peer_are_ended() -> None:
     groups = bounded(clients=2, subscriptions=100)
     join(groups, A, stream=1)
     join(groups, B, stream=2)

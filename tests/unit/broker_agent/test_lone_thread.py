@@ -11,7 +11,7 @@ from pointsman_agent.lone_thread import LoneThread
 from pointsman_agent.topic_source import TopicSourceError
 
 
-async def test_gives_what_the_work_returns_or_raises() -> None:
+async def test_the_result_or_exception_of_the_work_is_returned() -> None:
     thread = LoneThread("test", busy=TopicSourceError)
 
     def fail() -> int:

@@ -44,7 +44,7 @@ def test_a_promoted_replica_gets_the_next_epoch_even_if_the_data_has_its_own_nam
     assert keeper.on_master("run-1", Mastership(3, "1"), now=0.0) == Claim(4, Mastership(4, "1"))
 
 
-def test_an_epoch_that_could_not_be_written_is_claimed_all_the_same_and_asked_to_be_kept_again() -> None:
+def test_an_epoch_that_could_not_be_written_is_claimed_anyway_and_its_write_retried() -> None:
     keeper = MastershipKeeper("2")
     keeper.on_replica("run-1")
     keeper.on_master("run-1", Mastership(3, "1"), now=0.0)
@@ -95,7 +95,7 @@ def test_the_time_to_acceptance_starts_over_with_each_process_and_each_demotion(
     assert keeper.on_master("run-3", held, now=2 * BELIEVED_AFTER_SECONDS).epoch == 2
 
 
-def test_a_server_without_a_run_id_is_never_taken_for_one_that_was_promoted() -> None:
+def test_a_server_without_a_run_id_never_counts_as_promoted() -> None:
     keeper = MastershipKeeper("2")
     keeper.on_replica("")
 
@@ -103,7 +103,7 @@ def test_a_server_without_a_run_id_is_never_taken_for_one_that_was_promoted() ->
 
 
 @pytest.mark.parametrize("text", ["", "1", "1 ", " 1", "x 1", "0 1", "-1 1", "1 a b", "1  a", "٣ a", "9" * 30 + " a"])
-def test_a_text_that_no_agent_wrote_is_none(text: str) -> None:
+def test_text_that_no_agent_wrote_is_ignored(text: str) -> None:
     with pytest.raises(NoMastership, match="no 'epoch member'"):
         Mastership.from_text(text)
 
@@ -119,7 +119,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("AB"), st.booleans()), max_size=30)
 
 
 @given(steps=STEPS)
-def test_of_two_members_that_copy_each_other_the_one_promoted_last_always_claims_most(
+def test_of_two_members_that_replicate_each_other_the_last_promoted_one_claims_the_highest_epoch(
     steps: list[tuple[str, bool]],
 ) -> None:
     """``steps``: which one is promoted next, and whether the other one is a replica already when it is polled."""

@@ -138,7 +138,7 @@ def test_rates_equal_those_computed_from_the_list_of_polls(steps: list[tuple[str
             assert meter.average_rate(queue) >= 0
 
 
-def test_a_lag_is_what_lies_between_the_committed_offset_and_the_end_and_never_negative() -> None:
+def test_a_lag_is_the_distance_of_the_committed_offset_from_the_end_and_never_negative() -> None:
     tally = Tally()
     for queue_id, committed in enumerate((40, 50, 60)):
         tally.add_commit("g", QueueKey("orders", queue_id), committed, max_offset=50, put_rate=1.5)
@@ -177,7 +177,7 @@ def test_nothing_measured_is_all_zeros() -> None:
     assert (stats.top_put_rates, stats.top_lags, stats.top_topics, stats.top_groups) == ((), (), (), ())
 
 
-def test_what_would_not_fit_into_a_readers_number_is_cut_off() -> None:
+def test_numbers_too_large_for_a_reader_are_capped() -> None:
     tally = Tally()
     for queue_id in range(2):
         tally.add_queue(QueueKey("orders", queue_id), depth=2**64 - 1, put_rate=1e300, seconds=1e12)

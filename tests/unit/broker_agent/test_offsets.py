@@ -34,19 +34,19 @@ def offsets() -> Iterator[Offsets]:
     held.check_invariants()
 
 
-def test_a_commit_is_read_again_by_its_group_alone(offsets: Offsets) -> None:
+def test_a_commit_is_visible_to_its_group_only(offsets: Offsets) -> None:
     assert offsets.commit("g", {Q0: 5, Q1: MAX_OFFSET}) == {}
     assert offsets.get("g", [Q1, Q0, QueueKey("other", 0)]) == {Q0: 5, Q1: MAX_OFFSET}
     assert offsets.get("h", [Q0]) == {}
 
 
-def test_an_offset_does_not_go_backwards_and_the_answer_names_what_is_kept(offsets: Offsets) -> None:
+def test_an_offset_does_not_move_back_and_the_response_has_the_current_one(offsets: Offsets) -> None:
     offsets.commit("g", {Q0: 5, Q1: 5})
     assert offsets.commit("g", {Q0: 4, Q1: 6}) == {Q0: 5}
     assert offsets.get("g", [Q0, Q1]) == {Q0: 5, Q1: 6}
 
 
-def test_a_reset_goes_backwards(offsets: Offsets) -> None:
+def test_a_reset_moves_an_offset_back(offsets: Offsets) -> None:
     offsets.commit("g", {Q0: 5})
     assert offsets.commit("g", {Q0: 0}, reset=True) == {}
     assert offsets.get("g", [Q0]) == {Q0: 0}
@@ -76,14 +76,14 @@ def test_at_the_bound_a_client_that_added_less_than_another_uses_the_reserve() -
     assert len(offsets) == 22
 
 
-def test_what_the_store_held_is_kept_beyond_the_bound_and_can_still_advance(offsets: Offsets) -> None:
+def test_offsets_from_the_store_are_kept_beyond_the_bound_and_can_still_advance(offsets: Offsets) -> None:
     offsets.absorb({OffsetKey("g", "orders", n): 1 for n in range(6)}.items())
     assert offsets.commit("g", {Q0: 2}) == {}
     with pytest.raises(TooManyOffsets):
         offsets.commit("h", {Q0: 2})
 
 
-def test_the_first_change_after_all_were_taken_is_announced_before_it_is_there(offsets: Offsets) -> None:
+def test_the_first_change_after_a_write_is_announced_before_it_is_applied(offsets: Offsets) -> None:
     unwritten_then: list[int] = []
     offsets.before_first_change = lambda: unwritten_then.append(offsets.unwritten)
 
@@ -100,7 +100,7 @@ def test_the_first_change_after_all_were_taken_is_announced_before_it_is_there(o
     assert unwritten_then == [0, 2]
 
 
-def test_a_commit_of_nothing_makes_no_group(offsets: Offsets) -> None:
+def test_an_empty_commit_creates_no_group(offsets: Offsets) -> None:
     assert offsets.commit("g", {}) == {}
     assert offsets.page(limit=9) == []
 
@@ -149,13 +149,13 @@ def test_a_commit_that_changes_nothing_is_not_written_again(offsets: Offsets) ->
     assert offsets.take() == ()
 
 
-def test_a_reset_to_the_offset_held_is_written_for_the_store_may_have_another(offsets: Offsets) -> None:
+def test_a_reset_to_the_current_offset_is_written_since_the_store_may_have_another(offsets: Offsets) -> None:
     offsets.absorb({K0: 5}.items())
     offsets.commit("g", {Q0: 5}, reset=True)
     assert offsets.take() == (OffsetChange(K0, 5, reset=True),)
 
 
-def test_what_follows_a_reset_not_yet_written_is_written_as_one(offsets: Offsets) -> None:
+def test_commits_after_an_unwritten_reset_are_written_as_a_reset(offsets: Offsets) -> None:
     offsets.absorb({K0: 9}.items())
     offsets.commit("g", {Q0: 2}, reset=True)
     offsets.commit("g", {Q0: 3})
@@ -183,7 +183,7 @@ def test_the_same_changes_are_not_taken_twice(offsets: Offsets) -> None:
         offsets.take()
 
 
-def test_what_the_store_keeps_higher_is_held_here_too(offsets: Offsets) -> None:
+def test_a_higher_offset_in_the_store_is_used_in_memory_too(offsets: Offsets) -> None:
     offsets.commit("g", {Q0: 5, Q1: 5})
     offsets.take()
     offsets.commit("g", {Q0: 6, Q1: 11})
@@ -299,7 +299,7 @@ def test_offsets_of_a_group_unseen_for_30_days_expire_where_they_lie_before_the_
     assert len(offsets) == 0
 
 
-def test_expired_offsets_make_room_for_honest_groups(offsets: Offsets) -> None:
+def test_expired_offsets_free_space_for_other_groups(offsets: Offsets) -> None:
     for number in range(4):
         offsets.commit(f"random{number}", {Q0: 1})
     with pytest.raises(TooManyOffsets):
@@ -328,7 +328,7 @@ def test_a_client_is_noted_once_a_day_and_only_of_groups_that_have_something(off
     assert offsets.take() == (OffsetChange(SEEN, DAY_MILLIS),)
 
 
-def test_what_expired_is_removed_from_the_store_and_what_follows_holds_there(offsets: Offsets) -> None:
+def test_expired_offsets_are_removed_from_the_store_and_later_commits_apply_there(offsets: Offsets) -> None:
     table = {K0: 5, SEEN: 0}
     offsets.absorb(table.items())
     offsets.expire("g", {Q0: 6})
@@ -340,7 +340,7 @@ def test_what_expired_is_removed_from_the_store_and_what_follows_holds_there(off
 
 
 @pytest.mark.parametrize("reset", [True, False])
-def test_what_expired_before_it_was_written_leaves_no_older_offset_in_the_store(offsets: Offsets, reset: bool) -> None:
+def test_an_offset_that_expires_unwritten_leaves_no_older_one_in_the_store(offsets: Offsets, reset: bool) -> None:
     stored = 9 if reset else 2
     table = {K0: stored}
     offsets.absorb(table.items())

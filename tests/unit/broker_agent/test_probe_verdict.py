@@ -83,7 +83,7 @@ def test_the_detail_explains_the_verdict_and_not_the_odd_result() -> None:
     assert keeper.record(ProbeResult(False, "refused")).detail == "refused"
 
 
-def test_a_result_that_is_certain_turns_the_verdict_alone_in_both_directions() -> None:
+def test_a_certain_result_alone_changes_the_verdict_in_both_directions() -> None:
     keeper = VerdictKeeper(rise=3, fall=3)
     keeper.record(ProbeResult(True, "answers"))
 
@@ -101,7 +101,7 @@ def test_the_epoch_belongs_to_the_role_reported_with_it() -> None:
     assert keeper.record(ProbeResult(True, "answers", role=Role.SLAVE)).master_epoch == 0
 
 
-def test_warnings_come_and_go_with_the_verdict_that_they_belong_to() -> None:
+def test_warnings_belong_to_the_current_verdict() -> None:
     keeper = VerdictKeeper(rise=1, fall=2)
     keeper.record(ProbeResult(True, "answers", warnings=("does not\npersist",)))
 
@@ -109,7 +109,7 @@ def test_warnings_come_and_go_with_the_verdict_that_they_belong_to() -> None:
     assert keeper.record(ProbeResult(False, "refused")).warnings == ()
 
 
-def test_a_detail_is_made_fit_for_the_wire() -> None:
+def test_a_detail_is_shortened_and_cleaned_for_the_wire() -> None:
     verdict = VerdictKeeper(rise=1, fall=1).record(ProbeResult(False, "no\nway\x00" + "x" * 2_000))
 
     assert verdict.detail.startswith("no way xxx")
@@ -193,7 +193,7 @@ def test_without_a_result_neither_evidence_nor_a_pass_is_known() -> None:
 
 
 @pytest.mark.parametrize("results", ["+", "+rr", "t", "+tt", "+xx"])
-def test_a_result_that_repeats_changes_nothing_of_a_settled_verdict(results: str) -> None:
+def test_a_repeated_result_does_not_change_a_settled_verdict(results: str) -> None:
     keeper = VerdictKeeper(rise=1, fall=2)
     settled = [keeper.record(RESULTS[each]) for each in results][-1]
 

@@ -67,7 +67,7 @@ def test_only_the_owner_unlocks_expired_or_not(locks: QueueLocks) -> None:
     assert locks.lock("g", "c2", [Q0], now=2.0) == [Q0]
 
 
-def test_a_former_owner_does_not_unlock_what_changed_hands(locks: QueueLocks) -> None:
+def test_a_former_owner_cannot_unlock_a_lock_with_a_new_owner(locks: QueueLocks) -> None:
     locks.lock("g", "c1", [Q0], now=0.0)
     locks.lock("g", "c2", [Q0], now=61.0)
     assert locks.unlock("g", "c1", [Q0]) == []
@@ -81,7 +81,7 @@ def test_a_group_without_locks_is_dropped(locks: QueueLocks) -> None:
     assert (locks.group_count, len(locks)) == (0, 0)
 
 
-def test_asking_for_nothing_makes_no_group(locks: QueueLocks) -> None:
+def test_an_empty_request_creates_no_group(locks: QueueLocks) -> None:
     assert locks.lock("g", "c1", [], now=0.0) == []
     assert locks.unlock("h", "c1", [Q0]) == []
     assert locks.group_count == 0
@@ -131,7 +131,7 @@ def test_locks_are_listed_sorted_page_after_page(locks: QueueLocks) -> None:
     assert rest[0] == HeldLock("h", QueueKey("a", 7), "c2", 11.0)
 
 
-def test_the_list_of_one_group_holds_no_other(locks: QueueLocks) -> None:
+def test_the_list_of_a_group_contains_only_its_locks(locks: QueueLocks) -> None:
     locks.lock("g", "c1", [Q0], now=0.0)
     locks.lock("h", "c1", [Q0, Q1], now=0.0)
     assert [lock.queue for lock in locks.page(now=0.0, limit=9, group="h")] == [Q0, Q1]
@@ -234,7 +234,7 @@ def test_a_new_topic_set_replaces_the_cached_one() -> None:
     assert known.fault(QueueKey("t", 0), topics(t=(1, 1))) is None
 
 
-def test_the_retry_topic_of_a_group_is_there_without_being_listed() -> None:
+def test_the_retry_topic_of_a_group_exists_without_being_listed() -> None:
     known = BrokerQueues()
     assert known.fault(QueueKey("%RETRY%billing", 15), topics(t=(1, 1))) is None
     beyond = known.fault(QueueKey("%RETRY%billing", 16), topics(t=(1, 1)))

@@ -97,7 +97,7 @@ def test_chunks_hold_at_most_5000_topics_and_the_last_one_commits(count: int, si
     assert sent == [(f"t{i:06}", i % 7, i % 5, 6, 1) for i in range(count)]
 
 
-def test_a_beat_carries_fence_version_and_health() -> None:
+def test_a_heartbeat_carries_generation_version_and_health() -> None:
     state = own(2)
     beat = to_beat(PROFILE, state, broker_id=3, generation=2**64 - 1, hand_over=True)
 

@@ -105,12 +105,12 @@ def test_a_registered_agent_sends_a_heartbeat_immediately_to_open_its_stream() -
     assert fresh.next_step(OWN, now=1_000) == Beat()
 
 
-def test_the_next_beat_is_an_interval_after_the_last(session: Session) -> None:
+def test_the_next_heartbeat_is_an_interval_after_the_last(session: Session) -> None:
     assert session.next_step(OWN, now=1_010) == Wait(20)
     assert session.next_step(OWN, now=1_030) == Beat()
 
 
-def test_beats_go_by_the_interval_that_the_server_answered() -> None:
+def test_heartbeats_follow_the_interval_in_the_servers_response() -> None:
     fresh = new_session()
     fresh.on_registered(7, OWN, interval=5.0, expiry=20.0, now=1_000)
     answer(fresh, BeatStatus.OK, now=1_000)
@@ -119,7 +119,7 @@ def test_beats_go_by_the_interval_that_the_server_answered() -> None:
 
 
 @given(share=st.floats(0.0, 1.0))
-def test_jitter_makes_a_beat_early_and_never_late(share: float) -> None:
+def test_jitter_makes_a_heartbeat_early_and_never_late(share: float) -> None:
     backoff = FullJitterBackoff(max)
     jittered = Session(
         own_addr=ADDR,
@@ -158,7 +158,7 @@ def test_evidence_that_became_strong_is_sent_immediately_and_once(session: Sessi
     assert session.next_step(strong, now=1_002) == Wait(30)
 
 
-def test_a_first_pass_of_a_failing_probe_waits_for_the_next_beat(session: Session) -> None:
+def test_a_first_pass_of_a_failing_probe_waits_for_the_next_heartbeat(session: Session) -> None:
     failing = replace(OWN, verdict=replace(PASSING, status=ProbeStatus.FAILING, ever_passed=False))
     answer(session, BeatStatus.OK, now=1_001, own=failing)
     passed_once = replace(failing, verdict=replace(failing.verdict, ever_passed=True))
@@ -166,7 +166,7 @@ def test_a_first_pass_of_a_failing_probe_waits_for_the_next_beat(session: Sessio
     assert session.next_step(passed_once, now=1_002) == Wait(29)
 
 
-def test_another_detail_of_the_same_verdict_waits_for_the_next_beat(session: Session) -> None:
+def test_another_detail_of_the_same_verdict_waits_for_the_next_heartbeat(session: Session) -> None:
     reworded = replace(OWN, verdict=replace(PASSING, detail="answers, slowly"))
 
     assert session.next_step(reworded, now=1_001) == Wait(29)
@@ -204,7 +204,7 @@ def test_a_stale_generation_of_the_same_address_is_registered_again_immediately(
     assert session.next_step(OWN, now=1_030) == Register()
 
 
-def test_a_stale_generation_of_another_address_waits_an_expiry_and_then_beats(session: Session) -> None:
+def test_after_a_stale_generation_of_another_address_the_next_heartbeat_waits_an_expiry(session: Session) -> None:
     answer(session, BeatStatus.STALE_GENERATION, now=1_030, holder=OTHER)
 
     assert session.standing is Standing.HELD_BY_OTHER
@@ -240,7 +240,7 @@ def test_a_refused_first_registration_waits_an_expiry() -> None:
     assert fresh.next_step(OWN, now=1_120) == Register()
 
 
-def test_a_refused_change_keeps_the_older_registration_alive_with_beats(session: Session) -> None:
+def test_after_a_refused_change_heartbeats_keep_the_older_registration(session: Session) -> None:
     changed = replace(OWN, topics=TopicSet.from_content([], state_version=0))
     session.on_register_failure(Failure.REFUSED, now=1_005)
 
@@ -254,7 +254,7 @@ def test_a_refused_change_keeps_the_older_registration_alive_with_beats(session:
     assert session.next_step(changed, now=1_125) == Register()
 
 
-def test_a_wait_for_a_registration_is_not_prolonged_by_the_next_beat(session: Session) -> None:
+def test_a_wait_for_a_registration_is_not_prolonged_by_the_next_heartbeat(session: Session) -> None:
     answer(session, BeatStatus.TOPICS_OUT_OF_DATE, now=1_030)
     register(session, now=1_030)
     answer(session, BeatStatus.TOPICS_OUT_OF_DATE, now=1_030)
@@ -263,14 +263,14 @@ def test_a_wait_for_a_registration_is_not_prolonged_by_the_next_beat(session: Se
     assert session.next_step(OWN, now=1_030.2) == Register()
 
 
-def test_a_refused_beat_waits_an_expiry(session: Session) -> None:
+def test_after_a_refused_heartbeat_the_next_waits_an_expiry(session: Session) -> None:
     session.on_beat_failure(Failure.REFUSED, now=1_030)
 
     assert session.next_step(OWN, now=1_030) == Wait(EXPIRY)
     assert session.next_step(OWN, now=1_150) == Beat()
 
 
-def test_after_a_reconnect_the_agent_beats_before_anything_else(session: Session) -> None:
+def test_after_a_reconnect_the_agent_first_sends_a_heartbeat(session: Session) -> None:
     changed = replace(OWN, topics=TopicSet.from_content([], state_version=0))
     session.on_beat_failure(Failure.UNREACHABLE, now=1_010)
 
@@ -369,7 +369,7 @@ def test_after_a_refused_delta_the_complete_set_is_registered(holding_five: Sess
     assert isinstance(do(holding_five, now=1_002, own=FIVE), Update)
 
 
-def test_a_change_that_meets_another_holder_does_not_fight_it(holding_five: Session) -> None:
+def test_a_change_refused_for_another_holder_is_not_retried_against_it(holding_five: Session) -> None:
     do(holding_five, now=1_001, own=SIX)
     holding_five.on_update_failure(Failure.REFUSED, now=1_001, holder_addr=OTHER)
 
@@ -388,7 +388,7 @@ def test_a_delta_refused_for_a_later_registration_of_the_same_address_leads_to_a
 
 
 @pytest.mark.parametrize("held", [FIVE, SIX], ids=["it-was-lost", "its-answer-was-lost"])
-def test_after_a_change_without_an_answer_the_server_is_asked_what_it_holds(
+def test_after_an_unanswered_change_a_heartbeat_queries_the_servers_version(
     holding_five: Session, held: OwnState
 ) -> None:
     do(holding_five, now=1_001, own=SIX)
@@ -417,7 +417,7 @@ def test_a_server_that_returns_with_the_previous_set_gets_the_difference(holding
     assert step.delta.base == FIVE.data_version
 
 
-def test_the_set_that_a_server_holds_stays_known_however_many_changes_are_lost(holding_five: Session) -> None:
+def test_the_servers_topic_set_stays_known_after_any_number_of_lost_changes(holding_five: Session) -> None:
     now = 1_001.0
     for name in "ghij":
         changed = with_topics("a", "b", "c", "d", "e", name)
@@ -575,7 +575,7 @@ def test_an_unreachable_server_is_retried_at_least_every_three_seconds(session: 
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.0, 3.0, 3.0, 3.0]
 
 
-def test_a_connection_that_breaks_after_each_beat_is_not_tried_at_full_speed(session: Session) -> None:
+def test_a_connection_that_breaks_after_each_heartbeat_is_retried_with_backoff(session: Session) -> None:
     session.on_beat_failure(Failure.UNREACHABLE, now=1_010)
     answer(session, BeatStatus.OK, now=1_010.2)
     session.on_beat_failure(Failure.UNREACHABLE, now=1_010.3)
@@ -592,7 +592,7 @@ def test_a_connection_that_was_up_for_an_interval_is_retried_immediately(session
     assert seconds_to_wait(session, now=1_041, own=OWN) == pytest.approx(0.2)
 
 
-def test_a_server_that_asks_again_and_again_is_answered_ever_more_slowly(session: Session) -> None:
+def test_a_server_that_repeats_its_request_is_answered_with_backoff(session: Session) -> None:
     waits = []
     now = 1_030.0
     for _ in range(10):

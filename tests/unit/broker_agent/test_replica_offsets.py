@@ -44,7 +44,7 @@ def test_a_master_stores_what_is_committed_and_has_nothing_pending(replica: Repl
     assert replica.stored.begins("g", ["orders"]) == {"orders": 100}
 
 
-def test_at_a_slave_what_is_committed_is_pending_and_holds_against_what_its_master_stored(replica: Replica) -> None:
+def test_at_a_slave_commits_are_pending_and_override_what_its_master_stored(replica: Replica) -> None:
     replica.stored.absorb({OffsetKey("g", *Q0): 7, OffsetKey("g", *Q1): 7}.items())
     assert replica.commit({Q0: 9, Q1: 6}) == {Q1: 7}
     assert replica.get() == {Q0: 9, Q1: 7}
@@ -56,7 +56,7 @@ def test_at_a_slave_what_is_committed_is_pending_and_holds_against_what_its_mast
     assert replica.get() == {Q0: 9, Q1: 7}
 
 
-def test_a_reset_at_a_slave_goes_backwards_and_is_handed_over_as_one(replica: Replica) -> None:
+def test_a_reset_at_a_slave_moves_back_and_is_passed_on_as_a_reset(replica: Replica) -> None:
     replica.stored.absorb({OffsetKey("g", *Q0): 7}.items())
     replica.commit({Q1: 3})
     assert replica.commit({Q0: 2}, reset=True) == {}

@@ -359,7 +359,7 @@ def most_in_a_minute(moments: list[float]) -> int:
 
 
 @pytest.mark.parametrize("changes_each", [10.0, 1e9], ids=["topics-change", "topics-stay"])
-def test_no_answer_however_stubborn_makes_a_storm(changes_each: float, full: bool) -> None:
+def test_no_repeated_response_causes_a_storm_of_calls(changes_each: float, full: bool) -> None:
     """Waits here are half as long as they may be, as they are on average."""
     for registering, updating, beating in itertools.product([None, *Failure], [None, *Failure], ANSWERS):
         agent = Stubborn(registering, updating, beating)

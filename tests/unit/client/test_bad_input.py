@@ -118,7 +118,7 @@ def test_an_option_that_is_unknown_or_missing_is_named() -> None:
 
 
 @pytest.mark.parametrize(("kind", "wrong"), [(Park, "orders.outbox"), (Fallback, 5), (Fallback, None)])
-def test_what_is_to_be_done_instead_must_be_something_that_can(kind: Any, wrong: object) -> None:
+def test_an_invalid_fallback_is_refused(kind: Any, wrong: object) -> None:
     with pytest.raises(InvalidOptionError, match=rf"^(outbox|queue) = {wrong!r} "):
         kind(wrong)
 

@@ -29,7 +29,7 @@ async def test_a_removed_callback_is_not_called_and_removing_twice_is_allowed() 
     assert heard == ["news"]
 
 
-async def test_one_that_raises_keeps_nothing_from_the_others() -> None:
+async def test_a_callback_that_raises_does_not_affect_the_others() -> None:
     callbacks: Callbacks[str] = Callbacks()
     faults: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: faults.append(context["exception"]))

@@ -97,7 +97,7 @@ async def test_a_caller_left_alone_by_cancellations_gets_its_own_response() -> N
     assert agent.asked == [[1]]
 
 
-async def test_what_is_asked_while_a_question_is_on_its_way_can_wait_and_go_out_together() -> None:
+async def test_queries_made_during_a_request_can_wait_and_share_the_next_one() -> None:
     agent = Agent()
     question = SharedQuestion(agent.ask, one_at_a_time=True)
     asking = []

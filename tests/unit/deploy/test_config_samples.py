@@ -30,7 +30,7 @@ SAMPLES: dict[str, tuple[Callable[[Path], Any], Any]] = {
 }
 
 
-def test_every_sample_is_held_to_its_defaults() -> None:
+def test_every_sample_equals_the_defaults() -> None:
     assert {path.name for path in FOLDER.iterdir()} == set(SAMPLES)
 
 

@@ -82,7 +82,7 @@ def test_nothing_is_written_into_an_image_after_it_has_its_user(image: str) -> N
 
 
 @pytest.mark.parametrize("image", IMAGES)
-def test_an_image_holds_of_its_builder_the_installed_package_alone(image: str) -> None:
+def test_an_image_contains_only_the_installed_package_of_its_builder(image: str) -> None:
     (copied,) = inherited(image, "COPY")
     builder = "report-builder" if image == "report" else "builder"
     assert copied == f"--from={builder} /opt/pointsman /opt/pointsman"
@@ -125,7 +125,7 @@ def test_the_settings_in_the_images_exist_and_open_the_ports_that_are_exposed() 
     assert inherited("agent", "EXPOSE") == [agent.monitoring.listen.split(":")[1]]
 
 
-def test_the_name_servers_image_does_not_serve_the_network_in_plaintext_by_itself() -> None:
+def test_the_name_servers_image_does_not_serve_plaintext_beyond_loopback_by_default() -> None:
     with pytest.raises(
         ConfigError, match=r"server.listen: .* set tls.certificate and tls.key, or tls.plaintext_beyond"
     ):
@@ -140,7 +140,7 @@ def test_the_name_servers_data_is_in_its_volume() -> None:
         assert f" {volume}" in made
 
 
-def test_the_name_server_is_asked_for_its_health_without_a_shell() -> None:
+def test_the_health_check_of_the_name_server_needs_no_shell() -> None:
     (check,) = inherited("namesrv", "HEALTHCHECK")
     command = json.loads(check[check.index("[") :])
     # Over HTTP, which needs no certificate.

@@ -136,7 +136,7 @@ def test_the_report_reads_the_history_that_the_name_server_writes() -> None:
     assert int(name_server.one("UMask"), 8) & 0o050 == 0
 
 
-def test_the_users_and_groups_that_stay_are_made() -> None:
+def test_permanent_users_and_groups_are_created() -> None:
     lines = (SYSTEMD / "pointsman.sysusers.conf").read_text(encoding="utf-8").splitlines()
     made = {tuple(line.split()[:2]) for line in lines if line and not line.startswith("#")}
     assert made == {("g", "pointsman"), ("u", "pointsman-report")}

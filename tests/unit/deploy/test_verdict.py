@@ -118,13 +118,13 @@ def _unknown(found: dict[str, Any]) -> None:
         (_unknown, "broker-a/1 lists 1 outages, 0 kills"),
     ],
 )
-def test_a_report_that_is_wrong_is_noticed(spoil: Callable[[dict[str, Any]], None], said: str) -> None:
+def test_a_wrong_report_is_noticed(spoil: Callable[[dict[str, Any]], None], said: str) -> None:
     found = report()
     spoil(found)
     assert any(said in line for line in faults(found, deeds(), expected=ALL))
 
 
-def test_without_a_flapping_broker_none_may_be_classed_so() -> None:
+def test_without_a_flapping_broker_none_may_be_classified_as_flapping() -> None:
     quiet = Deeds(flapping=None, kills=deeds().kills)
     found = report()
     assert list(faults(found, quiet, expected=ALL)) == ["broker-c/0 is classed flapping"]
@@ -171,7 +171,7 @@ def test_a_wipe_and_its_end_in_every_history_pass() -> None:
     ],
     ids=["none", "not given back", "the wrong way round", "wiped again", "ended by the broker", "another broker too"],
 )
-def test_a_history_of_anything_but_one_wipe_is_noticed(rows: list[dict[str, Any]]) -> None:
+def test_a_history_other_than_one_wipe_is_noticed(rows: list[dict[str, Any]]) -> None:
     assert any("the history of two has changes" in line for line in wipe_faults(rows, "broker-b", nodes=("one", "two")))
 
 

@@ -48,7 +48,7 @@ def test_labels_are_of_bounded_sets() -> None:
     assert labels <= BOUNDED_LABELS
 
 
-def test_the_totals_that_people_watch_as_rates_add_up_over_labels() -> None:
+def test_totals_used_as_rates_add_up_over_labels() -> None:
     metrics = Metrics()
     metrics.beats.labels("OK").inc(2)
     metrics.beats.labels("UNKNOWN_BROKER").inc()

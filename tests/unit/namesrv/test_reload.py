@@ -57,7 +57,7 @@ def test_the_log_format_applies(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "INFO    configuration reloaded  log_level=INFO" in capsys.readouterr().err
 
 
-def test_what_needs_a_restart_is_named_each_time_and_not_applied(
+def test_settings_that_need_a_restart_are_named_each_time_and_not_applied(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "namesrv.toml"

@@ -19,7 +19,7 @@ def test_the_bound_doubles_up_to_the_cap_and_starts_over_after_a_success() -> No
 
 
 @given(share=st.floats(0, 1), tries=st.integers(1, 80))
-def test_no_wait_is_longer_than_the_cap_or_shorter_than_nothing(share: float, tries: int) -> None:
+def test_no_wait_is_longer_than_the_cap_or_negative(share: float, tries: int) -> None:
     backoff = FullJitterBackoff(lambda low, high: low + share * (high - low), cap=30.0)
 
     assert all(0 <= backoff.next_wait() <= 30.0 for _ in range(tries))
@@ -29,7 +29,7 @@ def test_jitter_reaches_down_to_no_wait_at_all() -> None:
     assert FullJitterBackoff(min).next_wait() == 0.0
 
 
-def test_a_cap_below_the_first_bound_holds_from_the_first_wait_on() -> None:
+def test_a_cap_below_the_first_bound_applies_from_the_first_wait_on() -> None:
     backoff = FullJitterBackoff(max, cap=0.05)
 
     assert [backoff.next_wait() for _ in range(3)] == [0.05, 0.05, 0.05]

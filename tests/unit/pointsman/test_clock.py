@@ -43,7 +43,7 @@ async def test_the_manual_clock_wakes_each_sleeper_at_its_own_moment(clock: Manu
     assert wakened[-1] == ("c", 1_009.0)
 
 
-async def test_a_jump_of_the_wall_clock_leaves_the_monotonic_one_alone(clock: ManualClock) -> None:
+async def test_a_jump_of_the_wall_clock_does_not_affect_the_monotonic_one(clock: ManualClock) -> None:
     before = clock.utc_now()
 
     clock.jump_wall_clock(timedelta(hours=-3))

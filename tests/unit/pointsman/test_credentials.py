@@ -89,7 +89,7 @@ def test_half_written_files_are_named(files: Files, field: str) -> None:
     ]
 
 
-def test_what_is_pem_and_not_a_certificate_is_named(files: Files, tmp_path: Path) -> None:
+def test_a_pem_file_without_a_certificate_is_reported(files: Files, tmp_path: Path) -> None:
     damaged, key = tmp_path / "damaged.pem", tmp_path / "damaged.key"
     damaged.write_bytes(DAMAGED)
     key.write_bytes(DAMAGED.replace(b"CERTIFICATE", b"PRIVATE KEY"))

@@ -57,7 +57,7 @@ async def line(process: asyncio.subprocess.Process) -> str:
 
 @pytest.mark.parametrize(("loop", "module"), [("uvloop", "uvloop"), ("asyncio", "asyncio.unix_events")])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_asks_for_the_stop_and_the_exit_code_is_mains(loop: str, module: str, number: int) -> None:
+async def test_a_signal_requests_the_stop_and_main_gives_the_exit_code(loop: str, module: str, number: int) -> None:
     process = await start(loop)
     assert await line(process) == module
     process.send_signal(number)
@@ -75,7 +75,7 @@ async def test_a_second_signal_ends_the_process_immediately() -> None:
 
 
 @pytest.mark.parametrize("settings", [[], ["nohup"]])
-async def test_a_hangup_ends_nothing_while_it_runs_and_while_it_drains(settings: list[str]) -> None:
+async def test_a_hangup_does_not_stop_it_while_it_runs_or_drains(settings: list[str]) -> None:
     process = await start("uvloop", "ask", *settings)
     assert process.stdin is not None
     await line(process)
@@ -123,7 +123,7 @@ def test_a_low_limit_of_open_files_is_a_warning_at_the_start(
     assert [record.facts for record in caplog.records] == ([{"limit": limit}] if warns else [])  # type: ignore[attr-defined]
 
 
-def test_a_sandbox_that_hides_the_limit_fails_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sandbox_that_hides_the_limit_causes_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbid(_: int) -> tuple[int, int]:
         raise PermissionError
 

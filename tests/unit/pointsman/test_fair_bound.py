@@ -18,7 +18,7 @@ def held(bound: FairBound, peer: str, *amounts: int) -> list[Share]:
     return [share for share in shares if share is not None]
 
 
-def test_one_peer_may_hold_all_while_no_other_asks() -> None:
+def test_one_peer_may_use_all_shares_while_no_other_needs_any() -> None:
     bound = FairBound(10)
     held(bound, "greedy", *[1] * 10)
     assert bound.total == 10
@@ -36,7 +36,7 @@ def test_at_the_bound_a_peer_with_less_gets_the_latest_shares_of_the_peer_with_m
     assert bound.total == 10
 
 
-def test_what_would_hold_most_itself_is_refused_and_ends_no_other() -> None:
+def test_a_request_that_would_make_its_peer_the_largest_is_refused_and_ends_no_other() -> None:
     bound = FairBound(10)
     first, second = held(bound, "a", 5)[0], held(bound, "b", 5)[0]
     assert bound.take("c", 5, nothing) is None
@@ -52,7 +52,7 @@ def test_a_share_that_is_larger_than_the_bound_is_refused() -> None:
     assert FairBound(0).take("a", 1, nothing) is None
 
 
-def test_what_is_given_back_is_free_again_and_only_once() -> None:
+def test_a_returned_share_is_free_again_and_counted_once() -> None:
     bound = FairBound(2)
     first, _ = held(bound, "a", 1, 1)
     bound.give_back(first)
@@ -76,7 +76,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_the_total_is_that_of_what_is_held_and_never_above_the_bound(taken: list[tuple[str, str, int]]) -> None:
+def test_the_total_equals_the_shares_in_use_and_never_exceeds_the_bound(taken: list[tuple[str, str, int]]) -> None:
     bound, shares = FairBound(12), list[Share]()
     for word, peer, amount in taken:
         of_peer = [share for share in shares if share.is_held and share.peer == peer]

@@ -246,7 +246,7 @@ async def test_a_long_or_malformed_id_is_replaced(rig: Rig, sent: str | bytes) -
     assert len(own) == 16
 
 
-async def test_what_a_healthy_fleet_is_refused_is_logged_at_debug(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_refusals_of_a_healthy_fleet_are_logged_at_debug(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
     rig.servicer.error = NotReady("later")
     caplog.set_level(logging.INFO, REFUSED_LOG)
     await rig.call("Heartbeat")
@@ -295,9 +295,7 @@ async def test_a_cancelled_call_is_counted(rig: Rig, method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["Heartbeat", "RegisterBroker", "KeepAlive"])
-async def test_a_table_that_drains_refuses_until_it_does_not_and_one_that_closed_refuses_for_good(
-    rig: Rig, method: str
-) -> None:
+async def test_a_draining_table_refuses_until_the_drain_ends_and_a_closed_one_always(rig: Rig, method: str) -> None:
     rig.table.drain(NotReady("draining"))
     assert (await rig.call(method))[1].details == "draining"
     rig.table.drain(None)
@@ -367,7 +365,7 @@ class Holding(Servicer):
         return wire.RegisterBrokerResponse()
 
 
-async def test_a_refused_call_leaves_nothing_that_waits_for_the_garbage_collector() -> None:
+async def test_a_refused_call_leaves_no_garbage_cycles() -> None:
     rig = Rig(Holding())
     behaviour, context = rig.behaviour("RegisterBroker"), Context()
     gc.collect()

@@ -21,7 +21,7 @@ NEWER = admin.GetNodeInfoResponse.FromString(bytes([0x18, 99]))
 """A node's state that these stubs do not know."""
 
 
-def test_what_a_script_cannot_use_as_protobuf_writes_it_is_written_otherwise() -> None:
+def test_values_awkward_for_scripts_are_not_written_as_protobuf_does() -> None:
     info = admin.GetNodeInfoResponse(
         state=broker_pb2.NODE_STATE_READY, boot=7, uptime=Duration(seconds=1, nanos=500_000_000), sizes={"b": 1, "a": 2}
     )
@@ -31,7 +31,7 @@ def test_what_a_script_cannot_use_as_protobuf_writes_it_is_written_otherwise() -
     assert json.dumps(document["sizes"]) == '{"a": 2, "b": 1}'
 
 
-def test_what_does_not_fit_a_double_is_text() -> None:
+def test_numbers_that_do_not_fit_a_double_are_strings() -> None:
     status = broker_pb2.BrokerStatus(generation=2**64 - 1, data_version=broker_pb2.DataVersion(counter=2**63))
     document = to_document(status)
     assert (document["generation"], document["dataVersion"]["counter"]) == (str(2**64 - 1), str(2**63))
@@ -74,7 +74,7 @@ def test_a_route_is_read_as_it_was_written() -> None:
     assert read_route_document(document) == route
 
 
-def test_a_client_writes_a_route_as_it_was_answered() -> None:
+def test_a_client_writes_a_route_as_it_was_received() -> None:
     route = topic_route(groups=[broker_data(zone="z1")])
     identity = broker_pb2.BrokerIdentity(cluster="c1", broker_name="b", broker_id=1, addr="b:1")
     for since in (None, Timestamp(seconds=100)):
@@ -90,7 +90,7 @@ def test_a_client_writes_a_route_as_it_was_answered() -> None:
 
 
 @pytest.mark.parametrize("state", ["GREEN", 7])
-def test_a_route_with_a_state_that_there_is_not_is_refused(state: object) -> None:
+def test_a_route_with_an_unknown_state_is_refused(state: object) -> None:
     document = to_route_document(topic_route())
     document["brokerDatas"][0]["replicas"][0]["state"] = state
     with pytest.raises(ValueError, match=str(state)):

@@ -53,7 +53,7 @@ def test_a_failure_carries_its_traceback(capsys: pytest.CaptureFixture[str]) -> 
     assert "ValueError: invalid literal" in str(line["error"])
 
 
-def test_what_is_below_the_level_is_not_written(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_below_the_level_are_not_written(capsys: pytest.CaptureFixture[str]) -> None:
     logs.configure("WARNING")
 
     logging.getLogger("a").info("quiet")

@@ -148,7 +148,7 @@ def test_a_connection_that_trickles_is_hung_up_on(server: MonitoringServer, monk
         assert slow.recv(1) == b""
 
 
-def test_silent_connections_keep_no_request_out(server: MonitoringServer) -> None:
+def test_silent_connections_do_not_block_requests(server: MonitoringServer) -> None:
     with contextlib.ExitStack() as connections:
         silent = [
             connections.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=10))

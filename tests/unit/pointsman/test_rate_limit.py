@@ -17,7 +17,7 @@ def test_a_key_gets_its_burst_and_then_its_rate() -> None:
     assert [limit.take("a", now=1_000.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
 
 
-def test_one_key_costs_no_other() -> None:
+def test_one_key_does_not_affect_another() -> None:
     limit = RateLimit(1.0, 1.0)
     assert limit.take("a", now=0.0) == 0.0
     assert limit.take("a", now=0.0) == 1.0

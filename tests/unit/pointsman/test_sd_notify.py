@@ -75,7 +75,7 @@ async def test_the_watchdog_is_fed_three_times_in_its_interval(
     await asyncio.gather(feeding, return_exceptions=True)
 
 
-async def test_a_loop_that_is_held_does_not_feed_the_watchdog(
+async def test_a_blocked_loop_does_not_feed_the_watchdog(
     manager: ServiceManager, inbox: Inbox, clock: ManualClock
 ) -> None:
     feeding = asyncio.create_task(manager.feed_watchdog())
@@ -143,7 +143,7 @@ def test_without_a_service_manager_nothing_is_sent_or_logged(
     assert caplog.records == []
 
 
-def test_a_service_manager_that_does_not_read_holds_up_nothing(
+def test_a_service_manager_that_does_not_read_blocks_nothing(
     manager: ServiceManager, inbox: Inbox, caplog: pytest.LogCaptureFixture
 ) -> None:
     backlog = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text())

@@ -232,7 +232,7 @@ def test_without_files_there_is_nothing_to_read(registry: CollectorRegistry, clo
     assert list(registry.collect()) == []
 
 
-def test_without_client_ca_no_certificate_is_asked_for(files: Files, clock: ManualClock) -> None:
+def test_without_client_ca_no_certificate_is_requested(files: Files, clock: ManualClock) -> None:
     config = replace(config_of(files), client_ca="")
     served = ServerCertificates(config, prefix="p", registry=CollectorRegistry(), clock=clock)
     assert served.context.verify_mode == served.open_context.verify_mode

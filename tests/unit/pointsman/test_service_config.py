@@ -142,7 +142,7 @@ def test_all_errors_are_listed_together(tmp_path: Path) -> None:
     }
 
 
-def test_a_table_with_values_of_the_wrong_type_is_not_asked_for_its_own_rules(tmp_path: Path) -> None:
+def test_rules_of_a_table_are_not_checked_while_its_types_are_wrong(tmp_path: Path) -> None:
     toml = """
         [main]
         count = "ten"
@@ -208,7 +208,7 @@ def test_a_file_that_cannot_be_read_is_one_error(tmp_path: Path) -> None:
     labels=st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), st.text("ab\n"), max_size=3),
     rows=st.lists(st.text("abc", min_size=1), unique=True, max_size=3),
 )
-def test_what_is_printed_reads_back_equal(
+def test_printed_settings_read_back_equal(
     tmp_path_factory: pytest.TempPathFactory,
     text: str,
     number: float,

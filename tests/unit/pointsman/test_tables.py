@@ -50,7 +50,7 @@ def left_by_a_kill(file: TableFile, folder: Path) -> TableFile:
     return table_file(folder)
 
 
-def test_each_write_is_there_after_a_kill(file: TableFile, tmp_path: Path) -> None:
+def test_each_write_survives_a_kill(file: TableFile, tmp_path: Path) -> None:
     put(file, *ROWS)
     file.write([("names", ("1",), ("one",)), ("sizes", ("hall", "lamp"), None)])
     left = left_by_a_kill(file, tmp_path / "left")
@@ -71,7 +71,7 @@ def test_each_commit_is_synced(file: TableFile) -> None:
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_of_a_write_that_fails_nothing_is_done(file: TableFile) -> None:
+def test_a_failed_write_changes_nothing(file: TableFile) -> None:
     put(file, ROWS[0])
     with pytest.raises(KeyError):
         file.write([("sizes", ("hall", "mat"), ("", None)), ("unknown", ("x",), ("y",))])
@@ -226,7 +226,7 @@ def test_no_copy_is_read_of_a_file_that_changes_all_the_time(
         ("pipe", "not a file"),
     ],
 )
-def test_what_is_damaged_or_foreign_is_refused(tmp_path: Path, kind: str, problem: str) -> None:
+def test_damaged_and_foreign_files_are_refused(tmp_path: Path, kind: str, problem: str) -> None:
     file = table_file(tmp_path)
     file.open()
     put(file, *ROWS)

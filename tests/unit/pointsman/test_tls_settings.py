@@ -26,7 +26,7 @@ PERMISSIVE = RemotingConfig(listen="0.0.0.0:9875", tls="permissive")
         ("ns1:9876", False),
     ],
 )
-def test_loopback_is_what_no_other_machine_reaches(addr: str, expected: bool) -> None:
+def test_loopback_addresses_are_recognised(addr: str, expected: bool) -> None:
     assert is_loopback(addr) is expected
 
 

@@ -70,7 +70,7 @@ def test_a_file_of_comments_has_no_tokens_and_is_valid(path: Path) -> None:
         (f"ops sha256: {HASH[7:]}", "has 3 words"),
     ],
 )
-def test_a_wrong_line_is_named_with_what_is_wrong(path: Path, line: str, problem: str) -> None:
+def test_an_invalid_line_is_reported_with_the_problem(path: Path, line: str, problem: str) -> None:
     [found] = problems_of(path, f"# one\n{line}\n")
     assert found.startswith("line 2: ")
     assert problem in found
@@ -116,7 +116,7 @@ def test_a_file_that_others_can_read_is_worth_a_warning(path: Path, mode: int, s
     assert said in warning if warning is not None else not said
 
 
-def test_a_line_is_added_behind_what_is_there_and_the_mode_stays(path: Path) -> None:
+def test_a_line_is_appended_and_the_mode_stays(path: Path) -> None:
     add_line(path, f"a {HASH}")
     assert path.stat().st_mode & 0o777 == 0o600
     path.write_text("# by hand, without an end of line", encoding="utf-8")
@@ -139,7 +139,7 @@ def test_nothing_is_added_to_an_invalid_file(path: Path) -> None:
     "text",
     ["", "short", "x" * 513, "x" * 20 + " ", " " + "x" * 20, "x" * 10 + "\n" + "x" * 10, "ö" * 20, "x" * 20 + "\x00"],
 )
-def test_what_a_header_cannot_have_is_not_a_token(text: str) -> None:
+def test_characters_that_a_header_cannot_have_are_not_in_a_token(text: str) -> None:
     assert not is_token(text)
 
 

@@ -44,7 +44,7 @@ def test_nightly_computes_yesterday_by_default() -> None:
 
 
 @pytest.mark.parametrize("code", [0, 1, 2])
-def test_findings_alone_are_forgiven(code: int) -> None:
+def test_only_the_exit_code_of_findings_is_accepted(code: int) -> None:
     assert Outcome("table", exit_zero=False).exit_code(code) == code
     assert Outcome("table", exit_zero=True).exit_code(code) == (2 if code == 2 else 0)
 
@@ -59,7 +59,7 @@ def test_the_zone_of_the_command_overrides_the_files(tmp_path: Path) -> None:
     assert from_file.flapping == over.flapping
 
 
-def test_a_zone_that_is_none_is_named() -> None:
+def test_an_unknown_zone_is_named() -> None:
     with pytest.raises(click.UsageError, match="--timezone Mars/Olympus is not an IANA time zone"):
         ParameterOptions(None, "Mars/Olympus").loaded()
 
@@ -201,7 +201,7 @@ def test_a_number_that_is_not_written_as_one_is_a_usage_error(capsys: pytest.Cap
         pytest.param(["--date", "2026-02-30"], "invalid day '2026-02-30': use YYYY-MM-DD", id="day"),
     ],
 )
-def test_a_value_that_is_none_is_named_with_its_argument(
+def test_an_invalid_value_is_named_with_its_argument(
     words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["nightly", "--history", "h", "--warehouse", "w", *words]) == 2

@@ -47,7 +47,7 @@ def test_days_after_a_changed_one_are_computed_too_or_reported_as_stale() -> Non
     assert decided({DAY: 4}, {DAY: 3, far: 0}) == DayRange(DAY, DAY, (), DAY)
 
 
-def test_a_day_that_comes_out_as_it_was_leaves_the_days_behind_it_alone() -> None:
+def test_an_unchanged_day_does_not_recompute_later_days() -> None:
     after = DAY + timedelta(days=1)
 
     assert decided({DAY: 4}, {DAY: 4, after: 0}) == DayRange(DAY, DAY, (), None)

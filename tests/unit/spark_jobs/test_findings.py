@@ -80,7 +80,7 @@ def test_a_missed_night_is_a_finding_with_the_command_that_fixes_it() -> None:
         pytest.param({"days_without_rows": [DAY_BEFORE]}, "no history rows on 2026-03-04", id="a-day-without-rows"),
     ],
 )
-def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: str) -> None:
+def test_problems_of_the_history_are_lines(change: dict[str, Any], text: str) -> None:
     assert said(completeness=change) == [text]
 
 
@@ -183,7 +183,7 @@ def test_what_is_wrong_with_the_history_is_a_line(change: dict[str, Any], text: 
         ),
     ],
 )
-def test_what_the_tables_show_is_a_line(section: str, change: dict[str, Any], text: str | None) -> None:
+def test_findings_of_the_tables_are_lines(section: str, change: dict[str, Any], text: str | None) -> None:
     assert said(**{section: change}) == ([] if text is None else [text])
 
 
@@ -246,7 +246,7 @@ def a_guard(cluster: str = "c", **change: Any) -> GuardPeriod:
     return a_row(GuardPeriod, cluster=cluster, **known | {"over_limit": False} | change)
 
 
-def test_the_period_of_a_guard_is_a_finding_with_its_time_and_what_it_kept() -> None:
+def test_the_period_of_a_guard_is_a_finding_with_its_time_and_the_brokers_kept() -> None:
     (finding,) = findings(calm_report(guard_periods={"rows": [a_guard()], "in_all": 1}))
 
     assert (finding.kind, finding.see) == ("guard", "guards")

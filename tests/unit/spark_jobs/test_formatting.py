@@ -28,7 +28,7 @@ def test_a_share_is_never_rounded_up_to_100_percent(share: float | None, text: s
     assert percent(share) == text
 
 
-def test_a_share_of_four_digits_is_written_as_it_is_and_not_as_what_binary_makes_of_it() -> None:
+def test_a_share_of_four_digits_is_written_without_binary_rounding() -> None:
     texts = {n: percent(n / 10_000) for n in range(10_000)}
 
     assert {n: text for n, text in texts.items() if text != f"{Decimal(n) / 100:.3f} %"} == {}

@@ -34,7 +34,7 @@ def test_a_file_that_was_written_since_is_read_again(changed: RawFile) -> None:
     assert to_read([changed], entry(PLAIN)) == [changed]
 
 
-def test_a_file_that_lies_there_plain_and_packed_is_read_as_one() -> None:
+def test_a_file_and_its_gzip_are_read_as_one() -> None:
     assert key(PLAIN)[0] == key(PACKED)[0]
     assert to_read([PLAIN, PACKED], entry(PLAIN)) == [PLAIN, PACKED]
     assert to_read([PLAIN, PACKED], entry(PLAIN), entry(PACKED)) == []
@@ -52,7 +52,7 @@ def test_a_file_that_lies_there_plain_and_packed_is_read_as_one() -> None:
         pytest.param({"schema_version": SCHEMA_VERSION - 1}, False, id="good-to-an-older-reader"),
     ],
 )
-def test_rows_that_were_left_in_a_file_are_read_once_they_are_wanted(change: dict[str, object], again: bool) -> None:
+def test_rows_skipped_in_a_file_are_read_when_needed(change: dict[str, object], again: bool) -> None:
     known = replace(entry(PLAIN), **change)  # type: ignore[arg-type]
 
     assert bool(to_read([PLAIN], known)) is again
@@ -65,7 +65,7 @@ def test_a_file_belongs_to_its_folders_day_or_else_to_its_own() -> None:
     assert file_day(replace(PLAIN, path="/h/raw/loose.jsonl")) == date(2026, 3, 2)
 
 
-def test_what_a_file_and_its_gzip_hold_counts_once() -> None:
+def test_rows_of_a_file_and_its_gzip_count_once() -> None:
     entries = [replace(entry(PLAIN), ahead_rows=3), replace(entry(PACKED), ahead_rows=2)]
 
     assert most_by_name(entries, "ahead_rows") == 3

@@ -48,7 +48,7 @@ def test_the_files_below_all_folders_count_and_packed_ones_for_more(tmp_path: Pa
     assert not is_below(90, [one, tmp_path / "two"])
 
 
-def test_a_linked_folder_counts_as_what_it_leads_to(tmp_path: Path) -> None:
+def test_a_linked_folder_counts_as_its_target(tmp_path: Path) -> None:
     elsewhere, view = tmp_path / "elsewhere", tmp_path / "view"
     elsewhere.mkdir()
     view.mkdir()
@@ -58,6 +58,6 @@ def test_a_linked_folder_counts_as_what_it_leads_to(tmp_path: Path) -> None:
     assert not is_below(40, [view])
 
 
-def test_what_is_not_known_is_not_small(tmp_path: Path) -> None:
+def test_unknown_input_does_not_count_as_small(tmp_path: Path) -> None:
     assert not is_below(1, [])
     assert is_below(1, [tmp_path / "nowhere"])

@@ -24,7 +24,7 @@ def test_a_lock_whose_process_is_dead_is_taken_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["4194304 another-machine\n", "rubbish\n"])
-def test_a_lock_whose_process_cannot_be_asked_is_left_alone(text: str, tmp_path: Path) -> None:
+def test_a_lock_of_a_process_that_cannot_be_checked_is_kept(text: str, tmp_path: Path) -> None:
     (tmp_path / "lock").write_text(text, encoding="utf-8")
 
     with pytest.raises(ReportError, match="locked by another run"), lock.locked(tmp_path / "lock"):

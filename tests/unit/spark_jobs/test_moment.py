@@ -31,18 +31,18 @@ def read(text: str, zone: ZoneInfo = BERLIN, *, now: datetime = NOW) -> datetime
         pytest.param("2026-10-25 02:30", "2026-10-25T00:30:00", id="of-an-hour-that-was-twice-the-first"),
     ],
 )
-def test_a_time_has_its_place(text: str, meant: str) -> None:
+def test_a_time_is_read_in_its_zone(text: str, meant: str) -> None:
     assert read(text) == datetime.fromisoformat(meant).replace(tzinfo=UTC)
     assert read(text).tzinfo is UTC
 
 
-def test_a_time_that_the_clocks_left_out_is_refused() -> None:
+def test_a_time_skipped_by_daylight_saving_is_refused() -> None:
     with pytest.raises(UsageError, match=r"--at 2026-03-29 02:30:00: this time does not exist in Europe/Berlin"):
         read("2026-03-29 02:30")
 
 
 @pytest.mark.parametrize("now", ["2026-03-29T12:00Z", "2026-03-29T23:00Z"])
-def test_a_clock_that_the_clocks_left_out_the_last_time_is_refused(now: str) -> None:
+def test_a_clock_time_skipped_on_its_last_day_is_refused(now: str) -> None:
     with pytest.raises(UsageError, match=r"--at 2026-03-29 02:30:00: this time does not exist in Europe/Berlin"):
         read("02:30", now=datetime.fromisoformat(now))
 

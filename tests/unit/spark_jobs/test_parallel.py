@@ -14,7 +14,7 @@ from pointsman_report.parallel import MAX_PARALLEL, run_parallel
 LONG = 20.0
 
 
-def test_parts_run_at_the_same_time_and_answer_in_their_order() -> None:
+def test_parts_run_in_parallel_and_return_in_order() -> None:
     all_there = threading.Barrier(MAX_PARALLEL)
 
     def part(number: int) -> Callable[[], int]:

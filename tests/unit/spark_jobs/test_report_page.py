@@ -208,7 +208,7 @@ def test_a_history_from_other_sources_lists_their_gaps() -> None:
     assert "Rows of &lt;n&gt;: from the source mine." in shown
 
 
-def test_a_name_is_text_and_nothing_else() -> None:
+def test_a_name_is_always_escaped() -> None:
     broker = a_broker(NASTY, class_="flapping", cluster=NASTY, reasons={NASTY: 1})
     report = report_of(headline={"by_class": {"flapping": 1}}, brokers=[broker])
 
@@ -284,7 +284,7 @@ def test_numbers_are_to_the_right_in_a_column_and_in_its_header() -> None:
         assert rows == [head] * len(rows), table
 
 
-def test_a_template_escapes_by_itself_cannot_do_otherwise_and_fails_on_a_name_that_is_not_there() -> None:
+def test_a_template_always_escapes_and_fails_on_an_undefined_name() -> None:
     assert TEMPLATES.from_string("{{ said }}{{ absent }}").render(said="<b>\a", absent=None) == "&lt;b&gt;\ufffd\u2013"
     with pytest.raises(UndefinedError, match="absent"):
         TEMPLATES.from_string("{{ absent }}").render()

@@ -61,7 +61,7 @@ def server() -> NameServer:
 
 
 @pytest.mark.parametrize("first", range(0, HISTORIES, 20))
-def test_a_replay_answers_what_the_real_core_answered(first: int) -> None:
+def test_a_replay_returns_the_routes_of_the_real_core(first: int) -> None:
     routed = 0
     for seed in range(first, first + 20):
         rng = random.Random(seed)
@@ -98,7 +98,7 @@ def test_without_a_running_name_server_there_is_no_data(server: NameServer) -> N
     assert answer([server, later], moment(61)).outcome == NO_DATA
 
 
-def test_a_name_server_that_wrote_nothing_for_long_did_not_watch(server: NameServer) -> None:
+def test_a_name_server_without_rows_for_a_long_time_gives_no_coverage(server: NameServer) -> None:
     later = NameServer(boot_id="b2").start(moment(500))
 
     assert answer([server, later], moment(150)).outcome == ROUTE
@@ -200,7 +200,7 @@ def test_a_suspect_broker_is_still_routed(server: NameServer) -> None:
     assert seen(server, moment(11)).queues == (4, 8, 6)
 
 
-def test_a_wiped_write_permission_holds_over_a_checkpoint_until_it_is_given_back(server: NameServer) -> None:
+def test_a_wiped_write_permission_survives_a_checkpoint_until_it_is_restored(server: NameServer) -> None:
     server.say("PERM_CHANGED", moment(10), GROUP, detail={"writable": False})
     server.say("CHECKPOINT", moment(20), MASTER, reason="DAY", detail={"writable": False})
     server.say("PERM_CHANGED", moment(30), GROUP, detail={"writable": True})
@@ -299,7 +299,7 @@ def test_a_broker_known_only_by_a_heartbeat_is_up_with_unknown_topics() -> None:
     assert [(one.broker_id, one.state) for one in seen(server, moment(3)).replicas] == [(0, "UP"), (1, "UP")]
 
 
-def test_a_deletion_is_not_ended_by_what_a_restarted_name_server_only_repeats() -> None:
+def test_a_deletion_is_not_ended_by_repeated_rows_of_a_restarted_name_server() -> None:
     """Another version of a slave ends no deletion while it comes from a snapshot; its old version is hidden again."""
     server = NameServer().start(moment(0))
     registered(server, moment(1), SLAVE)
@@ -323,7 +323,7 @@ def test_a_wiped_write_permission_is_known_from_a_checkpoint_alone(server: NameS
     assert [seen(server, moment(at)).queues for at in (11, 21)] == [(4, 8, 4), (4, 8, 6)]
 
 
-def test_a_replica_that_registers_in_a_free_place_has_only_the_topics_recorded_then(
+def test_a_replica_in_a_vacant_position_has_only_the_topics_recorded_then(
     server: NameServer,
 ) -> None:
     """The row of its loss is missing, and the one of its topics too."""

@@ -72,10 +72,10 @@ def test_little_to_read_spares_the_second_compiler_and_much_does_not(history: Pa
     assert "TieredStopAtLevel" not in options()
 
 
-def test_nothing_known_of_what_is_read_is_taken_for_much() -> None:
+def test_input_of_unknown_size_counts_as_large() -> None:
     settings = settings_for(None, memory=None, reads=[], submitted=None)
     assert "TieredStopAtLevel" not in settings.get("spark.driver.extraJavaOptions", "")
 
 
-def test_memory_is_what_was_asked_for() -> None:
+def test_memory_is_the_requested_amount() -> None:
     assert settings_for(None, memory="3g", reads=[], submitted=None)["spark.driver.memory"] == "3g"

@@ -132,7 +132,7 @@ def test_settings_missing_in_the_file_cause_no_conflict() -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b" \n\t\n"])
-def test_an_empty_file_is_one_that_is_being_replaced(content: bytes) -> None:
+def test_an_empty_file_counts_as_being_replaced(content: bytes) -> None:
     with pytest.raises(BrokerConfError, match="is empty"):
         read_broker_conf(content, environment={})
 

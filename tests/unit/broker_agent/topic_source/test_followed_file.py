@@ -48,7 +48,7 @@ def test_a_content_is_parsed_once(file: FollowedFile[str], path: Path, parser: P
     assert parser.contents == [b"one", b"two"]
 
 
-def test_a_content_is_noticed_that_came_within_the_same_tick_of_the_clock(
+def test_content_written_within_the_same_clock_tick_is_noticed(
     file: FollowedFile[str], path: Path, parser: Parser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Signature, "of", lambda facts: Signature(facts.st_dev, facts.st_ino, facts.st_size, 0, 0))
@@ -101,7 +101,7 @@ def test_a_content_that_is_refused_is_refused_again_without_being_parsed(
     assert parser.contents == [b"!", b"good"]
 
 
-def test_a_missing_file_is_unusable_and_the_same_content_may_come_back(
+def test_a_missing_file_is_an_error_and_may_return_with_the_same_content(
     file: FollowedFile[str], path: Path, parser: Parser
 ) -> None:
     with pytest.raises(UnusableFileError, match="is missing"):
@@ -148,7 +148,7 @@ def test_a_pipe_or_a_folder_is_rejected_and_does_not_block(file: FollowedFile[st
         file.look()
 
 
-def test_a_file_that_cannot_be_opened_is_not_taken_for_a_missing_one(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_does_not_count_as_missing(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"")
     file = FollowedFile(tmp_path / "a" / "file", max_bytes=10, parse=Parser())
 

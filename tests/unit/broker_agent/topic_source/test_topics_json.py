@@ -146,13 +146,13 @@ def test_a_topic_that_cannot_be_registered_is_skipped_and_named(name: str, entry
     assert says in table.left_out[0]
 
 
-def test_of_many_that_are_left_out_a_few_are_named() -> None:
+def test_of_many_skipped_topics_a_few_are_named() -> None:
     table = parse(topics_json({"a": {}} | {f"x.{i}": {} for i in range(50)}))
 
     assert (table.left_out_count, len(table.left_out)) == (50, 5)
 
 
-def test_of_equal_keys_the_last_holds_as_for_the_broker() -> None:
+def test_of_equal_keys_the_last_one_wins_as_in_the_broker() -> None:
     table = parse(
         b'{"dataVersion":{"counter":1,"counter":2},"topicConfigTable":{"a":{"perm":2}},'
         b'"topicConfigTable":{"a":{"perm":4},"a":{"perm":6,"perm":4}}}'

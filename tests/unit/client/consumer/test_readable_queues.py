@@ -18,7 +18,7 @@ async def test_the_retry_topic_has_a_queue_for_each_delay_on_every_broker_that_i
     assert list(retry.queues) == [MessageQueue("%RETRY%g", "c1", name, level) for name in "abc" for level in range(16)]
 
 
-async def test_a_topic_that_does_not_exist_has_no_queues_and_one_that_cannot_be_asked_for_is_unknown(
+async def test_a_missing_topic_has_no_queues_and_one_that_cannot_be_queried_is_unknown(
     clock: ManualClock,
 ) -> None:
     routes = RoutesInMemory(clock)

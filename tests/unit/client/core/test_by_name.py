@@ -27,7 +27,7 @@ def test_the_librarys_name_and_rocketmqs_name_make_the_same_strategy(
     assert to_strategy(made.partition("-")[0], **options).name == made
 
 
-def test_what_is_not_known_is_refused_with_what_is() -> None:
+def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidOptionError, match="'pinned' must be one of averagely, averagely_by_circle, by_config"):
         to_strategy("pinned")
     with pytest.raises(InvalidOptionError, match=r"cannot be made so: .*rooms"):

@@ -69,7 +69,7 @@ def test_order_queues_that_a_broker_does_not_have_get_no_key_even_while_it_is_ab
     assert names(configured.see(route("a:1", "z:1", order_topic_conf="a:3;z:1"))) == ["a:0", "z:0"]
 
 
-def test_forgetting_leaves_what_is_in_the_route() -> None:
+def test_dropping_keeps_brokers_that_are_in_the_route() -> None:
     configured = ConfiguredQueues("orders")
     configured.see(route("a:2", "b:1"))
     left = route("b:1")

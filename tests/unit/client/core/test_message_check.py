@@ -71,7 +71,7 @@ def test_these_are_refused_with_the_field_and_the_value(field: str, wrong: dict[
         ({"tags": "paid,refunded"}, "tags 'paid,refunded' must be one tag: it must not hold a comma"),
     ],
 )
-def test_a_wrong_field_is_named_with_what_it_must_be(wrong: dict[str, Any], text: str) -> None:
+def test_a_wrong_field_is_named_with_its_valid_type(wrong: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidMessageError) as refusal:
         Message(**{"topic": "orders", "body": b"1", **wrong})
     assert str(refusal.value) == text

@@ -106,7 +106,7 @@ def test_queues_of_an_order_configuration_that_the_route_does_not_have_are_left_
     assert order_topic_surplus(route([queue_data("a", write=2)], [])) == ""
 
 
-def test_an_order_configuration_does_not_change_what_is_read() -> None:
+def test_an_order_configuration_does_not_change_the_queues_to_read() -> None:
     topic = route([queue_data("a", read=1)], [], order_topic_conf="b:3")
 
     assert names(to_subscribe_queues(topic)) == ["c1/a:0"]

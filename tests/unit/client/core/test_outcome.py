@@ -63,7 +63,7 @@ def test_the_codes_can_be_set() -> None:
     assert not rules.of_error(BrokerRefusedError("addr", 2, ""), SendMode.SYNC).try_again
 
 
-def test_a_broker_that_was_never_asked_is_not_blamed() -> None:
+def test_a_broker_that_got_no_request_is_not_isolated() -> None:
     error = BrokerUnreachableError("a", "no address")
 
     outcome = OutcomeRules().of_error(error, SendMode.SYNC, had_addr=False)

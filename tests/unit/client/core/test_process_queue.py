@@ -102,7 +102,7 @@ def test_a_pull_is_expired_only_past_120_seconds() -> None:
     assert queue.is_pull_expired(now=1_120.001)
 
 
-def test_a_dropped_queue_hands_nothing_out_and_can_still_be_finished() -> None:
+def test_a_dropped_queue_delivers_nothing_and_can_still_be_finished() -> None:
     queue = queue_from()
     queue.put([message(0), message(1)], 2)
     taken = queue.take()

@@ -158,7 +158,7 @@ def test_the_older_rules_pick_from_the_better_half_when_all_are_isolated() -> No
     older=st.booleans(),
     seed=st.integers(0, 1_000),
 )
-def test_a_choice_is_of_the_best_kind_there_is(
+def test_a_choice_is_of_the_best_available_kind(
     sizes: list[int], isolated_brokers: set[int], unreachable: set[int], last: int | None, older: bool, seed: int
 ) -> None:
     """In order: available and not last; reachable and not last; any."""

@@ -31,7 +31,7 @@ def test_a_master_that_failed_is_passed_over_for_a_while_and_then_read_again() -
     assert choice.choose(group(0, 1), now=100 + PASSED_OVER_SECONDS) == "b0"
 
 
-def test_an_answer_ends_the_passing_over() -> None:
+def test_a_success_ends_the_skipping() -> None:
     choice = ReadChoice()
     choice.failed("b0", now=100)
     choice.succeeded("b0")

@@ -20,7 +20,7 @@ def test_the_first_rebalance_is_immediate_with_reason_start() -> None:
     assert ran(timing, now=5.0) is RebalanceTrigger.START
 
 
-def test_when_nothing_happens_it_is_every_20_seconds() -> None:
+def test_without_events_it_is_due_every_20_seconds() -> None:
     timing = RebalanceTiming()
     ran(timing, now=5.0)
     assert [timing.delay(now=now) for now in (5.0, 24.0, 25.0, 60.0)] == [20.0, 1.0, 0.0, 0.0]
@@ -59,7 +59,7 @@ def test_the_first_of_several_reasons_is_reported_and_one_run_covers_all() -> No
     assert timing.delay(now=9.0) == 20.0
 
 
-def test_what_happens_during_a_run_is_due_after_it() -> None:
+def test_an_event_during_a_run_is_due_after_it() -> None:
     timing = RebalanceTiming()
     timing.begin()
     timing.wake(RebalanceTrigger.MEMBERS)

@@ -36,7 +36,7 @@ def test_the_delay_and_the_queue_follow_the_number_of_failures(times: int, secon
     assert back.message.reconsume_times == times + 1
 
 
-def test_the_message_keeps_what_it_was() -> None:
+def test_the_message_keeps_its_content() -> None:
     back = send_back("billing", failed(0), max_reconsume_times=16, at=AT)
     assert (back.message.message, back.message.message_id, back.message.born_at) == (MESSAGE, "id-1", BORN)
 

@@ -16,7 +16,7 @@ def test_an_older_answer_of_the_same_boot_is_refused_and_another_boot_is_not_com
     assert order.admit("bills", Revision(1, 1, b""))
 
 
-def test_what_is_remembered_of_revisions_is_bounded() -> None:
+def test_the_memory_of_revisions_is_bounded() -> None:
     order = RevisionOrder(2)
     for boot in range(REMEMBERED_BOOTS + 5):
         order.admit("orders", Revision(boot, 9, b""))

@@ -40,7 +40,7 @@ def test_keys_move_only_to_new_queues(grown: tuple[MessageQueue, ...]) -> None:
     assert set(moved(HashRing(), EIGHT, grown)) == set(grown) - set(EIGHT)
 
 
-def test_when_queues_go_only_their_own_keys_move() -> None:
+def test_when_queues_are_removed_only_their_keys_move() -> None:
     ring, less = HashRing().over(TWELVE), HashRing().over(EIGHT)
     assert all(less.queue_of(key) == ring.queue_of(key) for key in KEYS if ring.queue_of(key) in EIGHT)
 

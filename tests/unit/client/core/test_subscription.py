@@ -19,13 +19,13 @@ def test_all_messages_are_wanted_those_without_a_tag_included(expression: str) -
     assert [subscription.matches(tag) for tag in ("", "a")] == [True, True]
 
 
-def test_some_tags_are_wanted_and_nothing_else() -> None:
+def test_only_subscribed_tags_match() -> None:
     subscription = Subscription.parse("T", " b||a ||b")
     assert subscription.expression == "a || b"
     assert [subscription.matches(tag) for tag in ("a", "b", "c", "", "A", "a || b", "*")] == [True, True] + [False] * 5
 
 
-def test_what_means_the_same_is_equal() -> None:
+def test_equivalent_expressions_are_equal() -> None:
     assert Subscription.parse("T", "a||b") == Subscription.parse("T", "b || a")
     assert Subscription.parse("T", "a||b") != Subscription.parse("T", "a||c")
 

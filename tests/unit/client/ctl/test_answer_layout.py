@@ -172,7 +172,7 @@ def test_each_node_shows_its_brokers_and_a_failed_node_its_error(
     assert printed[1]["error"]["servers"] == [{"addr": "10.0.0.2:9876", "message": "connection refused"}]
 
 
-def test_flapping_is_what_name_servers_call_so() -> None:
+def test_flapping_has_the_threshold_of_the_name_servers() -> None:
     assert FlapRules().suppress_above == FLAPPING_ABOVE
     assert not is_flapping(broker_pb2.BrokerStatus(penalty=FLAPPING_ABOVE))
     assert is_flapping(broker_pb2.BrokerStatus(penalty=FLAPPING_ABOVE + 1))

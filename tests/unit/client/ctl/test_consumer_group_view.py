@@ -117,7 +117,7 @@ def test_agents_are_those_of_masters_or_of_all_each_once() -> None:
     assert [agent.addr for agent in agents_in(known, replicas_too=True).agents] == ["h:1", "h:2"]
 
 
-def test_a_replica_that_acts_as_master_is_asked_in_its_place() -> None:
+def test_a_replica_that_acts_as_master_is_queried_in_its_place() -> None:
     replicas = ((1, "h:2"), (2, "h:3"))
 
     assert agents_in([cluster(*replicas)], replicas_too=False).agents == ()
@@ -205,7 +205,7 @@ def test_a_member_is_where_its_connections_come_from(
     assert words in shown(capsys, group_parts(group_view(answers)))[1]
 
 
-def test_nothing_that_clients_name_themselves_steers_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_from_clients_cannot_control_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "10.0.0.1@\x1b[2J"
     known = group(member(evil), member("other"))
     lines = shown(capsys, group_parts(group_view([(ONE, known), (TWO, group(member("other")))])))

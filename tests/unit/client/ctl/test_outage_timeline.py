@@ -87,7 +87,7 @@ def test_states_that_are_routed_are_no_outage() -> None:
         ([event(10, "EXPIRED", "GONE")], "30.0s (same process)"),
     ],
 )
-def test_what_of_an_outage_is_planned_is_named(events: list[admin.BrokerEvent], words: str) -> None:
+def test_the_planned_part_of_an_outage_is_named(events: list[admin.BrokerEvent], words: str) -> None:
     _, changes = timeline(REGISTERED, *events, event(40, "REREGISTERED", "UP"))
     assert changes[-1] == f"back in the routes after {words}"
 

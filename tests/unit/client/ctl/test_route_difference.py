@@ -15,7 +15,7 @@ def test_equal_routes_have_no_difference() -> None:
     assert route_difference(route, route) == []
 
 
-def test_brokers_and_queues_that_come_and_go_are_lines() -> None:
+def test_added_and_removed_brokers_and_queues_are_lines() -> None:
     alone, both = topic_route(groups=[A]), topic_route(groups=[A, B])
 
     assert route_difference(alone, both) == [
@@ -25,7 +25,7 @@ def test_brokers_and_queues_that_come_and_go_are_lines() -> None:
     assert [line[0] for line in route_difference(both, alone)] == ["-", "-"]
 
 
-def test_what_changes_in_place_is_one_line_with_before_and_after() -> None:
+def test_a_change_in_place_is_one_line_with_before_and_after() -> None:
     suspect = broker_data("broker-a", {0: "10.0.0.1:1", 1: "10.0.0.9:1"}, cluster="c1", acting_master=True, zone="z1")
     suspect.replicas[0].state = broker_pb2.BROKER_STATE_SUSPECT
     old = topic_route(groups=[A])

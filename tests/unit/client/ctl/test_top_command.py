@@ -47,7 +47,7 @@ def frames(first: NodeT, second: NodeT, seconds: float = 2.0) -> Frame:
     )
 
 
-def test_what_a_node_counts_is_shown_as_its_rise_a_second() -> None:
+def test_counters_of_a_node_are_shown_as_rates_per_second() -> None:
     assert next_frame(None, [node("a:1")], at=AT, monotonic_seconds=10.0).rates == {}
     assert frames(node("a:1", calls=100), node("a:1", calls=150)).rates == {"a:1": {"calls": 25.0}}
 

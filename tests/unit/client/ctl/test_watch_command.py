@@ -22,7 +22,7 @@ def queues_of(accepted: list[RouteNews]) -> int | None:
     return news.new.queue_datas[0].read_queue_nums if news.new else None
 
 
-def test_the_first_state_is_shown_and_then_each_change_with_what_was_before() -> None:
+def test_the_first_state_is_shown_and_then_each_change_with_the_previous_state() -> None:
     watched = WatchedRoutes(["orders"])
 
     (first,) = watched.accept(route(4, counter=1))
@@ -90,7 +90,7 @@ def test_events_of_other_topics_and_of_unknown_kinds_are_ignored() -> None:
     assert watched.accept(route_service_pb2.WatchTopicRoutesResponse()) == []
 
 
-def test_what_is_remembered_of_restarts_is_bounded() -> None:
+def test_the_memory_of_restarts_is_bounded() -> None:
     watched = WatchedRoutes(["orders"])
     for boot in range(1, REMEMBERED_BOOTS * 3):
         assert watched.accept(route(boot, boot=boot, counter=9))

@@ -189,7 +189,9 @@ def test_the_timeline_shows_events_reasons_and_the_duration_of_an_outage(
     assert lines[-3:] == ["no replica of it is registered here", "", "no event of it is remembered here"]
 
 
-def test_the_limit_bounds_the_events_and_not_what_outages_are_measured_by(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_limit_applies_to_shown_events_and_not_to_the_measurement_of_outages(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     events = [
         event(0, "REGISTERED", state="UP"),
         event(10, "EXPIRED", "SILENCE", "GONE"),

@@ -87,14 +87,14 @@ def test_a_message_is_read_as_it_was_written(
     assert _read((7, *_values(parked))) == parked
 
 
-def test_what_waits_is_there_after_a_restart_in_order(path: Path) -> None:
+def test_waiting_messages_survive_a_restart_in_order(path: Path) -> None:
     with opened(path) as (outbox, waiting):
         assert ids(waiting) == ["id-0", "id-2"]
         assert put(outbox, outgoing(3))[0].number > waiting[-1].number
     assert ids_in(path) == ["id-0", "id-2", "id-3"]
 
 
-def test_what_is_sent_and_what_is_new_are_one_write(path: Path) -> None:
+def test_sent_and_new_messages_are_one_write(path: Path) -> None:
     with opened(path) as (outbox, waiting):
         outbox.write([outbox.add(QUEUE, outgoing(3))], waiting)
     assert ids_in(path) == ["id-3"]
@@ -117,7 +117,7 @@ def test_of_a_file_that_is_cut_or_has_a_flipped_bit_all_that_is_undamaged_is_rea
             assert found == ["id-0", "id-2"] or (set(found) < {"id-0", "id-2"} and (tmp_path / "damaged").exists())
 
 
-def test_what_can_be_read_of_a_damaged_file_waits_in_a_new_one(
+def test_readable_messages_of_a_damaged_file_are_moved_to_a_new_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "outbox"
@@ -179,7 +179,7 @@ def test_a_kill_during_a_write_leaves_the_writes_before_it(tmp_path: Path) -> No
     assert {len(each) for each in found} == set(range(6))
 
 
-def test_the_bound_counts_what_waits(tmp_path: Path) -> None:
+def test_the_bound_counts_waiting_messages(tmp_path: Path) -> None:
     with opened(tmp_path / "outbox", max_bytes=2 * (ROW_BYTES + 1)) as (outbox, _):
         parked = put(outbox, outgoing(0), outgoing(1))
         with pytest.raises(OutboxFullError):
@@ -201,7 +201,7 @@ def test_messages_are_for_the_eyes_of_their_owner(path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
 
 
-def test_a_disk_that_refuses_loses_the_message_alone(path: Path) -> None:
+def test_a_failing_disk_loses_only_the_message(path: Path) -> None:
     with opened(path) as (outbox, _):
         refuse_to_write(os.getpid(), refuse=True)
         try:
@@ -213,7 +213,7 @@ def test_a_disk_that_refuses_loses_the_message_alone(path: Path) -> None:
     assert ids_in(path) == ["id-0", "id-2", "id-4"]
 
 
-def test_a_full_disk_is_named_and_what_was_written_stays(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_and_written_messages_stay(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "-o", "size=512k") as disk:
         with opened(disk / "outbox", max_bytes=10**6) as (outbox, _):
             put(outbox, outgoing(0))
@@ -241,7 +241,7 @@ def test_a_removed_file_accepts_no_messages(path: Path) -> None:
             put(outbox, outgoing(3))
 
 
-def test_a_second_owner_is_refused_and_harms_nothing(path: Path) -> None:
+def test_a_second_owner_is_refused_and_changes_nothing(path: Path) -> None:
     with opened(path) as (first, _):
         for second in (Outbox(path), first):
             with pytest.raises(OutboxFailedError, match="give each process an outbox of its own"):
@@ -270,7 +270,7 @@ def test_a_process_that_is_killed_leaves_its_messages_and_no_lock(path: Path) ->
     assert ids_in(path) == ["id-0", "id-2", "id-9"]
 
 
-def test_a_file_of_an_earlier_version_is_refused_with_what_to_do(path: Path) -> None:
+def test_a_file_of_an_earlier_version_is_refused_with_an_action(path: Path) -> None:
     line = b'5d41402a {"parked":7,"cluster":"c1"}\n'
     path.write_bytes(line * 100)
     with pytest.raises(OutboxFailedError, match="send them with that version, or move the file away"):

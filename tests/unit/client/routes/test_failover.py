@@ -50,7 +50,7 @@ async def test_the_share_of_a_server_that_fails_immediately_goes_to_the_others(c
     assert script.shares == [("a", 1.0), ("b", 1.5), ("c", 3.0)]
 
 
-async def test_the_server_that_answered_is_asked_first_from_then_on(clock: ManualClock) -> None:
+async def test_the_server_that_responded_is_queried_first_from_then_on(clock: ManualClock) -> None:
     script = Script(clock, {"a": "a", "b": "b", "c": "c"}, {"a": 0.0})
     failover = Failover(NameServerChoice("abc"), clock)
 
@@ -74,7 +74,7 @@ async def test_when_all_fail_the_error_names_each_and_the_list_stays_in_use(cloc
     assert await failover.ask(script.attempt, timeout_seconds=3.0) in {"a", "b"}
 
 
-async def test_a_negative_answer_is_an_answer_and_no_other_server_is_asked(clock: ManualClock) -> None:
+async def test_a_negative_response_is_final_and_no_other_server_is_queried(clock: ManualClock) -> None:
     asked: list[str] = []
 
     async def not_found(addr: str, seconds: float) -> str:
@@ -124,7 +124,7 @@ def test_listeners_are_notified_of_each_real_change_of_the_server() -> None:
     assert moves == ["b"]
 
 
-async def test_servers_are_asked_until_their_answers_are_enough(clock: ManualClock) -> None:
+async def test_servers_are_queried_until_their_responses_suffice(clock: ManualClock) -> None:
     script = Script(clock, {"a": "a", "c": "c", "d": "d"}, {"b": 0.0})
     failed: list[str] = []
     failover = Failover(NameServerChoice("abcd"), clock, on_failure=failed.append)
@@ -136,7 +136,7 @@ async def test_servers_are_asked_until_their_answers_are_enough(clock: ManualClo
     assert [addr for addr, _ in script.shares] == ["a", "b", "c"]
 
 
-async def test_a_refusal_counts_as_silence_once_there_is_an_answer(clock: ManualClock) -> None:
+async def test_a_refusal_counts_as_no_response_once_another_server_responded(clock: ManualClock) -> None:
     async def attempt(addr: str, _seconds: float) -> str:
         if addr == "b":
             raise RequestRejectedError(addr, grpc.StatusCode.PERMISSION_DENIED, "no", ErrorDetails())

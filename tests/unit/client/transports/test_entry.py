@@ -30,7 +30,7 @@ DEAD = MessageQueue("%DLQ%billing", "c1", "a", 0)
 
 
 @given(OUTGOING)
-def test_what_was_sent_comes_back(sent: OutgoingMessage) -> None:
+def test_a_sent_message_is_received_equal(sent: OutgoingMessage) -> None:
     received = to_received(to_fields(sent, QUEUE.topic), QUEUE, 17)
     assert received.message == sent.message
     assert (received.queue, received.queue_offset) == (QUEUE, 17)
@@ -82,7 +82,7 @@ def test_fields_named_origin_and_error_are_properties_where_no_listener_failed()
     assert (received.origin, received.error) == ("", "")
 
 
-def test_what_is_empty_is_left_out() -> None:
+def test_empty_fields_are_omitted() -> None:
     assert to_fields(OutgoingMessage(Message.unchecked("orders", b""), "i", AT), "orders")[::2] == [
         b"body",
         b"id",
@@ -98,12 +98,12 @@ def test_a_foreign_field_is_a_property_and_the_position_serves_as_id() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"x", b"-5", b"1e3", b"9" * 16, b"9" * 15, b" 7"])
-def test_a_time_that_cannot_be_read_counts_as_left_out(value: bytes) -> None:
+def test_an_unreadable_time_counts_as_missing(value: bytes) -> None:
     assert born_at([b"body", b"", b"born_at", value]) is None
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"7", b'{"a":1}', b"{", b"[" * 100_000, b"\xff"])
-def test_properties_that_cannot_be_read_count_as_left_out(value: bytes) -> None:
+def test_unreadable_properties_count_as_missing(value: bytes) -> None:
     assert to_received([b"properties", value], QUEUE, 0).properties == {}
 
 

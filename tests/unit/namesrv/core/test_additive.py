@@ -191,7 +191,7 @@ def test_no_heartbeat_restores_an_unregistered_broker(fleet: Fleet) -> None:
     assert fleet.register("t1", "t2") == ["REGISTERED", "TOPICS"]
 
 
-def test_an_earlier_process_does_not_unregister_the_living_one(fleet: Fleet) -> None:
+def test_an_earlier_process_does_not_unregister_the_current_one(fleet: Fleet) -> None:
     fleet.register("t1", "t2", stream=2)
     assert fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now) == ()
     assert fleet.word.leave(KEY, A.addr, 7, stream=2, now=fleet.now) == ()
@@ -207,7 +207,7 @@ def test_a_slave_without_a_master_keeps_its_topics_readable_with_either_flag(fle
     assert fleet.core.registration_of(SLAVE).shown_acting_master is False  # type: ignore[union-attr]  # it is held
 
 
-def test_a_timeout_makes_a_broker_fast(fleet: Fleet) -> None:
+def test_a_heartbeat_timeout_makes_a_broker_fast(fleet: Fleet) -> None:
     fleet.register("t1", "t2", timeout=10.0)
     assert fleet.wait(8) == ["SUSPECTED"]
     assert fleet.beat() == ["RECOVERED"]
@@ -412,7 +412,7 @@ def test_a_registration_is_one_heartbeat(fleet: Fleet) -> None:
     assert fleet.core.routes.groups[KEY].replicas[0].punctuality.count == 1
 
 
-def test_one_bad_topic_costs_itself(fleet: Fleet) -> None:
+def test_a_bad_topic_does_not_affect_others(fleet: Fleet) -> None:
     incoming = fleet.word.begin(A)
     retry = "%RETRY%" + "g" * 255
     incoming.add({"good": EIGHT, "bad name": EIGHT, "%RETRY%g+topic": EIGHT, retry: EIGHT, "many": (70_000, 8, 6, 0)})
@@ -494,7 +494,7 @@ def agents(fleet: Fleet, **facts: object) -> None:
     fleet.core.register(replace(registration, **facts), now=fleet.now)  # type: ignore[arg-type]  # a test's own
 
 
-def test_frames_of_a_broker_with_an_agent_are_heartbeats_alone(fleet: Fleet) -> None:
+def test_frames_of_a_broker_with_an_agent_are_only_heartbeats(fleet: Fleet) -> None:
     agents(fleet)
     fleet.now += 100
     assert fleet.wait(0.1) == ["SUSPECTED"]
@@ -504,7 +504,7 @@ def test_frames_of_a_broker_with_an_agent_are_heartbeats_alone(fleet: Fleet) -> 
     assert fleet.topics() == {"agents": EIGHT}
 
 
-def test_frames_of_a_broker_do_not_make_good_what_its_agents_probe_found(fleet: Fleet) -> None:
+def test_frames_of_a_broker_do_not_clear_a_failed_probe_of_its_agent(fleet: Fleet) -> None:
     refused = Health(ProbeVerdict.FAILING, "LOADING", Evidence.STRONG)
     agents(fleet, health=refused)
     assert fleet.phase() is Phase.OUT

@@ -111,7 +111,7 @@ def test_a_broker_that_unregisters_is_not_remembered(core: NameServer, reason: R
     assert absent(core) is None
 
 
-def test_neither_is_one_that_an_operator_evicts_or_whose_address_has_a_new_place(core: NameServer) -> None:
+def test_an_evicted_broker_or_one_with_a_new_position_is_not_remembered(core: NameServer) -> None:
     core.register(registration(), now=0.0)
     core.evict("c1", "a", 0, now=1.0, detail={})
     assert absent(core) is None

@@ -256,7 +256,7 @@ _signs = st.sampled_from(
 
 
 @given(st.lists(st.tuples(st.floats(0, 20_000), _signs), max_size=60), st.floats(0, 50_000))
-def test_any_story_gives_the_penalty_of_the_plain_formula(
+def test_any_sequence_of_events_gives_the_penalty_of_the_plain_formula(
     story: list[tuple[float, tuple[EventKind, Reason | None, int]]], later: float
 ) -> None:
     penalties = Penalties()

@@ -115,7 +115,7 @@ def test_a_broker_that_registered_after_the_window_began_is_not_in_the_baseline(
     assert counted(judged([replica(known=known)])) == (0, lived)
 
 
-def test_what_is_silent_in_a_maintenance_window_counts_in_neither() -> None:
+def test_brokers_silent_in_a_maintenance_window_count_in_neither() -> None:
     assert counted(judged(cut(4, 6), covered=4)) == (0, 2)
     assert counted(judged(cut(0, 6), covered=4)) == (0, 6)
 

@@ -39,7 +39,7 @@ def test_the_oldest_departures_are_dropped_first(
     assert [who for who in BROKERS if core.guard.note_back(who.cluster, who.position) is not None] == remembered
 
 
-def test_a_broker_that_came_back_is_remembered_by_its_last_leave(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_returned_is_remembered_by_its_last_departure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(guard, "MAX_DEPARTED", 3)
     core = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
     flapping, *others = BROKERS[:3]
@@ -54,7 +54,7 @@ def test_a_broker_that_came_back_is_remembered_by_its_last_leave(monkeypatch: py
 
 
 @pytest.mark.parametrize("mode", [GuardMode.AUTO, GuardMode.HOLD])
-def test_of_a_cluster_without_brokers_nothing_is_remembered_but_a_setting(mode: GuardMode) -> None:
+def test_only_a_setting_is_remembered_of_a_cluster_without_brokers(mode: GuardMode) -> None:
     core, fleet = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0), BROKERS[::2]
     for who in fleet:
         _register(core, who, now=0.0)

@@ -64,7 +64,7 @@ def test_at_the_bound_peers_that_hold_less_are_served_up_to_a_tenth_more() -> No
         register(core, "b", 1, peer="greedy")
 
 
-def test_brokers_are_bounded_alike() -> None:
+def test_the_number_of_brokers_is_bounded_too() -> None:
     core = server(max_brokers=10)
     for number in range(10):
         register(core, f"b{number}", 0, peer="greedy")

@@ -10,7 +10,7 @@ from pointsman_namesrv.core.kv import MAX_VALUE_LENGTH, ORDER_TOPIC_NAMESPACE, K
 from pointsman_namesrv.core.node_refusals import KvNotFound, LimitExceeded
 
 
-def test_what_was_put_is_there_until_it_is_deleted() -> None:
+def test_a_value_stays_until_it_is_deleted() -> None:
     config = KvConfig()
     assert config.put("ns", "key", "one")
     assert not config.put("ns", "key", "one")
@@ -22,7 +22,7 @@ def test_what_was_put_is_there_until_it_is_deleted() -> None:
 
 
 @pytest.mark.parametrize(("namespace", "key"), [("ns", "other"), ("other", "key")])
-def test_a_key_that_is_not_there_cannot_be_deleted(namespace: str, key: str) -> None:
+def test_a_missing_key_cannot_be_deleted(namespace: str, key: str) -> None:
     config = KvConfig()
     config.put("ns", "key", "value")
     with pytest.raises(KvNotFound, match=f"no key {key} in namespace {namespace}"):
@@ -119,7 +119,7 @@ def test_the_total_is_bounded_in_bytes_after_any_overwrites(monkeypatch: pytest.
     assert config.put("ns", "b", "x" * 14)
 
 
-def test_what_a_snapshot_kept_is_there_again() -> None:
+def test_entries_of_a_snapshot_are_restored() -> None:
     before = KvConfig()
     before.put(ORDER_TOPIC_NAMESPACE, "orders", "a:4")
     before.put("ns", "key", "")

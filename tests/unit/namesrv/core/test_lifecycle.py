@@ -82,7 +82,7 @@ READY = ("over", "sweep")
         ),
     ],
 )
-def test_what_follows_what(steps: list[str], state: str, events: list[str]) -> None:
+def test_the_state_after_each_sequence_of_steps(steps: list[str], state: str, events: list[str]) -> None:
     lifecycle, recorded = after(*steps)
     assert (lifecycle.state, lifecycle.is_stopping) == (state, False)
     assert [short(event) for event in recorded] == events

@@ -81,7 +81,7 @@ def test_the_number_of_windows_is_bounded_but_an_open_one_can_be_moved(monkeypat
     assert [window.until for window in windows.windows()] == [2.0]
 
 
-def test_what_a_snapshot_kept_is_open_again() -> None:
+def test_windows_of_a_snapshot_are_restored() -> None:
     before = MaintenanceWindows()
     before.open(A, until=100.0, note="disk", by="ann")
     after = MaintenanceWindows()

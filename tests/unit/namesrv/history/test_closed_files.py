@@ -44,7 +44,7 @@ def upkeep(files: HistoryFiles, clock: ManualClock) -> Upkeep:
     return Upkeep(files, retention=retention, shipper=None, clock=clock)
 
 
-def test_it_tends_at_the_start_at_each_closed_file_and_each_hour(
+def test_maintenance_runs_at_the_start_at_each_closed_file_and_each_hour(
     upkeep: Upkeep, files: HistoryFiles, clock: ManualClock, tmp_path: Path
 ) -> None:
     def tended() -> bool:
@@ -76,7 +76,7 @@ def test_a_wall_clock_that_jumps_years_ahead_removes_nothing(
     assert not today.exists()
 
 
-def test_a_folder_that_cannot_be_read_costs_the_writing_nothing(
+def test_a_folder_that_cannot_be_read_does_not_stop_the_writing(
     upkeep: Upkeep, files: HistoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     files.raw.rmdir()

@@ -140,7 +140,7 @@ def left_behind(folder: Path, name: str, content: bytes) -> Path:
     return path
 
 
-def test_what_an_earlier_boot_of_this_node_left_is_packed_without_its_torn_last_line(
+def test_files_of_an_earlier_boot_of_this_node_are_packed_without_their_torn_last_line(
     history: HistoryFiles, tmp_path: Path
 ) -> None:
     torn = left_behind(tmp_path, "host_9876-b0-3.jsonl", b'{"a": 1}\n{"a": 2}\n{"a"')
@@ -153,7 +153,7 @@ def test_what_an_earlier_boot_of_this_node_left_is_packed_without_its_torn_last_
 
 
 @pytest.mark.parametrize("name", ["host_98765-b0-1.jsonl", "host-b0-1.jsonl", "other_9876-b0-1.jsonl", "notes.txt"])
-def test_what_others_write_in_the_same_folder_is_left_alone(history: HistoryFiles, tmp_path: Path, name: str) -> None:
+def test_files_of_others_in_the_same_folder_are_not_touched(history: HistoryFiles, tmp_path: Path, name: str) -> None:
     theirs = left_behind(tmp_path, name, b"{}\n")
 
     assert history.adopt() == 0

@@ -22,7 +22,7 @@ def seqs(records: list[Record]) -> list[int]:
     return [record.seq for record in records]
 
 
-def test_what_was_found_at_the_start_is_kept() -> None:
+def test_data_found_at_the_start_is_kept() -> None:
     found = Event(kind=EventKind.CHECKPOINT, reason=Reason.START, broker=broker_event().broker)
     daily = Event(kind=EventKind.CHECKPOINT, reason=Reason.DAY, broker=broker_event().broker)
     assert seqs(remember(RecentEvents(), found, daily).of("a")) == [1]
@@ -58,14 +58,14 @@ def test_events_of_the_name_and_of_its_cluster_are_listed_together() -> None:
     assert recent.of("a", cluster="c2") == recent.of("unknown") == []
 
 
-def test_events_about_no_broker_are_nobodys() -> None:
+def test_events_about_no_broker_are_listed_for_none() -> None:
     recent = remember(RecentEvents(), Event(kind=EventKind.NAMESRV_READY), Event(kind=EventKind.KV_CHANGED))
 
     assert recent.of("") == []
 
 
 @pytest.mark.parametrize("kind", sorted(ROUTINE))
-def test_routine_neither_pushes_out_what_explains_nor_holds_topics_in_memory(kind: EventKind) -> None:
+def test_routine_events_neither_push_out_others_nor_keep_topics_in_memory(kind: EventKind) -> None:
     routine = topics_event(3) if kind is EventKind.TOPICS else Event(kind=kind, broker=facts())
     recent = remember(RecentEvents(per_broker=2), broker_event(), *[routine] * 10)
 

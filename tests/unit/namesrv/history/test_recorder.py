@@ -49,7 +49,7 @@ def write_all(recorder: Recorder) -> None:
     assert recorder.stop(timeout=20)
 
 
-def test_what_does_not_fit_is_dropped_counted_and_leaves_a_gap(clock: ManualClock, tmp_path: Path) -> None:
+def test_rows_beyond_the_bound_are_dropped_counted_and_leave_a_gap(clock: ManualClock, tmp_path: Path) -> None:
     full = recorder(clock, tmp_path, queue_rows=3)
     full.record([broker_event()] * 5)
     assert full.dropped == 2
@@ -71,7 +71,7 @@ def test_waiting_rows_are_bounded_in_memory_too(clock: ManualClock, tmp_path: Pa
     assert sample(full, "queue_rows") == 3
 
 
-def test_it_is_pressed_while_more_waits_than_half_of_what_may(clock: ManualClock, tmp_path: Path) -> None:
+def test_it_reports_pressure_while_over_half_full(clock: ManualClock, tmp_path: Path) -> None:
     writing = recorder(clock, tmp_path, queue_rows=4)
     writing.record([broker_event()] * 2)
     assert not writing.is_pressed
@@ -201,7 +201,7 @@ def test_a_guard_that_is_on_for_too_long_is_an_error_in_the_log(
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
-def test_what_was_written_is_counted_and_each_sync_measured(clock: ManualClock, tmp_path: Path) -> None:
+def test_written_bytes_are_counted_and_each_sync_measured(clock: ManualClock, tmp_path: Path) -> None:
     writing = recorder(clock, tmp_path)
     writing.record([broker_event()] * 3)
     writing.start()

@@ -52,7 +52,7 @@ def test_days_that_are_too_old_are_removed_with_their_folders(tmp_path: Path) ->
     assert sorted(path.name for path in (tmp_path / "raw").iterdir()) == ["dt=2026-03-07", "dt=2026-03-10"]
 
 
-def test_without_bounds_nothing_goes(tmp_path: Path) -> None:
+def test_without_bounds_nothing_is_removed(tmp_path: Path) -> None:
     lay(tmp_path, "01-01/n-b-1.jsonl.gz")
 
     assert enforce(tmp_path)[0] == ["01-01/n-b-1.jsonl.gz"]
@@ -86,7 +86,7 @@ def test_an_open_file_of_a_stopped_node_is_closed_when_it_can_have_no_writer(tmp
     assert not (tmp_path / "raw" / "dt=2026-03-01").exists()
 
 
-def test_what_waits_to_be_shipped_outlives_its_days_and_goes_only_when_bytes_force_it(
+def test_unshipped_files_are_kept_beyond_their_days_unless_the_bound_of_bytes_is_exceeded(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     lay(tmp_path, "03-01/n-b-1.jsonl.gz", "03-02/n-b-2.jsonl.gz", "03-09/n-b-3.jsonl.gz")
@@ -100,7 +100,7 @@ def test_what_waits_to_be_shipped_outlives_its_days_and_goes_only_when_bytes_for
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
-def test_a_file_that_cannot_be_removed_does_not_keep_the_others(
+def test_a_file_that_cannot_be_removed_does_not_block_the_removal_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lay(tmp_path, "03-01/n-b-1.jsonl.gz", "03-01/n-b-2.jsonl.gz", "03-02/n-b-3.jsonl.gz")

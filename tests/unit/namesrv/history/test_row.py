@@ -74,7 +74,7 @@ def test_a_row_about_a_name_or_a_cluster_names_it_and_no_replica(
     assert (row["broker_id"], row["broker_addr"], row["generation"]) == (None, None, None)
 
 
-def test_what_an_event_holds_in_memory_grows_with_its_topics_and_its_texts() -> None:
+def test_the_memory_of_an_event_grows_with_its_topics_and_its_texts() -> None:
     small = weight(broker_event())
 
     full, delta = weight(topics_event(1_000)), weight(topics_event(1_000, base=DataVersion(1)))

@@ -136,7 +136,7 @@ def test_a_file_that_always_fails_is_given_up_and_does_not_delay_the_others(
     assert shipper(tmp_path, COPY).waits(bad), "the next start retries it"
 
 
-def test_where_nothing_gets_through_the_files_are_not_all_tried_in_one_go(tmp_path: Path) -> None:
+def test_while_all_commands_fail_not_every_file_is_tried_in_a_row(tmp_path: Path) -> None:
     lay(tmp_path, *(f"n-a-{n}.jsonl.gz" for n in range(9)))
     metrics = Metrics()
 

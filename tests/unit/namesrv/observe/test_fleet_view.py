@@ -60,7 +60,7 @@ def test_brokers_and_their_zone() -> None:
         (cluster_info({"0": "10.0.0.1:1"}, name="a b"), "name may hold only"),
     ],
 )
-def test_what_no_row_can_hold_is_left_out_and_named(body: bytes, problem: str) -> None:
+def test_entries_that_do_not_fit_a_row_are_skipped_and_named(body: bytes, problem: str) -> None:
     view = read_cluster_info(body)
 
     assert not view.brokers
@@ -93,7 +93,7 @@ def test_a_real_route_is_read(name: str) -> None:
     assert list(read_route(recorded(name)))
 
 
-def test_of_a_route_what_cannot_be_read_is_left_out() -> None:
+def test_unreadable_parts_of_a_route_are_skipped() -> None:
     queues = {"brokerName": "a", "readQueueNums": 4, "writeQueueNums": 8, "perm": 6, "topicSysFlag": 0}
     route = {
         "brokerDatas": [{"brokerName": "a", "cluster": "c"}],

@@ -30,7 +30,7 @@ def recorded(events: list[Event]) -> list[tuple[object, ...]]:
     ]
 
 
-def test_what_is_there_at_the_beginning_is_a_checkpoint_and_no_registration() -> None:
+def test_the_first_response_gives_a_checkpoint_and_no_registrations() -> None:
     events = Watch({}).answered(view(A, B), now=0)
 
     assert recorded(events) == [
@@ -62,7 +62,7 @@ def test_rows_claim_no_heartbeat_no_process_and_no_version() -> None:
         assert event.detail == {"source": "observe"}
 
 
-def test_nothing_new_is_nothing() -> None:
+def test_an_unchanged_response_gives_no_events() -> None:
     watch = begun(A, B)
     assert watch.answered(view(A, B), now=1) == []
     same = view(A, B)

@@ -41,7 +41,7 @@ def test_first_a_full_set_then_the_differences_then_nothing() -> None:
     assert take(recorded, {"T": EIGHT, "U": FOUR}, watch) is None
 
 
-def test_two_observers_name_the_same_set_alike() -> None:
+def test_two_observers_give_the_same_set_the_same_version() -> None:
     one = take(RecordedTopics(), {"S": FOUR, "T": FOUR}, watching())
     other = take(RecordedTopics(), {"T": FOUR, "S": FOUR}, watching())
     third = take(RecordedTopics(), {"T": EIGHT, "S": FOUR}, watching())
@@ -61,7 +61,7 @@ def test_a_day_begins_with_the_full_set() -> None:
     assert event.topics.base is None
 
 
-def test_a_broker_comes_back_with_the_set_with_which_it_left() -> None:
+def test_a_broker_returns_with_the_set_with_which_it_left() -> None:
     recorded, watch = RecordedTopics(), watching()
     assert recorded.returned(A, watch, now=1) is None
     first = take(recorded, {"T": FOUR}, watch)

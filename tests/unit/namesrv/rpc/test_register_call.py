@@ -48,7 +48,7 @@ def registration(*, name: str = "a", version: int = 1, topics: int = TOPICS) -> 
     return list(wire.registration(*named, who=wire.identity(name), version=(0, 0, version)))
 
 
-async def test_of_one_broker_the_last_registration_alone_is_kept(calls: RegisterCalls) -> None:
+async def test_only_the_last_registration_of_a_broker_is_kept(calls: RegisterCalls) -> None:
     await calls.register_broker(stream(registration()), PEER)
     size = calls.remembered_bytes
     for version in range(2, 10):
@@ -56,7 +56,7 @@ async def test_of_one_broker_the_last_registration_alone_is_kept(calls: Register
     assert 0 < size == calls.remembered_bytes
 
 
-async def test_of_a_broker_that_left_nothing_is_kept(core: NameServer, calls: RegisterCalls) -> None:
+async def test_nothing_is_kept_of_a_broker_that_left(core: NameServer, calls: RegisterCalls) -> None:
     for number in range(8):
         answer = await calls.register_broker(stream(registration(name=f"b{number}")), PEER)
         identity = BrokerIdentity("c1", f"b{number}", 0, "10.0.0.1:10911")
@@ -111,9 +111,7 @@ class Stalled:
 
 
 @pytest.mark.parametrize("bound", ["_silent", "_accepted"])
-async def test_places_taken_by_streams_that_stall_do_not_keep_another_registration_out(
-    calls: RegisterCalls, bound: str
-) -> None:
+async def test_slots_of_stalled_streams_do_not_block_another_registration(calls: RegisterCalls, bound: str) -> None:
     getattr(calls, bound).bound = 3
     first, *_ = registration(topics=3)
     first.ClearField("commit")
@@ -133,7 +131,7 @@ async def test_places_taken_by_streams_that_stall_do_not_keep_another_registrati
     assert [calls._silent.total, calls._accepted.total, calls.coming_in_bytes] == [0, 0, 0]
 
 
-async def test_the_memory_of_a_registration_that_stalls_is_given_to_one_that_needs_less(calls: RegisterCalls) -> None:
+async def test_the_memory_of_a_stalled_registration_goes_to_one_that_needs_less(calls: RegisterCalls) -> None:
     large, small = registration(topics=TOPICS), registration(name="b", topics=3)
     large[0].ClearField("commit")
     greedy = Stalled(calls, "greedy")

@@ -266,7 +266,7 @@ async def test_nothing_is_compared_while_there_are_no_watchers(world: World) -> 
     assert world.clock._sleepers == []
 
 
-async def test_a_watcher_too_many_is_refused_and_leaves_nothing(world: World) -> None:
+async def test_one_watcher_too_many_is_refused_without_a_trace(world: World) -> None:
     for name in "xy":
         await world.client(name).open(("t0",))
     await world.client("z").open(("t0",))
@@ -279,7 +279,7 @@ async def test_a_watcher_too_many_is_refused_and_leaves_nothing(world: World) ->
     world.hub.check_invariants()
 
 
-async def test_a_write_that_fails_ends_that_watch_alone(world: World) -> None:
+async def test_a_failed_write_ends_only_that_watch(world: World) -> None:
     world.register("a", {"t0": 1})
     await world.client("x").open(("t0",))
 
@@ -445,7 +445,7 @@ WIDE = {f"{'n' * 100}{number}": {"t0": 4, "t1": 4} for number in range(40)}
 """Brokers that make routes larger than what is written without a bound."""
 
 
-async def test_large_changes_that_a_peer_does_not_read_make_room_for_one_that_reads() -> None:
+async def test_unread_large_changes_are_dropped_for_a_peer_that_reads() -> None:
     world = World()
     size = _register_wide(world)
     world.hub._bounds["unread_watch_bytes"].bound = 3 * size
@@ -525,7 +525,7 @@ async def test_the_default_bounds_hold_their_documented_numbers() -> None:
     await world.close()
 
 
-async def test_a_topic_may_be_watched_at_many_places_by_many(world: World) -> None:
+async def test_a_topic_may_be_watched_by_many_clients(world: World) -> None:
     hub = world.hub
     hub._bounds["watchers"].bound = 100
     world.register("a", {"t0": 1}, zone="z3")

@@ -184,7 +184,7 @@ class HangingStore(SnapshotStore):
         return super().write(snapshot, **more)
 
 
-async def test_a_disk_that_hangs_holds_up_neither_the_loop_nor_the_stop(clock: ManualClock, tmp_path: Path) -> None:
+async def test_a_hanging_disk_blocks_neither_the_loop_nor_the_stop(clock: ManualClock, tmp_path: Path) -> None:
     hanging = HangingStore(directory=tmp_path, bounds=IntervalBounds(), max_topics=10)
     keeper = new_keeper(new_core(clock), clock, tmp_path, keeping=hanging)
     keeper.warm_start()

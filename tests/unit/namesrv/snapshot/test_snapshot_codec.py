@@ -62,14 +62,14 @@ def registrations(draw: st.DrawFn) -> Registration:
 
 
 @given(registration=registrations(), generation=st.integers(1, 2**64 - 1), health=healths)
-def test_a_broker_comes_out_as_it_went_in_with_the_health_that_it_had_last(
+def test_a_broker_survives_a_round_trip_with_its_last_health(
     registration: Registration, generation: int, health: Health
 ) -> None:
     content = encode_broker(registration, generation, health)
     assert decode_broker(content, bounds=BOUNDS, max_topics=8) == (replace(registration, health=health), generation)
 
 
-def test_a_broker_of_many_topics_comes_out_as_it_went_in() -> None:
+def test_a_broker_of_many_topics_survives_a_round_trip() -> None:
     topics = {f"t{i}": QueueConfig(4, 4, 6) for i in range(12_001)}
     registration = Registration(identity=BrokerIdentity("c", "a", 0, "h:1"), topics=topics)
     content = encode_broker(registration, 7, Health())

@@ -89,7 +89,7 @@ def test_a_restarted_server_reads_what_was_held(writing: SnapshotStore, state: P
     assert by_broker(read)["b3"][0].health == FAILING
 
 
-def test_only_what_changed_is_written_again(writing: SnapshotStore, written: list[str]) -> None:
+def test_only_changed_brokers_are_written_again(writing: SnapshotStore, written: list[str]) -> None:
     brokers = [held(number) for number in range(1, 6)]
     writing.write(snapshot(*brokers))
     written.clear()
@@ -103,7 +103,7 @@ def test_only_what_changed_is_written_again(writing: SnapshotStore, written: lis
     assert written == ["b1", "b2", "b3"]
 
 
-def test_what_was_read_at_the_start_is_not_written_again(
+def test_brokers_read_at_the_start_are_not_written_again(
     writing: SnapshotStore, state: Path, written: list[str]
 ) -> None:
     brokers = [held(1, health=Health(ProbeVerdict.PASSING)), held(2)]
@@ -142,7 +142,7 @@ def test_a_large_round_is_several_transactions_and_stops_between_them(
 # --- damage ---------------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_file_is_set_aside_in_one_line_and_the_next_round_writes_a_new_one(
+def test_a_damaged_file_is_quarantined_with_one_log_line_and_the_next_round_writes_a_new_one(
     writing: SnapshotStore, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     writing.write(snapshot(held(1), held(2)))
@@ -164,7 +164,7 @@ def test_a_damaged_file_is_set_aside_in_one_line_and_the_next_round_writes_a_new
     assert by_broker(loaded(state))["b2"] == (held(2, step=5)[0], 2_005)
 
 
-def test_a_broker_that_breaks_a_rule_of_today_is_refused_alone_and_leaves_the_file(
+def test_only_a_broker_that_breaks_a_current_rule_is_refused_and_removed_from_the_file(
     writing: SnapshotStore, state: Path
 ) -> None:
     writing.write(snapshot(held(1), held(2, topics=20)))
@@ -253,7 +253,7 @@ def test_a_read_only_disk_is_read_and_written_once_it_can_be(tmp_path: Path) -> 
         third.close()
 
 
-def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path) -> None:
+def test_writes_that_failed_on_a_full_disk_are_repeated_when_there_is_space(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "-o", "size=1m") as disk:
         writing = store(disk)
         writing.load()
@@ -274,7 +274,7 @@ def test_what_a_full_disk_refused_is_written_when_there_is_room(tmp_path: Path) 
         assert by_broker(read) == {r.identity.broker_name: (r, g) for r, g, _ in brokers}
 
 
-def test_while_the_disk_refuses_no_replaced_registration_is_held(
+def test_while_the_disk_fails_no_replaced_registration_is_kept_in_memory(
     writing: SnapshotStore, monkeypatch: pytest.MonkeyPatch, state: Path
 ) -> None:
     writing.write(snapshot(held(1), held(2)))

@@ -137,7 +137,7 @@ def test_any_bytes_are_a_header_or_a_bad_frame(header: bytes, form: int) -> None
         (b"PROXY " + b"x" * 200, "proxy"),
     ],
 )
-def test_what_is_not_a_frame_is_refused_at_its_first_bytes(data: bytes, cause: str) -> None:
+def test_bytes_that_are_not_a_frame_are_refused_at_the_start(data: bytes, cause: str) -> None:
     reader = FrameReader()
     reader.feed(data)
     with pytest.raises(BadFrame) as refused:
@@ -177,7 +177,7 @@ def test_a_proxy_header_is_skipped_wherever_it_is_cut(preface: bytes) -> None:
         b"[" * 9_000,
     ],
 )
-def test_a_header_that_is_none_is_refused(header: bytes) -> None:
+def test_a_malformed_header_is_refused(header: bytes) -> None:
     with pytest.raises(BadFrame):
         read_header(0, header)
 

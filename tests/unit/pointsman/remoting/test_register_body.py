@@ -68,7 +68,7 @@ def test_a_large_table_comes_in_slices() -> None:
     }
 
 
-def test_one_bad_topic_costs_itself() -> None:
+def test_a_bad_topic_does_not_affect_others() -> None:
     table: dict[str, dict[str, object]] = {
         "good": topic_config("good"),
         "text": topic_config("text", perm="6"),
@@ -84,7 +84,7 @@ def test_one_bad_topic_costs_itself() -> None:
     assert (reader.bad_topics, reader.first_bad) == (4, "text")
 
 
-def test_a_topic_that_is_not_an_object_or_too_large_costs_itself() -> None:
+def test_a_topic_that_is_not_an_object_or_too_large_does_not_affect_others() -> None:
     body = register_body({"good": topic_config("good"), "after": topic_config("after")})
     large = b'"large":{"perm":6,"attributes":{"a":"' + b'\\"}{' * 5_000 + b'"}},"number":7,"list":[{}],'
     reader, topics = read(body.replace(b'"after":', large + b'"after":'))
@@ -112,7 +112,7 @@ def test_without_a_body_there_are_no_topics() -> None:
     assert read_data_version(b"") is None
 
 
-def test_two_registrations_differ_in_the_time_of_sending_alone() -> None:
+def test_two_registrations_differ_only_in_the_time_of_sending() -> None:
     one, other = register_body(sent_at=1), register_body(sent_at=22)
     assert one != other
     cut = [body[:start] + body[end:] for body in (one, other) for start, end in [mapping_version_span(body)]]

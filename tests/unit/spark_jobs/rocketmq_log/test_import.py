@@ -121,7 +121,7 @@ def _serving(answer: bytes) -> Iterator[str]:
         thread.join(20)
 
 
-def test_a_name_server_is_asked_for_its_brokers(name_server: str) -> None:
+def test_a_name_server_is_queried_for_its_brokers(name_server: str) -> None:
     recorded = response("106_broker533_r0")
     assert recorded is not None
     assert load(name_server) == brokers_of(frames(recorded)[0].body)
@@ -137,7 +137,7 @@ def test_a_name_server_is_asked_for_its_brokers(name_server: str) -> None:
         b"\x00\x00\x00\x04\x00\x00\x00\x00",
     ],
 )
-def test_what_is_not_a_name_server_is_an_error_in_one_line(answer: bytes) -> None:
+def test_an_address_that_is_not_a_name_server_is_an_error_in_one_line(answer: bytes) -> None:
     for addr in _serving(answer):
         with pytest.raises(BrokerIdsError, match=addr):
             load(addr)
@@ -153,7 +153,7 @@ def test_a_file_that_is_not_an_answer_is_an_error_in_one_line(body: bytes, tmp_p
         load(str(tmp_path / "absent"))
 
 
-def test_bare_and_quoted_ids_are_read_and_negative_ones_left_out() -> None:
+def test_bare_and_quoted_ids_are_read_and_negative_ones_skipped() -> None:
     body = b'{"brokerAddrTable":{"a":{"brokerAddrs":{0:"h:1","1":"h:2",-1:"h:3"},"cluster":"c"}}}'
     assert brokers_of(body) == {"h:1": BrokerId("c", "a", 0), "h:2": BrokerId("c", "a", 1)}
 

@@ -82,7 +82,7 @@ def test_the_end_of_a_connection_is_distinguished_from_an_expiry_by_its_thread()
     "raw",
     [b"", b"\n", b"java.lang.InterruptedException: null\n", b"\tat a.b(C.java:1)\n", b"\xff\xfe\n", b"2026-11-22\n"],
 )
-def test_a_line_without_a_date_is_none(raw: bytes) -> None:
+def test_a_line_without_a_date_is_ignored(raw: bytes) -> None:
     assert parse(raw, ZONE) is None
 
 

@@ -194,7 +194,7 @@ def test_lines_a_little_out_of_order_are_taken_and_much_older_ones_are_skipped()
     assert [row["event_at"] for row in found] == sorted(row["event_at"] for row in found)
 
 
-def test_what_is_held_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_the_parser_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stories, "MAX_BROKERS", 2)
     monkeypatch.setattr(stories, "MAX_MOMENT", 3)
     story = RowBuilder(node="n")

@@ -27,7 +27,7 @@ def test_agents_are_sorted_by_cluster_name_and_id_for_any_order_of_the_routes() 
         assert agent_addrs(brokers) == ("h:1", "h:2", "h:3", "h:4", "h:5")
 
 
-def test_an_agent_without_an_address_that_can_be_used_is_left_out() -> None:
+def test_an_agent_without_a_usable_address_is_skipped() -> None:
     assert agent_addrs([broker("c", "a", _0="", _1="not an address", _2="h:2")]) == ("h:2",)
     assert agent_addrs([]) == ()
 

@@ -29,7 +29,7 @@ def test_each_named_queue_gets_its_own_first_error() -> None:
 @pytest.mark.parametrize(
     "field", ["group", "...", "queues", "queues[3].topic", "queues[-1]", "xqueues[0]", "queues[a]"]
 )
-def test_what_names_no_queue_of_the_call_refuses_none(field: str) -> None:
+def test_a_violation_without_a_queue_of_the_call_refuses_none(field: str) -> None:
     assert refused_queues(refusal(field), QUEUES) == {}
 
 

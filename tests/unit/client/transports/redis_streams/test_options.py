@@ -40,5 +40,5 @@ def test_the_transport_in_memory_refuses_the_same(option: str, value: Any) -> No
         MemoryTransport(**{option: value})
 
 
-def test_making_one_starts_nothing() -> None:
+def test_the_constructor_starts_nothing() -> None:
     RedisStreamsTransport(max_length=None, max_age_seconds=60.0, wait_replicas=2, wait_fsync=True, ssl={})
