@@ -1,4 +1,4 @@
-"""What must hold of RocketMQ's codec for any bytes, and the recorded frames to begin with."""
+"""Invariants of RocketMQ's codec for any bytes, and the recorded frames to begin with."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pointsman.remoting import bodies, frames, register_body
 from tests.fakes import rocketmq_frames as recorded
 
 SHORT_BYTES = 4_096
-"""A value up to this length is read whole, so a body that is no longer can be compared with ``json.loads``."""
+"""Values up to this length are read completely, so a body up to it can be compared with ``json.loads``."""
 
 
 class _Doubled(Exception):
@@ -26,7 +26,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _strict_json(data: bytes) -> Any:
-    """Return what ``json`` makes of the bytes, None where they are not JSON or a key stands twice."""
+    """Return the bytes as ``json`` reads them, None where they are not JSON or have a key twice."""
     try:
         return json.loads(data.decode(errors="replace"), object_pairs_hook=_once)
     except (ValueError, RecursionError, _Doubled):
@@ -46,7 +46,7 @@ def _read_all(chunks: list[bytes]) -> list[object]:
 
 
 def check_frames(data: bytes) -> None:
-    """Frames are the same however their bytes are cut."""
+    """Frames do not depend on how their bytes are divided."""
     if not data:
         return
     size = data[0] or 256
@@ -59,7 +59,7 @@ def check_frames(data: bytes) -> None:
 
 
 def check_header(data: bytes) -> None:
-    """A header is read or refused, and what is known by its bytes is the same request."""
+    """A header is read or refused, and its known bytes identify the same request."""
     if not data:
         return
     form, header = data[0] % 2, data[1:]
@@ -71,7 +71,7 @@ def check_header(data: bytes) -> None:
     cut = frames.cut_opaque(form, header)
     if cut is None or cut[1] != b"%d" % command.opaque or not command.opaque or "opaque" in command.ext:
         return
-    # What is left of a header is what a request is known by: with another opaque, it must be the same request.
+    # A request is identified by its header without the opaque: with another opaque it must be the same request.
     for opaque in (0, -1, 2**31 - 1):
         if form == frames.BINARY_FORM:
             other = header[:5] + opaque.to_bytes(4, "big", signed=True) + header[9:]
@@ -141,7 +141,7 @@ def check_short_bodies(data: bytes) -> None:
     except ValueError:
         read = ValueError
     if (expected := _strict_json(data)) is not None and data.isascii():
-        # As text, for a NaN is not equal to itself.
+        # As text, since a NaN is not equal to itself.
         assert repr(read) == repr(expected)
 
 
@@ -149,7 +149,7 @@ CHECKS = (check_frames, check_header, check_body, check_compressed, check_short_
 
 
 def check(data: bytes) -> None:
-    """Run the check that the first byte names with the rest."""
+    """Run the check named by the first byte with the remaining bytes."""
     if data:
         CHECKS[data[0] % len(CHECKS)](data[1:])
 

@@ -20,11 +20,11 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FOUND = ROOT / ".build" / "fuzz"
 TAIL_LINES = 80
-"""Of a failure, printed; the file has all."""
+"""Characters of a failure that are printed; the file has all."""
 
 
 def command(seed: int, tests: list[str]) -> list[str]:
-    """What runs one round, and runs it again."""
+    """The command of one round, which also repeats it."""
     options = [
         "-q",
         "-m",

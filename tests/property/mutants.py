@@ -1,4 +1,4 @@
-"""Break rules of the core one at a time and see that the model notices each: ``make mutants``.
+"""Break rules of the core one at a time, each of which the model must notice: ``make mutants``.
 
 A mutant is one replaced line in a copy of ``namesrv``; the state machine of ``test_name_server.py`` runs against the
 copy. Exit 0: every mutant was noticed, and the unbroken copy passed.
@@ -410,7 +410,7 @@ BROKEN = {
         ),
     ],
 }
-"""By file: a rule, a line that holds it, and the line that breaks it."""
+"""By file: a rule, its line, and the line that breaks it."""
 
 MUTANTS = [Mutant(rule, file, *lines) for file, broken in BROKEN.items() for rule, *lines in broken]
 MUTANTS += rows_that_never_apply()
@@ -434,7 +434,7 @@ def notices(tree: Path, profile: str) -> bool:
 
 
 def is_noticed(mutant: Mutant | None, profile: str) -> tuple[bool, float]:
-    """Try one mutant in a separate copy; return how many seconds of a processor it took as well."""
+    """Try one mutant in a separate copy; return also its CPU seconds."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Path(folder)
         shutil.copytree(ROOT / "namesrv", tree / "namesrv")

@@ -29,10 +29,10 @@ class Model:
         self.joins: list[tuple[str, str]] = []
         """(group, client id), in the order of joining."""
         self.holders: dict[tuple[str, str], int] = {}
-        """(group, client id) to the stream that holds the member."""
+        """(group, client id) to the current stream of the member."""
         self.shown: dict[str, set[str]] = {}
         self.since: dict[str, float] = {}
-        """When the first change that is not shown happened."""
+        """Time of the first change that is not shown yet."""
         self.pins: dict[str, tuple[set[str], float]] = {}
         self.models: dict[str, str] = {}
 
@@ -61,7 +61,7 @@ class Model:
         return {group for group, _ in self.joins} | self.pins.keys() | {g for g, ids in self.shown.items() if ids}
 
     def view(self, group: str) -> Any:
-        """What members are shown."""
+        """The state that members see."""
         shown = sorted(self.shown.get(group, ()))
         targets, until = self.pins.get(group, (set(), None))
         pinned = [each for each in shown if each in targets or each.split("@")[0] in targets]
@@ -72,7 +72,7 @@ class Model:
         return sorted(each for each in members if self.shape(group, each) != self.shape(group, members[0]))
 
     def due(self) -> float:
-        """The next moment at which time does something."""
+        """The next time at which something is due."""
         moments = [self.next_scan, *(until for _, until in self.pins.values())]
         moments += [each["grace"] for each in self.streams if each["grace"] is not None]
         moments += [since + HOLD_DOWNS.get(group, 0.0) for group, since in self.since.items()]
@@ -81,7 +81,7 @@ class Model:
     # --- one call -----------------------------------------------------------------------------------------------
 
     def play(self, call: Call) -> Any:
-        """Answer a call, and say which groups' members are shown something else than before."""
+        """Return the result of a call, and the groups whose members see a change."""
         before = {group: self.view(group) for group in GROUPS}
         answer = getattr(self, call["call"])(call, call["now"])
         if call["call"] == "excuse":
@@ -140,7 +140,7 @@ class Model:
         return ("held", took, sorted(lost), sorted(group for group in mine if self.conflicting(group)))
 
     def refusal(self, call: Call, wanted: Any) -> Any:
-        """All streams of the test come from one peer, so no other stream has to make room."""
+        """All streams of the test come from one peer, so no other stream is ended for it."""
         number, client_id, own = call["stream"], call["id"], self.stream(call["stream"])
         if own is not None and own["in"] == call["in"] == wanted and len(self.held_by(number)) == len(wanted):
             return None

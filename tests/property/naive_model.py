@@ -82,7 +82,7 @@ class Oracle(Tables):
         return ("STRONG" if any(sign["evidence"] == "STRONG" for sign in run) else "WEAK") if run else None
 
     def failing_since(self, at: At) -> float:
-        """When its uninterrupted run of failing verdicts began; a snapshot does not say, so it was long ago."""
+        """When its uninterrupted run of failing verdicts began; not in a snapshot, so it counts as long ago."""
         first = self.failing_run(at)[-1]
         return -inf if first["call"] == "restore" else first["now"]
 
@@ -157,7 +157,7 @@ class Oracle(Tables):
         return len(lost) + len(departed), baseline, len(up), len(here)
 
     def departed(self, cluster: str, edge: float) -> list[At]:
-        """The positions that nothing holds, and whose departure is remembered."""
+        """The vacant positions whose departure is remembered."""
         ends = [(at, signs[-1]) for at, signs in self.signs.items() if at[0] == cluster and at not in self.held]
         return [at for at, end in ends if end["now"] >= edge - end["expiry"]]
 
@@ -258,7 +258,7 @@ class Oracle(Tables):
     # --- calls of brokers -------------------------------------------------------------------------------------
 
     def answer(self, call: Call) -> Any:
-        """Take a call and return what the core is to answer."""
+        """Record a call and return the expected result of the core."""
         return getattr(self, call["call"])(call)
 
     def register(self, call: Call) -> Any:
@@ -298,11 +298,11 @@ class Oracle(Tables):
         self.signs[at].append({**call, "shows_life": call["ever_passed"], "before": call["expiry"]})
         self.apply(at, call["now"], row=("RESTORED", None))
         if self.held[at]["state"][0] == "OUT":
-            self.held[at]["since"] = None  # the snapshot does not hold it
+            self.held[at]["since"] = None  # not in the snapshot
         self.generation += 1
 
     def kept(self, at: Any) -> Any:
-        """What a snapshot keeps of a replica's health: verdict, evidence, whether it was ever alive."""
+        """A replica's health in a snapshot: verdict, evidence, whether it was ever alive."""
         is_out = self.held[at]["state"][0] not in ROUTED
         evidence = self.evidence(at) if is_out else None
         return ("FAILING" if is_out else "UNKNOWN", evidence or "WEAK", self.alive_since(at) is not None)

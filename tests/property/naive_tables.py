@@ -1,4 +1,4 @@
-"""Plain tables of a name server: who has which position, topics, wipes, deletions, and the routes that follow."""
+"""Plain tables of a name server: positions, topics, wipes, deletions, and the resulting routes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROUTED = {"PROVISIONAL", "UP", "SUSPECT", "PROTECTED"}
 
 
 class Tables:
-    """The registrations, each with its state as last applied, and what operators set."""
+    """The registrations, each with its last applied state, and the settings of operators."""
 
     def __init__(self) -> None:
         self.held: dict[At, Fact] = {}
@@ -22,7 +22,7 @@ class Tables:
         self.orders: dict[str, str] = {}
 
     def of(self, call: Call) -> tuple[str, str] | Fact:
-        """The registration that a call is about, or why it is refused and the address of the holder."""
+        """The registration that a call names, or the reason for its refusal and the address of the holder."""
         fact = self.held.get(call["who"][:3])
         if not fact:
             return ("UNKNOWN_BROKER", "")
@@ -49,7 +49,7 @@ class Tables:
 
     def set_writable(self, call: Call) -> Any:
         key = call["key"]
-        # A wipe outlives the group's absence, and can be taken back in it.
+        # A wipe survives the group's absence, during which it can be undone.
         if key not in self.wipes and not any(at[:2] == key for at in self.held):
             return "BROKER_UNKNOWN"
         if call["writable"] is (key not in self.wipes):
@@ -61,7 +61,7 @@ class Tables:
         return True
 
     def end_wipe(self, fact: Fact, *, recovered: bool, left: str | None = None) -> list[Any]:
-        """A wipe ends with the next process; without an incarnation a failed probe or a stop is the sign of it."""
+        """A wipe ends with the next process; without an incarnation a failed probe or a stop shows it."""
         key, now_runs = fact["who"][:2], fact["incarnation"]
         wiped = self.wipes.get(key)
         if wiped is None or fact["who"][2] != 0:
@@ -96,7 +96,7 @@ class Tables:
         return [self.held[at] for at in sorted(self.held) if at[:2] == key and self.held[at]["state"][0] in ROUTED]
 
     def view(self, who: Who) -> Any:
-        """What a member is sent about its group."""
+        """The group's facts in the response to a member."""
         routed = self.routed(who[:2])
         if not routed:
             return (0, "", "", "")
@@ -133,7 +133,7 @@ class Tables:
 
 
 def name_of(call: Call, holder: Fact | None) -> str:
-    """What a registration of a position is to the history."""
+    """The event of a registration of a position."""
     if not holder:
         return "REGISTERED"
     if holder["who"][3] != call["who"][3]:

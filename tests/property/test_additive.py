@@ -1,4 +1,4 @@
-"""Brokers on RocketMQ's wire beside agents, in any order: the tables stay whole, and each broker has what it said."""
+"""Brokers on RocketMQ's wire and agents, in any order: the tables stay consistent and match each broker's frames."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ STREAM = st.integers(-3, -1)
 
 
 class Brokers(RuleBasedStateMachine):
-    """Checked after each step: the invariants, and a model of what each broker that speaks for itself has said."""
+    """Checked after each step: the invariants, and a model of the frames of each broker without an agent."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What every strategy owes to any group and any topic, and RocketMQ's rules read off naively."""
+"""Invariants of every strategy for any group and any topic, and naive versions of RocketMQ's rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consumer groups against the naive model, over any history of what clients, operators and time do to them."""
+"""Consumer groups against the naive model, over any sequence of calls by clients and operators, and of time."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class GroupsMachine(RuleBasedStateMachine):
 
     @rule(which=st.integers(0, 20))
     def beat_again(self, which: int) -> None:
-        """The same object, as a stream that is sent equal bytes passes on."""
+        """The same object, as a stream passes it on for equal bytes."""
         if self.last_beat:
             (who, stream), beat = list(self.last_beat.items())[which % len(self.last_beat)]
             wants = [
@@ -147,7 +147,7 @@ class GroupsMachine(RuleBasedStateMachine):
 
     @rule(seconds=TIMES)
     def time_passes(self, seconds: float) -> None:
-        """As the shell does it: at each moment that is due, and at the end."""
+        """As the service does it: at each due time, and at the end."""
         until = self.now + seconds
         while (due := self.groups.next_due()) < until:
             self.now = max(self.now, due)
@@ -159,7 +159,7 @@ class GroupsMachine(RuleBasedStateMachine):
 
     @rule(seconds=TIMES)
     def pause(self, seconds: float) -> None:
-        """Of our own: nothing that was due in it was done, and it is credited before anything is."""
+        """The agent is paused: nothing due was done during it, and the pause is credited first."""
         self.now += seconds
         self.groups.excuse(seconds, now=self.now)
         self.expect(None, Changes(), call="excuse", seconds=seconds)
@@ -194,7 +194,7 @@ class GroupsMachine(RuleBasedStateMachine):
             self.within_a_boot_later_is_higher(name, held.counter, (held.state, seen))
 
     def within_a_boot_later_is_higher(self, name: str, counter: int, content: Any) -> None:
-        """One counter never stands for two contents, and none is ever lower than the one before."""
+        """A counter never has two contents, and is never lower than the one before."""
         last = self.shown.get(name)
         if last is not None:
             assert counter >= last[0]
@@ -206,7 +206,7 @@ TestGroups = GroupsMachine.TestCase
 
 
 def test_two_members_of_different_models_expire_in_one_scan() -> None:
-    """An example that the machine found: the core settled the group once for each of the two."""
+    """A bug that the state machine found: the core settled the group once for each of the two."""
     machine = GroupsMachine()
     machine.start()
     machine.time_passes(0.5)
