@@ -18,7 +18,7 @@ MINIMAL = {
 
 
 def written(directory: Path, sections: dict[str, dict[str, str]]) -> Path:
-    """Write the minimal configuration with ``sections`` laid over it; values are TOML."""
+    """Write the minimal configuration, changed by ``sections``; values are TOML."""
     merged = {name: MINIMAL.get(name, {}) | sections.get(name, {}) for name in {**MINIMAL, **sections}}
     lines = []
     for name, table in merged.items():

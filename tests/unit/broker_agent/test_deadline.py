@@ -1,4 +1,4 @@
-"""A deadline by the injected clock, and a value that wakes its watchers."""
+"""A deadline by the injected clock, and a value that wakes its listeners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The difference between two topic sets, and when it is worth saying."""
+"""The difference between two topic sets, and when it is worth sending."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far groups are behind on a broker that is drained, added up from commits and ends of queues."""
+"""Lag of groups on a broker that is drained, computed from commits and ends of queues."""
 
 from __future__ import annotations
 

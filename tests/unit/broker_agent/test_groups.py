@@ -1,4 +1,4 @@
-"""Consumer groups by example: streams, silence, hold-downs, pins, bounds; tests/property has any history of them."""
+"""Consumer groups by example: streams, silence, hold-downs, pins, bounds; tests/property has any sequence of them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def beat(client_id: str, *groups: GroupSubscription) -> MembershipBeat:
 
 @pytest.fixture
 def groups() -> Iterator[Groups]:
-    """READY, with the defaults; `slow` holds changes down for 10 s."""
+    """READY, with the defaults; `slow` has a hold-down of 10 s."""
     rules = GroupRules(warm_up=0.0, notices_of={"slow": NoticeRules(hold_down=10.0)}, max_clients=3, max_groups=3)
     groups = Groups(rules, boot=1, now=START)
     groups.advance(now=START)

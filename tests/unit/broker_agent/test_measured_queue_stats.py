@@ -1,4 +1,4 @@
-"""Rates, depths and lags of queues: against the plain lists, and what the top of a list is."""
+"""Rates, depths and lags of queues, compared with plain lists, and the top of each list."""
 
 from __future__ import annotations
 

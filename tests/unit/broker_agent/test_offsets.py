@@ -1,4 +1,4 @@
-"""Committed offsets: never backwards but by a reset, and what the store is still to hold."""
+"""Committed offsets: moved back only by a reset, and the writes pending for the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What name servers are to hold, and how the agent leaves."""
+"""The state to register at name servers, and how the agent unregisters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rise and fall: when a row of probe results turns the verdict, and how much a failing one proves."""
+"""Rise and fall: when a sequence of probe results changes the verdict, and the strength of its evidence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pointsman_agent.core.probe_verdict import (
 
 
 def verdicts(results: str, *, rise: int = 1, fall: int = 2) -> str:
-    """Feed a row of ``+`` and ``-`` and return the row of verdicts."""
+    """Feed a sequence of ``+`` and ``-`` and return the sequence of verdicts."""
     keeper = VerdictKeeper(rise=rise, fall=fall)
     assert keeper.verdict.status is ProbeStatus.UNSPECIFIED
     said = [keeper.record(ProbeResult(each == "+", each)).status for each in results]
@@ -126,7 +126,7 @@ EVIDENCE = {Evidence.UNSPECIFIED: "-", Evidence.WEAK: "w", Evidence.STRONG: "S"}
 
 
 def evidence(results: str, *, rise: int = 1, fall: int = 2) -> str:
-    """Feed a row of results, named as in RESULTS, and return the row of their evidence."""
+    """Feed a sequence of results, named as in RESULTS, and return that of their evidence."""
     keeper = VerdictKeeper(rise=rise, fall=fall)
     verdicts = [keeper.record(RESULTS[each]) for each in results]
     for verdict in verdicts:

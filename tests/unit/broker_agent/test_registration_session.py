@@ -1,4 +1,4 @@
-"""Each answer of a name server and what the agent does next; no event loop, no clock."""
+"""Each response of a name server and the agent's next step; no event loop, no clock."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class NaiveServer:
 
 
 class Fate(Enum):
-    """What becomes of a call."""
+    """The outcome of a call."""
 
     ANSWERED = "answered"
     LOST = "the request never arrives"
@@ -115,7 +115,7 @@ class Fate(Enum):
 
 
 class Agent:
-    """A session with hands: does its steps on the server, by its own clock."""
+    """A session that runs its steps against the server, by its own clock."""
 
     def __init__(self, server: NaiveServer, own: OwnState) -> None:
         self.server = server
@@ -221,7 +221,7 @@ OWNS = st.builds(
 
 
 class Happening(Enum):
-    """What may come between two steps."""
+    """Events between two steps."""
 
     NOTHING = "nothing"
     SAVE = "the server writes its snapshot"

@@ -1,4 +1,4 @@
-"""The checker of watch histories: it passes what a watch promises, and catches each way to break it."""
+"""The checker of watch histories: it accepts what a watch promises, and detects each violation."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def test_every_metric_of_the_adapter_is_named_with_its_labels() -> None:
 
 
 def test_the_adapter_counts_every_method_of_the_hook() -> None:
-    """A method that the adapter leaves out would be a metric that the README cannot have."""
+    """A method that the adapter omits would be a metric missing in the README."""
     hooks = {name for name, each in vars(MetricsHook).items() if inspect.isfunction(each)}
 
     assert hooks == {name for name, each in vars(PrometheusMetrics).items() if inspect.isfunction(each)} & hooks

@@ -23,7 +23,7 @@ IMAGES = ["report", "agent", "namesrv"]
 
 @dataclass
 class Stage:
-    """One FROM and what follows it."""
+    """One FROM and the instructions after it."""
 
     base: str
     name: str
@@ -48,7 +48,7 @@ def stages() -> dict[str, Stage]:
 
 
 def inherited(name: str, instruction: str) -> list[str]:
-    """What an image has of an instruction, its bases' first."""
+    """The values of one instruction in an image, those of its bases first."""
     found = stages()
     stage = found[name]
     above = inherited(stage.base, instruction) if stage.base in found else []

@@ -28,7 +28,7 @@ UNITS = sorted(path for path in SYSTEMD.iterdir() if path.suffix in {".service",
 SERVICES = [path for path in UNITS if path.suffix == ".service"]
 DAEMONS = ["pointsman-namesrv.service", "pointsman-agent@.service"]
 WORST_EXPOSURE = 1.5
-"""Of systemd-analyze security, from 0 (nothing in reach) to 10."""
+"""Exposure by systemd-analyze security, from 0 (none) to 10."""
 
 
 def unit(name: str) -> UnitFile:
@@ -36,7 +36,7 @@ def unit(name: str) -> UnitFile:
 
 
 def nightly(words: list[str]) -> dict[str, Any]:
-    """What `pointsman-report nightly` reads from its command line."""
+    """The arguments that `pointsman-report nightly` parses."""
     return cli.commands["nightly"].make_context("nightly", words).params
 
 

@@ -1,4 +1,4 @@
-"""The demo's verdict: it passes what happened, and notices each way in which a report can be wrong."""
+"""The demo's verdict: it accepts the right report, and notices each kind of wrong one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGHUP at the name server: what is applied, what is only named, and what a faulty file does."""
+"""SIGHUP at the name server: settings applied, settings that are only reported, and invalid files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine's clock, and that the manual one keeps the same promises."""
+"""The system clock, and a manual clock with the same guarantees."""
 
 from __future__ import annotations
 

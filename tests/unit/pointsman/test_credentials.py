@@ -1,4 +1,4 @@
-"""Which settings and files of credentials are accepted, and what the errors of the others name."""
+"""Which settings and files of credentials are accepted, and the errors of the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon's life as a process: signals and exit codes, in real processes."""
+"""A daemon as a process: signals and exit codes, in real processes."""
 
 from __future__ import annotations
 

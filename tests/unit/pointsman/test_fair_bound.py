@@ -1,4 +1,4 @@
-"""A shared bound: it never binds while there is room, and at the bound it binds the peer that holds most."""
+"""A shared bound: no limit below it, and at the bound it limits the largest peer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pointsman.service.fair_bound import FairBound, Share
 
 
 def nothing() -> None:
-    """For shares that no test expects to lose."""
+    """A callback for shares that no test expects to be revoked."""
 
 
 def held(bound: FairBound, peer: str, *amounts: int) -> list[Share]:

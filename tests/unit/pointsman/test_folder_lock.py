@@ -1,4 +1,4 @@
-"""A lock file is held by one process at a time, and goes with it."""
+"""A lock file is held by one process at a time, and released when it exits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Client ids and tag expressions: what is taken, what is refused and why."""
+"""Client ids and tag expressions: what is accepted, what is refused and why."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every call has in common, on the handlers as gRPC calls them."""
+"""The common part of all calls, on the handlers as gRPC calls them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Aborted(Exception):
 
 
 class Context:
-    """As much of a call's context as the table needs."""
+    """The part of a call's context that the table needs."""
 
     def __init__(self) -> None:
         self.code: grpc.StatusCode | None = None
@@ -347,11 +347,11 @@ async def test_a_client_that_does_not_read_holds_no_stream_open(rig: Rig, monkey
 
 
 class Large:
-    """What a call holds while it runs."""
+    """An object that a call refers to while it runs."""
 
 
 class Holding(Servicer):
-    """Refuses every registration, and remembers weakly what it held."""
+    """Refuses every registration, and keeps a weak reference to its object."""
 
     held: weakref.ref[Large] | None = None
 

@@ -1,4 +1,4 @@
-"""The loop's lateness: what is late, what is not, and that no pause falls between two measures."""
+"""The loop's lateness: what counts as late, and that no pause is missed between two measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs as JSON, one object a line, and as text for operators."""
+"""Logs as JSON, one object per line, and as text for operators."""
 
 from __future__ import annotations
 

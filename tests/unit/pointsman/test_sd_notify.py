@@ -26,7 +26,7 @@ class Inbox:
         self.socket.bind(addr)
 
     def take(self) -> list[str]:
-        """Everything that has arrived: a datagram is there when its sending returns."""
+        """All datagrams so far: each has arrived when its send returns."""
         taken = []
         while True:
             try:

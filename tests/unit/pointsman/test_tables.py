@@ -1,4 +1,4 @@
-"""Tables in a file: what was written is there after a kill, and what is damaged or foreign is refused."""
+"""Tables in a file: writes survive a kill, damaged and foreign files are refused."""
 
 from __future__ import annotations
 

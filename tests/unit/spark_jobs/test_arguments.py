@@ -1,4 +1,4 @@
-"""What commands share: days, places, parameters, other numbers."""
+"""Arguments that commands share: days, paths, parameters, other numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pointsman_report.parameters import Parameters, ReportParameters
 
 
 def read(words: list[str]) -> dict[str, Any]:
-    """What click reads from a command line, without running it."""
+    """The arguments that click parses, without running the command."""
     name, *rest = words
     return cli.commands[name].make_context(name, rest).params
 

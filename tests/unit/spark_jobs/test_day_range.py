@@ -1,4 +1,4 @@
-"""Which days a run computes."""
+"""The days that a run computes."""
 
 from __future__ import annotations
 

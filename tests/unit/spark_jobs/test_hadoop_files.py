@@ -1,4 +1,4 @@
-"""Which files of history a run reads."""
+"""The history files that a run reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which files are read again."""
+"""The files that are read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a session on this machine is shaped by."""
+"""The resources that shape a local session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An instant as a person writes it."""
+"""Instants as operators write them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plots: names of every kind, colours of the page, nothing that two drawings on one page share."""
+"""Plots: names of every kind, colours of the page, no ids shared by two drawings of one page."""
 
 from __future__ import annotations
 

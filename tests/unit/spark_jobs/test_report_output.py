@@ -1,4 +1,4 @@
-"""What a report is written as: JSON, and figures for Prometheus."""
+"""The output files of a report: JSON, and metrics for Prometheus."""
 
 from __future__ import annotations
 

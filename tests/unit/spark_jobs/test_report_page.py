@@ -218,7 +218,7 @@ def test_a_name_is_always_escaped() -> None:
 
 
 class _Signs(HTMLParser):
-    """Everything of a page but its drawings, in order: tags, attributes, texts."""
+    """The complete page without its drawings, in order: tags, attributes, texts."""
 
     def __init__(self) -> None:
         super().__init__()

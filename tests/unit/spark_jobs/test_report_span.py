@@ -1,4 +1,4 @@
-"""The days a person reads, over UTC days."""
+"""The days of a report's zone, over UTC days."""
 
 from __future__ import annotations
 

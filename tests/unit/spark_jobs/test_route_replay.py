@@ -1,4 +1,4 @@
-"""What a name server answered at a moment, played from its rows: against the real core, and rule by rule."""
+"""A name server's routes at a time, replayed from its rows: against the real core, and rule by rule."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def registered(server: NameServer, at: datetime, about: dict[str, Any], *, versi
 
 @pytest.fixture
 def server() -> NameServer:
-    """One that knows the master of one broker name, and its topic."""
+    """A replay with the master of one broker name, and its topic."""
     found = NameServer().start(moment(0))
     registered(found, moment(1), MASTER)
     return found

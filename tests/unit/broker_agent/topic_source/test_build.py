@@ -1,4 +1,4 @@
-"""Which source a configuration means."""
+"""The topic source of a configuration."""
 
 from __future__ import annotations
 

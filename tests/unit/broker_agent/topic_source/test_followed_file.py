@@ -12,7 +12,7 @@ from pointsman_agent.topic_source.followed_file import FollowedFile, Signature, 
 
 
 class Parser:
-    """Remembers what it was given; refuses what begins with ``!``."""
+    """Records its input; refuses content that begins with ``!``."""
 
     def __init__(self) -> None:
         self.contents: list[bytes] = []

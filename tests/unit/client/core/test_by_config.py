@@ -1,4 +1,4 @@
-"""A configured list is given as it is."""
+"""A configured list is returned unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Strategies by the name that a configuration has for them."""
+"""Strategies by their configured name."""
 
 from __future__ import annotations
 

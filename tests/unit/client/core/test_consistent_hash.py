@@ -18,7 +18,7 @@ def point(text: str) -> int:
 
 
 def owner(queue: MessageQueue, members: list[str], virtual_nodes: int = 10) -> str:
-    """Read off the page: the member of the first point at or after the queue's, wrapping."""
+    """By definition: the member of the first point at or after the queue's, wrapping."""
     ring = {point(f"{member}-{k}"): member for member in members for k in range(virtual_nodes)}
     key = point(f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]")
     return ring[min((p for p in ring if p >= key), default=min(ring))]

@@ -1,4 +1,4 @@
-"""How long a broker is left out, when it may come back, and the two generations of the rules."""
+"""How long a broker is isolated, when it may be used again, and the two generations of the rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a member has nothing to do."""
+"""Reasons for an idle member."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rooms: only some, or near before far; known by name or by zone."""
+"""Machine rooms: only some, or nearest first; by name or by zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What may be sent."""
+"""Valid and invalid messages."""
 
 from __future__ import annotations
 

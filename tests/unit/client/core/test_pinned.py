@@ -1,4 +1,4 @@
-"""A pin: some members share everything, the others get nothing, until it is over."""
+"""A pin: the named members share all queues and the others get none, until it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One queue's messages: what may be committed, handed out and pulled, against a naive model."""
+"""One queue's messages: what may be committed, delivered and pulled, against a naive model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queue is chosen: round robin, past isolated brokers and the one that failed last, and always one."""
+"""The choice of a queue: round robin, skipping isolated brokers and the last failed one, and never none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which broker of a group is read."""
+"""The broker of a group from which messages are read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of a message that a listener failed on."""
+"""The retries of a message that a listener failed to consume."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of two answers is older."""
+"""Which of two responses is older."""
 
 from __future__ import annotations
 

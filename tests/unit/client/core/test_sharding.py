@@ -1,4 +1,4 @@
-"""From key to queue: what growth moves, what a table fixes, how a hot key is spread."""
+"""From key to queue: keys moved by growth, keys fixed by a table, spreading a hot key."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TWELVE = queues(a=4, b=4, c=4)
 
 
 def moved(map_: ShardingMap, before: tuple[MessageQueue, ...], after: tuple[MessageQueue, ...]) -> list[MessageQueue]:
-    """Where the keys are that are somewhere else than before."""
+    """The new queues of the keys that moved."""
     old, new = map_.over(before), map_.over(after)
     return [new.queue_of(key) for key in KEYS if new.queue_of(key) != old.queue_of(key)]
 

@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic."""
+"""Subscriptions of a consumer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topics without a route are kept in mind."""
+"""The topics without a route that are remembered."""
 
 from __future__ import annotations
 

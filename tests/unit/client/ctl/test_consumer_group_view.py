@@ -1,4 +1,4 @@
-"""Agents share nothing and may disagree: what is found, counted once, flagged, and shown."""
+"""Agents share no state and may disagree: merging, counting once, flagging and display."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client's own view against what name servers have: reading it back, and what counts as a difference."""
+"""A client's routes against those of name servers: reading a description, and what counts as a difference."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where servers differ: topics, and what operators set."""
+"""Differences between servers: topics, and settings of operators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The file of parked messages: what it keeps through a kill, a damaged byte, a full disk and a second process."""
+"""The file of parked messages: what survives a kill, a damaged byte, a full disk and a second process."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_damaged_file_that_cannot_be_moved_is_refused_and_stays(path: Path) ->
 
 
 def test_a_kill_during_a_write_leaves_the_writes_before_it(tmp_path: Path) -> None:
-    """Each cut of the log is what a kill, or a power loss before the sync, leaves."""
+    """Each truncation of the log is a state that a kill, or a power loss before the sync, can leave."""
     path, killed = tmp_path / "outbox", tmp_path / "killed" / "outbox"
     with opened(path, max_bytes=100_000) as (outbox, _):
         for number in range(5):

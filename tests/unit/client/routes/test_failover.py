@@ -17,7 +17,7 @@ from pointsman_client.routes.failover import SHORTEST_TRY_SECONDS, Failover, Nam
 
 
 class Script:
-    """Plays name servers: an answer, or a failure after some seconds."""
+    """Scripted name servers: a response, or a failure after some seconds."""
 
     def __init__(self, clock: ManualClock, answers: dict[str, str], fails_after: dict[str, float]) -> None:
         self._clock = clock

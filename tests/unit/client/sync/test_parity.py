@@ -19,7 +19,7 @@ PAIRS: dict[str, tuple[type, type]] = {
 }
 COUNTERPARTS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
 NOT_FOR_BLOCKING = {"channel_opener", "open_channel"}
-"""Which channel is used is what a blocking class decides."""
+"""The channel is chosen by the blocking class."""
 
 
 def public_names(of: type) -> Iterator[str]:

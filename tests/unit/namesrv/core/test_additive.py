@@ -43,7 +43,7 @@ START = 1_000.0
 
 
 class Fleet:
-    """A core, and brokers that speak for themselves; ``stream`` 1 is the usual connection."""
+    """A core, and brokers without agents; ``stream`` 1 is the usual connection."""
 
     def __init__(self, *, max_topics: int = 1_000, max_brokers: int = 100, of_node: int = 10_000) -> None:
         self.core = NameServer(

@@ -1,4 +1,4 @@
-"""The life cycle of a node: what may follow what, when its warm-up is over, and what the history reads of it."""
+"""The life cycle of a node: its transitions, the end of its warm-up, and its history rows."""
 
 from __future__ import annotations
 

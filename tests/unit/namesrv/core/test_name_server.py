@@ -1,4 +1,4 @@
-"""What the scenarios do not show of the core: answers in full, and that a refusal leaves no trace."""
+"""Properties of the core that scenarios do not show: complete responses, and refusals without a trace."""
 
 from __future__ import annotations
 

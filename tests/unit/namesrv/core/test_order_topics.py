@@ -1,4 +1,4 @@
-"""Order configurations beyond the queues of a topic: rejected where they are set, reported where that comes later."""
+"""Order configurations beyond the queues of a topic: rejected when set, or reported if brokers register later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upkeep: at the start, at each closed file and each hour; a history as its settings want it."""
+"""Maintenance of closed files: at the start, at each closed file and each hour, as the settings require."""
 
 from __future__ import annotations
 

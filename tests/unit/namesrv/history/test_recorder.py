@@ -1,4 +1,4 @@
-"""The recorder: numbers before it queues, drops and counts what does not fit, and outlives a disk that refuses."""
+"""The recorder: numbers rows before queueing, drops and counts rows beyond its bounds, survives a failing disk."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_a_row_has_every_field_of_its_event(clock: ManualClock, tmp_path: Path) 
 
 
 class TopicsOfAnotherThread(Mapping[str, QueueConfig]):
-    """A topic set that the thread that made it may hold and hand on, but not walk over."""
+    """A topic set that its own thread may pass on, but not walk over."""
 
     def __init__(self, count: int) -> None:
         self._count = count

@@ -1,4 +1,4 @@
-"""Retention: by age and by size, closed files alone, the oldest first, what waits to be shipped last."""
+"""Retention: by age and by size, only closed files, the oldest first, unshipped ones last."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lay(folder: Path, *names: str, size: int = 100, age: timedelta = timedelta(0
 def enforce(
     folder: Path, *, days: int = 0, max_bytes: int = 0, waits: Callable[[Path], bool] = lambda _: False, own: str = ""
 ) -> tuple[list[str], dict[str, float | None]]:
-    """What is left, and what was counted."""
+    """The remaining files, and the counters."""
     metrics = Metrics()
     keeping = Retention(folder / "raw", days=days, max_bytes=max_bytes, metrics=metrics, waits=waits)
     removed = keeping.enforce(today=TODAY, utc_now=NOW, open_path=folder / "raw" / f"dt=2026-{own}" if own else None)

@@ -1,4 +1,4 @@
-"""What waits for the disk: in order, bounded in rows and bytes, counted until it is on the disk."""
+"""Rows that wait for the disk: in order, bounded in rows and bytes, counted until they are on the disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What follows from two answers of a name server, from its absence, and from its return."""
+"""Events derived from two responses of a name server, from its absence, and from its return."""
 
 from __future__ import annotations
 

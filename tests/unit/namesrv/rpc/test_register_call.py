@@ -1,4 +1,4 @@
-"""What RegisterBroker keeps: the bytes of registrations that are held, and no others."""
+"""The memory of RegisterBroker: only the bytes of current registrations."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_registrations_that_come_in_together_share_a_bound(
 
 
 class Stalled:
-    """Chunks that come when the test lets them, and then none."""
+    """Chunks that arrive when the test allows it, and then none."""
 
     def __init__(self, calls: RegisterCalls, key: str) -> None:
         self.chunks: asyncio.Queue[bytes] = asyncio.Queue()

@@ -33,7 +33,7 @@ WARM_UP = 3_600.0
 
 
 class World:
-    """A core, a hub over it, and clients that read when the test lets them."""
+    """A core, a hub over it, and clients that read when the test allows it."""
 
     def __init__(
         self, *, max_watchers: int = 100, max_watched: int = 1_000, coalesce: float = STEP, warms: bool = False

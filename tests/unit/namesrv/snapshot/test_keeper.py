@@ -1,4 +1,4 @@
-"""The keeper: a round each interval, a last one at the stop, and serving that nothing of it holds up."""
+"""The keeper: one round per interval, a last one at the stop, and no effect on serving."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ def _fail(*_: object, **__: object) -> None:
 
 
 class HangingStore(SnapshotStore):
-    """A disk that does not answer until the test lets it."""
+    """A disk that hangs until the test continues it."""
 
     def __init__(self, **more: Any) -> None:
         super().__init__(**more)

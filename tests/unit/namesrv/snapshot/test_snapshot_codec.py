@@ -1,4 +1,4 @@
-"""What goes into a segment comes out the same, and nothing comes out that the wire would have refused."""
+"""A segment survives a round trip, and never yields a registration that the wire would refuse."""
 
 from __future__ import annotations
 

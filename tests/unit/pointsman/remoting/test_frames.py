@@ -1,4 +1,4 @@
-"""Frames and headers: both forms, cuts, lies, and what is not a frame at all."""
+"""Frames and headers: both forms, truncation, wrong lengths, and bytes that are not a frame."""
 
 from __future__ import annotations
 

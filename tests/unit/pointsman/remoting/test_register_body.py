@@ -1,4 +1,4 @@
-"""The body of a registration: both forms, in slices, and everything that is wrong with it."""
+"""The body of a registration: both forms, in slices, and all its errors."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_two_registrations_differ_only_in_the_time_of_sending() -> None:
 NAMES = ["a", "b", "TopicTest", "%RETRY%g", "x-1", "x-2"]
 TABLES = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 7))
 MISLEADING = {"a": '8},"b":{"', "writeQueueNums": '8},"'}
-"""Attributes as no broker has them."""
+"""Attributes that no broker has."""
 
 
 def table_of(perms: dict[str, int], **fields: object) -> dict[str, dict[str, object]]:

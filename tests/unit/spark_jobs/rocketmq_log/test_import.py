@@ -99,7 +99,7 @@ def test_ids_of_a_file_and_of_a_name_server_name_the_brokers(tmp_path: Path, nam
 
 @pytest.fixture
 def name_server() -> Iterator[str]:
-    """Answers one request as a real 5.3.3 did."""
+    """Answers one request like a real 5.3.3."""
     recorded = response("106_broker533_r0")
     assert recorded is not None
     yield from _serving(recorded)

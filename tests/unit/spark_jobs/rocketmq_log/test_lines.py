@@ -1,4 +1,4 @@
-"""Lines of a name server's log, those that are none, and time zones."""
+"""Lines of a name server's log, other lines, and time zones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From lines to rows: which lines explain each other, and what a log shows of the name server itself."""
+"""From lines to rows: related lines, and the name server's own events in a log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which agents a consumer speaks to."""
+"""The agents to which a consumer connects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the Redis transport: out of bounds they are refused by name, and nothing is begun."""
+"""Settings of the Redis transport: values out of bounds are refused by name, and nothing is started."""
 
 from __future__ import annotations
 
