@@ -121,8 +121,8 @@ class WholeAgent:
     async def register(self, name_server: NameServerApp, *, agent_addr: str | None = None) -> None:
         """Register the broker with the address of its agent, unless another one is given."""
         async with grpc.aio.insecure_channel(name_server.addr) as channel:
-            said = self.addr if agent_addr is None else agent_addr
-            request = wire.registration(wire.topic("orders"), who=self.identity, agent_addr=said)
+            addr = self.addr if agent_addr is None else agent_addr
+            request = wire.registration(wire.topic("orders"), who=self.identity, agent_addr=addr)
             await RegistrationServiceStub(channel).RegisterBroker(request)
 
     async def stop(self) -> None:

@@ -25,15 +25,15 @@ def main(folder: Path, boot_id: str) -> None:
     config = HistoryConfig(directory=str(folder), queue_rows=200)
     writing = recorder_assembly.recorder(config, node="n:1", boot_id=boot_id, clock=SystemClock(), metrics=metrics)
     writing.start()
-    said = 0.0
+    printed = 0.0
     while True:
         if not writing._waiting.rows:
             writing.record([broker_event(), topics_event({f"t{n}": QUEUES for n in range(600)}), broker_event()])
         threading.Event().wait(0.0005)
         written = metrics.registry.get_sample_value("pointsman_namesrv_history_rows_total") or 0.0
-        if written > said:
-            said = written
-            print(int(said), flush=True)
+        if written > printed:
+            printed = written
+            print(int(printed), flush=True)
 
 
 if __name__ == "__main__":

@@ -103,10 +103,10 @@ class RedisProcess:
         if self._process is None or self._process.poll() is not None:
             raise RuntimeError(f"redis-server exited right after its start; see {self._directory / 'log'}")
         try:
-            said = await self.command("PING")
+            reply = await self.command("PING")
         except OSError:
             return False
-        return said != "" and not said.startswith("-LOADING")
+        return reply != "" and not reply.startswith("-LOADING")
 
 
 @asynccontextmanager

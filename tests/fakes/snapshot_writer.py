@@ -1,6 +1,6 @@
 """A process that writes one snapshot after the other until it is killed: ``python -m ... FOLDER FIRST_STEP``.
 
-It says each step once it is written. Broker b4 is there in even steps only.
+It prints each step once it is written. Broker b4 exists in even steps only.
 """
 
 from __future__ import annotations

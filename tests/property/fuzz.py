@@ -1,7 +1,7 @@
 """Run the property tests with fresh seeds until the time is over: ``make fuzz MINUTES=n``.
 
 One round after another on each core. A failure ends the search with exit 1; what reproduces it is printed, and written
-to ``.build/fuzz`` with all that pytest said.
+to ``.build/fuzz`` with the output of pytest.
 """
 
 from __future__ import annotations

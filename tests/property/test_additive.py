@@ -41,7 +41,7 @@ class Brokers(RuleBasedStateMachine):
         )
         self.word = AdditiveRegistrations(self.core, bounds=IntervalBounds(), max_topics=100)
         self.counters: dict[BrokerIdentity, int] = {}
-        self.said: dict[BrokerIdentity, dict[str, int]] = {}
+        self.sent: dict[BrokerIdentity, dict[str, int]] = {}
 
     @rule(who=WHO, table=TABLE, stream=STREAM, changed=st.booleans())
     def register(self, who: BrokerIdentity, table: dict[str, int], stream: int, changed: bool) -> None:
@@ -66,7 +66,7 @@ class Brokers(RuleBasedStateMachine):
             assert held is before
             return
         added = {} if before is None else {name: queues.read_queue_nums for name, queues in before.topics.items()}
-        self.said[who] = added | {topic: queues for topic, queues in table.items() if topic not in deleted}
+        self.sent[who] = added | {topic: queues for topic, queues in table.items() if topic not in deleted}
 
     @rule(who=WHO)
     def agent_registers(self, who: BrokerIdentity) -> None:
@@ -94,7 +94,7 @@ class Brokers(RuleBasedStateMachine):
         except TopicNotFound:
             return
         assert not self.core.routes.holders(topic)
-        for table in self.said.values():
+        for table in self.sent.values():
             table.pop(topic, None)
 
     @rule(name=st.sampled_from(NAMES), topic=st.sampled_from(TOPICS))
@@ -103,7 +103,7 @@ class Brokers(RuleBasedStateMachine):
             group = next(group for key, group in self.core.routes.groups.items() if key.broker_name == name)
             replica = group.contributor()
             assert replica is not None
-            self.said[replica.identity][topic] = 9
+            self.sent[replica.identity][topic] = 9
 
     @rule(name=st.sampled_from(NAMES), writable=st.booleans())
     def wipe(self, name: str, writable: bool) -> None:
@@ -123,7 +123,7 @@ class Brokers(RuleBasedStateMachine):
             self.boots += 1
             self.core.restore(replace(registration), 2**40 + self.boots, now=self.now)
             for topic in self.core.overrides.tombstones.get(who.group_key, {}):
-                self.said.get(who, {}).pop(topic, None)
+                self.sent.get(who, {}).pop(topic, None)
 
     @invariant()
     def tables_are_whole(self) -> None:
@@ -134,7 +134,7 @@ class Brokers(RuleBasedStateMachine):
         for _, replica in self.core.members():
             if replica.registration.from_broker is not None:
                 held = {topic: queues.read_queue_nums for topic, queues in replica.registration.topics.items()}
-                assert held == self.said[replica.identity]
+                assert held == self.sent[replica.identity]
 
 
 TestBrokers = Brokers.TestCase

@@ -393,10 +393,10 @@ def _version(text: str) -> DataVersion:
 
 
 def _health(probe: str = "unknown", ever_passed: str = "", **_others: str) -> Health:
-    said = {"": None, "yes": True, "no": False}[ever_passed]
+    passed = {"": None, "yes": True, "no": False}[ever_passed]
     if probe == "refused":
-        return Health(ProbeVerdict.FAILING, evidence=Evidence.STRONG, ever_passed=said)
-    return Health(ProbeVerdict(probe.upper()), ever_passed=said)
+        return Health(ProbeVerdict.FAILING, evidence=Evidence.STRONG, ever_passed=passed)
+    return Health(ProbeVerdict(probe.upper()), ever_passed=passed)
 
 
 def _topics(text: str) -> Iterator[tuple[str, QueueConfig]]:

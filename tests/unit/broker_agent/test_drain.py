@@ -168,7 +168,7 @@ def test_producers_count_as_stopped_only_when_every_poll_of_the_quiet_time_saw_n
     for passed, rate in looks:
         now += passed
         seen.append((now, rate))
-        said = watch.take(rate, now=now)
+        has_stopped = watch.take(rate, now=now)
 
         silence = list(itertools.takewhile(lambda look: look[1] == 0.0, reversed(seen)))
-        assert said == (bool(silence) and now - silence[-1][0] >= quiet_seconds)
+        assert has_stopped == (bool(silence) and now - silence[-1][0] >= quiet_seconds)

@@ -22,8 +22,8 @@ def verdicts(results: str, *, rise: int = 1, fall: int = 2) -> str:
     """Feed a sequence of ``+`` and ``-`` and return the sequence of verdicts."""
     keeper = VerdictKeeper(rise=rise, fall=fall)
     assert keeper.verdict.status is ProbeStatus.UNSPECIFIED
-    said = [keeper.record(ProbeResult(each == "+", each)).status for each in results]
-    return "".join("+" if status is ProbeStatus.PASSING else "-" for status in said)
+    found = [keeper.record(ProbeResult(each == "+", each)).status for each in results]
+    return "".join("+" if status is ProbeStatus.PASSING else "-" for status in found)
 
 
 @pytest.mark.parametrize(
@@ -44,16 +44,16 @@ def test_a_verdict_turns_only_after_enough_results_in_a_row(rise: int, fall: int
 
 @given(results=st.text("+-", min_size=1, max_size=40), rise=st.integers(1, 4), fall=st.integers(1, 4))
 def test_a_verdict_always_agrees_with_a_model_over_all_results(results: str, rise: int, fall: int) -> None:
-    said = verdicts(results, rise=rise, fall=fall)
+    found = verdicts(results, rise=rise, fall=fall)
 
-    believed = results[0]
+    current = results[0]
     since = 0
     for end in range(1, len(results) + 1):
-        other = "-" if believed == "+" else "+"
+        other = "-" if current == "+" else "+"
         needed = rise if other == "+" else fall
         if results[since:end].endswith(other * needed):
-            believed, since = other, end
-        assert said[end - 1] == believed
+            current, since = other, end
+        assert found[end - 1] == current
 
 
 def test_incarnation_and_role_are_those_of_the_last_pass() -> None:

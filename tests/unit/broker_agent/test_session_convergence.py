@@ -171,11 +171,11 @@ class Agent:
 
     def _beat(self, fate: Fate, /) -> None:
         own, broker_id, generation, sent_at = self.own, self.session.broker_id, self.session.generation, self.now
-        said = self._reach(fate, lambda: self.server.beat(own, broker_id, generation, now=self.now), seconds=3.0)
-        if isinstance(said, Failure):
-            self.session.on_beat_failure(said, now=self.now)
+        response = self._reach(fate, lambda: self.server.beat(own, broker_id, generation, now=self.now), seconds=3.0)
+        if isinstance(response, Failure):
+            self.session.on_beat_failure(response, now=self.now)
         else:
-            status, holder, held = said
+            status, holder, held = response
             self.session.on_beat_answer(
                 status,
                 own,

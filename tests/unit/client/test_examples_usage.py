@@ -20,9 +20,9 @@ def test_an_example_without_arguments_prints_its_usage(
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(path), run_name="__main__")
     assert ended.value.code == 2
-    said = capsys.readouterr().err
-    assert said.startswith(f"usage: {path.name}")
-    assert "required: name_servers" in said
+    error = capsys.readouterr().err
+    assert error.startswith(f"usage: {path.name}")
+    assert "required: name_servers" in error
 
 
 def test_there_are_examples() -> None:

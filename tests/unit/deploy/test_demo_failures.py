@@ -28,7 +28,7 @@ async def test_a_wait_that_ends_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "said"),
+    ("failure", "message"),
     [
         (
             ProcessFailed("timed out after 600 s waiting for pointsman-report to end; slow machine?"),
@@ -38,7 +38,7 @@ async def test_a_wait_that_ends_is_named() -> None:
     ],
 )
 async def test_a_failure_is_never_empty_and_says_how_to_continue(
-    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception, said: str
+    root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception, message: str
 ) -> None:
     async def run(self: Demo) -> None:
         (self.folder / "history").mkdir()
@@ -48,7 +48,7 @@ async def test_a_failure_is_never_empty_and_says_how_to_continue(
 
     assert await story.main(Demo) == 1
     lines = capsys.readouterr().err.splitlines()
-    assert said in lines[0]
+    assert message in lines[0]
     (folder,) = (root / ".build" / "demo").iterdir()
     assert lines[1] == f"logs: {folder / 'logs'}"
     assert " -m pointsman_report nightly --date " in lines[3] or " -m pointsman_report backfill --from " in lines[3]
@@ -76,6 +76,6 @@ async def test_missing_requirements_of_rocketmq_are_reported_in_one_line(
     monkeypatch.setenv("PATH", str(root))
 
     assert await story.main(rocketmq.RocketMQDemo) == 1
-    said, logs = capsys.readouterr().err.splitlines()
-    assert said.startswith("the demo failed: needs java, javac, mvn: install JDK 17 and Maven")
+    message, logs = capsys.readouterr().err.splitlines()
+    assert message.startswith("the demo failed: needs java, javac, mvn: install JDK 17 and Maven")
     assert logs.startswith(f"logs: {root}/.build/demo-rocketmq/")

@@ -102,7 +102,7 @@ def _unknown(found: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (_swap, "broker-a/1 tops the list"),
         (_lose, "the report lists"),
@@ -118,10 +118,10 @@ def _unknown(found: dict[str, Any]) -> None:
         (_unknown, "broker-a/1 lists 1 outages, 0 kills"),
     ],
 )
-def test_a_wrong_report_is_noticed(spoil: Callable[[dict[str, Any]], None], said: str) -> None:
+def test_a_wrong_report_is_noticed(spoil: Callable[[dict[str, Any]], None], message: str) -> None:
     found = report()
     spoil(found)
-    assert any(said in line for line in faults(found, deeds(), expected=ALL))
+    assert any(message in line for line in faults(found, deeds(), expected=ALL))
 
 
 def test_without_a_flapping_broker_none_may_be_classified_as_flapping() -> None:
@@ -136,8 +136,8 @@ def test_an_outage_with_another_reason_than_the_sign_that_was_given_is_noticed()
     made = Deeds(flapping=FLAPPING)
     for second, reason in ((0, "REFUSED"), (10, STREAM_BROKEN)):
         made.note(FLAPPING, KILLED_AT + timedelta(seconds=second), cause=PROCESS_DIED, reason=reason)
-    (said,) = faults(report(), made, expected=ALL)
-    assert said == "outage 2 of broker-c/0 has the reason REFUSED, it was STREAM_BROKEN"
+    (message,) = faults(report(), made, expected=ALL)
+    assert message == "outage 2 of broker-c/0 has the reason REFUSED, it was STREAM_BROKEN"
 
 
 def changed(node: str, *, writable: bool, broker: str = "broker-b", reason: str = "ADMIN") -> dict[str, Any]:
@@ -176,7 +176,7 @@ def test_a_history_other_than_one_wipe_is_noticed(rows: list[dict[str, Any]]) ->
 
 
 @pytest.mark.parametrize(
-    ("produced", "unsure", "consumed", "said"),
+    ("produced", "unsure", "consumed", "message"),
     [
         ({"m1", "m2"}, [], ["m1", "m2", "m1"], []),
         ({"m1"}, ["m2"], ["m1", "m2"], []),
@@ -185,6 +185,6 @@ def test_a_history_other_than_one_wipe_is_noticed(rows: list[dict[str, Any]]) ->
     ],
 )
 def test_messages_must_be_consumed_as_they_were_produced(
-    produced: set[str], unsure: list[str], consumed: list[str], said: list[str]
+    produced: set[str], unsure: list[str], consumed: list[str], message: list[str]
 ) -> None:
-    assert list(message_faults(produced, unsure, consumed)) == said
+    assert list(message_faults(produced, unsure, consumed)) == message

@@ -53,7 +53,7 @@ def test_all_errors_are_listed_together_and_the_command_exits_with_2(
         """
     )
     assert main(["config", "check", "--config", str(file)]) == 2
-    said = capsys.readouterr().err
+    output = capsys.readouterr().err
     for field, value in (
         ("server.listen", "'nowhere'"),
         ("server.loop", "'tokio'"),
@@ -66,7 +66,7 @@ def test_all_errors_are_listed_together_and_the_command_exits_with_2(
         ("[extra]", "no such section"),
         ("log.level", "'LOUD'"),
     ):
-        assert any(field in line and value in line for line in said.splitlines()), f"{field} in {said}"
+        assert any(field in line and value in line for line in output.splitlines()), f"{field} in {output}"
 
 
 def test_environment_beats_file_and_flag_beats_environment(tmp_path: Path) -> None:

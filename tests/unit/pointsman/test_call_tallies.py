@@ -11,7 +11,7 @@ from pointsman.service.rpc.call_tallies import Tallies, Timings
 BOUNDS = (0.001, 0.25, 1.0)
 
 
-def said(registry: CollectorRegistry) -> list[str]:
+def sample_lines(registry: CollectorRegistry) -> list[str]:
     lines = generate_latest(registry).decode().splitlines()
     return [line for line in lines if "_created" not in line]
 
@@ -24,7 +24,7 @@ def test_tallies_are_counters(counts: list[tuple[str, str, int]]) -> None:
     for method, code, by in counts:
         tallies.labels(method, code).inc(by)
         counter.labels(method, code).inc(by)
-    assert said(ours) == said(theirs)
+    assert sample_lines(ours) == sample_lines(theirs)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b"]), st.sampled_from([0.0, 0.0005, *BOUNDS, 0.5, 2.0]))))
@@ -35,4 +35,4 @@ def test_timings_are_histograms(times: list[tuple[str, float]]) -> None:
     for method, seconds in times:
         timings.labels(method).observe(seconds)
         histogram.labels(method).observe(seconds)
-    assert said(ours) == said(theirs)
+    assert sample_lines(ours) == sample_lines(theirs)

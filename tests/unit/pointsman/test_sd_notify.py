@@ -57,10 +57,10 @@ def test_each_message_is_one_datagram_in_the_format_of_systemd(manager: ServiceM
 
 
 def test_a_status_is_one_line_and_sent_once(manager: ServiceManager, inbox: Inbox) -> None:
-    manager.status("warming,\n12/40 brokers heard\nREADY=1")
-    manager.status("warming, 12/40 brokers heard READY=1")
+    manager.status("warming,\n12/40 brokers registered\nREADY=1")
+    manager.status("warming, 12/40 brokers registered READY=1")
     manager.status("ready")
-    assert inbox.take() == ["STATUS=warming, 12/40 brokers heard READY=1", "STATUS=ready"]
+    assert inbox.take() == ["STATUS=warming, 12/40 brokers registered READY=1", "STATUS=ready"]
 
 
 async def test_the_watchdog_is_fed_three_times_in_its_interval(
@@ -130,9 +130,9 @@ def test_an_unusable_socket_is_logged_once_and_stops_nothing(
 ) -> None:
     with caplog.at_level(logging.WARNING):
         say_everything(ServiceManager({"NOTIFY_SOCKET": notify_socket}, clock=clock))
-    (said,) = caplog.records
-    assert said.getMessage() == "sd_notify failed; systemd does not get the state of this process"
-    assert said.__dict__["facts"]["notify_socket"] == notify_socket
+    (record,) = caplog.records
+    assert record.getMessage() == "sd_notify failed; systemd does not get the state of this process"
+    assert record.__dict__["facts"]["notify_socket"] == notify_socket
 
 
 @pytest.mark.parametrize("environment", [{}, {"NOTIFY_SOCKET": ""}])

@@ -108,12 +108,12 @@ def test_a_missing_file_and_one_that_would_block_are_refused(path: Path) -> None
         read_token_file(path)
 
 
-@pytest.mark.parametrize(("mode", "said"), [(0o640, ""), (0o644, "can read it"), (0o646, "can write it")])
-def test_a_file_that_others_can_read_is_worth_a_warning(path: Path, mode: int, said: str) -> None:
+@pytest.mark.parametrize(("mode", "message"), [(0o640, ""), (0o644, "can read it"), (0o646, "can write it")])
+def test_a_file_that_others_can_read_is_worth_a_warning(path: Path, mode: int, message: str) -> None:
     path.touch()
     path.chmod(mode)
     warning = token_file_warning(path)
-    assert said in warning if warning is not None else not said
+    assert message in warning if warning is not None else not message
 
 
 def test_a_line_is_appended_and_the_mode_stays(path: Path) -> None:

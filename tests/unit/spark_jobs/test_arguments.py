@@ -73,7 +73,7 @@ def test_numbers_are_put_over_the_given_ones() -> None:
 
 
 @pytest.mark.parametrize(
-    ("setting", "said"),
+    ("setting", "message"),
     [
         pytest.param(("flap", "x", 1), "--set flap.x: unknown; known: flapping,", id="unknown-table"),
         pytest.param(("flapping", "x", 1), "--set flapping.x: unknown; known: half_life_minutes,", id="unknown-name"),
@@ -81,10 +81,10 @@ def test_numbers_are_put_over_the_given_ones() -> None:
         pytest.param(("flapping", "reuse_below", 9e9), "--set flapping: reuse_below is not", id="against-another"),
     ],
 )
-def test_a_number_that_cannot_be_is_named(setting: tuple[str, str, object], said: str) -> None:
+def test_a_number_that_cannot_be_is_named(setting: tuple[str, str, object], message: str) -> None:
     with pytest.raises(click.UsageError) as caught:
         with_settings(Parameters(), [setting])
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_local_paths_are_distinguished_from_those_of_other_file_systems() -> None:
@@ -118,7 +118,7 @@ def test_the_overview_names_every_command_with_its_arguments(capsys: pytest.Capt
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         pytest.param(["route-at", "t", "--at", "03:12"], "give either --warehouse", id="no-place"),
         pytest.param(
@@ -169,7 +169,7 @@ def test_the_overview_names_every_command_with_its_arguments(capsys: pytest.Capt
     ],
 )
 def test_unusable_arguments_are_reported_in_one_line_before_spark_starts(
-    words: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "h" / "raw").mkdir(parents=True)
@@ -178,7 +178,7 @@ def test_unusable_arguments_are_reported_in_one_line_before_spark_starts(
 
     assert main(words) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 
@@ -194,7 +194,7 @@ def test_a_number_that_is_not_written_as_one_is_a_usage_error(capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         pytest.param(["--memory", "much"], "invalid size 'much': use e.g. 4g", id="size"),
         pytest.param(["--conf", "ui=false"], "invalid setting 'ui=false': use spark.NAME=VALUE", id="setting"),
@@ -202,11 +202,11 @@ def test_a_number_that_is_not_written_as_one_is_a_usage_error(capsys: pytest.Cap
     ],
 )
 def test_an_invalid_value_is_named_with_its_argument(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["nightly", "--history", "h", "--warehouse", "w", *words]) == 2
     error = capsys.readouterr().err
-    assert f"Invalid value for '{words[0]}': {said}" in error
+    assert f"Invalid value for '{words[0]}': {message}" in error
     assert error.endswith(". See `pointsman-report nightly --help`.\n")
     assert error.count("\n") == 1
 

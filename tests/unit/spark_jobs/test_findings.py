@@ -33,16 +33,16 @@ def nodes(**given: int) -> dict[str, Listing[Node]]:
     return {"nodes": Listing([a_row(Node, node="n1", **known | given)], 1)}
 
 
-def said(**change: Any) -> list[str]:
+def texts(**change: Any) -> list[str]:
     return [finding.text for finding in findings(calm_report(**change))]
 
 
 def test_a_calm_day_has_no_findings() -> None:
-    assert said() == []
+    assert texts() == []
 
 
 def test_a_missed_night_is_a_finding_with_the_command_that_fixes_it() -> None:
-    (text,) = said(completeness={"warehouse_ends_on": date(2026, 3, 2)})
+    (text,) = texts(completeness={"warehouse_ends_on": date(2026, 3, 2)})
 
     assert text.startswith(
         "the warehouse ends on 2026-03-02: run pointsman-report backfill --from 2026-03-03 --to 2026-03-05"
@@ -81,7 +81,7 @@ def test_a_missed_night_is_a_finding_with_the_command_that_fixes_it() -> None:
     ],
 )
 def test_problems_of_the_history_are_lines(change: dict[str, Any], text: str) -> None:
-    assert said(completeness=change) == [text]
+    assert texts(completeness=change) == [text]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +184,7 @@ def test_problems_of_the_history_are_lines(change: dict[str, Any], text: str) ->
     ],
 )
 def test_findings_of_the_tables_are_lines(section: str, change: dict[str, Any], text: str | None) -> None:
-    assert said(**{section: change}) == ([] if text is None else [text])
+    assert texts(**{section: change}) == ([] if text is None else [text])
 
 
 def test_a_broker_is_named_with_its_likely_cause() -> None:

@@ -18,7 +18,7 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         pytest.param("[flapping]\nhalf_live = 3\n", "flapping.half_live", id="unknown-name"),
         pytest.param("[flaping]\n", "unknown: flaping", id="unknown-table"),
@@ -46,13 +46,13 @@ def test_a_file_overrides_only_what_it_names(tmp_path: Path) -> None:
         pytest.param("[report]\ntimezone = 1\n", "timezone = 1", id="timezone-no-text"),
     ],
 )
-def test_an_error_is_reported_with_its_file(text: str, said: str, tmp_path: Path) -> None:
+def test_an_error_is_reported_with_its_file(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "p.toml"
     file.write_text(text, encoding="utf-8")
 
     with pytest.raises(ParametersError) as caught:
         load(file)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(file) in str(caught.value)
 
 

@@ -71,11 +71,11 @@ def test_a_calm_day_is_reported_with_what_was_not_measured() -> None:
 
 
 def test_one_of_a_thing_is_singular_in_the_summary() -> None:
-    said = summary(report_of(headline={"outages": 1}, completeness={"rows": 1, "lives": 1}))
+    shown = summary(report_of(headline={"outages": 1}, completeness={"rows": 1, "lives": 1}))
 
-    assert "1 outage, " in said
-    assert "1 row from 1 name server run;" in said
-    assert "c: 1 broker, 100 % available" in said
+    assert "1 outage, " in shown
+    assert "1 row from 1 name server run;" in shown
+    assert "c: 1 broker, 100 % available" in shown
 
 
 def test_a_short_coverage_is_shown_at_the_top_and_nothing_is_extrapolated_from_it() -> None:
@@ -86,14 +86,14 @@ def test_a_short_coverage_is_shown_at_the_top_and_nothing_is_extrapolated_from_i
         brokers=[a_broker(availability=0.89069, percent_state_change=0.0, ranking=outlier).without_rates()],
         headline={"clusters": [a_cluster(availability=0.89069).without_rates()]},
     )
-    text, said = render(report), summary(report)
+    text, shown = render(report), summary(report)
 
     assert "This report covers 36 s of the day: rates per day and ranks are not shown." in text
-    assert "covers 36 s of the day" in said
+    assert "covers 36 s of the day" in shown
     assert "89.0 %" in text
     for extrapolated in ("89.069", "a day (", "0.0 %", "of the time watched", "3.0 times its rate"):
         assert extrapolated not in text, extrapolated
-    assert "89.069" not in said
+    assert "89.069" not in shown
     assert text.index("covers 36 s") < text.index('class="tiles"')
 
 
@@ -285,11 +285,13 @@ def test_numbers_are_to_the_right_in_a_column_and_in_its_header() -> None:
 
 
 def test_a_template_always_escapes_and_fails_on_an_undefined_name() -> None:
-    assert TEMPLATES.from_string("{{ said }}{{ absent }}").render(said="<b>\a", absent=None) == "&lt;b&gt;\ufffd\u2013"
+    assert (
+        TEMPLATES.from_string("{{ shown }}{{ absent }}").render(shown="<b>\a", absent=None) == "&lt;b&gt;\ufffd\u2013"
+    )
     with pytest.raises(UndefinedError, match="absent"):
         TEMPLATES.from_string("{{ absent }}").render()
     with pytest.raises(TemplateAssertionError, match="safe"):
-        TEMPLATES.from_string("{{ said | safe }}")
+        TEMPLATES.from_string("{{ shown | safe }}")
 
 
 def test_links_lead_somewhere_and_no_two_things_have_one_name() -> None:

@@ -34,7 +34,7 @@ def seen(server: NameServer, at: datetime) -> GroupView:
     return found.views[0].seen
 
 
-def says(
+def record_topics(
     server: NameServer,
     at: datetime,
     about: dict[str, Any],
@@ -49,7 +49,7 @@ def says(
 
 def registered(server: NameServer, at: datetime, about: dict[str, Any], *, version: str = "0.0.1") -> None:
     server.say("REGISTERED", at, about, data_version=version)
-    says(server, at, about, version=version)
+    record_topics(server, at, about, version=version)
 
 
 @pytest.fixture
@@ -186,7 +186,7 @@ def test_a_broker_kept_by_the_guard_is_routed_with_the_reason(server: NameServer
 def test_brokers_missing_after_a_restart_are_reported() -> None:
     server = NameServer().start(moment(0))
     server.say("CHECKPOINT", moment(1), MASTER, reason="START", detail={"writable": True})
-    says(server, moment(1), MASTER, reason="START")
+    record_topics(server, moment(1), MASTER, reason="START")
 
     (replica,) = seen(server, moment(2)).replicas
     assert (replica.state, replica.since) == ("PROVISIONAL", None)
@@ -210,8 +210,8 @@ def test_a_wiped_write_permission_survives_a_checkpoint_until_it_is_restored(ser
 
 def test_a_deleted_topic_is_hidden_until_its_broker_registers_another_version(server: NameServer) -> None:
     server.say("TOPIC_DELETED", moment(10), GROUP, detail={"topic": "orders"})
-    says(server, moment(20), MASTER, reason="DAY")
-    says(server, moment(30), MASTER, version="0.0.2", full=False, base="0.0.1", topics={})
+    record_topics(server, moment(20), MASTER, reason="DAY")
+    record_topics(server, moment(30), MASTER, version="0.0.2", full=False, base="0.0.1", topics={})
 
     assert [seen(server, moment(at)).hidden for at in (11, 21, 31)] == [True, True, False]
     assert [seen(server, moment(at)).queues is None for at in (11, 21, 31)] == [True, True, False]
@@ -230,21 +230,23 @@ def test_a_deletion_outlasts_a_restart_with_a_snapshot(server: NameServer) -> No
     later = NameServer(boot_id="b2").start(moment(12))
     state = {"writable": True}
     later.say("CHECKPOINT", moment(12), MASTER, reason="START", data_version="0.0.1", detail=state)
-    says(later, moment(12), MASTER, reason="START")
+    record_topics(later, moment(12), MASTER, reason="START")
 
     assert answer([server, later], moment(13)).outcome == UNKNOWN_TOPIC
 
 
 def test_a_set_with_a_lost_part_removes_no_topic(server: NameServer) -> None:
-    says(server, moment(10), MASTER, version="0.0.2", parts=2, topics={"other": [1, 1, 6, 0]})
-    says(server, moment(20), MASTER, version="0.0.2", topics={"other": [1, 1, 6, 0]})
+    record_topics(server, moment(10), MASTER, version="0.0.2", parts=2, topics={"other": [1, 1, 6, 0]})
+    record_topics(server, moment(20), MASTER, version="0.0.2", topics={"other": [1, 1, 6, 0]})
 
     assert [seen(server, moment(at)).queues for at in (11, 21)] == [(4, 8, 6), None]
 
 
 def test_a_change_sets_and_removes_a_topic(server: NameServer) -> None:
-    says(server, moment(10), MASTER, version="0.0.2", full=False, base="0.0.1", topics={"orders": [1, 2, 6, 0]})
-    says(server, moment(20), MASTER, version="0.0.3", full=False, base="0.0.2", topics={}, removed=["orders"])
+    record_topics(
+        server, moment(10), MASTER, version="0.0.2", full=False, base="0.0.1", topics={"orders": [1, 2, 6, 0]}
+    )
+    record_topics(server, moment(20), MASTER, version="0.0.3", full=False, base="0.0.2", topics={}, removed=["orders"])
 
     assert [seen(server, moment(at)).queues for at in (11, 21)] == [(1, 2, 6), None]
 
@@ -293,7 +295,7 @@ def test_lost_rows_are_reported(server: NameServer) -> None:
 
 def test_a_broker_known_only_by_a_heartbeat_is_up_with_unknown_topics() -> None:
     server = NameServer().start(moment(0))
-    says(server, moment(1), MASTER, full=False, base="0.0.0")
+    record_topics(server, moment(1), MASTER, full=False, base="0.0.0")
     server.say("LATE_HEARTBEAT", moment(2), SLAVE)
 
     assert [(one.broker_id, one.state) for one in seen(server, moment(3)).replicas] == [(0, "UP"), (1, "UP")]
@@ -308,7 +310,7 @@ def test_a_deletion_is_not_ended_by_repeated_rows_of_a_restarted_name_server() -
     later = NameServer(boot_id="b2").start(moment(12))
     state = {"writable": True, "brings_topics": True}
     later.say("CHECKPOINT", moment(12), SLAVE, reason="START", data_version="0.0.2", detail=state)
-    says(later, moment(12), SLAVE, version="0.0.2", reason="START")
+    record_topics(later, moment(12), SLAVE, version="0.0.2", reason="START")
     later.say("REREGISTERED", moment(13), SLAVE, reason="SNAPSHOT", data_version="0.0.2")
     later.say("REREGISTERED", moment(20), SLAVE, data_version="0.0.1")
 

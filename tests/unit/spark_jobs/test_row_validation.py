@@ -72,7 +72,7 @@ def test_a_row_about_a_replica_has_its_state(missing: str, tmp_path: Path, capsy
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         pytest.param({"event_at": "21.11.2026"}, "1: event_at: '21.11.2026' does not match", id="time"),
         pytest.param({"seq": 0}, "1: seq: 0 is less than the minimum of 1", id="seq-zero"),
@@ -91,13 +91,13 @@ def test_a_row_about_a_replica_has_its_state(missing: str, tmp_path: Path, capsy
     ],
 )
 def test_a_bad_field_is_named_with_its_line(
-    change: dict[str, Any], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    change: dict[str, Any], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path / "a.jsonl", json.dumps(GOOD | change))
 
     assert main(["validate", str(file)]) == 1
     output = capsys.readouterr().out
-    assert f"{file}:{said}" in output
+    assert f"{file}:{message}" in output
     assert output.endswith("1 files: 0 good rows, 1 bad lines\n")
 
 
@@ -163,7 +163,7 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_others_from_being_checked(
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         pytest.param("[" * 200_000, "nested too deeply", id="deep"),
         pytest.param("\ufeff" + json.dumps(GOOD), "byte order mark", id="byte-order-mark"),
@@ -171,14 +171,14 @@ def test_a_file_that_cannot_be_read_does_not_keep_the_others_from_being_checked(
     ],
 )
 def test_a_line_that_a_reader_would_choke_on_is_named(
-    line: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    line: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path / "a.jsonl", line, json.dumps(GOOD))
 
     assert main(["validate", str(file)]) == 1
     output = capsys.readouterr().out
     assert f"{file}:1: line: " in output
-    assert said in output
+    assert message in output
     assert output.endswith("1 files: 1 good rows, 1 bad lines\n")
 
 

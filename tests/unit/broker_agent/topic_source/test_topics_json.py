@@ -85,7 +85,7 @@ def test_a_file_cut_at_any_byte_is_unusable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         pytest.param(b"", "is empty", id="empty"),
         pytest.param(b" \n", "is empty", id="blank"),
@@ -117,14 +117,14 @@ def test_a_file_cut_at_any_byte_is_unusable() -> None:
         pytest.param(topics_json({"a.b": {}}), "no topic that can be named", id="no-name-of-ours"),
     ],
 )
-def test_a_file_that_no_broker_wrote_is_refused_with_a_reason(content: bytes, says: str) -> None:
+def test_a_file_that_no_broker_wrote_is_refused_with_a_reason(content: bytes, message: str) -> None:
     with pytest.raises(UnusableFileError) as raised:
         parse(content)
-    assert says in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("name", "entry", "says"),
+    ("name", "entry", "message"),
     [
         ("a.b", {}, "'a.b' may hold only letters"),
         ("", {}, "'' must not be empty"),
@@ -138,12 +138,14 @@ def test_a_file_that_no_broker_wrote_is_refused_with_a_reason(content: bytes, sa
         ("b", {"topicName": "c"}, "'b' is called 'c' in its own entry"),
     ],
 )
-def test_a_topic_that_cannot_be_registered_is_skipped_and_named(name: str, entry: dict[str, object], says: str) -> None:
+def test_a_topic_that_cannot_be_registered_is_skipped_and_named(
+    name: str, entry: dict[str, object], message: str
+) -> None:
     table = parse(topics_json({"a": topic("a"), name: entry}))
 
     assert [each.topic for each in table.topics] == ["a"]
     assert table.left_out_count == 1
-    assert says in table.left_out[0]
+    assert message in table.left_out[0]
 
 
 def test_of_many_skipped_topics_a_few_are_named() -> None:

@@ -36,6 +36,6 @@ def test_a_block_that_was_never_logged_is_marked() -> None:
 def test_the_log_has_the_reason_for_the_end_of_the_block(
     times: int | None, has_dead_letters: bool, ending: str
 ) -> None:
-    said = how_it_ends("billing", max_reconsume_times=times, has_dead_letters=has_dead_letters)
-    assert said.startswith("it is tried again every 1 s until the listener succeeds")
-    assert said.endswith(ending)
+    text = how_it_ends("billing", max_reconsume_times=times, has_dead_letters=has_dead_letters)
+    assert text.startswith("it is tried again every 1 s until the listener succeeds")
+    assert text.endswith(ending)

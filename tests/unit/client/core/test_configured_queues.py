@@ -123,9 +123,9 @@ def test_a_topic_without_write_queues_has_no_queue_for_a_key() -> None:
     ],
 )
 def test_why_a_queue_cannot_be_written(seen: TopicRoute, why: str | None) -> None:
-    said = why_not_writable(seen, MessageQueue("orders", "c1", "a", 1))
+    reason = why_not_writable(seen, MessageQueue("orders", "c1", "a", 1))
 
-    assert said is None if why is None else why in (said or "")
+    assert reason is None if why is None else why in (reason or "")
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ NO_STREAM = BrokerRefusedError("10.0.0.1:6379", ResponseCode.SYSTEM_ERROR, "WRON
 
 def test_a_broker_that_is_down_is_logged_once_for_all_its_queues_until_one_is_read_again() -> None:
     failures = QueueFailures()
-    said = [failures.failed(queue, error) for queue, error in ((A0, DOWN), (A1, LOADING), (A0, DOWN), (B0, DOWN))]
-    assert said == ["broker c1/a", None, None, "broker c1/b"]
+    logged = [failures.failed(queue, error) for queue, error in ((A0, DOWN), (A1, LOADING), (A0, DOWN), (B0, DOWN))]
+    assert logged == ["broker c1/a", None, None, "broker c1/b"]
     assert [failures.succeeded(A1), failures.succeeded(A0)] == [["broker c1/a"], []]
     assert failures.failed(A0, DOWN) == "broker c1/a"
 

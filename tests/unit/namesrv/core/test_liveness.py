@@ -22,7 +22,7 @@ def pulse(**facts: float) -> Pulse:
 @pytest.mark.parametrize(
     ("silence", "reason"),
     [
-        pytest.param(0.0, None, id="just-heard"),
+        pytest.param(0.0, None, id="just-received"),
         pytest.param(120.0, None, id="exactly-the-expiry"),
         pytest.param(120.001, Reason.SILENCE, id="just-past-it"),
     ],
@@ -96,11 +96,11 @@ def test_a_pause_of_this_process_does_not_count_as_silence(silence: float, reaso
 
 
 def test_of_a_pause_only_the_part_after_the_last_heartbeat_is_credited() -> None:
-    heard = pulse()
-    heard.beat(now=90.0, stream=None, hand_over=False)
-    heard.credit_pause(100.0, now=100.0)
-    assert heard.silence(now=100.0) == 0.0
-    assert heard.silence(now=130.0) == 30.0
+    one = pulse()
+    one.beat(now=90.0, stream=None, hand_over=False)
+    one.credit_pause(100.0, now=100.0)
+    assert one.silence(now=100.0) == 0.0
+    assert one.silence(now=130.0) == 30.0
 
 
 def test_pauses_add_up_until_the_next_beat() -> None:

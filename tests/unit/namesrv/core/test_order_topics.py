@@ -53,9 +53,9 @@ def refusal(core: NameServer, conf: str) -> str:
 def test_more_queues_than_a_broker_has_are_refused_with_broker_and_both_numbers(core: NameServer) -> None:
     register(core, "broker-a", {"orders": 2})
 
-    said = refusal(core, "broker-a:5")
+    message = refusal(core, "broker-a:5")
 
-    assert "configures 5 queues of topic orders on broker broker-a, which has 2" in said
+    assert "configures 5 queues of topic orders on broker broker-a, which has 2" in message
     assert put(core, "broker-a:2")
 
 

@@ -180,9 +180,9 @@ def test_routine_events_are_logged_at_debug_only_and_never_with_their_topics(
     with caplog.at_level(logging.DEBUG, logger="pointsman_namesrv.history"):
         guard = Event(kind=EventKind.GUARD_ON, reason=Reason.SHARE, group=GroupKey("c1", ""))
         recorder(clock, tmp_path).record([*routine, guard, Event(kind=EventKind.NAMESRV_READY)])
-    said = {record.getMessage(): (record.levelname, record.facts) for record in caplog.records}  # type: ignore[attr-defined]
+    logged = {record.getMessage(): (record.levelname, record.facts) for record in caplog.records}  # type: ignore[attr-defined]
 
-    assert {message: level for message, (level, _) in said.items()} == {
+    assert {message: level for message, (level, _) in logged.items()} == {
         "TOPICS": "DEBUG",
         "CHECKPOINT": "DEBUG",
         "HEARTBEAT": "DEBUG",
@@ -190,8 +190,8 @@ def test_routine_events_are_logged_at_debug_only_and_never_with_their_topics(
         "GUARD_ON": "WARNING",
         "NAMESRV_READY": "INFO",
     }
-    assert "orders" not in str(said["TOPICS"])
-    assert (said["TOPICS"][1]["topics"], said["GUARD_ON"][1]["cluster"]) == (1, "c1")
+    assert "orders" not in str(logged["TOPICS"])
+    assert (logged["TOPICS"][1]["topics"], logged["GUARD_ON"][1]["cluster"]) == (1, "c1")
 
 
 def test_a_guard_that_is_on_for_too_long_is_an_error_in_the_log(

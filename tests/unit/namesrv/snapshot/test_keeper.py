@@ -132,8 +132,8 @@ async def test_a_failing_disk_is_logged_once_until_it_works_again(
         monkeypatch.undo()
         await clock.advance(INTERVAL)
         await until(lambda: not keeper.complaints())
-    said = [(record.levelname, record.message) for record in caplog.records]
-    assert said == [
+    logged = [(record.levelname, record.message) for record in caplog.records]
+    assert logged == [
         ("INFO", "snapshot loaded"),
         ("ERROR", "snapshot cannot be written; a restart would start from an older one"),
         ("INFO", "snapshot is written again"),
@@ -162,8 +162,8 @@ async def test_an_internal_error_in_a_round_is_logged_and_the_next_round_runs(
             await until(keeper.complaints)
         await clock.advance(INTERVAL)
         await until(lambda: not keeper.complaints())
-    (said,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert said.exc_info is not None
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.exc_info is not None
 
 
 def _fail(*_: object, **__: object) -> None:

@@ -151,9 +151,9 @@ def test_a_damaged_file_is_quarantined_with_one_log_line_and_the_next_round_writ
     file.write_bytes(file.read_bytes().replace(b"10.0.0.2", b"10.0.0.3"))
     again = store(state)
     assert again.load() == Loaded([], [], refused=1)
-    (said,) = [record for record in caplog.records if record.levelname == "ERROR"]
-    assert said.exc_info is None
-    facts = said.__dict__["facts"]
+    (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
+    assert record.exc_info is None
+    facts = record.__dict__["facts"]
     assert facts["file"] == file
     assert "digest" in facts["problem"]
     assert (state / "damaged" / FILE_NAME).exists()
@@ -325,9 +325,9 @@ def _write_and_kill(state: Path, *, first_step: int, steps: int) -> int:
     command = [sys.executable, "-m", "tests.fakes.snapshot_writer", str(state), str(first_step)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = [int(process.stdout.readline()) for _ in range(steps)]
+        printed = [int(process.stdout.readline()) for _ in range(steps)]
         process.send_signal(signal.SIGKILL)
         # Steps printed before the signal arrived were written too.
-        said += [int(line) for line in process.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
+        printed += [int(line) for line in process.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
     assert process.returncode == -signal.SIGKILL
-    return said[-1]
+    return printed[-1]

@@ -163,9 +163,9 @@ def test_unreadable_lines_are_counted_named_and_a_finding(tmp_path: Path, capsys
     bad = b"2026-11-23 13:02:20 INFO t - new broker registered, half a li\n"
     torn.write_bytes(content("5.3.3") + bad + b"\xff\xfe\x00 noise\n")
     imported(tmp_path / "h", torn, code=1)
-    said = capsys.readouterr().out
-    assert "1 lines about brokers cannot be read" in said
-    assert "namesrv.log:" in said
+    output = capsys.readouterr().out
+    assert "1 lines about brokers cannot be read" in output
+    assert "namesrv.log:" in output
 
     imported(tmp_path / "j", torn, options=("--output", "json", "--exit-zero"))
     document = json.loads(capsys.readouterr().out)
@@ -178,8 +178,8 @@ def test_another_file_is_read_as_far_as_it_goes(tmp_path: Path, capsys: pytest.C
     torn.write_bytes(gzip.compress(content("5.3.3"))[:-200])
     (tmp_path / "other.txt").write_text("nothing of a name server\n")
     assert imported(tmp_path / "h", torn, tmp_path / "other.txt", tmp_path / "absent.log", code=2)
-    said = capsys.readouterr().err
-    assert all(name in said for name in ("torn.log.gz", "other.txt", "absent.log"))
+    output = capsys.readouterr().err
+    assert all(name in output for name in ("torn.log.gz", "other.txt", "absent.log"))
 
 
 def test_a_log_of_another_program_is_a_finding(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
