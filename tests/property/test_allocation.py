@@ -89,7 +89,7 @@ def test_by_circle_is_even_and_gives_the_queues_in_turn(
 
 
 @given(members=MEMBERS, queues=QUEUES, rooms=st.frozensets(st.sampled_from(ROOMS)))
-def test_machine_room_shares_out_the_queues_of_its_rooms_evenly_and_no_others(
+def test_machine_room_allocates_only_queues_of_its_rooms_and_evenly(
     members: tuple[str, ...], queues: tuple[MessageQueue, ...], rooms: frozenset[str]
 ) -> None:
     given_out = shares(MachineRoom(rooms), members, queues, zones=ZONES)
@@ -104,7 +104,7 @@ def test_machine_room_shares_out_the_queues_of_its_rooms_evenly_and_no_others(
 
 
 @given(inner=INNER, members=MEMBERS, queues=QUEUES)
-def test_nearby_leaves_no_queue_to_a_stranger_while_its_room_has_a_member(
+def test_nearby_gives_no_queue_to_another_room_while_its_room_has_a_member(
     inner: AllocationStrategy, members: tuple[str, ...], queues: tuple[MessageQueue, ...]
 ) -> None:
     inhabited = {member.split("@")[2] for member in members}
@@ -127,7 +127,7 @@ def test_nearby_is_even_within_each_room(members: tuple[str, ...], queues: tuple
 
 
 @given(members=MEMBERS, newcomer=st.sampled_from(("5@5@r1", "10.0.0.1@7@r2", "zzz@1@r3")), queues=QUEUES)
-def test_with_consistent_hash_only_queues_of_who_joins_or_leaves_move(
+def test_with_consistent_hash_only_queues_of_joining_or_leaving_members_move(
     members: tuple[str, ...], newcomer: str, queues: tuple[MessageQueue, ...]
 ) -> None:
     assume(newcomer not in members)

@@ -150,7 +150,7 @@ def test_a_member_taken_over_by_another_stream_keeps_its_place(groups: Groups) -
     assert [(each.joined_at, each.is_conflicting) for each in groups.members("g")] == [(START, False), (START, True)]
 
 
-def test_a_stream_that_follows_one_that_ended_takes_nothing_over(groups: Groups) -> None:
+def test_a_stream_after_an_ended_one_takes_over_no_groups(groups: Groups) -> None:
     join(groups, A, stream=1)
     groups.end_stream(A, stream=1, by_us=False, now=START)
     answer = groups.beat(beat(A), stream=2, peer="h:2", now=START + 1.9)

@@ -37,7 +37,7 @@ async def test_a_wait_that_ends_is_named() -> None:
         (TimeoutError(), "TimeoutError"),
     ],
 )
-async def test_a_failure_is_never_empty_and_says_how_to_continue(
+async def test_a_failure_has_a_text_and_the_command_to_continue(
     root: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], failure: Exception, message: str
 ) -> None:
     async def run(self: Demo) -> None:

@@ -12,7 +12,7 @@ from pointsman_report.transforms.flagged import days_to_decay
 
 
 @pytest.mark.parametrize(("half_life_minutes", "days"), [(5, 1), (60, 1), (61, 2), (1_440, 24)])
-def test_a_longer_half_life_looks_further_back(half_life_minutes: float, days: int) -> None:
+def test_a_longer_half_life_reads_more_days(half_life_minutes: float, days: int) -> None:
     parameters = FlapParameters(half_life_minutes=half_life_minutes)
 
     assert days_to_decay(parameters) == days
