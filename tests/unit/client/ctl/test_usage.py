@@ -1,4 +1,4 @@
-"""Wrong usage, help, and a missing extra: no request is sent, and the line names the action."""
+"""Wrong usage, help, and a missing extra: nothing is asked, and the line says what to do."""
 
 from __future__ import annotations
 
@@ -168,7 +168,9 @@ def test_a_shared_option_after_the_command_is_checked_as_before_it(
 
 
 @pytest.mark.parametrize("command", [[], ["brokers"]])
-def test_common_names_for_the_servers_give_a_hint(capsys: pytest.CaptureFixture[str], command: list[str]) -> None:
+def test_what_people_call_the_servers_is_understood_enough_to_help(
+    capsys: pytest.CaptureFixture[str], command: list[str]
+) -> None:
     assert run([*command, "--servers", "x:1"]) == 2
     line = capsys.readouterr().err
     assert "--namesrv" in line
