@@ -39,8 +39,8 @@ class _Folder:
 
 
 async def measure(report: Report) -> None:
-    """Print the figures. All clients send the token: what is compared is the server's work alone."""
-    report.subject("Access control: route queries a CPU second of the server, as a share of those without it")
+    """Print the figures. All clients send the token: only the server's work is compared."""
+    report.subject("Access control: route queries per CPU second of the server, as a share of those without it")
     with tempfile.TemporaryDirectory() as name:
         authority = Authority(Path(name))
         folder = _Folder(

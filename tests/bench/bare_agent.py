@@ -1,4 +1,4 @@
-"""As little as an agent can be, as a process: it beats on a stream, and has a server that nobody calls."""
+"""A minimal agent as a process: it sends heartbeats on a stream, and has a server without callers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERVAL_SECONDS = 30.0
 
 
 async def run(addr: str) -> None:
-    """Register with the name server at ``addr`` and beat until killed."""
+    """Register with the name server at ``addr`` and send heartbeats until killed."""
     server = grpc.aio.server()
     server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -14,9 +14,9 @@ from tests.bench.worker import worker
 
 BROKERS = 200
 TOPICS = 10_000
-AT_ONCE = 4
+CONCURRENT_REGISTRATIONS = 4
 SETTLE_SECONDS = 8.0
-"""The history and the snapshot, each some seconds behind, are to be written before memory is looked at."""
+"""History and snapshot lag by some seconds; they must be written before memory is measured."""
 MOST_BYTES = 400_000_000
 
 
@@ -34,15 +34,15 @@ async def measure(report: Report) -> None:
                 if (number + 1) % 50 == 0:
                     report.progress(f"capacity: {number + 1} of {BROKERS} brokers")
 
-        await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+        await asyncio.gather(*(some() for _ in range(CONCURRENT_REGISTRATIONS)))
         took = time.monotonic() - started
         just_then = await server.ask("rss")
         await asyncio.sleep(SETTLE_SECONDS)
         full = await server.ask("rss")
     report.figure(
         f"{BROKERS * TOPICS:,} entries (topic, broker)",
-        f"{full / 1e6:.0f} MB, {empty / 1e6:.0f} MB when empty: {(full - empty) / BROKERS / TOPICS:.0f} bytes an entry "
-        f"({just_then / 1e6:.0f} MB right after {took:.0f} s of registering)",
+        f"{full / 1e6:.0f} MB, {empty / 1e6:.0f} MB when empty: {(full - empty) / BROKERS / TOPICS:.0f} bytes "
+        f"per entry ({just_then / 1e6:.0f} MB right after {took:.0f} s of registering)",
         target=f"at most {MOST_BYTES / 1e6:.0f} MB",
         is_met=full <= MOST_BYTES,
     )

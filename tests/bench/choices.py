@@ -1,4 +1,4 @@
-"""What the client's choices cost a call, against the least that any program would do, and how even they are."""
+"""Cost of the client's choices per call, against the minimum that any program would do, and their evenness."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ Call = Callable[[], object]
 
 async def measure(report: Report) -> None:
     """Print the figures. They are all of pure functions: nothing is awaited."""
-    report.subject("Allocation: time a call, and as many times that of cutting the share out of a tuple")
+    report.subject("Allocation: time per call, and its ratio to slicing the share out of a tuple")
     _allocation(report)
-    report.subject("Queues that change hands among the members that stay when one member more joins (1,024 queues)")
+    report.subject("Queues that move between the existing members when one member joins (1,024 queues)")
     _moved_queues(report)
-    report.subject("Queue choice: time a call, and as many times that of next(itertools.cycle(queues))")
+    report.subject("Queue choice: time per call, and its ratio to next(itertools.cycle(queues))")
     _queue_choice(report)
-    report.subject("Queue of a key: time a call, and as many times that of queues[hash(key) % n]")
+    report.subject("Queue of a key: time per call, and its ratio to queues[hash(key) % n]")
     _key_choice(report)
     report.subject("Keys: how many move when 8 queues become 12, and the fullest queue against the mean")
     _keys(report)
 
 
 def queues(count: int, *, brokers: int | None = None) -> tuple[MessageQueue, ...]:
-    """So many queues of one topic on brokers in two rooms."""
+    """Return ``count`` queues of one topic on brokers in two machine rooms."""
     brokers = brokers or min(16, count // 4)
     return tuple(
         MessageQueue("orders", "c1", f"broker-{number:02}", queue_id)
@@ -63,7 +63,7 @@ def queues(count: int, *, brokers: int | None = None) -> tuple[MessageQueue, ...
 
 
 def members(count: int) -> tuple[str, ...]:
-    """So many client ids in two rooms, sorted."""
+    """Return ``count`` client ids in two machine rooms, sorted."""
     return tuple(
         sorted(f"10.0.{number // 250}.{number % 250}@{4_000 + number}@{ROOMS[number % 2]}" for number in range(count))
     )
@@ -93,7 +93,7 @@ def _allocation(report: Report) -> None:
         others = [replace(request, client_ids=(*these[:-1], f"z@{number}")) for number in range(8)]
         calls["consistent_hash, ring not kept"] = partial(_allocate_next, ConsistentHash(), itertools.cycle(others))
         report.progress(f"{count} queues, {group} members")
-        _say(report, f"{count:,} queues, {group:,} members", calls, partial(_cut, of, size))
+        _report_times(report, f"{count:,} queues, {group:,} members", calls, partial(_cut, of, size))
 
 
 def _allocate_next(strategy: AllocationStrategy, requests: Iterator[AllocationRequest]) -> None:
@@ -145,7 +145,9 @@ def _queue_choice(report: Report) -> None:
             "on, a broker isolated": partial(isolated.select, info, last_broker=None, now=1.0),
             "on, a second try": partial(isolated.select, info, last_broker=first, now=1.0),
         }
-        _say(report, f"{count:,} queues on {len(info.brokers)} brokers", calls, partial(next, itertools.cycle(of)))
+        _report_times(
+            report, f"{count:,} queues on {len(info.brokers)} brokers", calls, partial(next, itertools.cycle(of))
+        )
 
 
 def _key_choice(report: Report) -> None:
@@ -162,7 +164,7 @@ def _key_choice(report: Report) -> None:
         calls: dict[str, Call] = {name: partial(map_.over(of).queue_of, key) for name, map_ in maps.items()}
         hot = maps["hot key in 4"].over(of)
         calls["hot key in 4 by a second value"] = partial(hot.queue_of, key, second="order-7")
-        _say(report, f"{count:,} queues", calls, partial(_by_hash, of, key))
+        _report_times(report, f"{count:,} queues", calls, partial(_by_hash, of, key))
         took = _seconds_a_call(partial(HashRing().over, of))
         report.figure(f"{count:,} queues: building the ring", f"{took * 1e3:.1f} ms when the queues change")
 
@@ -190,8 +192,8 @@ def _by_hash(of: tuple[MessageQueue, ...], key: str) -> MessageQueue:
     return of[hash(key) % len(of)]
 
 
-def _say(report: Report, what: str, calls: Mapping[str, Call], bare: Call) -> None:
-    """Each call and the bare one take turns, so that what disturbs the machine disturbs both."""
+def _report_times(report: Report, what: str, calls: Mapping[str, Call], bare: Call) -> None:
+    """Alternate each call with the bare one, so that disturbances of the machine affect both."""
     for name, call in calls.items():
         rounds = [(_seconds_a_call(call), _seconds_a_call(bare)) for _ in range(ROUNDS)]
         took = statistics.median(ours for ours, _ in rounds)

@@ -1,7 +1,7 @@
-"""Client processes: watchers, beating agents, a broker that registers again and again, and steady route queries.
+"""Client processes: watchers, agents with heartbeats, a broker that re-registers repeatedly, steady route queries.
 
-Each is told what to do by the process that runs the bench (see worker.py). Their times are on the monotonic clock,
-which the processes of one machine share.
+The process that runs the bench sends them commands (see worker.py). Their times are on the monotonic clock, which the
+processes of one machine share.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ import grpc
 from pointsman.v1.registration_service_pb2 import BEAT_STATUS_OK, KeepAliveResponse
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
 from tests.bench import messages
-from tests.bench.worker import obey
+from tests.bench.worker import serve_commands
 
 STREAMS_A_CONNECTION = 400
-AT_ONCE = 100
-"""Calls that one process begins at the same time."""
+CONCURRENT_CALLS = 100
+"""Concurrent calls of one process."""
 FIRST_ANSWERS = 2
-"""How a watch of one topic begins: its route, and that there is no more."""
+"""Responses at the start of a watch of one topic: its route, and the end of the first state."""
 
 _Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 
 
 async def watchers(pipe: Connection, addr: str, count: int) -> None:
-    """Watch ``topic-0`` so many times."""
+    """Open ``count`` watches of ``topic-0``."""
     watching = _Watching()
     channels = _channels(addr, count, KEEPALIVE_OPTIONS)
 
     async def open_all() -> None:
         await _gather(functools.partial(watching.open, channels[i % len(channels)]) for i in range(count))
 
-    await obey(pipe, {"open": open_all, "last": watching.last_of})
+    await serve_commands(pipe, {"open": open_all, "last": watching.last_of})
     await watching.close()
     for channel in channels:
         await channel.close()
 
 
 class _Watching:
-    """Open watches, and when each piece of news had reached the last of them."""
+    """Open watches, and when each update had reached the last of them."""
 
     def __init__(self) -> None:
         self._reading: list[asyncio.Task[None]] = []
@@ -61,7 +61,7 @@ class _Watching:
         self._reading.append(asyncio.create_task(self._read(stream)))
 
     async def last_of(self, number: int) -> float:
-        """When the news of this number, from 1, had reached the last watcher; waits for it. Monotonic seconds."""
+        """Wait until update ``number``, from 1, has reached the last watcher; return when, in monotonic seconds."""
         async with self._complete:
             await self._complete.wait_for(lambda: number in self._last)
         return self._last[number]
@@ -83,13 +83,15 @@ class _Watching:
 
 
 async def agents(pipe: Connection, addr: str, first: int, count: int, interval: int) -> None:
-    """Register ``count`` brokers with one topic each and beat for them, evenly spread over the interval (seconds)."""
+    """Register ``count`` brokers with one topic each; spread their heartbeats evenly over the interval (seconds)."""
     fleet = _Fleet(_channels(addr, count, ()), first, interval)
 
     async def register() -> None:
         await _gather(functools.partial(fleet.register, first + i) for i in range(count))
 
-    await obey(pipe, {"register": register, "begin": fleet.begin, "beats": lambda: (fleet.beats, fleet.refused)})
+    await serve_commands(
+        pipe, {"register": register, "begin": fleet.begin, "beats": lambda: (fleet.beats, fleet.refused)}
+    )
     await fleet.close()
 
 
@@ -103,7 +105,7 @@ class _Fleet:
         self._beating: list[asyncio.Task[None]] = []
 
     async def register(self, number: int) -> None:
-        """Register one broker and open its stream with a first beat."""
+        """Register one broker and open its stream with a first heartbeat."""
         channel = self._channels[number % len(self._channels)]
         chunks = messages.registration(number, topics=1, heartbeat=self._interval, expiry=4 * self._interval)
         beat = messages.beat(number, await messages.register(channel, chunks))
@@ -112,7 +114,7 @@ class _Fleet:
         await self._beat(number)
 
     def begin(self) -> None:
-        """Beat from now on."""
+        """Start the heartbeats."""
         start = time.monotonic()
         for i, number in enumerate(self._streams):
             first_at = start + self._interval * i / len(self._streams)
@@ -141,7 +143,7 @@ class _Fleet:
 
 
 async def registrars(pipe: Connection, addr: str, first: int, count: int, topics: int) -> None:
-    """Be so many brokers with so many topics each, which register together."""
+    """Run ``count`` brokers with ``topics`` topics each, which register together."""
     sets = [messages.registration(number, topics) for number in range(first, first + count)]
     async with AsyncExitStack() as stack:
         channels = [
@@ -151,27 +153,27 @@ async def registrars(pipe: Connection, addr: str, first: int, count: int, topics
         async def register() -> None:
             await asyncio.gather(*map(messages.register, channels, sets))
 
-        await obey(pipe, {"register": register})
+        await serve_commands(pipe, {"register": register})
 
 
 async def changing_registrar(pipe: Connection, addr: str, topics: int, changed_of: int) -> None:
-    """Be a broker with so many topics, every ``changed_of``-th of which changes from one registration to the next."""
+    """Run a broker with ``topics`` topics, every ``changed_of``-th of which changes with each registration."""
     versions = [messages.registration(0, topics, version=version, changed_of=changed_of) for version in (1, 2)]
     async with grpc.aio.insecure_channel(addr, options=CHANNEL_OPTIONS) as channel:
 
         async def register(seconds: float, a_second: float) -> int:
-            """Register, each time changed, so many times a second; return how often it was accepted."""
+            """Register with changes ``a_second`` times per second; return how many were accepted."""
             started, running = time.monotonic(), []
             for number in range(round(seconds * a_second)):
                 await asyncio.sleep(max(0.0, started + number / a_second - time.monotonic()))
                 running.append(asyncio.create_task(messages.register(channel, versions[number % 2])))
             return len(await asyncio.gather(*running))
 
-        await obey(pipe, {"register": register})
+        await serve_commands(pipe, {"register": register})
 
 
 async def querier(pipe: Connection, addr: str, topics: int) -> None:
-    """Ask for so many topics in turn, at a steady pace."""
+    """Query ``topics`` topics in turn, at a steady rate."""
     queries = [messages.query(messages.topic_name(i)) for i in range(topics)]
     async with grpc.aio.insecure_channel(addr, options=(*CHANNEL_OPTIONS, *KEEPALIVE_OPTIONS)) as channel:
         ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(messages.ROUTE)
@@ -182,14 +184,14 @@ async def querier(pipe: Connection, addr: str, topics: int) -> None:
             return time.monotonic() - started
 
         async def latencies(seconds: float, a_second: float) -> list[float]:
-            """How long each query took; the next one does not wait for it. Seconds."""
+            """Return the latency of each query in seconds; the next one does not wait for it."""
             started, running = time.monotonic(), []
             for number in range(round(seconds * a_second)):
                 await asyncio.sleep(max(0.0, started + number / a_second - time.monotonic()))
                 running.append(asyncio.create_task(one(number)))
             return await asyncio.gather(*running)
 
-        await obey(pipe, {"latencies": latencies})
+        await serve_commands(pipe, {"latencies": latencies})
 
 
 def _channels(addr: str, streams: int, options: tuple[tuple[str, int | str], ...]) -> list[grpc.aio.Channel]:
@@ -198,11 +200,11 @@ def _channels(addr: str, streams: int, options: tuple[tuple[str, int | str], ...
 
 
 async def _gather(calls: Iterable[Callable[[], Awaitable[None]]]) -> None:
-    """Make all calls, AT_ONCE at a time."""
+    """Make all calls, CONCURRENT_CALLS at a time."""
     waiting = iter(calls)
 
     async def some() -> None:
         for call in waiting:
             await call()
 
-    await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(some() for _ in range(CONCURRENT_CALLS)))

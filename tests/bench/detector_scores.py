@@ -1,7 +1,7 @@
-"""How well a detector's flags fit the labelled faults: nothing but arithmetic.
+"""How well a detector's flags match the labelled faults: arithmetic only.
 
 A flag is a broker-day that a detector calls flapping. It is right when a fault of that broker that should be flagged
-was going on within the week up to that day. A fault is found when its broker is flagged on a day of the fault.
+was active within the week up to that day. A fault is found when its broker is flagged on a day of the fault.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from tests.bench.histories import SHOULD_BE_FLAGGED, Kind, Label
 
 MEMORY = timedelta(days=6)
-"""A detector may look at a week, whose last day is the flag's."""
+"""A detector may use a week of data, whose last day is the flag's."""
 
 Broker = tuple[str, str, int]
 
@@ -27,7 +27,7 @@ class Flag:
     broker: Broker
     day: date
     at: datetime | None = None
-    """The moment at which a live detector would have said so; None: at the day's end."""
+    """When a live detector would have raised the flag; None: at the day's end."""
 
     @property
     def known_at(self) -> datetime:
@@ -46,7 +46,7 @@ class Score:
     delay_hours: float | None
     """The median from a fault's beginning to its first flag, over the faults that were found."""
     wrong_because: dict[str, int] = field(default_factory=dict)
-    """What was going on when a flag was wrong; "nothing" where nothing was."""
+    """The fault that was active when a flag was wrong; "nothing" without one."""
 
     @property
     def precision(self) -> float | None:
@@ -64,23 +64,23 @@ class Score:
 
 
 def score(flags: Iterable[Flag], labels: list[Label]) -> Score:
-    """Hold one detector's flags against the labels."""
-    told = list(flags)
+    """Compare one detector's flags with the labels."""
+    all_flags = list(flags)
     of_broker: dict[Broker, list[Label]] = {}
     for label in labels:
         of_broker.setdefault((label.cluster, label.broker_name, label.broker_id), []).append(label)
     flagged: dict[Broker, list[Flag]] = {}
-    for flag in told:
+    for flag in all_flags:
         flagged.setdefault(flag.broker, []).append(flag)
-    wrong = [flag for flag in told if not _is_right(flag, of_broker.get(flag.broker, []))]
+    wrong = [flag for flag in all_flags if not _is_right(flag, of_broker.get(flag.broker, []))]
     wanted = [(broker, label) for broker, own in of_broker.items() for label in own if label.label in SHOULD_BE_FLAGGED]
     delays = [(label.label, _delay(label, flagged.get(broker, []))) for broker, label in wanted]
     found = [delay for _, delay in delays if delay is not None]
     of_kind, found_of_kind = Counter(kind for kind, _ in delays), Counter(kind for kind, d in delays if d is not None)
     because = Counter(_why(flag, of_broker.get(flag.broker, [])) for flag in wrong)
     return Score(
-        flags=len(told),
-        right=len(told) - len(wrong),
+        flags=len(all_flags),
+        right=len(all_flags) - len(wrong),
         faults=len(delays),
         found=len(found),
         found_by_kind={kind: found_of_kind[kind] / number for kind, number in sorted(of_kind.items())},

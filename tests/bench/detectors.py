@@ -1,6 +1,6 @@
-"""What finds brokers that flap: the penalty, the slow track, Nagios' percentage and a plain count, on labelled faults.
+"""Detectors of flapping brokers: the penalty, the slow track, Nagios' percentage and a plain count, on labelled faults.
 
-A seeded fleet's history goes through the real backfill; the tables' verdicts are held against the labels. Parameters
+A seeded fleet's history goes through the real backfill; the tables' verdicts are compared with the labels. Parameters
 are the defaults, and the calm fleet's faults were written down before any detector was run on them; the restless one
 was added after that, for what it is.
 """
@@ -129,10 +129,10 @@ def _tables(warehouse: Path, fleet: Fleet) -> Iterator[Any]:
             wanted = ["dt", "cluster", "broker_name", "broker_id", *columns]
             times = {column for column in wanted if isinstance(read.schema[column].dataType, TimestampType)}
             selected = [unix_micros(name).alias(name) if name in times else col(name) for name in wanted]
-            told = [row.asDict() for row in read.select(*selected).collect()]
-            for row in told:
+            records = [row.asDict() for row in read.select(*selected).collect()]
+            for row in records:
                 row |= {name: datetime.fromtimestamp(row[name] / 1e6, UTC) for name in times}
-            return told
+            return records
 
         yield rows
 
@@ -146,7 +146,7 @@ def _first_a_day(flags: Iterator[Flag]) -> list[Flag]:
 
 
 def _counted(downs: list[dict[str, Any]], most: int) -> Iterator[Flag]:
-    """A flag at the outage that makes it so many on one day; outages of incidents count like all others."""
+    """Flag a broker at its outage number ``most`` on one day; outages of incidents count like all others."""
     began: dict[tuple[Broker, date], set[datetime]] = defaultdict(set)
     for row in downs:
         is_outage = row["state"] == "down" and not (row["planned"] or row["continues"] or row["start_censored"])

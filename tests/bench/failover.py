@@ -1,4 +1,4 @@
-"""How long a dead master and a consumer that leaves are felt, through real name server, brokers and agents."""
+"""Effect of a killed master and of a leaving consumer, with real name server, brokers and agents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.fakes.redis_broker import BrokerPlan, RedisBroker, redis_broker
 
 QUEUES = 8
 PROBE_SECONDS = 5.0
-"""As an agent has it by default: with the fall count of 2 a dead broker is out of the routes after 5 to 10 s."""
+"""An agent's default: with the fall count of 2 a dead broker is out of the routes after 5 to 10 s."""
 OBSERVED_SECONDS = 25.0
 SENDS_A_SECOND = 200
 MEMBERS = 3
@@ -37,7 +37,7 @@ PATIENCE_SECONDS = 60.0
 async def measure(report: Report) -> None:
     """Print the figures."""
     report.subject(
-        f"A master is killed (SIGKILL) under {SENDS_A_SECOND} sends a second to two brokers with {QUEUES} queues each"
+        f"A master is killed (SIGKILL) under {SENDS_A_SECOND} sends per second to two brokers with {QUEUES} queues each"
     )
     for tolerant in (False, True):
         for retries in (0, 2):
@@ -57,7 +57,7 @@ async def measure(report: Report) -> None:
 
 @dataclass
 class Seen:
-    """What a producer saw after the kill."""
+    """Results of a producer's sends after the kill."""
 
     sent: int = 0
     failed_after: list[float] = field(default_factory=list)

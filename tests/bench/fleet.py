@@ -1,4 +1,4 @@
-"""10,000 brokers that beat every 30 s on streams: the share of a core that this takes, and what a sweep costs."""
+"""10,000 brokers with heartbeats every 30 s on streams: the share of a core that they use, and the cost of a sweep."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ BROKERS = 10_000
 INTERVAL_SECONDS = 30
 CLIENTS = 4
 SETTLE_SECONDS = 20.0
-"""In which the snapshot of so many new brokers is written."""
-REST_SECONDS = 10.0
-"""Without beats, for what the server spends on its own; together shorter than what makes a broker suspect."""
+"""Time to write the snapshot of all these new brokers."""
+IDLE_SECONDS = 10.0
+"""Without heartbeats, for the server's own cost; in total too short to make a broker suspect."""
 WARM_UP_SECONDS = 3.0
 SECONDS = 30.0
-"""Each broker beats once in it."""
+"""Each broker sends one heartbeat in it."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What it costs a server to have the fleet, as shares of a core, bytes and seconds."""
+    """Cost of the fleet for a server, as shares of a core, bytes and seconds."""
 
     at_rest: float
     beating: float
@@ -38,11 +38,11 @@ class Load:
 
 async def measure(report: Report) -> None:
     """Print the figures."""
-    report.subject(f"{BROKERS:,} brokers that beat every {INTERVAL_SECONDS} s, each on a stream of its own")
+    report.subject(f"{BROKERS:,} brokers with heartbeats every {INTERVAL_SECONDS} s, each on its own stream")
     ours = await _load(report, name_server, is_name_server=True)
     bare = await _load(report, bare_server, is_name_server=False)
     report.figure(
-        f"{ours.beats_a_second:.0f} beats a second",
+        f"{ours.beats_a_second:.0f} heartbeats per second",
         f"{ours.beating:.1%} of a core ({ours.at_rest:.1%} without beats), {ours.beating / bare.beating:.2f} times a "
         f"bare echo's {bare.beating:.1%}; {ours.refused} beats not answered OK",
     )
@@ -65,7 +65,7 @@ async def _load(report: Report, main: Main, *, is_name_server: bool) -> Load:
         report.progress(f"{what}: at rest")
         if is_name_server:
             await asyncio.sleep(SETTLE_SECONDS)
-        at_rest, _, _ = await _share(server, fleet, REST_SECONDS)
+        at_rest, _, _ = await _share(server, fleet, IDLE_SECONDS)
         await asyncio.gather(*(client.ask("begin") for client in fleet))
         report.progress(f"{what}: beating for {WARM_UP_SECONDS + SECONDS:.0f} s")
         await asyncio.sleep(WARM_UP_SECONDS)
@@ -80,7 +80,7 @@ async def _load(report: Report, main: Main, *, is_name_server: bool) -> Load:
 
 
 async def _share(server: Worker, fleet: list[Worker], seconds: float) -> tuple[float, int, int]:
-    """The server's share of a core in that time, the beats in it, and all beats so far that were not answered OK."""
+    """The server's share of a core in that time, its heartbeats, and all heartbeats so far without the response OK."""
     before, cpu, started = await _beats(fleet), await server.ask("cpu"), time.monotonic()
     await asyncio.sleep(seconds)
     share = (await server.ask("cpu") - cpu) / (time.monotonic() - started)

@@ -1,4 +1,4 @@
-"""Ten thousand consumers in a hundred groups on one agent: their beats, how fast a leave is told, what one costs."""
+"""Ten thousand consumers in a hundred groups on one agent: heartbeats, time to notify of a leave, cost of each."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from tests.bench import messages
 from tests.bench.report import Report
 from tests.bench.servers import bare_server, process_commands
 from tests.bench.turns import Load, Turn, in_turns
-from tests.bench.worker import Worker, obey, worker
+from tests.bench.worker import Worker, serve_commands, worker
 
 CONSUMERS = 10_000
 GROUPS = 100
 CLIENTS = 2
-"""Processes of consumers; a group lives in one of them."""
+"""Processes of consumers; all members of a group are in one of them."""
 STREAMS_A_CONNECTION = 400
-AT_ONCE = 50
+CONCURRENT_CALLS = 50
 LEAVES = 30
-REST_SECONDS = 0.2
-"""Between two leaves: the agent has its rest as well."""
+PAUSE_SECONDS = 0.2
+"""Between two leaves: the agent pauses between rounds, too."""
 
 SERVICE = "/pointsman.v1.ConsumerGroupService"
 KEEP, WATCH, LEAVE = f"{SERVICE}/KeepMembership", f"{SERVICE}/WatchGroup", f"{SERVICE}/LeaveGroups"
@@ -44,7 +44,7 @@ _Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 async def measure(report: Report) -> None:
     """Print the figures."""
     report.subject(
-        f"Consumer groups: {CONSUMERS:,} consumers in {GROUPS} groups on one agent, a stream each; "
+        f"Consumer groups: {CONSUMERS:,} consumers in {GROUPS} groups on one agent, one stream per consumer; "
         f"{CLIENTS} client processes share the cores"
     )
     async with worker(group_server) as ours, worker(bare_server) as bare:
@@ -56,7 +56,7 @@ async def measure(report: Report) -> None:
             turns = {"ours": Turn(ours, _beating(members)), "bare": Turn(bare, _beating(echoes))}
             costs = await in_turns(turns, report, title="beats")
             report.figure(
-                "beats a CPU second, share of a bare echo's",
+                "heartbeats per CPU second, share of a bare echo's",
                 f"{costs.ratio('ours', 'bare'):.2f} ({costs.median('ours'):.1f} against {costs.median('bare'):.1f} us)",
             )
             report.progress("opening watches")
@@ -70,8 +70,8 @@ async def measure(report: Report) -> None:
     )
     report.figure(
         "memory of the server",
-        f"{our_bytes / 1e3:.1f} kB a consumer against {bare_bytes / 1e3:.1f} kB a bare stream; "
-        f"{watch_bytes / 1e3:.1f} kB a watch",
+        f"{our_bytes / 1e3:.1f} kB per consumer against {bare_bytes / 1e3:.1f} kB per bare stream; "
+        f"{watch_bytes / 1e3:.1f} kB per watch",
     )
 
 
@@ -113,16 +113,16 @@ async def group_server(pipe: Connection) -> None:
     await server.start([groups.service()])
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(server.watch_over())
-        await obey(pipe, process_commands(f"127.0.0.1:{port}"))
+        await serve_commands(pipe, process_commands(f"127.0.0.1:{port}"))
         await server.stop(0.0)
 
 
 async def consumers(pipe: Connection, addr: str, path: str, first: int, count: int) -> None:
-    """Be so many consumers that beat on ``path``."""
+    """Run ``count`` consumers that send heartbeats on ``path``."""
     options = (*CHANNEL_OPTIONS, *KEEPALIVE_OPTIONS)
     channels = [grpc.aio.insecure_channel(addr, options=options) for _ in range(-(-2 * count // STREAMS_A_CONNECTION))]
     fleet = _Fleet(channels, path, range(first, first + count))
-    await obey(pipe, {"open": fleet.open, "beat": fleet.beat, "watch": fleet.watch, "leave": fleet.leave})
+    await serve_commands(pipe, {"open": fleet.open, "beat": fleet.beat, "watch": fleet.watch, "leave": fleet.leave})
     await fleet.close()
     for channel in channels:
         await channel.close()
@@ -137,11 +137,11 @@ class _Fleet:
         self._beats = {number: _beat(number, group) for number, group in self._groups.items()}
         self._streams: dict[int, _Stream] = {}
         self._reading: list[asyncio.Task[None]] = []
-        self._told: dict[str, list[float]] = {group: [] for group in self._groups.values()}
-        self._news = asyncio.Event()
+        self._received: dict[str, list[float]] = {group: [] for group in self._groups.values()}
+        self._changed = asyncio.Event()
 
     async def open(self) -> None:
-        """Open a stream for each, with a first beat."""
+        """Open a stream for each, with a first heartbeat."""
 
         async def one(number: int) -> None:
             call: grpc.aio.StreamStreamMultiCallable[bytes, bytes] = next(self._channels).stream_stream(self._path)
@@ -151,7 +151,7 @@ class _Fleet:
         await _each(one, self._groups)
 
     async def beat(self, seconds: float) -> int:
-        """Beat for so long, one consumer after the other, some at the same time; return how many beats."""
+        """Send heartbeats for ``seconds``, one consumer after the other, some concurrently; return how many."""
         until = time.monotonic() + seconds
 
         async def some(numbers: list[int]) -> int:
@@ -164,7 +164,7 @@ class _Fleet:
             return count
 
         numbers = list(self._streams)
-        return sum(await asyncio.gather(*(some(numbers[i::AT_ONCE]) for i in range(AT_ONCE))))
+        return sum(await asyncio.gather(*(some(numbers[i::CONCURRENT_CALLS]) for i in range(CONCURRENT_CALLS))))
 
     async def watch(self) -> None:
         """Open a watch for each; return when all have the first state."""
@@ -179,20 +179,20 @@ class _Fleet:
         await _each(one, self._groups)
 
     async def leave(self, number: int) -> float:
-        """Let one leave; return the seconds until every watcher of its group knows. It comes back behind that."""
+        """Let one leave; return the seconds until every watcher of its group is notified. It rejoins after that."""
         who = list(self._groups)[number * 37 % len(self._groups)]
         group = self._groups[who]
         watchers = sum(each == group for each in self._groups.values())
         call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = next(self._channels).unary_unary(LEAVE)
-        await asyncio.sleep(REST_SECONDS)
-        self._told[group].clear()
+        await asyncio.sleep(PAUSE_SECONDS)
+        self._received[group].clear()
         started = time.monotonic()
         await call(wire.LeaveGroupsRequest(client_id=_client_id(who)).SerializeToString())
-        took = await self._all_told(group, watchers) - started
-        await asyncio.sleep(REST_SECONDS)
-        self._told[group].clear()
+        took = await self._all_notified(group, watchers) - started
+        await asyncio.sleep(PAUSE_SECONDS)
+        self._received[group].clear()
         await self._beat(who)
-        await self._all_told(group, watchers)
+        await self._all_notified(group, watchers)
         return took
 
     async def close(self) -> None:
@@ -200,17 +200,17 @@ class _Fleet:
             task.cancel()
         await asyncio.gather(*self._reading, return_exceptions=True)
 
-    async def _all_told(self, group: str, watchers: int) -> float:
+    async def _all_notified(self, group: str, watchers: int) -> float:
         async with asyncio.timeout(messages.CALL_SECONDS):
-            while len(self._told[group]) < watchers:
-                self._news.clear()
-                await self._news.wait()
-        return max(self._told[group])
+            while len(self._received[group]) < watchers:
+                self._changed.clear()
+                await self._changed.wait()
+        return max(self._received[group])
 
     async def _read(self, stream: grpc.aio.UnaryStreamCall[bytes, bytes], group: str) -> None:
         while isinstance(await stream.read(), bytes):
-            self._told[group].append(time.monotonic())
-            self._news.set()
+            self._received[group].append(time.monotonic())
+            self._changed.set()
 
     async def _beat(self, number: int) -> None:
         stream = self._streams[number]
@@ -240,4 +240,4 @@ async def _each(call: Callable[[int], Awaitable[None]], numbers: Iterable[int]) 
         for number in waiting:
             await call(number)
 
-    await asyncio.gather(*(some() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(some() for _ in range(CONCURRENT_CALLS)))

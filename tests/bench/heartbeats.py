@@ -20,7 +20,7 @@ _Stream = grpc.aio.StreamStreamCall[bytes, bytes]
 
 async def measure(report: Report) -> None:
     """Print the figure."""
-    report.subject("Heartbeats on a stream: beats a CPU second of the server, as a share of a bare echo's")
+    report.subject("Heartbeats on a stream: heartbeats per CPU second of the server, as a share of a bare echo's")
     async with (
         worker(name_server) as ours,
         worker(bare_server) as bare,
@@ -40,8 +40,8 @@ async def measure(report: Report) -> None:
         }
         costs = await in_turns(turns, report, title="heartbeats")
     report.figure(
-        f"{STREAMS} streams, {len(answer)} bytes an answer",
-        f"{costs.ratio('ours', 'bare'):.2f} ({costs.median('ours'):.1f} against {costs.median('bare'):.1f} us a beat)",
+        f"{STREAMS} streams, {len(answer)} bytes per response",
+        f"{costs.ratio('ours', 'bare'):.2f} ({costs.median('ours'):.1f} against {costs.median('bare'):.1f} us each)",
     )
 
 
@@ -59,7 +59,7 @@ async def _beat(stream: _Stream, beat: bytes) -> bytes:
 
 
 def beating(streams: list[_Stream], beats: list[bytes]) -> Load:
-    """Beat all the time, on each stream one beat after the other."""
+    """Send heartbeats continuously, one after the other on each stream."""
 
     async def load(seconds: float) -> int:
         agents = (

@@ -1,4 +1,4 @@
-"""An agent with nothing to do, against a process that only beats over a stream and has a server that nobody calls."""
+"""An idle agent, against a process that only sends heartbeats over a stream and has a server without callers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.bench.servers import name_server
 from tests.bench.worker import worker
 
 SECONDS = 600.0
-"""20 beats, 120 looks at the topics, 120 probes: a minute is too short for what takes 40 ms in it."""
+"""20 heartbeats, 120 polls of the topics, 120 probes: a minute is too short to measure 40 ms of CPU in it."""
 SETTLE_SECONDS = 15.0
 TIMES_BARE = 1.5
 
@@ -44,7 +44,7 @@ write_queues = 4
 
 @dataclass(frozen=True)
 class Cost:
-    """What a process takes."""
+    """Cost of a process."""
 
     megabytes: float
     milliseconds_a_minute: float
@@ -53,7 +53,7 @@ class Cost:
 
 async def measure(report: Report) -> None:
     """Print the figures."""
-    report.subject(f"An idle agent over {SECONDS:.0f} s (a beat each 30 s) against a bare process")
+    report.subject(f"An idle agent over {SECONDS:.0f} s (a heartbeat every 30 s) against a bare process")
     with tempfile.TemporaryDirectory() as folder:
         async with worker(name_server) as server:
             addr = await server.ask("addr")
@@ -83,7 +83,7 @@ def _agent(folder: str, addr: str, *, probe: str) -> list[str]:
 
 
 async def _cost(module: Sequence[str], folder: str) -> Cost:
-    """Run a module as a process of its own, in ``folder``, for the time of the measurement."""
+    """Run a module as a separate process, in ``folder``, for the time of the measurement."""
     paths = os.pathsep.join(path for path in sys.path if path)
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", *module),

@@ -1,4 +1,4 @@
-"""What benches send, as bytes: encoding is none of the server's work, and must not slow the clients."""
+"""Messages of the benches as bytes: encoding is not the server's work, and must not slow down the clients."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def broker(number: int) -> BrokerIdentity:
 def registration(
     number: int, topics: int, *, version: int = 1, changed_of: int = 0, heartbeat: int = 300, expiry: int = 900
 ) -> list[bytes]:
-    """The chunks of a broker with topics ``topic-0`` and so on; every ``changed_of``-th goes with the version.
+    """The chunks of a broker with topics ``topic-0`` and so on; every ``changed_of``-th changes with the version.
 
-    It declares so long an interval that its silence means nothing while a bench runs, unless told otherwise.
+    By default its interval is long enough that it does not expire during a bench.
     """
     entries = [
         wire.topic(topic_name(i), queues=8 + (version % 2 if changed_of and i % changed_of == 0 else 0))
@@ -64,7 +64,7 @@ def watch(topic: str) -> bytes:
 
 
 def beat(number: int, generation: int, *, version: int = 1) -> bytes:
-    """A beat: HeartbeatRequest and KeepAliveRequest have it under the same field number."""
+    """A heartbeat: HeartbeatRequest and KeepAliveRequest have it under the same field number."""
     message = wire.beat(generation, who=broker(number), version=(0, 0, version))
     return HeartbeatRequest(beat=message).SerializeToString()
 
@@ -77,7 +77,7 @@ async def register(channel: grpc.aio.Channel, chunks: list[bytes], metadata: Seq
 
 
 class ChangingTopic:
-    """A registered broker that changes the queues of ``topic-0`` whenever told, by a delta."""
+    """A registered broker that changes the queues of ``topic-0`` on request, by a delta."""
 
     def __init__(self, channel: grpc.aio.Channel, number: int, generation: int) -> None:
         self._call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(UPDATE)

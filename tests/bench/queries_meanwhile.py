@@ -1,4 +1,4 @@
-"""Route queries while a large broker registers, changed, twenty times a second; against the same queries alone."""
+"""Route queries while a large broker registers changes twenty times per second, against the same queries alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.bench.worker import Worker, worker
 
 TOPICS = 10_000
 CHANGED_OF = (100, 1)
-"""Every hundredth topic changes, and for comparison every one, as no broker does twenty times a second."""
+"""Every hundredth topic changes, and for comparison every one, as no broker does twenty times per second."""
 REGISTRATIONS_A_SECOND = 20
 QUERIES_A_SECOND = 200
 SECONDS = 6.0
@@ -21,8 +21,8 @@ TIMES_IDLE = 3.0
 async def measure(report: Report) -> None:
     """Print the figures."""
     report.subject(
-        f"{QUERIES_A_SECOND} route queries a second while a broker with {TOPICS:,} topics registers, changed, "
-        f"{REGISTRATIONS_A_SECOND} times a second"
+        f"{QUERIES_A_SECOND} route queries per second while a broker with {TOPICS:,} topics registers, changed, "
+        f"{REGISTRATIONS_A_SECOND} times per second"
     )
     for changed_of in CHANGED_OF:
         async with worker(name_server) as server:

@@ -1,4 +1,4 @@
-"""Messages a second through the Redis transport, against bare redis-py doing the same XADD and XREAD, in one run."""
+"""Messages per second through the Redis transport, against bare redis-py doing the same XADD and XREAD, in one run."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def _rivals(server: RedisProcess, transport: Transport, bare: Redis) -> di
 
 
 def _repeat(calls: Sequence[Callable[[], Awaitable[int]]]) -> Load:
-    """A task for each call, which makes it again and again."""
+    """Run a task per call, which repeats it."""
 
     async def run(until: float) -> int:
         async def one(call: Callable[[], Awaitable[int]]) -> int:
@@ -150,7 +150,7 @@ _Follower = Callable[[MessageQueue], Awaitable[Callable[[], Awaitable[int]]]]
 
 
 def _live(queues: Sequence[MessageQueue], add: Callable[[MessageQueue], Awaitable[int]], follow: _Follower) -> Load:
-    """One task writes to the queues in turn, as fast as what is written is read; a task a queue waits and reads."""
+    """One task writes to the queues in turn, as fast as messages are read; one task per queue waits and reads."""
 
     async def run(until: float) -> int:
         count = 0
@@ -224,7 +224,7 @@ async def _compare(report: Report, title: str, rival: _Rival) -> None:
             cpu, wall = time.process_time() - cpu, time.monotonic() - wall
             if number:
                 costs[name].append((cpu / messages, wall / messages))
-    for at, kind in enumerate(("a CPU second", "a second")):
+    for at, kind in enumerate(("per CPU second", "per second")):
         ours, bare = ([cost[at] for cost in costs[name]] for name in ("ours", "bare"))
         ratio = statistics.median(b / o for o, b in zip(ours, bare, strict=True))
         figures = f"{ratio:.2f} ({1 / statistics.median(ours):,.0f} against {1 / statistics.median(bare):,.0f})"

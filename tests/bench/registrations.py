@@ -1,4 +1,4 @@
-"""Large registrations: how long they hold the event loop, and what an unchanged one costs."""
+"""Large registrations: how long they block the event loop, and the cost of an unchanged one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.bench.servers import name_server
 from tests.bench.worker import Worker, worker
 
 LARGE_TOPICS = 100_000
-BROKERS_AT_ONCE = 4
+CONCURRENT_BROKERS = 4
 AGAIN = 5
 LONGEST_HOLD_SECONDS = 0.025
 
@@ -30,18 +30,18 @@ REPEATS = 200
 
 async def measure(report: Report) -> None:
     """Print the figures."""
-    report.subject("Registrations: the longest that anything else had to wait for the event loop")
+    report.subject("Registrations: the longest that others waited for the event loop")
     async with worker(name_server) as server, AsyncExitStack() as stack:
         addr = await server.ask("addr")
         brokers = [
             await stack.enter_async_context(worker(clients.registrars, addr, first, count, LARGE_TOPICS))
-            for first, count in ((0, 1), (1, BROKERS_AT_ONCE))
+            for first, count in ((0, 1), (1, CONCURRENT_BROKERS))
         ]
         one, many = brokers
         title = f"{LARGE_TOPICS:,} topics"
         await _hold(report, server, one, f"{title}, first", 1)
         await _hold(report, server, one, f"{title}, again unchanged", AGAIN)
-        await _hold(report, server, many, f"{title}, of {BROKERS_AT_ONCE} brokers at once", 1)
+        await _hold(report, server, many, f"{title}, of {CONCURRENT_BROKERS} brokers together", 1)
     took = await _unchanged_seconds()
     report.figure(
         f"{UNCHANGED_TOPICS:,} topics unchanged, time of the loop",
@@ -61,16 +61,16 @@ async def _hold(report: Report, server: Worker, brokers: Worker, what: str, time
     longest, busiest = await server.ask("longest_hold")
     report.figure(
         what,
-        f"{busiest * 1e3:.1f} ms of CPU, {longest * 1e3:.1f} ms by the clock; answered after {took * 1e3:.0f} ms",
-        # By the clock it also holds what others on the machine took, and the threads of this process that write history
-        # and snapshot while they hold the interpreter: it is shown, and was above the target in one of three runs.
+        f"{busiest * 1e3:.1f} ms of CPU, {longest * 1e3:.1f} ms by the clock; response after {took * 1e3:.0f} ms",
+        # By the clock it includes other processes, and the threads of this process that write history
+        # and snapshot while they hold the interpreter: shown only; it was above the target in one of three runs.
         target=f"at most {LONGEST_HOLD_SECONDS * 1e3:.0f} ms of CPU",
         is_met=busiest <= LONGEST_HOLD_SECONDS,
     )
 
 
 async def _unchanged_seconds() -> float:
-    """CPU time of the handler for chunks that are already here, without gRPC."""
+    """CPU time of the handler for chunks that were received already, without gRPC."""
     core = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0, max_topics=10_000_000)
     bounds = IntervalBounds(min_heartbeat_interval=1.0, max_heartbeat_interval=300.0, max_expiry=3_600.0)
     calls = RegisterCalls(core, clock=SystemClock(), bounds=bounds, max_topics=200_000, record=lambda _: None)
@@ -78,7 +78,7 @@ async def _unchanged_seconds() -> float:
     await calls.register_broker(_stream(chunks), Peer("bench", "bench"))
     took = []
     for _ in range(REPEATS):
-        # As gRPC brings them: equal bytes at another place.
+        # As gRPC delivers them: equal bytes in another object.
         chunks = [bytes(bytearray(chunk)) for chunk in chunks]
         started = time.thread_time()
         await calls.register_broker(_stream(chunks), Peer("bench", "bench"))

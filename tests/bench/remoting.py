@@ -32,12 +32,12 @@ SHARES = {(2, 1): 0.4, (2, 16): 0.3, (BROKERS, 1): 0.15, (BROKERS, 16): 0.1}
 
 LARGE_TOPICS = 10_000
 REGISTRATIONS = 10
-"""A turn; an even number, for what is changed is changed back."""
+"""Per turn; an even number, because every change is changed back."""
 CHANGED_SHARES = {0: 0.2, 1: 2.0, LARGE_TOPICS: 2.0}
 """Of Java's CPU time, by how many topics are changed."""
 LONGEST_HOLD_SECONDS = 0.002
 HOLD_TURNS = 5
-"""The median counts: any machine holds up a process now and then."""
+"""The median counts: any machine delays a process sometimes."""
 
 FLEET = 1_000
 FLEET_SECONDS = 10.0
@@ -54,7 +54,7 @@ class _Java:
         self._pid = process.pid
 
     async def ask(self, command: str, /, *_: object) -> float:
-        """Answer "cpu" and "rss" as the other servers do; see ``servers.process_commands``."""
+        """Serve "cpu" and "rss" as the other servers do; see ``servers.process_commands``."""
         if command == "rss":
             return resident_bytes(self._pid)
         # clock_getcpuclockid(3): of all its threads, in nanoseconds; /proc has hundredths of a second.
@@ -68,7 +68,7 @@ async def measure(report: Report) -> None:
     if missing:
         print(f"  skipped: {missing}", flush=True)
         return
-    # Those whom brokers and clients ask end first: no end of a connection is the brokers' doing.
+    # The servers stop first: connections are never ended by the brokers.
     async with (
         worker(remoting_peers.brokers, LARGE_TOPICS) as brokers,
         worker(remoting_peers.clients) as clients,
@@ -126,7 +126,7 @@ class _Bench:
             await self._brokers.ask("join", addr, topics)
 
     async def _warm_up(self) -> None:
-        """Let Java compile what it runs often."""
+        """Warm up Java's JIT compiler."""
         _, java = self._servers["java"]
         for brokers, depth in SHARES:
             self._report.progress(f"warming Java: route of {brokers} brokers, {depth} under way")
@@ -161,7 +161,7 @@ class _Bench:
         self._report.figure(
             f"{what}, {size:,} bytes",
             f"{share:.2f} of Java's CPU time ({costs.median('ours'):.1f} against {costs.median('java'):.1f} us), "
-            f"{speed['ours']:,.0f} against {speed['java']:,.0f} a second",
+            f"{speed['ours']:,.0f} against {speed['java']:,.0f} per second",
             target=f"at most {most}",
             is_met=share <= most,
         )
@@ -226,8 +226,8 @@ class _Bench:
         # The first is a warm-up.
         ours, java = (statistics.median(shares[name][1:]) for name in ("ours", "java"))
         self._report.figure(
-            f"{FLEET:,} brokers, each asks 106 every {remoting_peers.POLL_SECONDS:g} s",
-            f"{ours:.1%} against {java:.1%} of a core, {sizes['ours']:,} bytes an answer",
+            f"{FLEET:,} brokers, each sends 106 every {remoting_peers.POLL_SECONDS:g} s",
+            f"{ours:.1%} against {java:.1%} of a core, {sizes['ours']:,} bytes per response",
             target=f"at most {FLEET_SHARE:.0%}",
             is_met=ours <= FLEET_SHARE,
         )

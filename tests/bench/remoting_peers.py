@@ -1,4 +1,4 @@
-"""Processes that are RocketMQ's clients and brokers at little cost: frames are ready, answers counted by length."""
+"""Cheap processes that act as RocketMQ's clients and brokers: frames are precomputed, responses counted by length."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import NamedTuple, TypeVar
 
 from pointsman.remoting.bodies import read_json
 from pointsman.wire.names import split_addr
-from tests.bench.worker import obey
+from tests.bench.worker import serve_commands
 from tests.fakes.remoting_peer import remoting_peer
 from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config
 
 CONNECTIONS = 32
 OPAQUES = 4_096
 FIRST_OPAQUE = 10_000
-"""A client counts its requests; here so that all have as many digits, and all frames and answers one length."""
+"""A client counts its requests; starting here, all have the same number of digits, and all frames one length."""
 RENEW_SECONDS = 30.0
 POLL_SECONDS = 5.0
-"""How often a broker registers, and how often one of 5.x asks for the cluster."""
+"""How often a broker registers, and how often one of 5.x requests the cluster."""
 SYSTEM_TOPICS = tuple(f"SYSTEM_TOPIC_{number}" for number in range(12))
 ANSWER_SECONDS = 30.0
 
@@ -31,7 +31,7 @@ P = TypeVar("P", bound="_Peer")
 
 
 class Asked(NamedTuple):
-    """What a load was answered."""
+    """Responses to a load."""
 
     answers: int
     seconds: float
@@ -41,18 +41,18 @@ class Asked(NamedTuple):
 
 
 class _Peer(asyncio.Protocol):
-    """A connection that counts answers."""
+    """A connection that counts responses."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport
         self.lengths: set[int] = set()
-        """Of the answers."""
+        """Lengths of the responses."""
         self.bytes = 0
-        """Of all answers together."""
+        """Total of all responses."""
         self._left = 0
         """Bytes of a frame that are still to come."""
         self._start = b""
-        """Bytes of a length that is not whole."""
+        """Bytes of an incomplete length prefix."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment]  # uvloop's are of no class of asyncio's
@@ -81,11 +81,11 @@ class _Peer(asyncio.Protocol):
             self.answered(answers)
 
     def answered(self, count: int) -> None:
-        """Take the number of answers that a read brought."""
+        """Add the number of responses that a read contained."""
 
 
 class _Client(_Peer):
-    """Keeps requests under way for a time."""
+    """Keeps requests in flight for a time."""
 
     def load(self, frames: bytes, depth: int, until: float) -> asyncio.Future[None]:
         """Begin; ``frames`` are OPAQUES requests of one length."""
@@ -108,7 +108,7 @@ class _Client(_Peer):
         self._sent.append((now, count))
 
     def answered(self, count: int) -> None:
-        # In their order: Java may answer in another, which makes its longest times look shorter, never ours.
+        # In their order: Java may respond in another, which makes only its longest times look shorter.
         now, left = time.monotonic(), count
         while left:
             at, sent = self._sent.popleft()
@@ -124,11 +124,11 @@ class _Client(_Peer):
 
 
 async def clients(pipe: Connection) -> None:
-    """Ask for routes on CONNECTIONS connections."""
+    """Query routes on CONNECTIONS connections."""
     peers: dict[str, list[_Client]] = {}
 
     async def load(addr: str, topic: str, depth: int, seconds: float) -> Asked:
-        """Ask until the time is over, ``depth`` requests under way on each connection."""
+        """Query until the time is over, with ``depth`` requests in flight on each connection."""
         if addr not in peers:
             peers[addr] = [await _connect(addr, _Client) for _ in range(CONNECTIONS)]
         frames = _one_after_another(105, topic=topic)
@@ -140,11 +140,11 @@ async def clients(pipe: Connection) -> None:
         assert len(lengths) == 1, f"answers of {lengths} bytes to one question"
         return Asked(sum(peer.answers for peer in peers[addr]), took, _percentile(waits, 0.99), lengths.pop())
 
-    await obey(pipe, {"load": load, "read": _read})
+    await serve_commands(pipe, {"load": load, "read": _read})
 
 
 async def _read(addr: str, code: int, ext: dict[str, str]) -> tuple[object, int]:
-    """Read one answer: its body, and the bytes of that."""
+    """Read one response; return its body as JSON, and the size of the body."""
     async with remoting_peer(addr) as peer:
         answer = await peer.ask(code, ext)
     assert answer.code == 0, answer.command.remark
@@ -186,12 +186,12 @@ class _Broker(_Peer):
         return register(self.ext(), body)
 
     def ext(self) -> dict[str, str]:
-        """Who it is."""
+        """Its identity."""
         addr = f"10.0.{self.number // 250}.{self.number % 250}"
         return broker_ext(f"broker-{self.number:04}", addr=f"{addr}:10911", haServerAddr=f"{addr}:10912")
 
     async def send(self, frame: bytes) -> None:
-        """Send a request and wait for its answer."""
+        """Send a request and wait for its response."""
         self._waiting = asyncio.get_running_loop().create_future()
         self.transport.write(frame)
         await asyncio.wait_for(self._waiting, ANSWER_SECONDS)
@@ -203,7 +203,7 @@ class _Broker(_Peer):
 
 
 class _LargeTable:
-    """The registrations of a broker with many topics, ready: the server is measured, not who encodes."""
+    """Precomputed registrations of a broker with many topics: the server is measured, not the encoder."""
 
     def __init__(self, topics: int) -> None:
         self._counter = 0
@@ -211,7 +211,7 @@ class _LargeTable:
         self._changed = {changed: _table_text(topics, changed=changed) for changed in (1, topics)}
 
     def body(self, *, changed: int) -> bytes:
-        """The next one; ``changed``: 0, 1 or all topics, and back with every other, each in a version of its own."""
+        """The next one; ``changed``: 0, 1 or all topics, changed back by every other, each with a new version."""
         if changed:
             self._counter += 1
             self._text = self._changed[changed] if self._text is self._first else self._first
@@ -226,7 +226,7 @@ def _table_text(topics: int, *, changed: int) -> bytes:
 
 
 async def brokers(pipe: Connection, large: int) -> None:
-    """Be brokers at each address; the first of them adds a table of ``large`` topics when asked to."""
+    """Run brokers at each address; on request the first of them adds a table of ``large`` topics."""
     fleets: dict[str, list[_Broker]] = {}
     tables: dict[str, _LargeTable] = {}
     renewing: list[asyncio.Task[None]] = []
@@ -250,7 +250,7 @@ async def brokers(pipe: Connection, large: int) -> None:
         return count
 
     async def poll(addr: str, seconds: float, size: int) -> None:
-        """Let each ask for the cluster as often as a broker of 5.x does, and wait for the answers of ``size`` bytes."""
+        """Let each request the cluster as often as a broker of 5.x does; await the responses of ``size`` bytes."""
         fleet, question = fleets[addr], ask(106, opaque=FIRST_OPAQUE)
         before, pause, began = sum(broker.bytes for broker in fleet), POLL_SECONDS / len(fleet), time.monotonic()
         for number, broker in enumerate(itertools.cycle(fleet)):
@@ -260,16 +260,16 @@ async def brokers(pipe: Connection, large: int) -> None:
             await asyncio.sleep(max(0.0, began + (number + 1) * pause - time.monotonic()))
         wanted = int(seconds / pause)
         while (answers := (sum(broker.bytes for broker in fleet) - before) // size) < wanted:
-            assert time.monotonic() < began + seconds + ANSWER_SECONDS, f"{answers} answers to {wanted} questions"
+            assert time.monotonic() < began + seconds + ANSWER_SECONDS, f"{answers} responses to {wanted} requests"
             await asyncio.sleep(0.01)
 
     async def renew(fleet: list[_Broker]) -> None:
-        """Register each broker in turn; the one with the large table beats one-way, for its answers are waited for."""
+        """Register each broker in turn; the one with the large table one-way: register_large awaits its responses."""
         for at in itertools.count(1):
             await asyncio.sleep(RENEW_SECONDS / max(1, len(fleet)))
             broker = fleet[at % len(fleet)]
             broker.transport.write(broker.registration() if broker.number else ask(904, broker.ext(), flag=2))
 
-    await obey(pipe, {"join": join, "register_large": register_large, "poll": poll})
+    await serve_commands(pipe, {"join": join, "register_large": register_large, "poll": poll})
     for task in renewing:
         task.cancel()

@@ -50,13 +50,13 @@ def history_rows(trace: Iterable[Stretch]) -> Iterator[tuple[int, str, dict[str,
     for stretch in stretches:
         by_site.setdefault(stretch.site, []).append(stretch)
     for site, own in by_site.items():
-        # Stable: what the trace says first of two things in one second stays first.
+        # Stable: events of the same second stay in the trace's order.
         own.sort(key=lambda stretch: stretch.start)
         began = own[0].start
-        told = [(began, _about_server("NAMESRV_STARTED")), (began, _about_server("NAMESRV_READY"))]
-        told += [(stretch.start, _about_broker(stretch)) for stretch in own]
-        told.append((end, _about_server("NAMESRV_STOPPED")))
-        for seq, (at, row) in enumerate(told, start=1):
+        events = [(began, _about_server("NAMESRV_STARTED")), (began, _about_server("NAMESRV_READY"))]
+        events += [(stretch.start, _about_broker(stretch)) for stretch in own]
+        events.append((end, _about_server("NAMESRV_STOPPED")))
+        for seq, (at, row) in enumerate(events, start=1):
             moment = datetime.fromtimestamp(at, tz=UTC)
             stamp = {
                 "schema_version": 2,
@@ -91,10 +91,10 @@ def write_history(trace: Iterable[Stretch], directory: Path) -> int:
 
 
 def expected(folder: Path) -> dict[str, Any]:
-    """What the trace's own file expects, its nodes named as brokers."""
-    told: dict[str, Any] = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
-    counts = told.get("most_down_intervals", {})
-    return told | {"most_down_intervals": {_broker_of(node): count for node, count in counts.items()}}
+    """The values in the trace's own file, its nodes named as brokers."""
+    values: dict[str, Any] = json.loads((folder / "expected.json").read_text(encoding="utf-8"))
+    counts = values.get("most_down_intervals", {})
+    return values | {"most_down_intervals": {_broker_of(node): count for node, count in counts.items()}}
 
 
 def _broker_of(node: str) -> str:
@@ -134,11 +134,11 @@ def main() -> int:
     apart, measured = counted_apart(trace), measure(warehouse)
     lines = compare(expected(options.trace) | apart, measured)
     print(f"{'figure':<40} {'expected':>12} {'measured':>12}")
-    # The worst stand in both.
+    # Both contain the worst.
     for name, wanted, got, equal in dict.fromkeys(lines):
         print(f"{name:<40} {wanted!s:>12} {got!s:>12}{'' if equal else '  DIFFERS'}")
     print(f"\n{'began within a minute of two others':<40} {share_with_company(trace):.1%} of outages, by the trace")
-    # The trace knows no beats: its outages are seen as they begin.
+    # The trace has no heartbeats: its outages are detected when they begin.
     print(f"{'median detection':<40} {measured['median_detection_seconds']} s")
     for name, text in verdicts(warehouse, apart["worst"]):
         print(f"{name:<40} {text}")

@@ -1,4 +1,4 @@
-"""What a bench says: the machine, how far it is, each figure with its target, and what was missed."""
+"""Output of a bench: the machine, progress, each figure with its target, and missed targets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import grpc
 
 
 class Report:
-    """Prints figures to standard output as they come, progress to standard error."""
+    """Prints figures to standard output immediately, progress to standard error."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
@@ -21,7 +21,7 @@ class Report:
         self._missed: list[str] = []
 
     def machine(self) -> None:
-        """Say on what the figures were taken."""
+        """Print the machine and the versions."""
         load = " ".join(f"{load:.1f}" for load in os.getloadavg())
         print(
             f"{_processor()}, {os.cpu_count()} cores, load {load}; {platform.system()} {platform.release()}; "
@@ -34,11 +34,11 @@ class Report:
         print(f"\n{title}", flush=True)
 
     def progress(self, text: str) -> None:
-        """Say what is going on."""
+        """Print a line of progress."""
         print(f"  [{time.monotonic() - self._started:4.0f} s] {text}", file=sys.stderr, flush=True)
 
     def figure(self, what: str, value: str, *, target: str = "", is_met: bool | None = None) -> None:
-        """Say one figure; ``is_met`` is None where there is no target."""
+        """Print one figure; ``is_met`` is None where there is no target."""
         verdict = ""
         if is_met is not None:
             verdict = f"; target {target}: {'met' if is_met else 'MISSED'}"
@@ -48,7 +48,7 @@ class Report:
         print(f"  {what:<44} {value}{verdict}", flush=True)
 
     def conclude(self) -> None:
-        """Say how many targets were met."""
+        """Print how many targets were met."""
         count = self._met + len(self._missed)
         missed = f"; missed: {'; '.join(self._missed)}" if self._missed else ""
         print(f"\n{self._met} of {count} targets met in {time.monotonic() - self._started:.0f} s{missed}", flush=True)

@@ -1,4 +1,4 @@
-"""Route queries against a bare handler that answers as many bytes: unchanging, changing each second, unchanged."""
+"""Route queries against a bare handler with the same response size: static, changing every second, `unchanged`."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BROKERS = (2, 100)
 CONCURRENCY = 32
 SHARE_OF_BARE = 0.9
 NOISE = 0.05
-"""Two measurements of the same thing differ by up to so much on a shared machine."""
+"""Share by which two measurements of the same thing may differ on a shared machine."""
 
 
 async def measure(report: Report) -> None:
     """Print the figures."""
-    report.subject("Route queries: calls a CPU second of the server, as a share of a bare bytes handler's")
+    report.subject("Route queries: calls per CPU second of the server, as a share of a bare bytes handler's")
     for brokers in BROKERS:
         async with worker(name_server) as ours, worker(bare_server) as bare:
             await _measure(report, ours, bare, brokers=brokers)
@@ -61,21 +61,21 @@ async def _measure(report: Report, ours: Worker, bare: Worker, *, brokers: int) 
         share = costs.ratio(name, "bare")
         report.figure(
             f"{size}, {name}",
-            f"{share:.2f} ({costs.median(name):.1f} against {costs.median('bare'):.1f} us a call)",
+            f"{share:.2f} ({costs.median(name):.1f} against {costs.median('bare'):.1f} us per call)",
             target=f"at least {SHARE_OF_BARE}",
             is_met=share >= SHARE_OF_BARE,
         )
     speed = costs.ratio("unchanged", "steady")
     report.figure(
-        f"{brokers} brokers, `unchanged` against the full answer",
-        f"{speed:.2f} times as many ({costs.median('unchanged'):.1f} against {costs.median('steady'):.1f} us a call)",
+        f"{brokers} brokers, `unchanged` against the full response",
+        f"{speed:.2f} times as many ({costs.median('unchanged'):.1f} against {costs.median('steady'):.1f} us per call)",
         target=f"no fewer, up to a noise of {NOISE:.0%}",
         is_met=speed >= 1 - NOISE,
     )
 
 
 def queries(channel: grpc.aio.Channel, query: bytes, metadata: Sequence[tuple[str, str]] = ()) -> Load:
-    """Ask all the time, CONCURRENCY at once."""
+    """Query continuously, CONCURRENCY at a time."""
     ask: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(messages.ROUTE)
 
     async def load(seconds: float) -> int:
@@ -92,8 +92,8 @@ def _with_changes(queries: Load, topic: messages.ChangingTopic) -> Load:
             await asyncio.sleep(pause)
             await topic.change()
 
-    async def load(seconds: float) -> int:  # noqa: ARG001  # two, whatever the others take: see below
-        # One change a second, and the second one takes the first one back.
+    async def load(seconds: float) -> int:  # noqa: ARG001  # always two changes: see below
+        # One change per second, and the second one reverts the first.
         calls, _ = await asyncio.gather(queries(2.0), change())
         return calls
 

@@ -1,4 +1,4 @@
-"""The servers that are measured, in processes of their own: the name server, and as little as grpc.aio can do."""
+"""The measured servers, in separate processes: the name server, and the minimum that grpc.aio can do."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from pointsman_namesrv.config import (
     SnapshotConfig,
 )
 from pointsman_namesrv.rpc.node_server import REGISTRATION, ROUTE
-from tests.bench.worker import Commands, obey
+from tests.bench.worker import Commands, serve_commands
 
 PROBE_SECONDS = 0.001
 
 BARE = "pointsman.bench.Bare"
-"""A service that the bare server has in addition, for what a bench wants of it."""
+"""An additional service of the bare server, for commands of a bench."""
 
 _Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -59,27 +59,27 @@ async def name_server(pipe: Connection, tls: TlsConfig | None = None, access: Ac
         sample = app.metrics.registry.get_sample_value
 
         def sweeps() -> tuple[float, float]:
-            """How many there were, and the seconds they took together."""
+            """Their number, and their total seconds."""
             name = "pointsman_namesrv_sweep_duration_seconds"
             return sample(f"{name}_count") or 0.0, sample(f"{name}_sum") or 0.0
 
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(app.run(stop))
             await app.started.wait()
-            await obey(
+            await serve_commands(
                 pipe, {**process_commands(app.addr), "sweeps": sweeps, "remoting_addr": lambda: app.remoting_addr}
             )
             stop.set()
 
 
 async def bare_server(pipe: Connection) -> None:
-    """Answer ready bytes to whatever comes, over the same options."""
+    """Respond with precomputed bytes to any request, with the same options."""
     bare = _Bare()
     server = grpc.aio.server(options=SERVER_OPTIONS)
     server.add_generic_rpc_handlers(bare.handlers())
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    await obey(pipe, {**process_commands(f"127.0.0.1:{port}"), "answer": bare.answer})
+    await serve_commands(pipe, {**process_commands(f"127.0.0.1:{port}"), "answer": bare.answer})
     await server.stop(None)
 
 
@@ -89,7 +89,7 @@ class _Bare:
         self._watchers: set[asyncio.Event] = set()
 
     def answer(self, answer: bytes) -> None:
-        """Set the bytes that every answer is."""
+        """Set the bytes of every response."""
         self._answer = answer
 
     def handlers(self) -> list[grpc.GenericRpcHandler]:
@@ -124,7 +124,7 @@ class _Bare:
     async def _watch(self, request: bytes, context: _Context) -> None:  # noqa: ARG002  # as above
         woken = asyncio.Event()
         self._watchers.add(woken)
-        # As a watch begins: the state, and that there is no more of it.
+        # As a watch begins: the state, and its end.
         await context.write(self._answer)
         await context.write(b"")
         try:
@@ -141,14 +141,14 @@ class _Bare:
 
 
 class _HoldProbe:
-    """How long anybody has to wait for the event loop, seen from inside."""
+    """How long a task waits for the event loop, measured from inside."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
         self._longest = self._busiest = 0.0
 
     async def start(self, pause: float = PROBE_SECONDS) -> None:
-        """Begin with nothing seen. A pause of 0 between two looks sees each turn of the loop, and keeps a core busy."""
+        """Reset and start. A pause of 0 between two samples measures each turn of the loop, and keeps a core busy."""
         self._longest = self._busiest = 0.0
         self._task = asyncio.create_task(self._run(pause))
         await asyncio.sleep(2 * PROBE_SECONDS)
@@ -171,7 +171,7 @@ class _HoldProbe:
 
 
 def process_commands(addr: str) -> Commands:
-    """What every measured server can be asked."""
+    """Commands of every measured server."""
     probe = _HoldProbe()
     return {
         "addr": lambda: addr,

@@ -31,7 +31,7 @@ ROUTE = 105
 
 @dataclass(frozen=True)
 class _Side:
-    """One of the two servers, and what reaches it."""
+    """One of the two servers, and how to reach it."""
 
     server: Worker
     channel: grpc.aio.Channel
@@ -43,7 +43,7 @@ class _Side:
 
 async def measure(report: Report) -> None:
     """Print the figures."""
-    report.subject("TLS: calls a CPU second of the server under mTLS, as a share of those in plaintext")
+    report.subject("TLS: calls per CPU second of the server under mTLS, as a share of those in plaintext")
     with tempfile.TemporaryDirectory() as folder:
         authority = Authority(Path(folder))
         config, own = tls_config(authority.issue("server"), mutual=True), authority.issue("client", "client.example")
@@ -88,7 +88,7 @@ async def _measure(report: Report, sides: Mapping[str, _Side]) -> None:
                 peer = await idle.enter_async_context(remoting_peer(side.remoting_addr, side.context))
                 await peer.ask(ROUTE, {"topic": messages.topic_name(0)})
             size = (await side.server.ask("rss") - before) / IDLE_CONNECTIONS
-        report.figure(f"memory of a connection, RocketMQ's wire, {name}", f"{size / 1e3:.1f} kB")
+        report.figure(f"memory per connection, RocketMQ's wire, {name}", f"{size / 1e3:.1f} kB")
 
 
 def _print(report: Report, title: str, costs: Costs) -> None:

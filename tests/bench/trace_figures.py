@@ -1,4 +1,4 @@
-"""A trace's figures, twice: counted in plain Python from the trace itself, and read from the tables that came of it."""
+"""A trace's figures, twice: counted in plain Python from the trace itself, and read from the tables made of it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def worst(counts: Counter[str], most: int = MOST) -> dict[str, int]:
 
 
 def counted_apart(trace: Iterable[Stretch]) -> dict[str, Any]:
-    """What the tables must give, without them."""
+    """The expected figures, computed without the tables."""
     stretches = list(trace)
     downs = [stretch for stretch in stretches if stretch.state == "down"]
     return {
@@ -67,7 +67,7 @@ def share_with_company(trace: Iterable[Stretch]) -> float:
 
 def measure(warehouse: Path) -> dict[str, Any]:
     """The trace's figures from ``broker_intervals``: all closed rows and the last day's open ones."""
-    # Late: what is counted apart needs no Spark.
+    # Late: the separate count needs no Spark.
     from pyspark.sql.functions import col, lit, unix_micros  # noqa: PLC0415
     from pyspark.sql.functions import max as newest  # noqa: PLC0415
 
@@ -105,7 +105,7 @@ def measure(warehouse: Path) -> dict[str, Any]:
 
 
 def verdicts(warehouse: Path, by_count: Iterable[str]) -> list[tuple[str, str]]:
-    """What the score, the ranking and the incidents say, each as a name and a text."""
+    """The results of the score, the ranking and the incidents, each as a name and a text."""
     from pyspark.sql import functions as F  # noqa: PLC0415, N812
 
     from pointsman_report.io import Warehouse  # noqa: PLC0415

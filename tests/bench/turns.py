@@ -1,4 +1,4 @@
-"""CPU time a call of several loads, in turns: what disturbs the machine disturbs all of them."""
+"""CPU time per call of several loads, in turns: disturbances of the machine affect all of them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from tests.bench.report import Report
 
 ROUNDS = 13
 ROUND_SECONDS = 0.5
-"""Short: what disturbs a machine comes and goes within seconds."""
+"""Short: disturbances of a machine last seconds."""
 
 Load = Callable[[float], Awaitable[int]]
-"""Make calls for so many seconds and return how many."""
+"""Make calls for the given seconds and return how many."""
 
 
 class Server(Protocol):
-    """What is measured."""
+    """The measured process."""
 
     async def ask(self, command: str, /, *arguments: object) -> Any:
-        """Return for "cpu" the seconds of CPU time that it has taken, for "rss" its memory in bytes."""
+        """Return for "cpu" the seconds of CPU time that it has used, for "rss" its memory in bytes."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ async def in_turns(turns: Mapping[str, Turn], report: Report, *, title: str) -> 
     for number in range(ROUNDS + 1):
         if number % 5 == 0:
             report.progress(f"{title}: round {number} of {ROUNDS}")
-        # Nobody has the first turn always.
+        # The first turn alternates.
         names = list(turns)[:: 1 if number % 2 else -1]
         for name in names:
             turn = turns[name]
@@ -70,7 +70,7 @@ async def in_turns(turns: Mapping[str, Turn], report: Report, *, title: str) -> 
 
 
 async def repeat(call: Callable[[], Awaitable[object]], seconds: float) -> int:
-    """Make one call after the other for so long; return how many."""
+    """Make one call after the other for ``seconds``; return how many."""
     until, calls = time.monotonic() + seconds, 0
     while time.monotonic() < until:
         await call()

@@ -21,13 +21,13 @@ WATCHERS = (1_000, 5_000)
 CLIENTS = 4
 CHANGES = 7
 REST_SECONDS = 0.5
-"""Between two changes: a walk of the hub has its rest as well, and the machine."""
+"""Between two changes: the hub pauses between rounds, too."""
 COALESCE_MILLISECONDS = 50
 
 
 @dataclass(frozen=True)
 class Spread:
-    """What it took to tell all watchers."""
+    """Cost of a push to all watchers."""
 
     milliseconds: float
     cpu_milliseconds: float
@@ -37,7 +37,7 @@ class Spread:
 async def measure(report: Report) -> None:
     """Print the figures."""
     report.subject(
-        f"Watches: from the call that changes a route to the last watcher; the name server's time holds up to "
+        f"Watches: from the call that changes a route to the last watcher; the name server's time includes up to "
         f"{COALESCE_MILLISECONDS} ms of coalescing, and {CLIENTS} client processes share the cores"
     )
     for count in WATCHERS:
@@ -56,7 +56,7 @@ async def measure(report: Report) -> None:
         )
         report.figure(
             f"{count:,} watchers, memory of the server",
-            f"{ours.bytes_a_watcher / 1e3:.1f} against {bare.bytes_a_watcher / 1e3:.1f} kB a watcher",
+            f"{ours.bytes_a_watcher / 1e3:.1f} against {bare.bytes_a_watcher / 1e3:.1f} kB per watcher",
         )
 
 

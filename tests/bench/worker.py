@@ -1,4 +1,4 @@
-"""The processes of a bench: servers that are measured and clients that load them, each told what to do over a pipe."""
+"""The processes of a bench: measured servers and clients that load them, each with commands over a pipe."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Worker:
         self._pipe = pipe
 
     async def ask(self, command: str, *arguments: object) -> Any:
-        """Let it do something and return its answer. Raises EOFError when it died, TimeoutError."""
+        """Run a command in it and return the result. Raises EOFError when the process has exited, TimeoutError."""
         return await self.begin(command, *arguments)
 
     def begin(self, command: str, *arguments: object) -> asyncio.Future[Any]:
-        """Let it do something; the answer must be awaited before it is asked for more."""
+        """Start a command in it; the result must be awaited before the next command."""
         self._pipe.send((command, arguments))
         return asyncio.ensure_future(asyncio.to_thread(self._answer, command))
 
-    def tell_to_stop(self) -> None:
-        """Let it end, if it is still there."""
+    def request_stop(self) -> None:
+        """Send the stop command, if the process still runs."""
         try:
             self._pipe.send(("stop", ()))
         except OSError:
@@ -43,13 +43,13 @@ class Worker:
 
     def _answer(self, command: str) -> Any:
         if not self._pipe.poll(ANSWER_SECONDS):
-            raise TimeoutError(f"no answer to {command!r} within {ANSWER_SECONDS:.0f} s")
+            raise TimeoutError(f"no response to {command!r} within {ANSWER_SECONDS:.0f} s")
         return self._pipe.recv()
 
 
 @asynccontextmanager
 async def worker(main: Main, *arguments: object) -> AsyncIterator[Worker]:
-    """Run ``main(pipe, *arguments)`` in a process of its own for the length of the block."""
+    """Run ``main(pipe, *arguments)`` in a separate process during the block."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_run, args=(main, theirs, *arguments), daemon=True)
     process.start()
@@ -58,13 +58,13 @@ async def worker(main: Main, *arguments: object) -> AsyncIterator[Worker]:
     try:
         yield peer
     finally:
-        peer.tell_to_stop()
+        peer.request_stop()
         await asyncio.to_thread(process.join, STOP_SECONDS)
         process.kill()
 
 
-async def obey(pipe: Connection, commands: Commands) -> None:
-    """Answer what comes through the pipe until told to stop, or until nobody is at its other end."""
+async def serve_commands(pipe: Connection, commands: Commands) -> None:
+    """Serve commands from the pipe until "stop", or until its other end is closed."""
     while True:
         try:
             command, arguments = await asyncio.to_thread(pipe.recv)

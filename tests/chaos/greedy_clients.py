@@ -13,7 +13,7 @@ import grpc
 
 from pointsman.v1.registration_service_pb2 import RegisterBrokerResponse
 from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
-from tests.bench.worker import obey
+from tests.bench.worker import serve_commands
 from tests.fakes import wire
 
 WATCH = "/pointsman.v1.RouteService/WatchTopicRoutes"
@@ -35,7 +35,7 @@ OPTIONS = [
 async def greedy(pipe: Connection, addr: str) -> None:
     """Obey ``fill`` and ``knock`` until the pipe ends."""
     async with AsyncExitStack() as stack:
-        await obey(pipe, Greedy(addr, stack).commands())
+        await serve_commands(pipe, Greedy(addr, stack).commands())
 
 
 class Greedy:

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack
 from multiprocessing.connection import Connection
 
 from pointsman_client import NameServerClient, PointsmanError, TopicRoute
-from tests.bench.worker import obey
+from tests.bench.worker import serve_commands
 
 
 async def clients(pipe: Connection, name_servers: Sequence[str], count: int, topic: str, period: float) -> None:
@@ -19,7 +19,7 @@ async def clients(pipe: Connection, name_servers: Sequence[str], count: int, top
         for _ in range(count):
             client = NameServerClient(name_servers, shuffle_name_servers=False)
             fleet.clients.append(await stack.enter_async_context(client))
-        await obey(pipe, {"begin": fleet.begin, "known": fleet.known, "end": fleet.end})
+        await serve_commands(pipe, {"begin": fleet.begin, "known": fleet.known, "end": fleet.end})
 
 
 class _Fleet:

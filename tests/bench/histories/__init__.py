@@ -1,4 +1,4 @@
-"""Histories of fleets that never were: seeded, of any size, with faults whose label is known.
+"""Synthetic histories of fleets: seeded, of any size, with labelled faults.
 
 Every row is an event of the name server's core, made a line and a file by the name server's own history. Nodes are
 name servers that see the same brokers, each at its own moments.

@@ -31,7 +31,7 @@ def parser() -> argparse.ArgumentParser:
     found.add_argument("--seed", type=int, default=fleet.seed, help="the same seed gives the same bytes")
     found.add_argument("--processes", type=int, default=1, help="nodes that are written at the same time")
     found.add_argument("--flapping", type=float, default=fleet.flapping_share, help="share of brokers that flap")
-    found.add_argument("--every-minute", type=int, default=0, help="brokers more that restart each minute, always")
+    found.add_argument("--every-minute", type=int, default=0, help="additional brokers that restart every minute")
     found.add_argument("--topics", type=int, default=fleet.topics_a_broker, help="topics of each broker")
     found.add_argument("--no-heartbeats", action="store_true", help="leave out HEARTBEATS, nine in ten of all rows")
     found.add_argument("--queue-stats", action="store_true", help="write QUEUE_STATS as well")

@@ -1,4 +1,4 @@
-"""What a node says of a broker: each hour how punctual its heartbeats were and, if wanted, each ten minutes its queues.
+"""Periodic rows about a broker: every hour its heartbeats and, on request, every ten minutes its queues.
 
 A row of heartbeats closes after ten minutes if a heartbeat in it was late.
 """
@@ -17,12 +17,12 @@ PERIOD_SECONDS, HOUR_SECONDS = 600.0, 3_600.0
 BEAT = 30.0
 JITTER = 0.15
 PUNCTUAL_ROWS = 256
-"""Rows of punctual beats differ in their digits alone: some are made, and used again and again."""
+"""Rows of punctual heartbeats differ only in their digits: some are generated and reused."""
 STATS_ROWS = 64
 
 
 class Beats:
-    """Each broker has its turn in each ten minutes, at its own second."""
+    """Each broker has one turn every ten minutes, at its own second."""
 
     def __init__(self, fleet: Fleet, rng: random.Random) -> None:
         self._wanted = fleet.heartbeats
@@ -34,7 +34,7 @@ class Beats:
         self._row_at: dict[int, float] = {}
 
     def turns(self, began: float) -> Iterator[tuple[float, int]]:
-        """Every broker's turns of the day that began then, in order."""
+        """Every broker's turns of the day that starts at ``began``, in order."""
         if not self._wanted and not self._stats:
             return
         for period in range(round(DAY / PERIOD_SECONDS)):
@@ -43,10 +43,10 @@ class Beats:
                 yield start + at, number
 
     def late(self, number: int, at: float, silence: float) -> None:
-        """Take a late beat into the broker's next row."""
+        """Add a late heartbeat to the broker's next row."""
         self._late.setdefault(number, []).append((at, silence))
 
-    def told(self, broker: BrokerFacts, number: int, *, at: float, since: float) -> Iterator[Event]:
+    def rows(self, broker: BrokerFacts, number: int, *, at: float, since: float) -> Iterator[Event]:
         """The broker's rows at its turn; none in its first ten minutes."""
         if at - since < PERIOD_SECONDS:
             return
@@ -67,14 +67,14 @@ class Beats:
 def _punctuality(
     rng: random.Random, silences: list[float] | None = None, *, seconds: float = HOUR_SECONDS
 ) -> dict[str, object]:
-    told = Punctuality(0.0)
+    punctuality = Punctuality(0.0)
     for silence in silences or ():
-        told.add(silence, is_late=silence > LATE_AFTER_INTERVALS * BEAT)
+        punctuality.add(silence, is_late=silence > LATE_AFTER_INTERVALS * BEAT)
     left = seconds - sum(silences or ())
     for _ in range(round(left / BEAT)):
-        told.add(max(1.0, rng.gauss(BEAT, JITTER)), is_late=False)
-    told.add_clock(-rng.randint(0, 20))
-    return told.detail(now=seconds)
+        punctuality.add(max(1.0, rng.gauss(BEAT, JITTER)), is_late=False)
+    punctuality.add_clock(-rng.randint(0, 20))
+    return punctuality.detail(now=seconds)
 
 
 def _queue_stats(rng: random.Random, topics: int) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What befalls brokers, and its label: faults drawn from the seed, each a stream of happenings in order of time."""
+"""Faults of brokers with their labels, drawn from the seed, each a stream of events in order of time."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ HOUR, MINUTE = 3_600.0, 60.0
 
 
 class How(StrEnum):
-    """How a broker goes, which is what name servers can see."""
+    """How a broker goes down, as name servers see it."""
 
     CRASH = "crash"
     """Its process ends: streams break, a new incarnation comes back."""
     SILENCE = "silence"
-    """Nothing is heard of it; the same process comes back."""
+    """Its heartbeats stop; the same process comes back."""
     PROBE = "probe"
-    """Its agent says that it does not answer."""
+    """Its agent reports a failing probe."""
     SHUTDOWN = "shutdown"
-    """It says goodbye, and comes back as a new incarnation."""
+    """It unregisters, and comes back as a new incarnation."""
     MAINTENANCE = "maintenance"
-    """It leaves in an announced window."""
+    """It goes down in an announced window."""
     LATE = "late"
-    """A beat that comes late, no more."""
+    """Only a late heartbeat."""
 
 
 class Happening(NamedTuple):
-    """One thing that happens to one broker. Seconds since the fleet's beginning."""
+    """One event of one broker. Times are seconds since the fleet's start."""
 
     at: float
     broker: int
@@ -44,12 +44,12 @@ class Happening(NamedTuple):
     """Infinite where it never comes back."""
     kind: Kind
     version: str | None = None
-    """What it comes back as, if not as the same."""
+    """The version after its return, if it changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """That a broker had a fault. Several brokers of one fault have its number in common."""
+    """A fault of a broker. Several brokers of one fault share its number."""
 
     cluster: str
     broker_name: str
@@ -70,7 +70,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is the matter with these brokers for this time."""
+    """The fault of these brokers for this time."""
 
     kind: Kind
     brokers: tuple[int, ...]
@@ -89,7 +89,7 @@ def label_line(label: Label) -> str:
 
 
 def plan(fleet: Fleet, brokers: list[Broker]) -> list[Fault]:
-    """Every fault but the single outages, which `noise` gives."""
+    """Every fault except the single outages, which `noise` yields."""
     rng = random.Random(f"{fleet.seed}/plan")
     rates = fleet.faults
     faults = _flappers(fleet, rng)
@@ -176,7 +176,7 @@ def _fault(kind: Kind, broker: int, began: float, ended: float, happenings: Iter
 
 
 def _loop(broker: int, span: tuple[float, float], period: float, away: float, rng: random.Random) -> Fault:
-    """A restart each period, of which the broker is away a share."""
+    """A restart every period; the broker is down for a share of it."""
     return _fault(Kind.RESTART_LOOP, broker, *span, _restarts(broker, span, period, away, random.Random(rng.random())))
 
 
@@ -195,7 +195,7 @@ def _bursts(broker: int, began: float, ended: float, rng: random.Random) -> Iter
     while at < ended:
         for _ in range(rng.randint(4, 10)):
             how = rng.choice((How.CRASH, How.CRASH, How.SILENCE))
-            # Long enough to be seen: two minutes of silence are none yet.
+            # Long enough to be noticed: two minutes of silence are not an outage yet.
             length = rng.uniform(0.5, 2) * MINUTE + (2 * MINUTE if how is How.SILENCE else 0)
             yield Happening(at, broker, how, at + length, Kind.BURST)
             at += length + rng.uniform(2, 8) * MINUTE
@@ -210,14 +210,14 @@ def _outages(
     kind: Kind, broker: int, span: tuple[float, float], period: float, rng: random.Random
 ) -> Iterator[Happening]:
     began, ended = span
-    # The first is due anywhere in the first period of a fault that lasts; a fault that begins does so with an outage.
+    # A fault that lasts from the start has its first outage anywhere in the first period; others begin with one.
     at = began + (rng.random() * period if began == 0 else 0)
     while at < ended:
         yield Happening(at, broker, How.CRASH, at + rng.uniform(1, 5) * MINUTE, kind)
         at += period * rng.uniform(0.7, 1.3)
 
 
-# --- what is no broker's own fault ------------------------------------------------------------------------------
+# --- faults of the environment ----------------------------------------------------------------------------------
 
 
 def _overload(broker: int, began: float, rng: random.Random) -> Fault:
@@ -245,8 +245,8 @@ def _zone_cut(brokers: list[Broker], began: float, rng: random.Random) -> Fault:
 
 
 def _deploy(members: list[int], began: float, version: str, rng: random.Random) -> Fault:
-    polite, pace = rng.random() < 0.5, rng.uniform(20, 90)
-    how = How.SHUTDOWN if polite else How.CRASH
+    graceful, pace = rng.random() < 0.5, rng.uniform(20, 90)
+    how = How.SHUTDOWN if graceful else How.CRASH
     happenings = [
         Happening(began + n * pace, broker, how, began + n * pace + rng.uniform(15, 60), Kind.DEPLOY, version)
         for n, broker in enumerate(members)

@@ -1,4 +1,4 @@
-"""What a fleet is made of: its size, its brokers and where they run, and how often which fault befalls it."""
+"""A fleet: its size, its brokers and where they run, and how often each fault happens."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ class Kind(StrEnum):
     CHRONIC = "chronic"
     """About one outage a day, every day."""
     ZONE_CUT = "zone_cut"
-    """The network of a part of a zone is gone for minutes."""
+    """The network of a part of a zone is down for minutes."""
     OVERLOAD = "overload"
-    """Late beats for half an hour, then an outage."""
+    """Late heartbeats for half an hour, then an outage."""
     DEPLOY = "deploy"
     """A cluster gets a new version, broker by broker."""
     MAINTENANCE = "maintenance"
@@ -45,7 +45,7 @@ SHOULD_BE_FLAGGED = frozenset({Kind.RESTART_LOOP, Kind.BURST, Kind.SLOW_FLAP, Ki
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRates:
-    """How often what happens; none of it was chosen with a detector's parameters observed."""
+    """Rates of faults; none was chosen with knowledge of a detector's parameters."""
 
     outages_a_broker_day: float = 0.03
     """Single outages; each broker has its own rate, which spreads around this one (gamma, shape 2)."""
@@ -55,9 +55,9 @@ class FaultRates:
         (Kind.SLOW_FLAP, 0.25),
         (Kind.CHRONIC, 0.2),
     )
-    """What those of the flapping share have."""
+    """Faults of the flapping share."""
     flapping_every_minute: int = 0
-    """So many brokers more, that restart each minute from the beginning to the end."""
+    """Number of additional brokers that restart every minute from the start to the end."""
     overloads_a_broker_day: float = 0.002
     zone_cuts_a_day: float = 0.3
     deploys_a_cluster_week: float = 1.0
@@ -136,6 +136,6 @@ def brokers_of(fleet: Fleet) -> list[Broker]:
 
 
 def _topics(fleet: Fleet, group: int) -> dict[str, QueueConfig]:
-    # The topics of four neighbours are the same, so that a topic stands on several broker names.
+    # Four neighbours have the same topics, so that a topic is on several broker names.
     first = group // GROUPS_A_TOPIC * fleet.topics_a_broker
     return {f"topic-{first + n + 1:05d}": QueueConfig(4, 4, 6) for n in range(fleet.topics_a_broker)}

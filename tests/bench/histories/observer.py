@@ -1,4 +1,4 @@
-"""One name server: what it says of what happened, and when, by the rules of `pointsman_namesrv.core.liveness`."""
+"""One name server: the events it records, and when, by the rules of `pointsman_namesrv.core.liveness`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ READY_AFTER = 40.0
 """Warm-up: a node without a snapshot waits until every agent had its turn."""
 
 
-Tell = Callable[[float, Event], None]
+Emit = Callable[[float, Event], None]
 
 
 class Sign(NamedTuple):
-    """What a node will say at a moment."""
+    """An event that a node will record at a moment."""
 
     at: float
     broker: int
@@ -47,12 +47,12 @@ class Sign(NamedTuple):
 
 
 class Observer:
-    """A node through the days, told the truth of each."""
+    """A node through the days; it gets the true events of each day."""
 
-    def __init__(self, fleet: Fleet, brokers: list[Broker], *, number: int, tell: Tell) -> None:
+    def __init__(self, fleet: Fleet, brokers: list[Broker], *, number: int, emit: Emit) -> None:
         self._fleet = fleet
         self._brokers = brokers
-        self._tell = tell
+        self._emit = emit
         self._rng = random.Random(f"{fleet.seed}/node-{number}")
         self._beats = Beats(fleet, self._rng)
         self._held: list[BrokerFacts | None] = [None] * len(brokers)
@@ -63,7 +63,7 @@ class Observer:
         self._pending = self._start()
 
     def live(self, day: int, facts: list[Fact]) -> None:
-        """Say all that this node says on a day (from 0)."""
+        """Record all events of this node on a day (from 0)."""
         began, ended = day * DAY, (day + 1) * DAY
         for happening, process in facts:
             self._pending += self._signs(happening, process)
@@ -77,18 +77,18 @@ class Observer:
         sign = next(signs, None)
         for at, number in self._beats.turns(began):
             while sign is not None and sign.at <= at:
-                self._say(sign)
+                self._record(sign)
                 sign = next(signs, None)
             held = self._held[number]
             if held is not None:
-                for event in self._beats.told(self._in_state(number, at), number, at=at, since=self._since[number]):
-                    self._tell(at, event)
+                for event in self._beats.rows(self._in_state(number, at), number, at=at, since=self._since[number]):
+                    self._emit(at, event)
         while sign is not None:
-            self._say(sign)
+            self._record(sign)
             sign = next(signs, None)
 
     def _start(self) -> list[Sign]:
-        self._tell(0.0, Event(kind=EventKind.NAMESRV_STARTED, detail={"version": "0.1.0"}))
+        self._emit(0.0, Event(kind=EventKind.NAMESRV_STARTED, detail={"version": "0.1.0"}))
         signs = [Sign(READY_AFTER, -1, EventKind.NAMESRV_READY)]
         for number in range(len(self._brokers)):
             at = self._rng.uniform(1, READY_AFTER - 5)
@@ -99,7 +99,7 @@ class Observer:
         first = self._rng.uniform(0, ALIVE_EACH)
         return (first + ALIVE_EACH * number for number in range(round(DAY / ALIVE_EACH)))
 
-    # --- what it sees -------------------------------------------------------------------------------------------
+    # --- what it observes ---------------------------------------------------------------------------------------
 
     def _signs(self, happening: Happening, process: Process) -> Iterator[Sign]:
         at, number, how, until = happening[:4]
@@ -158,22 +158,22 @@ class Observer:
         """Until the sweep that notices."""
         return self._rng.uniform(0, MAX_SWEEP_SECONDS)
 
-    # --- what it says -------------------------------------------------------------------------------------------
+    # --- what it records ----------------------------------------------------------------------------------------
 
-    def _say(self, sign: Sign) -> None:
+    def _record(self, sign: Sign) -> None:
         at, number, kind = sign.at, sign.broker, sign.kind
         if number < 0:
             self._say_of_itself(sign)
         elif kind in {EventKind.MAINTENANCE_ON, EventKind.MAINTENANCE_OFF}:
             key = self._brokers[number].identity.group_key
             detail: dict[str, object] = {"note": "disk", "by": "operator"}
-            self._tell(at, Event(kind=kind, reason=sign.reason, group=key, detail=detail))
+            self._emit(at, Event(kind=kind, reason=sign.reason, group=key, detail=detail))
         elif kind in {EventKind.REGISTERED, EventKind.RESTARTED}:
             self._register(sign)
         else:
             facts = self._note(sign)
             interval = max(0.0, at - max(sign.last_seen, self._since[number]))
-            self._tell(at, Event(kind=kind, reason=sign.reason, broker=facts, interval=interval))
+            self._emit(at, Event(kind=kind, reason=sign.reason, broker=facts, interval=interval))
 
     def _register(self, sign: Sign) -> None:
         broker, process = self._brokers[sign.broker], sign.process
@@ -196,10 +196,10 @@ class Observer:
         facts = self._enter(sign.broker, UP, sign.at)
         self._since[sign.broker] = sign.at
         detail = {"topics": len(broker.topics)}
-        self._tell(sign.at, Event(kind=sign.kind, broker=facts, interval=interval, detail=detail))
+        self._emit(sign.at, Event(kind=sign.kind, broker=facts, interval=interval, detail=detail))
         if not was_held:
             topics: dict[str, QueueConfig] = broker.topics
-            self._tell(sign.at, Event(kind=EventKind.TOPICS, broker=facts, topics=TopicsPayload(topics)))
+            self._emit(sign.at, Event(kind=EventKind.TOPICS, broker=facts, topics=TopicsPayload(topics)))
 
     def _note(self, sign: Sign) -> BrokerFacts:
         match sign.kind:
@@ -240,10 +240,10 @@ class Observer:
         if sign.kind is EventKind.NAMESRV_ALIVE:
             state = "READY" if sign.at >= READY_AFTER else "WARMING"
             detail = {"state": state, "brokers": dict(+self._counts), "rows_dropped": 0}
-        self._tell(sign.at, Event(kind=sign.kind, detail=detail))
+        self._emit(sign.at, Event(kind=sign.kind, detail=detail))
 
     def _checkpoint(self, at: float) -> None:
-        """The first rows of a day: all that it holds."""
+        """Record the first rows of a day: all brokers that it holds."""
         registered = [number for number, held in enumerate(self._held) if held is not None]
         for i, number in enumerate(registered, 1):
             held = self._in_state(number, at)
@@ -261,6 +261,6 @@ class Observer:
             }
             seen = self._rng.uniform(0, BEAT)
             row = Event(kind=EventKind.CHECKPOINT, reason=Reason.DAY, broker=held, interval=seen, detail=detail)
-            self._tell(at, row)
+            self._emit(at, row)
             payload = TopicsPayload(topics)
-            self._tell(at, Event(kind=EventKind.TOPICS, reason=Reason.DAY, broker=held, topics=payload))
+            self._emit(at, Event(kind=EventKind.TOPICS, reason=Reason.DAY, broker=held, topics=payload))

@@ -1,4 +1,4 @@
-"""What really happened, in order, each thing to a broker that was there for it."""
+"""The true events in order, each of a broker that was up at that time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.bench.histories.fleet import DAY, Broker, Fleet, Kind
 
 FIRST_VERSION = "7.2.0"
 ALL_THERE = 120.0
-"""Nothing happens to anybody before every broker has registered everywhere."""
+"""No fault happens before every broker has registered everywhere."""
 SETTLED = 5.0
 """A broker that has just come back is back at every node."""
 
@@ -63,7 +63,7 @@ class Truth:
                 yield facts
                 day, facts = day + 1, []
             number = happening.broker
-            # Who is away already cannot go.
+            # A broker that is down already cannot go down.
             if happening.at < free_from[number]:
                 continue
             free_from[number] = happening.until + SETTLED

@@ -1,4 +1,4 @@
-"""Brings a fleet's days to the disk: for each node a history directory, as the name server's own history writes it."""
+"""Writes a fleet's days to disk: a history directory per node, as the name server's own history writes it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What came of it."""
+    """The result."""
 
     histories: list[Path]
     """A directory for each node, for ``--history``."""
@@ -32,7 +32,7 @@ class Written:
     """Of the rows, before they were packed."""
     labels: list[Label]
     labels_file: Path
-    """The same, a JSON object a line."""
+    """The same, one JSON object per line."""
 
 
 class NodeHistory:
@@ -49,8 +49,8 @@ class NodeHistory:
         self._files = HistoryFiles(directory, node=node, boot_id=boot_id)
         self._files.prepare()
 
-    def tell(self, at: float, event: Event) -> None:
-        """Write an event that happened so many seconds after the beginning."""
+    def write(self, at: float, event: Event) -> None:
+        """Write an event that happened ``at`` seconds after the start."""
         event_at = datetime.fromtimestamp(self._began + at, self._began_at.tzinfo)
         rows = row_count(event)
         record = Record(event, event_at, int(at * 1000), self.rows + 1, rows)
@@ -65,9 +65,9 @@ class NodeHistory:
 
 
 def write(fleet: Fleet, folder: Path, *, processes: int = 1, say: Progress = lambda _: None) -> Written:
-    """Write the histories of all nodes into ``folder``, and ``labels.jsonl`` beside them.
+    """Write the histories of all nodes into ``folder``, and ``labels.jsonl`` next to them.
 
-    A node knows nothing of the others: each is written for itself, in one of so many processes.
+    Nodes are independent: each is written separately, in one of ``processes`` processes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     numbers = range(1, fleet.nodes + 1)
@@ -101,7 +101,7 @@ def _write_node(fleet: Fleet, folder: Path, number: int, say: Progress | None) -
     brokers = brokers_of(fleet)
     truth = Truth(fleet, brokers)
     history = _history(fleet, folder, number)
-    observer = Observer(fleet, brokers, number=number, tell=history.tell)
+    observer = Observer(fleet, brokers, number=number, emit=history.write)
     for day, facts in enumerate(truth.days()):
         observer.live(day, facts)
         if say is not None:

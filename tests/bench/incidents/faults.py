@@ -26,15 +26,15 @@ class Kind(StrEnum):
     ROLLING_RESTART = "rolling restart"
     """Brokers of a cluster are restarted one after another, by a kill, with their agent, or gracefully."""
     DEPLOY = "deploy"
-    """The same, and each comes back as another version."""
+    """The same, and each comes back with another version."""
     AGENT_CRASH = "agent crash"
-    """An agent is killed and started again; its broker runs on."""
+    """An agent is killed and started again; its broker keeps running."""
     HOST_LOSS = "host loss"
     """A host stops with all brokers and agents on it, and starts again."""
     PARTITION = "partition"
     """Brokers of a zone cannot reach the name servers for some minutes."""
     FLAPPER = "flapper"
-    """One broker's process dies again and again."""
+    """One broker's process crashes repeatedly."""
 
 
 EXPECTED_CAUSE = {
@@ -50,14 +50,14 @@ ROLLING = frozenset({Kind.ROLLING_RESTART, Kind.DEPLOY})
 
 
 class What(StrEnum):
-    """What happens to one broker or its agent."""
+    """The events of one broker or its agent."""
 
     BROKER_DIES = "broker dies"
     BROKER_STARTS = "broker starts"
     AGENT_KILLED = "agent killed"
     """Its connections are reset."""
     AGENT_VANISHES = "agent vanishes"
-    """As its host: nothing resets its connections."""
+    """As with its host: nothing resets its connections."""
     AGENT_STARTS = "agent starts"
     LEAVES = "leaves"
     """The agent unregisters the broker and stops."""
@@ -69,13 +69,13 @@ class What(StrEnum):
 
 
 class Act(NamedTuple):
-    """One thing that happens, in seconds of the day."""
+    """One event, in seconds of the day."""
 
     at: float
     broker: int
     what: What
     version: str = ""
-    """What a broker starts as, if not as the same."""
+    """The version that a broker starts with, if it changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """How large the fleet is, and how often what happens. The same fields give the same faults."""
+    """The size of the fleet and the number of faults. The same fields give the same faults."""
 
     clusters: int = 16
     each: int = 300
@@ -141,7 +141,7 @@ def faults_of(plan: Plan) -> list[Fault]:
     """All faults in order of time."""
     rng, calendar = random.Random(plan.seed), _Calendar()
     found = []
-    # Those that need most brokers find room first.
+    # Those that need most brokers are placed first.
     for kind in sorted(Kind, key=lambda kind: kind not in INCIDENTS | ROLLING):
         for number in range(plan.each):
             fault = _placed(kind, number, plan, calendar, rng)
@@ -194,7 +194,7 @@ def _rolled(brokers: tuple[int, ...], at: float, version: str, rng: random.Rando
             yield Act(at, broker, What.BROKER_DIES)
             yield Act(back, broker, What.BROKER_STARTS, version)
         else:
-            # With less the new process registers before the old one's time is over: no outage.
+            # With less the new process registers before the old one expires: no outage.
             back = at + rng.uniform(25, 90)
             yield Act(at, broker, What.LEAVES if how == "gracefully" else What.AGENT_KILLED)
             yield Act(at, broker, What.BROKER_DIES)

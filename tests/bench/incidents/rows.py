@@ -28,7 +28,7 @@ DAY_OF = date(2026, 3, 2)
 HEARTBEAT, ALIVE, READY = 30.0, 60.0, 40.0
 FIRST_VERSION = "7.2.0"
 DROPPED = frozenset({EventKind.HEARTBEATS, EventKind.TOPICS})
-"""Nine in ten of a day's rows, which say nothing of an outage."""
+"""Nine in ten of a day's rows, which do not depend on outages."""
 
 Write = Callable[[float, Event], None]
 
@@ -40,7 +40,7 @@ def write_rows(plan: Plan, faults: Iterable[Fault], folder: Path) -> list[Path]:
         NodeHistory(folder / f"namesrv-{n}", node=f"namesrv-{n}:9876", boot_id=f"b{n}", began_at=began_at)
         for n in range(1, NODES + 1)
     ]
-    day = _Day(plan, [history.tell for history in histories])
+    day = _Day(plan, [history.write for history in histories])
     day.pass_by(sorted((act for fault in faults for act in fault.acts), key=lambda act: act.at))
     for history in histories:
         history.close()
@@ -57,7 +57,7 @@ class _Node:
     core: NameServer
     write: Write
     generations: dict[int, int] = field(default_factory=dict)
-    """Of each broker, what its agent holds."""
+    """State of each broker's agent."""
     streams: dict[int, int] = field(default_factory=dict)
 
     def record(self, at: float, events: Iterable[Event]) -> None:
@@ -68,7 +68,7 @@ class _Node:
 
 @dataclass
 class _Agent:
-    """One broker and the agent beside it."""
+    """One broker and its agent."""
 
     number: int
     identity: BrokerIdentity
@@ -130,7 +130,7 @@ class _Day:
         return _Agent(number, identity, f"zone-{plan.zone_of(number) + 1}", f"host-{host + 1:03d}", has_incarnation)
 
     def pass_by(self, acts: list[Act]) -> None:
-        """Live through the day."""
+        """Run through the day."""
         for node in self._nodes:
             node.write(0.0, Event(kind=EventKind.NAMESRV_STARTED, detail={"version": "0.1.0"}))
             self._at(READY, partial(self._ready, node))

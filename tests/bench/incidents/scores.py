@@ -37,7 +37,7 @@ class Score:
     injected: int = 0
     found: int = 0
     mistaken_for: Counter[str] = field(default_factory=Counter)
-    """What it was where the report was wrong, and what it was called where it was missed."""
+    """The true kind where the report was wrong, and the reported kind where it was missed."""
 
     @property
     def precision(self) -> float:

@@ -31,7 +31,7 @@ class Stage:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """What a process needs in its environment to leave an event log in the folder."""
+    """Environment variables that make a process write an event log into the folder."""
     configuration, logs = folder / "conf", folder / "events"
     for made in (configuration, logs):
         made.mkdir(parents=True, exist_ok=True)

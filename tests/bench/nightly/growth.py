@@ -16,7 +16,7 @@ BROKERS = 1_000
 BACKFILLS = (7, 30, 90)
 NIGHTS_AFTER = (1, 30, 90)
 NIGHTS = 2
-"""Of so many the fastest counts: on a shared machine even Spark's start was seen to take 1.4 times as long."""
+"""The fastest of these runs counts: on a shared machine even Spark's start once took 1.4 times as long."""
 FIRST_DAY = date(2026, 1, 1)
 FLAT = 1.25
 LINEAR = 1.25
@@ -39,14 +39,14 @@ async def measure(report: Report, *, brokers: int = BROKERS) -> None:
             warehouse = work / "warehouse"
             shutil.rmtree(warehouse, ignore_errors=True)
             report.progress(f"growth: backfill of {length} days")
-            told = _first_days(history.histories, length, work / "so-far")
+            first_days = _first_days(history.histories, length, work / "so-far")
             last_day = FIRST_DAY + timedelta(days=length - 1)
-            backfills[length] = _told(report, runs.backfill(told, warehouse, FIRST_DAY, last_day))
+            backfills[length] = _seconds(report, runs.backfill(first_days, warehouse, FIRST_DAY, last_day))
             if length in NIGHTS_AFTER:
                 report.progress(f"growth: the night after {length} days")
-                told = _first_days(history.histories, length + 1, work / "so-far")
+                first_days = _first_days(history.histories, length + 1, work / "so-far")
                 nights[length] = min(
-                    _night(report, told, warehouse, last_day + timedelta(days=1)) for _ in range(NIGHTS)
+                    _night(report, first_days, warehouse, last_day + timedelta(days=1)) for _ in range(NIGHTS)
                 )
     first, last = nights[min(nights)], nights[max(nights)]
     report.figure(
@@ -68,8 +68,8 @@ async def measure(report: Report, *, brokers: int = BROKERS) -> None:
     )
 
 
-def _told(report: Report, took: runs.Took) -> float:
-    """Seconds of a run, after saying where they went: what grows must be findable."""
+def _seconds(report: Report, took: runs.Took) -> float:
+    """Print the seconds of each stage of a run, to find what grows; return their total."""
     for stage, seconds in took.stages.items():
         report.progress(f"{seconds:8.1f} s  {stage}")
     return took.seconds
@@ -80,11 +80,11 @@ def _night(report: Report, histories: list[Path], warehouse: Path, day: date) ->
     copy = warehouse.with_name("copy")
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(warehouse, copy, copy_function=os.link)
-    return _told(report, runs.nightly(histories, copy, day))
+    return _seconds(report, runs.nightly(histories, copy, day))
 
 
 def _first_days(histories: list[Path], days: int, view: Path) -> list[Path]:
-    """What the histories were after so many days: links to their folders. Any run would take later days in as well."""
+    """The histories of the first ``days`` days as links to their folders; a run would also read later days."""
     shutil.rmtree(view, ignore_errors=True)
     for history in histories:
         raw = view / history.name / "raw"

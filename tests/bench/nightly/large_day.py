@@ -14,7 +14,7 @@ BROKERS, NODES = 10_000, 3
 FLAPPING = 0.01
 DAY = date(2026, 3, 2)
 COMPARED_STAGES = ("read", "intervals")
-"""How the stages begin that compute what DuckDB computes too."""
+"""Prefixes of the stages that compute what DuckDB computes too."""
 
 
 async def measure(report: Report, *, brokers: int = BROKERS) -> None:
@@ -29,7 +29,7 @@ async def measure(report: Report, *, brokers: int = BROKERS) -> None:
         took = runs.nightly(history.histories, work / "warehouse", DAY)
         report.figure(
             "nightly, end to end",
-            f"{took.seconds:.0f} s, {history.rows / took.seconds:,.0f} rows a second; peak memory "
+            f"{took.seconds:.0f} s, {history.rows / took.seconds:,.0f} rows per second; peak memory "
             f"{took.peak_bytes / 1e9:.1f} GB",
         )
         report.figure("of that Java and Spark starting", f"{took.start_seconds / took.seconds:.0%}")

@@ -21,7 +21,7 @@ INTERVAL = "cluster, broker_name, broker_id, state, planned, start_at, end_at"
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """What DuckDB made of a day."""
+    """DuckDB's result for a day."""
 
     seconds: float
     events: int
@@ -34,7 +34,7 @@ class Oracle:
 def compute(histories: Iterable[Path], warehouse: Path, *, day: date) -> Oracle:
     """Compute the day from raw history, and compare events and intervals with the tables that Spark published.
 
-    In a process of its own: at the end of one that has imported it DuckDB complains of leaks.
+    It runs in a separate process: DuckDB warns of leaks at the exit of a process that imported it.
     """
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as apart:
         return apart.submit(_compute, list(histories), warehouse, day).result()
@@ -85,5 +85,5 @@ def _number(connection: duckdb.DuckDBPyConnection, query: str) -> int:
 
 def _readable(row: tuple[Any, ...]) -> tuple[Any, ...]:
     *names, start, end = row
-    zero = datetime(1970, 1, 1)  # noqa: DTZ001 - shown to people, UTC as all times here
+    zero = datetime(1970, 1, 1)  # noqa: DTZ001 - for display, UTC as all times here
     return (*names, *(str(zero + timedelta(microseconds=us)) for us in (start, end)))

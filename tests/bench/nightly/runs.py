@@ -1,4 +1,4 @@
-"""Runs ``pointsman-report`` as a person would, and says how long it took and how much memory it and its Java had."""
+"""Runs ``pointsman-report`` as an operator would, and measures its time and the memory of it and its Java."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 
-LOOK_SECONDS = 0.2
+POLL_INTERVAL_SECONDS = 0.2
 _STAGE = re.compile(r"^ *(\d+\.\d) s  (?!\.\.\. |in all$)(.*)$")
-"""A line of progress that tells of something done: no sign of life, and not the sum."""
+"""A progress line of a finished stage: neither a periodic line nor the total."""
 _START = "Spark started"
 
 
 class RunFailedError(RuntimeError):
-    """The command ended with 2; the text is what it said."""
+    """The command exited with 2; the text is its output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Took:
     seconds: float
     peak_bytes: int
     stages: dict[str, float] = field(default_factory=dict)
-    """Seconds by what the command says that it did."""
+    """Seconds by stage, as the command prints them."""
 
     @property
     def start_seconds(self) -> float:
@@ -74,7 +74,7 @@ def backfill(histories: Sequence[Path], warehouse: Path, first_day: date, last_d
 
 
 class _Memory:
-    """Looks at the resident memory of a process and all that it started, and keeps the highest sum."""
+    """Polls the resident memory of a process and its descendants, and records the highest sum."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -89,12 +89,12 @@ class _Memory:
         return self._peak
 
     def _look(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
+        while not self._over.wait(POLL_INTERVAL_SECONDS):
             self._peak = max(self._peak, sum(map(_resident, _family(self._pid))))
 
 
 def _family(pid: int) -> list[int]:
-    """The process and all that it started, but for those that still run in the memory of who started them."""
+    """The process and its descendants, except those that still share the memory of their parent."""
     try:
         threads = os.listdir(f"/proc/{pid}/task")
         children = [

@@ -12,7 +12,7 @@ from tests.bench.report import Report
 
 BROKERS = 10_000
 DAY = date(2026, 3, 2)
-LOOKED_AT_FROM_SECONDS = 2.0
+LONG_STAGE_SECONDS = 2.0
 MOST_SKEW = 3.0
 
 
@@ -27,8 +27,8 @@ async def measure(report: Report, *, brokers: int = BROKERS) -> None:
         environment = event_log.environment(work)
         runs.nightly(history.histories, work / "warehouse", DAY, environment=environment)
         stages = event_log.stages(work)
-    long = sorted((stage for stage in stages if stage.seconds > LOOKED_AT_FROM_SECONDS), key=lambda stage: -stage.skew)
-    report.figure("stages", f"{len(stages)}, {len(long)} of them over {LOOKED_AT_FROM_SECONDS:g} s")
+    long = sorted((stage for stage in stages if stage.seconds > LONG_STAGE_SECONDS), key=lambda stage: -stage.skew)
+    report.figure("stages", f"{len(stages)}, {len(long)} of them over {LONG_STAGE_SECONDS:g} s")
     for stage in long[:5]:
         tasks = f"{len(stage.task_seconds)} tasks, the longest {max(stage.task_seconds):.1f} s"
         report.figure(f"  {stage.name}"[:44], f"{stage.seconds:.1f} s, {tasks}, {stage.skew:.1f} times the median")
