@@ -9,7 +9,7 @@ tests=(
   tests/integration/namesrv/remoting
   tests/integration/broker_agent/test_command.py
   tests/integration/client/test_{client_credentials,push_consumer_agents,redis_transport,sync_client,ctl_process}.py
-  tests/spark/test_command.py::test_findings_are_exit_1_and_stand_on_the_terminal
+  tests/spark/test_command.py::test_findings_are_exit_1_and_are_printed
 )
 # What is deprecated between two versions of others is theirs to settle.
 import_all='

@@ -1,4 +1,4 @@
-"""One name server and its RocketMQ brokers for all tests of this folder: starting them takes longest."""
+"""One name server and its RocketMQ brokers for all tests of this folder: starting them is slow."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Jars:
 
 @pytest.fixture(scope="session")
 def jars(request: pytest.FixtureRequest) -> Jars:
-    """What Maven fetched. Skips where Java or Maven is not installed."""
+    """The folder that Maven filled. Skips where Java or Maven is not installed."""
     missing = missing_programs()
     if missing:
         pytest.skip(missing)
@@ -62,7 +62,7 @@ def jars(request: pytest.FixtureRequest) -> Jars:
 
 @pytest.fixture(autouse=True)
 def no_leak() -> Iterator[None]:
-    """Fail a test that leaves something behind; processes that it started again are those of a fleet."""
+    """Fail a test that leaks; processes that it restarted belong to a fleet."""
     with nothing_left(but="process"):
         yield
 

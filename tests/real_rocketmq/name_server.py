@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def ask_at(addr: str, code: int, **ext: str) -> tuple[int, Any]:
-    """Ask one question of a process with RocketMQ's wire; return the code and the body."""
+    """Send one request to a process with RocketMQ's wire; return the code and the body."""
     with socket.create_connection(split_addr(addr), timeout=10.0) as connection:
         connection.sendall(ask(code, ext))
         frames = FrameReader()
@@ -48,17 +48,17 @@ def until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "") 
 
 
 class NameServer:
-    """What a name server answers at host:port, RocketMQ's own or this one."""
+    """The responses of a name server at host:port, RocketMQ's own or this one."""
 
     def __init__(self, addr: str) -> None:
         self.addr = addr
 
     def ask(self, code: int, **ext: str) -> tuple[int, Any]:
-        """Ask one question on its own connection; return the code and the body."""
+        """Send one request on its own connection; return the code and the body."""
         return ask_at(self.addr, code, **ext)
 
     def is_there(self) -> bool:
-        """Return whether it answers."""
+        """Return whether it responds."""
         try:
             return self.ask(106)[0] == 0
         except OSError:
@@ -123,7 +123,7 @@ class Pointsman(NameServer):
         self._running.end()
 
     def until_connections_count(self) -> None:
-        """Wait until the end of a connection says something of its broker again."""
+        """Wait until the end of a connection marks its broker again."""
         time.sleep(max(0.0, self.started_at + 31.0 - time.monotonic()))
 
     def errors(self) -> list[str]:
@@ -142,7 +142,7 @@ class Pointsman(NameServer):
         return sorted(rows, key=lambda row: (row["event_at"], row["seq"]))
 
     def events(self, broker_name: str, broker_id: int = 0) -> list[tuple[str, str | None]]:
-        """Return event and reason of what became of one broker, without its topics and heartbeats."""
+        """Return event and reason of one broker's events, without its topics and heartbeats."""
         quiet = {"TOPICS", "HEARTBEATS", "CHECKPOINT", "LATE_HEARTBEAT"}
         rows = [
             row for row in self.rows(broker_name) if row["event"] not in quiet and row.get("broker_id") == broker_id

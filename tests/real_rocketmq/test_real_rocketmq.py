@@ -44,7 +44,7 @@ def test_a_topic_made_by_its_first_message_reaches_clients_of_both_versions(flee
         assert fleet.name_server.perms(topic).keys() <= {"a", "many", "old"}
 
 
-def test_a_go_client_takes_the_next_address_of_one_that_is_stopped_or_warming(
+def test_a_go_client_uses_the_next_address_after_one_that_is_stopped_or_warming(
     fleet: Fleet, jars: Jars, tmp_path: Path
 ) -> None:
     if missing := missing_go():
@@ -107,7 +107,7 @@ def test_a_wipe_outlives_a_new_topic_and_ends_when_mqadmin_deletes_it(fleet: Fle
     until(lambda: rows("PERM_CHANGED")[-1]["reason"] == "DATA_VERSION", what="the history")
 
 
-def test_a_killed_master_leaves_within_the_grace_and_its_slave_is_read(fleet: Fleet) -> None:
+def test_a_killed_master_is_removed_within_the_grace_and_its_slave_is_read(fleet: Fleet) -> None:
     server = fleet.name_server
     producer = fleet.client(fleet.v5.producer("Seeded", 10))
     until(lambda: sent(producer) == ALL, what="messages sent")
@@ -148,14 +148,14 @@ def test_clients_and_brokers_outlive_a_restart_of_the_name_server(fleet: Fleet) 
     assert sent(producer) == {f"m{i}" for i in range(40)}
     assert failed(producer) == before
     for name in ("a", "many", "old"):
-        until(lambda: server.events(name)[-1] == ("REREGISTERED", "SNAPSHOT"), what=f"{name} to be heard")  # noqa: B023
+        until(lambda: server.events(name)[-1] == ("REREGISTERED", "SNAPSHOT"), what=f"{name} to re-register")  # noqa: B023
         assert not [event for event in server.events(name) if event[1] == "SILENCE"]
-    # A registration that says nothing new is a heartbeat.
+    # A registration without changes is a heartbeat.
     assert changes() == written
     assert server.errors() == []
 
 
-def test_a_stopped_broker_leaves_immediately_and_its_last_heartbeats_do_not_bring_it_back(fleet: Fleet) -> None:
+def test_a_stopped_broker_is_removed_immediately_and_its_last_heartbeats_do_not_restore_it(fleet: Fleet) -> None:
     server, stopped = fleet.name_server, {"many": fleet.many, "old": fleet.old}
     for broker in stopped.values():
         broker.send(signal.SIGTERM)

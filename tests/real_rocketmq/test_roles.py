@@ -1,4 +1,4 @@
-"""Brokers that hang, and brokers that come back as another replica: nothing of what they were stays in the routes.
+"""Brokers that hang, and brokers that come back as another replica: their former state is removed from the routes.
 
 In the order of the file, because the processes are shared.
 """
@@ -71,7 +71,7 @@ def test_a_hung_broker_expires_by_silence_and_comes_back(pair: Pair) -> None:
     assert ("EXPIRED", "SILENCE") not in server.events("r", 1)
 
 
-def test_a_slave_restarted_under_another_id_leaves_nothing_under_the_old_one(pair: Pair) -> None:
+def test_a_slave_restarted_under_another_id_is_removed_under_the_old_one(pair: Pair) -> None:
     pair.second.end()
     pair.second.start_again(**slave(2))
     pair.until_routed(id0=pair.first, id2=pair.second)

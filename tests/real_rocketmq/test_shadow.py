@@ -1,4 +1,4 @@
-"""Beside RocketMQ's own name server: brokers register with both, and both answer the same while they come and go.
+"""Comparison with RocketMQ's own name server: brokers register with both, and both give equal responses throughout.
 
 Two minutes in the suite. Ten by hand, and what is done is printed:
 ``SHADOW_MINUTES=10 .venv/bin/pytest tests/real_rocketmq/test_shadow.py --full --capture=no``.
@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(0)]
 
 MINUTES = float(os.environ.get("SHADOW_MINUTES", "2"))
 SETTLED_WITHIN_SECONDS = 60.0
-"""Answers are equal after that; the longest is a grace of 10 s, and the sweep."""
+"""Responses are equal after that; the longest delay is a grace of 10 s, and the sweep."""
 TOPICS, CHUNK, SAMPLE = 1_000, 100, 10
 """Of the broker that splits its registration: topics, in one registration, and compared after each step."""
 WRITE = 2
@@ -72,19 +72,19 @@ class Shadow:
     # --- the comparison ---------------------------------------------------------------------------------------
 
     def own_topics(self) -> set[str]:
-        """Ask the master of ``a``, else its slave, which topics it has."""
+        """Read the topics of the master of ``a``, else of its slave."""
         code, table = ask_at(self.brokers["a", 1 if ("a", 0) in self.down else 0].addr, GET_ALL_TOPIC_CONFIG)
         assert code == 0
         return set(table["topicConfigTable"])
 
     def expected(self, topic: str, route: Route, own_topics: set[str]) -> Route | None:
-        """Return what this name server answers where RocketMQ's has a route.
+        """Return this name server's response where RocketMQ's has a route.
 
         These are all differences; namesrv/README.md, "RocketMQ's wire", states them.
         """
         for data in list(route["queueDatas"]):
             name = data["brokerName"]
-            # Code 327 gives back what the broker sent; RocketMQ's own sets 6.
+            # Code 327 returns what the broker sent; RocketMQ's own sets 6.
             data["perm"] = self.sent_perms.get(name, {}).get(topic, data["perm"])
             # New topics of a wiped broker are read-only, and a slave alone is; RocketMQ's own lets them be written.
             if name in self.wiped or (name, 0) in self.down:
@@ -115,14 +115,14 @@ class Shadow:
         return found
 
     def compare(self, what: str) -> None:
-        """Wait until both answer the same."""
+        """Wait until both give equal responses."""
         began = time.monotonic()
         while found := self.differences():
             assert time.monotonic() - began < SETTLED_WITHIN_SECONDS, "\n".join([f"after {what}:", *found[:3]])
             time.sleep(0.5)
         print(f"{what}: equal after {time.monotonic() - began:.1f} s")
 
-    # --- what is done -----------------------------------------------------------------------------------------
+    # --- steps ------------------------------------------------------------------------------------------------
 
     def leave(self, instance: Instance, number: signal.Signals) -> str:
         self.brokers[instance].end(number)
@@ -236,7 +236,7 @@ def test_the_topics_of_a_split_registration_are_routed(shadow: Shadow) -> None:
     shadow.compare("topics of split deleted")
 
 
-def test_both_answer_the_same_while_brokers_come_and_go(shadow: Shadow) -> None:
+def test_both_give_equal_responses_while_brokers_come_and_go(shadow: Shadow) -> None:
     seed = random.randrange(10**6)
     print(f"\nseed {seed}")
     chance = random.Random(seed)
@@ -269,7 +269,7 @@ def each_kind(shadow: Shadow) -> Iterator[Callable[[], str]]:
 
 
 def one_of(shadow: Shadow, chance: random.Random) -> Callable[[], str]:
-    """Any step that can be made now; a slave leaves beside its master alone, and a master beside its slave."""
+    """Any step that is possible now; a slave or a master stops only while the other runs."""
     number = chance.choice((signal.SIGKILL, signal.SIGTERM))
     name = chance.choice(sorted({"a", "b"} & shadow.masters()) or ["split"])
     steps: list[Callable[[], str]] = [shadow.make_topic]

@@ -1,4 +1,4 @@
-"""What the tests of the whole job share: one history computed in one pass, a part of it again, and a night."""
+"""Fixtures of the complete job: one history computed in one pass, a part of it again, and a nightly run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.spark.topic_days import topic_book
 
 @pytest.fixture(autouse=True)
 def no_leak() -> Iterator[None]:
-    """As everywhere, but for sockets: Py4J opens connections to Java as threads need them, and keeps them in a pool."""
+    """As in other tests, except for sockets: Py4J opens connections to Java per thread, and keeps them in a pool."""
     with nothing_left(but="socket"):
         yield
 
@@ -54,7 +54,7 @@ def again(run_days: DayRunner, stories: Stories, tmp_path_factory: pytest.TempPa
     folder = tmp_path_factory.mktemp("again")
     warehouse, report = folder / "warehouse", folder / "report"
     shutil.copytree(stories.warehouse, warehouse)
-    # What is not there must be computed: nothing of the first pass may pass for it.
+    # Missing tables must be computed: nothing of the first pass may replace them.
     shutil.rmtree(warehouse / "availability" / f"dt={SECOND}")
     words = ["backfill", f"--history={stories.history}", f"--from={SECOND}", f"--to={LAST}", "--quiet"]
     run_days.spark.conf.set(MEMORY_SETTING, "false")
@@ -73,7 +73,7 @@ AS_PROCESSES = {"route-at"}
 def run_report(full: bool, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run a command, as a process of the installed program or in this one, where Spark is running."""
     folder = tmp_path_factory.mktemp("process")
-    # Java has something to say of itself, which must not stand in what a command prints.
+    # Java prints notices, which must not appear in a command's output.
     talkative = {"SPARK_SUBMIT_OPTS": "-Xlog:safepoint=info"}
     environment = {key: value for key, value in os.environ.items() if key != "SPARK_LOCAL_IP"} | talkative
     installed = Path(sys.executable).parent / "pointsman-report"

@@ -33,7 +33,7 @@ def midnight(day: date) -> datetime:
 
 @dataclass(frozen=True)
 class Outage:
-    """A broker away from start to end."""
+    """A broker that is down from start to end."""
 
     broker: Key
     start: datetime
@@ -63,7 +63,7 @@ class World:
         return sorted((outage for outage in self.outages if outage.broker == broker), key=lambda outage: outage.start)
 
     def penalty(self, broker: Key, at: datetime) -> float:
-        """Penalty just after whatever happened until then."""
+        """Penalty right after the last event before that time."""
         charged = [outage.start for outage in self.of(broker) if not outage.planned and outage.start <= at]
         return float(sum(1_000 * 2 ** (-(at - start) / HALF_LIFE) for start in charged))
 
@@ -204,7 +204,7 @@ def _as(kind: type, value: Any) -> Any:
 
 
 def rich_world(day: date, *, fleet: int = 40, seed: int = 7) -> World:
-    """Three clusters of brokers; one flaps, one fails slowly, one stays away, a zone fails; topics, queues."""
+    """Three clusters of brokers; one flaps, one fails slowly, one stays down, a zone fails; topics, queues."""
     chance = random.Random(seed)
     clusters = ("orders", "payments", "telemetry")
     brokers = [(clusters[n % 3], f"broker-{n // 3:02d}", 0) for n in range(fleet)]

@@ -1,4 +1,4 @@
-"""Builds raw history: what name servers say, row by row, and the files it lies in."""
+"""Builds raw history: the rows of name servers, and their files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class NameServer:
         return row
 
     def _state(self, row: Row, at: datetime) -> Row:
-        """What a name server would say of the replica; a row may say otherwise."""
+        """The state of the replica at a name server; a row may override it."""
         if row.get("broker_id") is None or row["event"] not in (*STATE_AFTER, *REPEATS_STATE):
             return {}
         key = (row["cluster"], row["broker_name"], row["broker_id"])

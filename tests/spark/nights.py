@@ -1,4 +1,4 @@
-"""What nights leave behind, and the history of the one that runs as a process."""
+"""Results of nightly runs, and the history of the one that runs as a process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @dataclass(frozen=True)
 class Again:
-    """What computing days again left behind."""
+    """The result of recomputing days."""
 
     code: int
     tables: Tables
@@ -29,7 +29,7 @@ class Again:
 
 @dataclass(frozen=True)
 class Night:
-    """What one run of ``nightly`` left behind."""
+    """The result of one run of ``nightly``."""
 
     history: Path
     warehouse: Path

@@ -1,4 +1,4 @@
-"""The rules of intervals and penalties once more, in plain Python and step by step, for whole histories.
+"""A second implementation of intervals and penalties in plain Python, step by step, for complete histories.
 
 Nothing here is shared with the Spark job: it plays the rows one after another and keeps what each observer said.
 """
@@ -75,7 +75,7 @@ class Charge:
 
 @dataclass
 class Moment:
-    """What happens to one broker's observers at one instant, in this order."""
+    """Events of one broker's observers at one instant, in this order."""
 
     see_again: list[Blind]
     say: list[Opinion]
@@ -167,7 +167,7 @@ def intervals(rows: list[Row], *, until: datetime) -> dict[Instance, list[Interv
 
 
 def played(rows: list[Row], *, until: datetime) -> dict[Instance, Broker]:
-    """Play the whole history of each broker."""
+    """Process the complete history of each broker."""
     windows, blind = watches(rows), blind_times(rows, until=until)
     missing = {boot: gaps(own) for boot, own in by_boot(rows).items()}
     checkpoints = {boot: whole_checkpoints(own) for boot, own in by_boot(rows).items()}
@@ -201,7 +201,7 @@ def played(rows: list[Row], *, until: datetime) -> dict[Instance, Broker]:
 
 
 def _in_window(recorded: list[Opinion], begin: datetime, end: datetime) -> list[Opinion]:
-    """What was said within the window; the last word before it counts from its beginning."""
+    """Statements within the window; the last one before it counts from its beginning."""
     early = [opinion for opinion in recorded if opinion.at < begin]
     within = [opinion for opinion in recorded if begin <= opinion.at <= end]
     return [*(replace(opinion, at=begin) for opinion in early[-1:] if begin <= end), *within]
@@ -236,7 +236,7 @@ def _pieces(sides: list[tuple[datetime, Sides]]) -> Iterator[View]:
 
 
 def charges(rows: list[Row], merged: dict[Instance, list[Interval]]) -> dict[Instance, list[Charge]]:
-    """What each broker is charged for, in order, with the penalty after it."""
+    """The events counted against each broker, in order, with the penalty after each."""
     due: dict[Instance, list[tuple[datetime, float, str]]] = defaultdict(list)
     windows = _maintenance(rows)
     for broker, own in merged.items():
@@ -293,7 +293,7 @@ def _in_maintenance(windows: list[tuple[str, str | None, datetime, datetime]], b
 
 
 def _was_its_own_silence(row: Row, blind: dict[Boot, list[Blind]]) -> bool:
-    """Whether the silence that a late beat ends touches a time in which the observer was blind."""
+    """Whether the silence before a late heartbeat overlaps a time in which the observer was blind."""
     if row["event"] in _WHAT_IS_NEW:
         return False
     until, silence = when(row), timedelta(milliseconds=row.get("interval_ms") or 0)

@@ -1,4 +1,4 @@
-"""The rules of topics once more, in plain Python: slow and obvious, to hold the Spark tables against."""
+"""A second implementation of the rules of topics in plain Python, slow and obvious, to check the Spark tables."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def _identity(row: Row) -> Instance:
 
 
 class _Known:
-    """Follows versions: a whole set is known, and stays so by changes that each start from the version before."""
+    """Follows versions: a full set is known, and stays known by deltas that each start from the previous version."""
 
     def __init__(self) -> None:
         self.version: str | None = None
         self.known = False
 
     def take(self, version: str, base: str | None, *, whole: bool) -> bool:
-        """Return whether the statement says nothing that was not known."""
+        """Return whether the statement contains nothing new."""
         if base is None and version == self.version and self.known:
             return True
         is_next = version == self.version if base is None else base == self.version and whole
@@ -73,7 +73,7 @@ def _in_time(row: Row) -> tuple[Any, ...]:
 
 
 def intervals(rows: list[Row], stretches: list[Stretch], *, days: int) -> list[Held]:
-    """What each broker had, from when to when, over all midnights."""
+    """The topics of each broker by interval, over all midnights."""
     stories: dict[Instance, list[tuple[Any, list[Row], str | None]]] = defaultdict(list)
     for (_, broker, _, base, _), parts in _facts(rows).items():
         in_order = sorted(parts.values(), key=_in_time)

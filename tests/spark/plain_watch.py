@@ -1,4 +1,4 @@
-"""What each name server could see and what it said, once more in plain Python: the first half of the reference.
+"""What each name server could see and what it recorded, in plain Python: the first half of the reference.
 
 Nothing here is shared with the Spark job.
 """
@@ -29,7 +29,7 @@ class Blind:
 
 @dataclass(frozen=True)
 class Opinion:
-    """What an observer says of a broker, from ``at`` on: up, down, none or lost.
+    """The state of a broker at an observer, from ``at`` on: up, down, none or lost.
 
     Of a removal ``planned`` and ``reason`` are known; ``planned`` None: a checkpoint alone shows that it is gone.
     """
@@ -120,12 +120,12 @@ def blind_times(rows: list[Row], *, until: datetime) -> dict[Boot, list[Blind]]:
 
 
 def _ends_guard(row: Row) -> bool:
-    """Whom a guard keeps does not expire, but for a maintenance window."""
+    """A broker kept by a guard does not expire, except in a maintenance window."""
     return row["event"] == "GUARD_OFF" or (row["event"] == "EXPIRED" and not row["planned"])
 
 
 def gaps(own: list[Row]) -> list[Gap]:
-    """What is missing of one boot. It counts from the day of the row behind it."""
+    """Missing rows of one boot. They count from the day of the row after them."""
     found = []
     by_number = {row["seq"]: row for row in own}
     first = min(by_number)
@@ -164,7 +164,7 @@ def whole_checkpoints(own: list[Row]) -> list[Checkpoint]:
 
 
 def opinions(own: list[Row], missing: list[Gap], checkpoints: list[Checkpoint]) -> list[Opinion]:
-    """What one observer held of one broker, each change once; ``own`` are its rows about it."""
+    """The state of one broker at one observer, each change once; ``own`` are its rows about the broker."""
     recorded = sorted(filter(None, map(_opinion, own)), key=lambda opinion: (opinion.at, opinion.seq))
     rows = sorted(
         [*recorded, *_left_out(recorded, missing, checkpoints)], key=lambda opinion: (opinion.at, opinion.seq)
@@ -238,7 +238,7 @@ def _left_out(recorded: list[Opinion], missing: list[Gap], checkpoints: list[Che
 
 
 def _changes(recorded: list[Opinion]) -> list[Opinion]:
-    """Each change once; what is up after a time without knowledge was so since its state began."""
+    """Each change once; a broker that is up after an unknown time was up since its state began."""
     found: list[Opinion] = []
     before: Opinion | None = None
     for opinion in recorded:

@@ -43,7 +43,7 @@ class RecordedCore:
     seq: int = 0
     rows: list[dict[str, Any]] = field(default_factory=list)
     noted: list[tuple[datetime, Offered]] = field(default_factory=list)
-    """What the core answered for the first topic from that moment on."""
+    """The core's route of the first topic from that moment on."""
 
     def __post_init__(self) -> None:
         self.begin()
@@ -126,7 +126,7 @@ class RecordedCore:
         )
 
     def register_again(self) -> None:
-        """What a living broker said, with something of it changed."""
+        """A registration of a running broker with one change."""
         living = self.living()
         if living is not None:
             changes: tuple[dict[str, Any], ...] = (

@@ -1,4 +1,4 @@
-"""A night of two name servers and a topic, written as raw history, and the sources that a question may ask."""
+"""A night of two name servers and a topic, written as raw history, and the sources that a query may read."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _group(name: str) -> Row:
 
 
 def _topics(server: NameServer, about: Row, at: float) -> None:
-    """A set in two parts; the topic stands in the second, except on the one broker that lacks it."""
+    """A set in two parts; the topic is in the second, except on the one broker that lacks it."""
     own = {} if about is OTHER else {TOPIC: [4, 8, 6, 0]}
     for part, topics in ((1, {"unrelated": [1, 1, 6, 0]}), (2, own)):
         detail: dict[str, Any] = {"part": part, "parts": 2, "full": True, "topics": topics, "removed": []}
@@ -59,7 +59,7 @@ def files(spark: SparkSession, folder: Path) -> Source:
 
 
 def tables(spark: SparkSession, folder: Path) -> Source:
-    """A warehouse that holds the same rows, and an incident."""
+    """A warehouse with the same rows and an incident."""
     warehouse = Warehouse(spark, str(folder / "warehouse"))
     warehouse.stage("registration_events", files(spark, folder).events(FIRST, LAST))
     incident = {

@@ -16,7 +16,7 @@ Story = Callable[[NameServer, NameServer, Row], None]
 
 
 class Tables(dict[str, list[dict[str, Any]]]):
-    """The tables of a warehouse, each read when it is first asked for."""
+    """The tables of a warehouse, each read at its first use."""
 
     def __init__(self, run_days: DayRunner, warehouse: Path) -> None:
         super().__init__()

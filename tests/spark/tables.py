@@ -20,7 +20,7 @@ from pointsman_report.schemas import TABLES
 
 @dataclass(frozen=True)
 class DayRunner:
-    """Computes days and reads what came of them."""
+    """Computes days and reads the resulting tables."""
 
     spark: SparkSession
     parameters: Parameters = field(default_factory=Parameters)

@@ -1,4 +1,4 @@
-"""DuckDB, given the rules once more in SQL, makes the same rows and intervals of a fleet's day as Spark."""
+"""DuckDB, with the same rules in SQL, computes the same rows and intervals of a fleet's day as Spark."""
 
 from __future__ import annotations
 

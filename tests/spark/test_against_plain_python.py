@@ -60,7 +60,7 @@ class Runs:
 
 @dataclass(frozen=True)
 class Measured:
-    """Worlds and what the job made of them."""
+    """Worlds and the results of the job."""
 
     count: int
     rows: list[Row]

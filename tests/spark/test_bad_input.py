@@ -29,7 +29,7 @@ CLOCK_RUNS_AHEAD = datetime.now(tz=UTC) + timedelta(days=900)
 
 @dataclass(frozen=True)
 class Taken:
-    """A history that was ingested, and the tables that came of it."""
+    """A history that was ingested, and the tables computed from it."""
 
     history: Path
     warehouse: Path
@@ -90,7 +90,7 @@ def odd(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Taken:
     return taken(run_days, history, folder / "warehouse")
 
 
-def test_fields_that_the_format_does_not_name_are_kept_as_they_were(odd: Taken) -> None:
+def test_fields_that_the_format_does_not_name_are_kept_unchanged(odd: Taken) -> None:
     strange, plain = odd.of("strange:1")[:2]
 
     assert json.loads(strange["other"]) == {"colour": "red", "shape": {"sides": [3, 4.5]}, "empty": None}
@@ -197,7 +197,7 @@ def _unpacked_lines(cut: bytes) -> int:
     return zlib.decompressobj(wbits=31).decompress(cut).count(b"\n")
 
 
-def test_an_empty_history_and_one_of_nothing_but_rubbish_are_taken(run_days: DayRunner, tmp_path: Path) -> None:
+def test_an_empty_history_and_one_with_only_invalid_lines_are_accepted(run_days: DayRunner, tmp_path: Path) -> None:
     (tmp_path / "h" / "raw").mkdir(parents=True)
     assert taken(run_days, tmp_path / "h", tmp_path / "w").result.files == 0
 

@@ -1,4 +1,4 @@
-"""Incidents, causes and ranks out of whole histories: the tables for stories written row by row."""
+"""Incidents, causes and ranks from complete histories: the tables for stories written row by row."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def is_seen_by_one_only(servers: list[NameServer], b: Row) -> None:
         server.outage(b, moment(60_000), until=moment(60_060))
 
 
-def test_outages_with_others_of_the_same_process_or_seen_by_one_side_only_are_the_network(stories: Stories) -> None:
+def test_outages_with_others_of_the_same_process_or_seen_by_one_side_only_are_network_outages(stories: Stories) -> None:
     assert cause_of(stories, "falls_with_others") == (
         "network",
         (
@@ -173,7 +173,7 @@ def beats_late(servers: list[NameServer], b: Row) -> None:
             server.outage(b, moment(at), until=moment(at + 60))
 
 
-def test_late_beats_before_most_outages_are_overload(stories: Stories) -> None:
+def test_late_heartbeats_before_most_outages_are_overload(stories: Stories) -> None:
     assert cause_of(stories, "beats_late") == ("overload", "late heartbeats before 4 of 5 outages")
 
 
@@ -190,7 +190,7 @@ def is_well(servers: list[NameServer], b: Row) -> None:
     servers[0].say("SUSPECTED", moment(4_000), b)
 
 
-def test_polite_leaves_are_planned_and_a_broker_without_trouble_has_no_cause(stories: Stories) -> None:
+def test_graceful_shutdowns_are_planned_and_a_broker_without_outages_has_no_cause(stories: Stories) -> None:
     assert cause_of(stories, "is_stopped") == ("planned", "2 planned shutdowns")
     assert cause_of(stories, "is_well") == (None, None)
 

@@ -1,4 +1,4 @@
-"""The command from end to end: exit codes, bad input, what the report says against what the tables hold."""
+"""The command from end to end: exit codes, bad input, the report compared with the tables."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def nightly(history: Path, warehouse: Path, *more: str) -> int:
     return main(["nightly", "--history", str(history), "--warehouse", str(warehouse), "--date", str(DAY), *more])
 
 
-def test_findings_are_exit_1_and_stand_on_the_terminal(night: Night) -> None:
+def test_findings_are_exit_1_and_are_printed(night: Night) -> None:
     assert "1 flapping: c1/a/0" in night.output
     assert "s  read " in night.progress
 
@@ -158,7 +158,7 @@ def test_a_run_that_fails_leaves_the_tables_as_they_were(
     ],
     ids=["interrupt", "disk-full"],
 )
-def test_an_error_after_the_publication_says_that_the_tables_are_new(
+def test_an_error_after_the_publication_states_that_the_tables_are_new(
     fault: BaseException,
     says: str,
     night: Night,
@@ -177,7 +177,7 @@ def test_an_error_after_the_publication_says_that_the_tables_are_new(
 
 @pytest.fixture
 def nothing_computed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The report alone, of what the warehouse holds."""
+    """Only the report, from the tables in the warehouse."""
     nothing = Run(files=0, continues_yesterday=False, ends_before=None, rows_ahead=0)
     monkeypatch.setattr("pointsman_report.jobs.days.compute", lambda _: nothing)
 
@@ -195,13 +195,17 @@ def day_without_a_row(night: Night, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.usefixtures("spark", "nothing_computed")
-def test_a_report_of_no_data_says_so_loudly(night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_without_data_has_a_prominent_warning(
+    night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     day_without_a_row(night, tmp_path, capsys)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("spark")
-def test_a_day_without_a_row_says_so_loudly(night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_day_without_rows_has_a_prominent_warning(
+    night: Night, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     day_without_a_row(night, tmp_path, capsys)
 
 
@@ -243,7 +247,7 @@ def test_a_range_has_one_report_of_all_its_days(tmp_path: Path, capsys: pytest.C
         pytest.param({"--timezone": "Mars/Olympus"}, "--timezone Mars/Olympus is not an IANA", id="unknown-zone"),
     ],
 )
-def test_what_cannot_be_used_is_one_line_and_exit_2(
+def test_unusable_input_is_one_line_and_exit_2(
     change: dict[str, str],
     said: str,
     tmp_path: Path,
@@ -266,7 +270,7 @@ def test_an_invalid_day_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.usefixtures("spark", "nothing_computed")
-def test_a_scheduler_that_asked_for_it_is_left_alone_with_findings_and_progress(
+def test_with_exit_zero_and_quiet_findings_do_not_change_the_exit_code_and_nothing_is_printed(
     night: Night, copied: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     figures = tmp_path / "figures" / "pointsman.prom"
@@ -276,7 +280,7 @@ def test_a_scheduler_that_asked_for_it_is_left_alone_with_findings_and_progress(
     assert "_findings " in figures.read_text(encoding="utf-8")
 
 
-def test_missing_java_is_one_line_that_says_what_to_install(
+def test_missing_java_is_one_line_that_names_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "raw").mkdir()

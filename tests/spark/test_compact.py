@@ -28,7 +28,7 @@ AFTER = date(2026, 4, 15)
 
 @pytest.fixture(scope="module")
 def made(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two days of March and one of April, beats among the rows; one day lies in two files."""
+    """Two days of March and one of April, with heartbeat rows; one day is in two files."""
     folder = tmp_path_factory.mktemp("compact")
     server = NameServer().start()
     for day in (0, 1, 31):
@@ -89,7 +89,7 @@ def test_heartbeats_are_dropped_only_on_request_and_such_a_day_is_not_recomputed
     assert len([row for row in events(run_days, warehouse) if row["dt"] == DAY]) == 303
 
 
-def test_beats_that_a_night_may_still_need_are_not_dropped(warehouse: Path, run_days: DayRunner) -> None:
+def test_heartbeats_that_a_nightly_run_may_still_need_are_not_dropped(warehouse: Path, run_days: DayRunner) -> None:
     before = events(run_days, warehouse)
     with pytest.raises(ReportError, match="must be above 7"):
         compact(run_days.spark, str(warehouse), before=AFTER, log=lambda _: None, keep_heartbeats_days=7)

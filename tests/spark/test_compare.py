@@ -1,4 +1,4 @@
-"""Two days compared: changes for the better or worse, the biggest first, and what counts as worse."""
+"""Comparison of two days: changes for the better or worse, the biggest first, and what counts as worse."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_clusters_are_worse_or_better_by_more_than_a_hundredth_of_a_percent(wors
     assert (same["incidents_before"], same["incidents_after"]) == (2, 1)
 
 
-def test_brokers_change_for_the_worse_by_class_and_the_worst_stand_first(worse: Comparison) -> None:
+def test_brokers_change_for_the_worse_by_class_and_the_worst_are_listed_first(worse: Comparison) -> None:
     names = named(worse, "brokers", "broker_name")
 
     assert names["worse"][:3] == ["b03", "b24", "b23"]
@@ -171,7 +171,7 @@ def test_a_program_gets_all_of_it_as_json(worse: Comparison) -> None:
     assert document["changes"]["brokers"]["better"]["rows"][0]["before"]["class"] == "chronic"
 
 
-def test_a_day_that_was_not_computed_is_named_with_what_to_run(warehouse: Warehouse) -> None:
+def test_a_day_that_was_not_computed_is_named_with_the_command_to_run(warehouse: Warehouse) -> None:
     with pytest.raises(ReportError, match=r"2026-02-01 and 2026-02-03 were not computed: .* --from 2026-02-01 --to"):
         compare(warehouse, date(2026, 2, 3), date(2026, 2, 1))
     with pytest.raises(ReportError, match="2026-02-01 was not computed"):

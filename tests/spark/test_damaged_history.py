@@ -1,4 +1,4 @@
-"""Damaged files and lines: each is reported, and none stops the run or is taken for something else."""
+"""Damaged files and lines: each is reported, and none stops the run or is misinterpreted."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def numbers(run_days: DayRunner, history: Path, warehouse: Path) -> dict[str, An
     return document
 
 
-def test_a_file_that_is_packed_between_listing_and_reading_is_read_all_the_same(
+def test_a_file_that_is_packed_between_listing_and_reading_is_still_read(
     numbers: dict[str, Any], warehouse: Path, run_days: DayRunner
 ) -> None:
     rows = run_days.rows(warehouse, "registration_events", DAY, DAY)
@@ -152,7 +152,7 @@ def _findings(numbers: dict[str, Any]) -> list[str]:
     return findings
 
 
-def test_a_damaged_table_is_exit_2_with_its_cause_and_not_a_warehouse_that_knows_nothing(
+def test_a_damaged_table_is_exit_2_with_its_cause_and_not_an_empty_warehouse(
     run_days: DayRunner, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run_days.spark is SparkSession.getActiveSession()

@@ -1,4 +1,4 @@
-"""What ``make demo`` does when midnight UTC passes while it runs: one report of two days, judged by its verdict."""
+"""``make demo`` over midnight UTC: one report of two days, checked by its verdict."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def is_a_demo_over_midnight(one: NameServer, two: NameServer, b: Row) -> None:
 
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_a_demo_over_midnight_is_judged_right(again: Again) -> None:
+def test_a_demo_over_midnight_gets_the_right_verdict(again: Again) -> None:
     deeds = Deeds(flapping=FLAPPING)
     for instance, kills in KILLS.items():
         for at in kills:

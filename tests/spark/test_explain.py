@@ -1,4 +1,4 @@
-"""Why a topic's route was what it was: who had left, who saw it, and when clients could know."""
+"""Explanation of a topic's route: which brokers were missing, who saw it, and when clients could know."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_departure_is_listed_once_with_every_name_server_that_saw_it(then: Exp
     ]
 
 
-def test_when_it_was_last_heard_and_when_it_was_back(then: ExplainResult) -> None:
+def test_the_times_of_its_last_heartbeat_and_of_its_return(then: ExplainResult) -> None:
     lost = then.departures[1]
 
     assert lost.last_heard_at == moment(NIGHT + 2 - 122)
@@ -90,7 +90,7 @@ def test_two_outages_apart_are_two_departures() -> None:
     assert [one.at for one in departures(story, since=moment(0), at=moment(4_000))] == [moment(1_000), moment(3_000)]
 
 
-def test_what_was_longer_ago_than_was_asked_for_is_left_out() -> None:
+def test_events_before_the_requested_period_are_left_out() -> None:
     story = story_of(_rows(), "orders", at=moment(2_000))
 
     assert departures(story, since=moment(1_500), at=moment(2_000)) == ()
@@ -106,7 +106,7 @@ def test_what_was_longer_ago_than_was_asked_for_is_left_out() -> None:
         ("HEARTBEATS", {}, None),
     ],
 )
-def test_other_events_are_described_in_words(event: str, detail: dict[str, object], expected: str | None) -> None:
+def test_other_events_are_described_as_text(event: str, detail: dict[str, object], expected: str | None) -> None:
     server = NameServer()
     server.say(event, moment(10), {"cluster": "c1", "broker_name": "a"}, detail=detail)
 

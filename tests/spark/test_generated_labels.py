@@ -1,4 +1,4 @@
-"""What the generator of histories labels as a fault is what the job finds, and nothing else."""
+"""The job finds the faults that the generator of histories labels, and no others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.spark.tables import DayRunner
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
-def test_what_is_labelled_is_in_the_tables_and_nothing_else(run_days: DayRunner, tmp_path: Path) -> None:
+def test_the_tables_contain_the_labelled_faults_and_no_others(run_days: DayRunner, tmp_path: Path) -> None:
     none_else = FaultRates(
         outages_a_broker_day=0,
         overloads_a_broker_day=0,
@@ -43,7 +43,7 @@ Outage = tuple[str, int, datetime]
 
 
 def outages_of(fleet: Fleet) -> tuple[set[Outage], set[Outage]]:
-    """What really happened; and of that what every node must have noticed before it was over."""
+    """The true events, and those that every node must have noticed before their end."""
     brokers = brokers_of(fleet)
     noticed = {How.CRASH: 16.0, How.SILENCE: 126.0}
     found = [

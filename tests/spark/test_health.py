@@ -271,7 +271,7 @@ def test_a_cluster_without_monitoring_has_no_availability(spark: SparkSession) -
     assert (health["budget_seconds"], health["budget_left_seconds"]) == (0.0, 0.0)
 
 
-def test_days_before_the_objective_looks_back_do_not_count(spark: SparkSession) -> None:
+def test_days_before_the_window_of_the_objective_do_not_count(spark: SparkSession) -> None:
     rows = [
         {"dt": date(2026, 1, n), "cluster": "c", "broker_name": "b", "broker_id": 0, "up_seconds": 80_000.0 + n}
         | {"down_seconds": float(n), "planned_seconds": 0.0, "outages": 0, "repaired": 0, "repair_seconds": 0.0}

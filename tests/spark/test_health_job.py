@@ -34,7 +34,7 @@ CLUSTERS = ("health-1", "health-2", "health-3")
 
 
 def world(seed: int) -> list[Row]:
-    """Three days of three name servers, with what only health reads; much of it around midnight."""
+    """Three days of three name servers, with rows that only health reads, many of them around midnight."""
     rng = random.Random(seed)
     servers = [NameServer(node=f"health-ns{n}:9876") for n in range(3)]
     for day in range(DAYS):
@@ -72,7 +72,7 @@ book.add_rows("health", lambda: world(1))
 
 @dataclass(frozen=True)
 class Given:
-    """What the stages before would have staged."""
+    """The staged output of the earlier stages."""
 
     events: DataFrame
     available: DataFrame

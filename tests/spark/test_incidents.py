@@ -1,4 +1,4 @@
-"""Incidents: the transform against a search through all moments on random days, and what single cases become."""
+"""Incidents: the transform against a search through all moments of random days, and single cases."""
 
 from __future__ import annotations
 
@@ -219,7 +219,7 @@ def scopes(rows: list[dict[str, Any]]) -> list[tuple[str, str, int]]:
     return [(row["scope"], row["scope_name"], row["brokers"]) for row in rows]
 
 
-def test_what_several_outages_of_a_day_become(spark: SparkSession) -> None:
+def test_several_outages_of_a_day_become_the_expected_incidents(spark: SparkSession) -> None:
     ten, three = [f"b{n}" for n in range(10)], ["x", "y", "z"]
     day = Day()
     names = ("two", "rack", "zone", "stray", "everything", "twice", "rolling", "quick", "handed", "unplaced", "long")
@@ -274,7 +274,7 @@ def test_a_stray_outage_that_was_over_before_is_not_part_of_an_incident(spark: S
     assert incident["brokers"] == 20
 
 
-def test_an_incident_needs_more_brokers_than_the_scope_brings_by_chance(spark: SparkSession) -> None:
+def test_an_incident_needs_more_brokers_than_the_scope_has_by_chance(spark: SparkSession) -> None:
     rng, names = random.Random(5), [f"b{n}" for n in range(200)]
     day = Day()
     day.rack("noisy", names)

@@ -135,7 +135,7 @@ def test_a_backfill_carries_on_to_the_last_computed_day_when_it_changes_somethin
     assert place.night(0, accept_late=False).last_day == DAY + timedelta(days=2)
 
 
-def test_what_an_hourly_ingest_has_read_no_night_reads_again_and_late_rows_of_it_count(
+def test_a_nightly_run_reads_no_file_of_an_hourly_ingest_again_and_its_late_rows_count(
     place: Place, spark: SparkSession
 ) -> None:
     place.write("a", 1, 2)
@@ -152,7 +152,7 @@ def test_what_an_hourly_ingest_has_read_no_night_reads_again_and_late_rows_of_it
 
 
 @pytest.mark.parametrize("version", [WAREHOUSE_VERSION - 1, WAREHOUSE_VERSION + 1])
-def test_a_warehouse_of_another_version_is_refused_as_a_whole(place: Place, version: int) -> None:
+def test_a_warehouse_of_another_version_is_refused(place: Place, version: int) -> None:
     place.write("a", 1)
     place.night(0)
     label = place.path / "_warehouse.json"

@@ -1,4 +1,4 @@
-"""What counts of what name servers say: pauses, guards, restarts, announced windows, lost rows. Computed in one run."""
+"""Which rows of name servers count: pauses, guards, restarts, announced windows, lost rows. Computed in one run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def one_is_guarded_while_the_other_sees(one: NameServer, two: NameServer, b: Row
         server.stop(moment(5_000))
 
 
-def test_a_guard_that_keeps_a_silent_broker_does_not_hide_its_outage_from_those_who_see(stories: Stories) -> None:
+def test_a_guard_that_keeps_a_silent_broker_does_not_hide_an_outage_that_others_see(stories: Stories) -> None:
     (down,) = stories.downs("one_is_guarded_while_the_other_sees")
 
     assert (down["start_at"], down["end_at"], down["observers"]) == (moment(202), moment(300), 1)
@@ -71,7 +71,7 @@ def expires_before_a_guard(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000))
 
 
-def test_what_expired_before_a_guard_is_down_under_it_too(stories: Stories) -> None:
+def test_a_broker_that_expired_before_a_guard_is_down_under_it_too(stories: Stories) -> None:
     (down,) = stories.downs("expires_before_a_guard")
 
     assert (down["start_at"], down["end_at"], down["end_censored"]) == (moment(95), moment(950), False)
@@ -97,7 +97,7 @@ def fails_its_probe_in_a_guard(one: NameServer, two: NameServer, b: Row) -> None
         server.stop(moment(5_000))
 
 
-def test_a_failed_probe_is_an_outage_whatever_the_guard_does_with_the_route(stories: Stories) -> None:
+def test_a_failed_probe_is_an_outage_regardless_of_the_guard(stories: Stories) -> None:
     downs = stories.downs("fails_its_probe_in_a_guard")
 
     assert [(row["broker_name"], row["event"], row["reason"], row["end_at"]) for row in downs] == [
@@ -116,7 +116,7 @@ def test_a_failed_probe_is_an_outage_whatever_the_guard_does_with_the_route(stor
 
 @story
 def keeps_failing_in_a_checkpoint(one: NameServer, two: NameServer, b: Row) -> None:
-    """Why the guard keeps it stands in the detail of the rows whose reason is their own."""
+    """In rows with another reason, the detail shows why the guard keeps the broker."""
     two.rows.clear()
     failing = {"probe": "no", "evidence": "WEAK"}
     one.say("REGISTERED", moment(10), b)
@@ -127,7 +127,7 @@ def keeps_failing_in_a_checkpoint(one: NameServer, two: NameServer, b: Row) -> N
     one.stop(moment(5_000, day=1))
 
 
-def test_what_the_guard_keeps_for_its_probe_is_down_in_rows_that_only_repeat_it(stories: Stories) -> None:
+def test_a_broker_kept_by_the_guard_with_a_failed_probe_is_down_in_rows_that_only_repeat_it(stories: Stories) -> None:
     (down,) = stories.downs("keeps_failing_in_a_checkpoint")
 
     assert (down["start_at"], down["end_at"]) == (moment(-60, day=1), moment(100, day=1))
@@ -145,7 +145,7 @@ def falls_silent_in_a_guard(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000))
 
 
-def test_what_all_guards_keep_for_its_silence_is_unknown_and_what_comes_after_counts(stories: Stories) -> None:
+def test_a_silent_broker_kept_by_all_guards_is_unknown_and_what_follows_counts(stories: Stories) -> None:
     up, down = stories.intervals("falls_silent_in_a_guard")
 
     assert (up["end_at"], up["end_censored"]) == (moment(200), True)
@@ -187,7 +187,7 @@ def is_guarded_over_midnight(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(100, day=1))
 
 
-def test_a_guard_over_midnight_stands_open_on_its_first_day_and_whole_on_its_second(stories: Stories) -> None:
+def test_a_guard_over_midnight_is_open_on_its_first_day_and_complete_on_its_second(stories: Stories) -> None:
     rows = stories.of_node("blind_periods", "is_guarded_over_midnight")
 
     assert [(row["dt"], row["from_at"], row["to_at"], row["open"]) for row in rows] == [
@@ -209,7 +209,7 @@ def one_is_paused(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000, day=1))
 
 
-def test_a_paused_name_server_has_no_vote_and_its_pause_makes_no_outage_of_what_another_holds_wrongly(
+def test_a_paused_name_server_has_no_vote_and_its_pause_makes_no_outage_of_a_wrong_state_of_another(
     stories: Stories,
 ) -> None:
     (down,) = stories.downs("one_is_paused")
@@ -217,7 +217,7 @@ def test_a_paused_name_server_has_no_vote_and_its_pause_makes_no_outage_of_what_
     assert (down["start_at"], down["end_at"], down["observers"]) == (moment(195), moment(200), 1)
 
 
-def test_a_pause_is_as_long_as_it_says_but_never_older_than_midnight(stories: Stories) -> None:
+def test_a_pause_is_as_long_as_reported_but_never_starts_before_midnight(stories: Stories) -> None:
     pauses = stories.of_node("blind_periods", "one_is_paused")
 
     assert [(row["cluster"], row["from_at"], row["to_at"]) for row in pauses] == [
@@ -230,7 +230,7 @@ def test_a_pause_is_as_long_as_it_says_but_never_older_than_midnight(stories: St
 def sees_another_restart(one: NameServer, two: NameServer, b: Row) -> None:
     both_register(one, two, b)
     one.say("NAMESRV_ALIVE", moment(200), detail={"rows_dropped": 3})
-    # Killed, and there again with a snapshot; two holds the broker down throughout.
+    # Killed and restarted with a snapshot; two has the broker as down throughout.
     two.say("EXPIRED", moment(100), b, reason="SILENCE", interval_ms=2_000)
     again = NameServer(node=one.node, boot_id="b2", began_at=moment(230))
     again.say("NAMESRV_STARTED", moment(230))
@@ -252,7 +252,7 @@ def test_a_restart_of_a_name_server_makes_no_outage_and_no_second_charge(stories
     assert (day["outages"], day["repaired"]) == (1, 1)
 
 
-def test_the_record_of_a_name_server_counts_its_lives_and_what_it_could_not_write(stories: Stories) -> None:
+def test_the_record_of_a_name_server_counts_its_runs_and_its_dropped_rows(stories: Stories) -> None:
     (day,) = stories.of_node("namesrv_days", "sees_another_restart", day=FIRST)
 
     assert (day["lives"], day["starts"], day["stops"], day["vanished"]) == (2, 2, 1, 1)
@@ -343,7 +343,7 @@ def is_planned_for_a_time_in_lost_rows(one: NameServer, two: NameServer, b: Row)
     one.stop(moment(5_000))
 
 
-def test_a_row_that_changes_the_plan_says_nothing_of_the_time_of_lost_rows_before_it(stories: Stories) -> None:
+def test_a_row_that_changes_the_plan_does_not_cover_the_time_of_lost_rows_before_it(stories: Stories) -> None:
     downs = stories.downs("is_planned_for_a_time_in_lost_rows")
 
     assert [(row["start_at"], row["end_at"], row["planned"]) for row in downs] == [
@@ -363,7 +363,7 @@ def comes_back_in_lost_rows(one: NameServer, two: NameServer, b: Row) -> None:
     one.stop(moment(5_000))
 
 
-def test_a_row_behind_lost_ones_says_since_when_and_the_time_before_that_is_unknown(stories: Stories) -> None:
+def test_a_row_after_lost_ones_gives_its_start_and_the_time_before_that_is_unknown(stories: Stories) -> None:
     _, down, up = stories.intervals("comes_back_in_lost_rows")
 
     assert (down["start_at"], down["end_at"], down["end_censored"]) == (moment(100), moment(400), True)
@@ -442,7 +442,7 @@ def is_left_out_of_the_day(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000, day=2))
 
 
-def test_a_checkpoint_that_leaves_a_broker_out_behind_lost_rows_ends_what_was_held_of_it(stories: Stories) -> None:
+def test_a_checkpoint_without_a_broker_after_lost_rows_ends_its_state(stories: Stories) -> None:
     up, down = (row for row in stories.intervals("is_left_out_of_the_day") if row["broker_name"] == "b")
 
     assert (up["state"], up["start_at"], up["end_at"]) == ("up", moment(10), moment(100))
@@ -486,7 +486,7 @@ def is_down_over_a_gap_and_left_out(one: NameServer, two: NameServer, b: Row) ->
     one.stop(moment(5_000))
 
 
-def test_what_was_down_before_rows_were_lost_and_is_not_registered_behind_them_is_down(stories: Stories) -> None:
+def test_a_broker_that_was_down_before_lost_rows_and_is_not_registered_after_them_is_down(stories: Stories) -> None:
     downs = [row for row in stories.downs("is_down_over_a_gap_and_left_out") if row["broker_name"] == "b"]
 
     assert [(row["start_at"], row["end_at"], row["continues"]) for row in downs] == [
@@ -508,7 +508,7 @@ def is_left_out_of_what_is_not_whole(one: NameServer, two: NameServer, b: Row) -
     one.rows.remove(own)
 
 
-def test_a_checkpoint_that_is_not_whole_leaves_no_broker_out(stories: Stories) -> None:
+def test_an_incomplete_checkpoint_removes_no_broker(stories: Stories) -> None:
     (up,) = (row for row in stories.intervals("is_left_out_of_what_is_not_whole") if row["broker_name"] == "b")
 
     assert (up["state"], up["end_at"]) == ("up", moment(5_000, day=1))

@@ -1,4 +1,4 @@
-"""What brokers say of themselves, how far clocks are apart, and absurd numbers in rows about name servers."""
+"""Facts that brokers report, differences between clocks, and absurd numbers in rows about name servers."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def facts(version: str | None, process: str | None, **others: Any) -> Row:
     return broker("b") | {"broker_version": version, "incarnation": process} | others
 
 
-def test_a_change_that_three_name_servers_saw_is_one_and_stands_at_the_first_time(spark: SparkSession) -> None:
+def test_a_change_that_three_name_servers_saw_is_one_change_at_the_earliest_time(spark: SparkSession) -> None:
     servers = [NameServer(node) for node in (ONE, TWO, THREE)]
     for late, server in enumerate(servers):
         server.say("REGISTERED", moment(10 + late), facts("1.0", "i1", host="h1"))
         server.say("EXPIRED", moment(100 + late), facts("1.0", "i1", host="h1"))
         server.say("REGISTERED", moment(200 + 20 * late), facts("1.1", "i2", host="h1"))
         server.say("ADDRESS_CHANGED", moment(210 + 20 * late), facts("1.1", "i2", host="h2", broker_addr="x:1"))
-    # The second name server hears of the first process once more, when the first knows the next one already.
+    # The second name server gets a row of the first process again, when the first already knows the next one.
     servers[1].say("REREGISTERED", moment(205), facts("1.0", "i1", host="h1"))
     servers[0].say("ADDRESS_CHANGED", moment(900), facts("1.1", "i2", host="h1"))
 
@@ -72,10 +72,10 @@ def test_a_field_that_is_left_out_changes_nothing_and_the_first_facts_are_not_a_
     assert changes(spark, server) == [(micros(5), "version", "1.0", "2.0")]
 
 
-def test_a_checkpoint_brings_facts_only_if_all_name_servers_agree(spark: SparkSession) -> None:
+def test_a_checkpoint_provides_facts_only_if_all_name_servers_agree(spark: SparkSession) -> None:
     one, two = NameServer(ONE), NameServer(TWO)
     one.say("REGISTERED", moment(10), facts("1.0", "i1"))
-    # On the second day one name server has not heard of 1.1 yet; on the third both have.
+    # On the second day one name server does not know 1.1 yet; on the third both do.
     one.say("CHECKPOINT", moment(0, day=1), facts("1.1", "i2"), reason="DAY")
     two.say("CHECKPOINT", moment(0, day=1), facts("1.0", "i1"), reason="DAY")
     one.say("CHECKPOINT", moment(1, day=2), facts("1.2", "i3"), reason="DAY")
@@ -120,7 +120,7 @@ def test_an_owner_is_a_fact_that_changes(spark: SparkSession) -> None:
     assert changes(spark, server) == [(micros(30), "owner", "web team", "shop")]
 
 
-def test_clocks_are_measured_by_what_several_name_servers_saw(spark: SparkSession) -> None:
+def test_clocks_are_compared_by_events_that_several_name_servers_saw(spark: SparkSession) -> None:
     one, two, three = (NameServer(node) for node in (ONE, TWO, THREE))
     for n in range(6):
         about = facts("1.0", f"i{n}", data_version="0.0.1")
@@ -142,7 +142,9 @@ def test_clocks_are_measured_by_what_several_name_servers_saw(spark: SparkSessio
     assert (rows[ONE]["stepped_seconds"], rows[THREE]["stepped_seconds"]) == (0.0, 90.0)
 
 
-def test_four_shared_facts_say_nothing_of_clocks_and_an_absurd_uptime_breaks_nothing(spark: SparkSession) -> None:
+def test_four_shared_events_are_too_few_to_compare_clocks_and_an_absurd_uptime_breaks_nothing(
+    spark: SparkSession,
+) -> None:
     one, two = NameServer(ONE), NameServer(TWO)
     for n in range(4):
         for server in (one, two):
@@ -162,7 +164,7 @@ def window(boot_id: str, begin: float, end: float) -> tuple[Any, ...]:
     return (DAY, ONE, boot_id, moment(begin), moment(end), False, moment(end), 9, 9, 0, [])
 
 
-def test_two_machines_by_one_name_show_as_lives_that_overlap(spark: SparkSession) -> None:
+def test_two_machines_with_one_name_appear_as_runs_that_overlap(spark: SparkSession) -> None:
     lives = [window("b1", 0, 1_000), window("b2", 500, 2_000), window("b3", 2_000, 3_000)]
     windows = spark.createDataFrame(lives, OBSERVER_WINDOWS)
     nothing = spark.createDataFrame([], BLIND_PERIODS)

@@ -36,7 +36,7 @@ def test_no_rows_are_no_rows(spark: SparkSession) -> None:
     assert local_rows(spark, [], EVERY_KIND).collect() == []
 
 
-def test_a_value_of_another_type_is_a_fault_and_no_null(spark: SparkSession) -> None:
+def test_a_value_of_another_type_is_an_error_and_not_null(spark: SparkSession) -> None:
     with pytest.raises(Py4JJavaError, match="FAILFAST"):
         local_rows(spark, [("x",)], struct(number=INT)).collect()
     with pytest.raises(TypeError, match="not a supported value of a row"):

@@ -1,4 +1,4 @@
-"""Rows that never arrive make Spark know less, and nothing that it says wrong."""
+"""Lost rows make results incomplete, but never wrong."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ Spans = list[tuple[int, int, str]]
 
 @dataclass(frozen=True)
 class Compared:
-    """What a history says with and without some of its rows."""
+    """Results of a history with and without some of its rows."""
 
     wrong: list[tuple[Broker, int, str, str]]
     known: int
-    """Microseconds of brokers that the whole history knows."""
+    """Microseconds of brokers known from the complete history."""
     forgotten: int
     """Those of them that are unknown without the rows."""
     dropped: int
@@ -79,7 +79,7 @@ def _up_or_down(own: Spans) -> Spans:
 
 
 def _without_midnights(own: Spans) -> Iterable[tuple[int, int, str]]:
-    """A day is computed before the next: what is lost over midnight is known from there on alone."""
+    """A day is computed before the next: rows lost over midnight are only known from then on."""
     for begin, end, what in own:
         for day in range(begin // DAY_US, end // DAY_US + 1):
             inside = max(begin, day * DAY_US + MARGIN_US), min(end, (day + 1) * DAY_US - MARGIN_US)
@@ -104,7 +104,7 @@ def compared(
 
 
 def _wrong(whole: Spans, less: Spans) -> Iterable[tuple[int, str, str]]:
-    """Times that are known without the rows as what they are not."""
+    """Times that have a wrong state without the rows."""
     for begin, end, what in less:
         covered = sum(min(end, to) - max(begin, at) for at, to, was in whole if was == what and at < end and begin < to)
         if covered != end - begin:
@@ -153,7 +153,7 @@ def test_of_small_worlds_that_lose_one_row_in_twenty_nothing_is_wrong(spark: Spa
     rows = worlds(80, seed=5, losses=False)
     days = MIDNIGHT.date(), MIDNIGHT.date() + timedelta(days=DAYS - 1)
 
-    # There each name server has its own idea of what was planned, and the last removal decides.
+    # There name servers differ in what was planned, and the last removal decides.
     found = compared(spark, rows, 0.05, days, planned=False)
 
     assert found.dropped > 100

@@ -37,7 +37,7 @@ END = 86_399
 
 
 class Polled:
-    """A name server as its observer sees it: what it lists from when on. None: it cannot be asked."""
+    """A name server as its observer sees it: its list from each time on. None: it does not respond."""
 
     def __init__(self, folder: Path, node: str) -> None:
         self._folder, self._node = folder, node
@@ -101,7 +101,7 @@ def log_lines() -> Iterator[LogLine]:
 
 @dataclass(frozen=True)
 class Report:
-    """What computing the day left behind."""
+    """The result of computing the day."""
 
     warehouse: Path
     numbers: dict[str, Any]
@@ -120,7 +120,7 @@ def report(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Rep
         (one, [(0, "abcd"), (1_001, "bcd"), (1_002, "bcd"), (1_600, "abcd"), (5_000, None), (5_010, ""), (5_020, "ab"),
                (5_030, "abcd"), (7_000, "abc"), (7_001, "abc"), (9_000, "abcd"),
                (12_000, "abd"), (12_001, "abd"), (12_050, "abcd")]),
-        # This one cannot be asked when d goes, and is back without it.
+        # This one does not respond when d goes down, and returns without it.
         (two, [(0, "abcd"), (1_000, "bcd"), (1_001, "bcd"), (1_600, "abcd"), (6_995, None), (7_090, "abc"),
                (7_200, "abc"), (9_001, "abcd"), (12_000, "abd"), (12_001, "abd"), (12_050, "abcd")]),
     ):  # fmt: skip
@@ -152,7 +152,7 @@ def test_the_day_has_its_outages_and_no_others(report: Report) -> None:
         "a": [("00:16:42", "00:26:40", "unknown")],
         # The name server restarted and closed the connection of b, which stayed up.
         "b": [],
-        # The log knows that it was planned; two that polled do not, and the last one to see it decides.
+        # Only the log has the plan, not the two that polled; the last one to see it decides.
         "c": [("03:20:01", "03:20:50", "unknown")],
         "d": [("01:56:41", "02:30:00", "unknown")],
     }
@@ -166,7 +166,7 @@ def test_nothing_is_found_but_the_budget_that_they_spent(report: Report) -> None
     assert numbers["coverage"]["seconds"] == pytest.approx(86_400, abs=5)
 
 
-def test_the_report_says_what_its_sources_cannot_know(report: Report) -> None:
+def test_the_report_states_what_its_sources_cannot_know(report: Report) -> None:
     numbers = report.numbers
     assert numbers["completeness"]["sources"] == {"observe": ["mq1:9876", "mq2:9876"], "rocketmq-log": ["mq3"]}
     assert "so most causes are unknown" in report.page

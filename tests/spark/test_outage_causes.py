@@ -77,7 +77,7 @@ class History:
             self.intervals.append(known | end)
 
     def outage(self, cluster: str, name: str, at: float, until: float, went: str, **after: Any) -> None:
-        """A broker that goes as ``went`` says and registers again; ``host`` and ``before`` are of both sides."""
+        """A broker goes down as in ``went`` and registers again; ``host`` and ``before`` are of both sides."""
         before = {"host": after.get("host"), "incarnation": after.pop("before", "i1")}
         if went == "refused":
             self.row(cluster, name, at, "PROBE_FAILED", "REFUSED", detail=REFUSED, **before)
@@ -423,7 +423,7 @@ def computed_from_second_day(spark: SparkSession, history: History, yesterday: D
     return Found([row.asDict() for row in causes.orderBy("dt", "cluster", "start_at", "broker_name").collect()], [], [])
 
 
-def test_a_guards_period_is_one_row_a_day_with_what_it_counted_and_kept(spark: SparkSession) -> None:
+def test_a_guards_period_is_one_row_per_day_with_what_it_counted_and_kept(spark: SparkSession) -> None:
     history = History()
     on = {"mode": "AUTO", "lost": 3, "baseline": 4, "up": 1}
     for at, event, reason, detail in (

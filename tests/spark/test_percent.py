@@ -45,7 +45,7 @@ def naive(stretches: list[Stretch], day: int, grid: int) -> float:
     at_first = 86_400 * day - 20 * grid
     samples = []
     for at in range(at_first, 86_400 * (day + 1), grid):
-        # What was before the first of these samples, and is over, is not known.
+        # A state that ended before the first of these samples is unknown.
         before = [state for state, begin, end in stretches if begin <= at and end >= at_first and state != "none"]
         samples.append(bool(before) and before[-1] == "down")
     highest = 0.0

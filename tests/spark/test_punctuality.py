@@ -119,7 +119,7 @@ def one(spark: SparkSession, *servers: NameServer, **offset_seconds: float | Non
     return row
 
 
-def test_a_late_beat_counts_once_however_many_saw_it(spark: SparkSession) -> None:
+def test_a_late_heartbeat_counts_once_for_any_number_of_observers(spark: SparkSession) -> None:
     first, second = NameServer(node="ns1:9876"), NameServer(node="ns2:9876")
     for server, times in ((first, (1, 2, 3)), (second, (1, 3))):
         for at in times:

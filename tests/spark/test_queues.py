@@ -82,11 +82,11 @@ def random_report(rng: random.Random) -> Row:
 
 
 Reported = dict[tuple[str, int], list[tuple[float, Row]]]
-"""By broker name and id: when, and what."""
+"""By broker name and id: time and values."""
 
 
 def random_day(seed: int, *, brokers: int) -> tuple[list[Row], Reported]:
-    """Reports of masters and slaves, each heard by some of three name servers whose clocks differ."""
+    """Reports of masters and slaves, each received by some of three name servers whose clocks differ."""
     rng = random.Random(seed)
     servers = [NameServer(node=f"ns{n}:9876") for n in range(3)]
     reported: Reported = {}
@@ -108,7 +108,7 @@ def random_day(seed: int, *, brokers: int) -> tuple[list[Row], Reported]:
 
 
 def leading(reported: Reported) -> dict[str, list[tuple[float, Row]]]:
-    """What counts of each broker name: in each slot the replica of the lowest id."""
+    """The reports that count for each broker name: in each slot those of the replica with the lowest id."""
     by_name: dict[str, list[tuple[float, Row]]] = defaultdict(list)
     for (name, broker_id), own in reported.items():
         for at, detail in own:
@@ -201,7 +201,7 @@ def test_a_groups_day_is_that_of_a_plain_calculation(day: tuple[DataFrame, Repor
         assert row["highest_lag"] == max(g["highest_lag"] for g in at_end)
 
 
-def test_an_idle_broker_that_says_the_same_again_has_said_it_twice(spark: SparkSession) -> None:
+def test_equal_reports_of_an_idle_broker_count_as_two(spark: SparkSession) -> None:
     servers = [NameServer(node=f"ns{n}:9876") for n in range(2)]
     for at in (0, 600, 1_200):
         for server in servers:

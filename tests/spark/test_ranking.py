@@ -1,4 +1,4 @@
-"""The slow track: chances against an exact calculation, outliers against Benjamini and Hochberg's own words."""
+"""The slow track: probabilities against an exact calculation, outliers against Benjamini and Hochberg's paper."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def ranked(
     return [row.asDict() for row in found.orderBy("dt", "cluster", "rank").collect()]
 
 
-def test_what_the_slow_track_makes_of_several_clusters(spark: SparkSession) -> None:
+def test_the_slow_track_ranks_several_clusters(spark: SparkSession) -> None:
     calm = [(ago, cluster, f"b{n}", 0, 1.0) for ago in range(7) for cluster in ("daily", "two") for n in range(20)]
     counts = [(ago, c, b, 1 if (c, b) == ("daily", "b7") else o, s) for ago, c, b, o, s in calm]
     counts += [(ago, "two", name, 9, 1.0) for ago in range(7) for name in ("x", "y")]

@@ -35,7 +35,7 @@ def trace(seed: int) -> list[Stretch]:
 
 
 @pytest.mark.slow
-def test_a_trace_comes_back_from_the_tables_as_it_went_in(run_days: DayRunner, tmp_path: Path) -> None:
+def test_a_trace_is_read_from_the_tables_unchanged(run_days: DayRunner, tmp_path: Path) -> None:
     stretches = trace(20061110)
     lengths = {state: [s.stop - s.start for s in stretches if s.state == state] for state in ("up", "down")}
     rows = write_history(stretches, tmp_path / "history")

@@ -42,13 +42,13 @@ RUN = Run(files=3, continues_yesterday=True, ends_before=None, rows_ahead=0)
 
 @dataclass(frozen=True)
 class Report:
-    """A report and what it was made from."""
+    """A report and its input."""
 
     world: World
     warehouse: Path
     span: Span
     numbers: dict[str, Any]
-    """What ``report.json`` holds."""
+    """The content of ``report.json``."""
     summary: str
     files: dict[str, str]
 
@@ -200,7 +200,7 @@ def test_a_day_of_25_hours_counts_the_hour_that_comes_twice(in_berlin: Report) -
     assert "daylight saving time changed: these days have 25 hours" in report.numbers["headline"]["notices"]
 
 
-def test_who_flapped_before_or_after_the_local_day_did_not_flap_in_it(
+def test_a_broker_that_flapped_before_or_after_the_local_day_did_not_flap_in_it(
     spark: SparkSession, autumn: tuple[World, Path], in_berlin: Report
 ) -> None:
     in_utc = make(spark, *autumn, AUTUMN)
@@ -223,7 +223,7 @@ def test_times_on_the_page_are_in_the_zone_and_in_the_json_in_utc(utc: Report, b
     assert "17:12 Europe/Berlin" in berlin.summary
 
 
-def test_tables_of_whole_utc_days_say_so_where_the_report_is_of_other_days(utc: Report, berlin: Report) -> None:
+def test_tables_of_utc_days_are_marked_where_the_report_is_of_other_days(utc: Report, berlin: Report) -> None:
     assert "For the whole UTC day 2026-03-29." in berlin.files["report.html"]
     assert "For the whole UTC day" not in utc.files["report.html"]
 
@@ -273,7 +273,7 @@ def _figures(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("which", ["utc", "berlin"])
-def test_every_number_in_the_pages_tables_stands_in_the_json(which: str, request: pytest.FixtureRequest) -> None:
+def test_every_number_in_the_pages_tables_is_in_the_json(which: str, request: pytest.FixtureRequest) -> None:
     report: Report = request.getfixturevalue(which)
     numbers = json.loads(report.files["report.json"])
     known = {figure for said in _said(numbers, LocalTime(report.span.zone)) for figure in _figures(said)}
@@ -468,7 +468,7 @@ def test_the_same_tables_give_the_same_bytes(spark: SparkSession, utc: Report) -
     assert make(spark, utc.world, utc.warehouse, SPRING).files == utc.files
 
 
-def test_a_large_fleet_has_a_small_report_that_says_what_it_left_out(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_large_fleet_has_a_small_report_that_states_what_it_left_out(spark: SparkSession, tmp_path: Path) -> None:
     chatty = [("c", f"broker-{n:05d}", 0) for n in range(1_300)]
     world = World(SPRING, SPRING, chatty)
     for n, broker in enumerate(chatty[:1_200]):
@@ -489,7 +489,7 @@ def test_a_large_fleet_has_a_small_report_that_says_what_it_left_out(spark: Spar
     assert len(report.files["report.json"].encode()) < 4_000_000
 
 
-def test_an_empty_warehouse_says_no_data_and_shows_no_zeros(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_empty_warehouse_shows_no_data_instead_of_zeros(spark: SparkSession, tmp_path: Path) -> None:
     report = make(spark, World(SPRING, SPRING, []), tmp_path / "new", SPRING)
 
     assert report.numbers["headline"]["no_data"] is True

@@ -37,7 +37,7 @@ class Warehouses:
 
 
 def write_nights(history: Path) -> None:
-    """Three days of two name servers: one broker flaps, one dies, one is only late; some lines are bad."""
+    """Three days of two name servers: one broker flaps, one crashes, one is only late; some lines are bad."""
     servers = [NameServer(node=f"ns{n}:9876", boot_id=f"b{n}").start() for n in (1, 2)]
     for server in servers:
         for name in ("a", "b", "c"):

@@ -17,11 +17,11 @@ from tests.spark.tables import DayRunner
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 DURING = moment(5_300, day=1).isoformat()
-"""When the brokers of ``has_topics`` are away, but for one."""
+"""When all brokers of ``has_topics`` but one are down."""
 OF_STORY = ["orders", f"--at={DURING}", "--cluster=has_topics", "--quiet"]
 
 
-def test_nightly_says_its_progress_and_its_findings(night: Night) -> None:
+def test_nightly_prints_its_progress_and_its_findings(night: Night) -> None:
     assert "1 flapping: c1/a/0" in night.output
     assert "s  Spark started" in night.progress
     assert "s  total" in night.progress
@@ -46,8 +46,8 @@ def test_ingest_reads_what_is_there_and_prints_it(run_report: Run, night: Night,
     assert "read" in ended.stderr
 
 
-def test_route_at_reads_from_the_tables_who_was_routed(run_report: Run, stories: Stories) -> None:
-    # Those of the other stories never heard of its brokers.
+def test_route_at_reads_the_routed_brokers_from_the_tables(run_report: Run, stories: Stories) -> None:
+    # The name servers of the other stories do not know its brokers.
     ended = run_report("route-at", *OF_STORY, f"--warehouse={stories.warehouse}", "--output=json", code=1)
     own = "has_topics-ns1:9876"
     views = {broker["broker_name"]: broker["views"] for broker in json.loads(ended.stdout)["brokers"]}
@@ -59,7 +59,7 @@ def test_route_at_reads_from_the_tables_who_was_routed(run_report: Run, stories:
     assert ended.stderr == ""
 
 
-def test_explain_reads_from_files_that_no_night_has_read_who_was_missing(
+def test_explain_reads_missing_brokers_from_files_that_no_nightly_run_has_read(
     run_report: Run, stories: Stories, tmp_path: Path
 ) -> None:
     folder = tmp_path / "h"
@@ -72,7 +72,7 @@ def test_explain_reads_from_files_that_no_night_has_read_who_was_missing(
     assert {(gone["broker_name"], len(gone["seen_by"])) for gone in departures} == {("b", 2), ("c", 2), ("d", 2)}
 
 
-def test_compare_finds_the_day_with_more_trouble_worse(run_report: Run, stories: Stories) -> None:
+def test_compare_finds_the_day_with_more_outages_worse(run_report: Run, stories: Stories) -> None:
     ended = run_report("compare", str(LAST), str(FIRST), f"--warehouse={stories.warehouse}", "--output=json", code=1)
     assert json.loads(ended.stdout)["got_worse"]["brokers"] > 5
 

@@ -1,4 +1,4 @@
-"""What a topic's route was at a moment, asked of a warehouse and of raw history."""
+"""A topic's route at a moment, from a warehouse and from raw history."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def then(files: Source) -> RouteResult:
     return route_at(files, TOPIC, moment(NIGHT + 1), cluster=None)
 
 
-def test_each_broker_name_that_had_the_topic_is_in_the_answer_and_no_other(then: RouteResult) -> None:
+def test_each_broker_name_that_had_the_topic_is_in_the_result_and_no_other(then: RouteResult) -> None:
     assert then.outcome == ROUTE
     assert [broker.group for broker in then.brokers] == [("c1", "a"), ("c1", "b")]
 
 
-def test_the_slave_of_a_master_that_left_brings_the_queues_read_only(then: RouteResult) -> None:
+def test_the_slave_of_a_master_that_unregistered_serves_the_queues_read_only(then: RouteResult) -> None:
     (view,) = then.brokers[0].views
 
     assert view.seen.queues == (4, 8, 4)
@@ -98,12 +98,12 @@ def test_a_moment_that_was_not_read_is_distinguished_from_one_without_data(files
     assert "the warehouse has no rows of that day and the day before; use --history" in much_later.text(BERLIN)
 
 
-def test_a_warehouse_answers_what_the_files_answer(tables: Source, then: RouteResult) -> None:
+def test_a_warehouse_gives_the_same_result_as_the_files(tables: Source, then: RouteResult) -> None:
     assert route_at(tables, TOPIC, moment(NIGHT + 1), cluster="c1").as_dict() == then.as_dict() | {"cluster": "c1"}
 
 
 @pytest.mark.slow
-def test_what_compact_dropped_is_not_taken_for_lost(
+def test_rows_that_compact_dropped_do_not_count_as_lost(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = NameServer().start(moment(60))

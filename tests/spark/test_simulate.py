@@ -115,7 +115,7 @@ def second_by_second(own: list[tuple[int, str]], parameters: FlapParameters) -> 
     ],
     ids=["lower", "slower"],
 )
-def test_other_thresholds_flag_what_a_count_second_by_second_says(
+def test_other_thresholds_flag_the_same_as_a_count_second_by_second(
     warehouse: Warehouse, charges: Any, other: FlapParameters
 ) -> None:
     answer = asked(warehouse, flapping=other)
@@ -160,7 +160,7 @@ def test_a_result_names_what_was_changed_and_what_cannot_be_simulated(warehouse:
     assert all(f"c/{broker['broker_name']}/0" in text for broker in answer.brokers)
 
 
-def test_an_answer_names_days_that_say_little_of_the_given_parameters(warehouse: Warehouse) -> None:
+def test_a_result_names_days_with_little_evidence_for_the_given_parameters(warehouse: Warehouse) -> None:
     after = LAST + timedelta(days=1)
     answer = simulate(
         warehouse, FIRST, after, given=GIVEN, others=replace(GIVEN, flapping=FlapParameters(ceiling=8_000))
@@ -174,7 +174,7 @@ def test_an_answer_names_days_that_say_little_of_the_given_parameters(warehouse:
     assert f"days computed with parameters other than the given ones: {LAST}\n" in text
 
 
-def test_days_that_were_never_computed_give_no_answer_and_say_so(spark: SparkSession, tmp_path: Path) -> None:
+def test_days_that_were_never_computed_give_no_data_and_exit_1(spark: SparkSession, tmp_path: Path) -> None:
     answer = asked(Warehouse(spark, str(tmp_path)))
 
     assert answer.exit_code == 1

@@ -97,7 +97,7 @@ def leaves_in_its_window(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000))
 
 
-def test_a_broker_that_leaves_in_an_announced_window_has_no_outage_and_is_charged_nothing(stories: Stories) -> None:
+def test_a_broker_that_goes_down_in_an_announced_window_has_no_outage_and_no_penalty(stories: Stories) -> None:
     (leave,) = stories.downs("leaves_in_its_window")
 
     assert (leave["planned"], leave["reason"]) == (True, "STREAM_BROKEN")
@@ -118,7 +118,7 @@ def is_known_from_a_snapshot(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(20_000))
 
 
-def test_a_broker_known_from_a_snapshot_is_up_from_its_first_beat_and_charged_nothing_for_it(stories: Stories) -> None:
+def test_a_broker_known_from_a_snapshot_is_up_from_its_first_heartbeat_without_a_penalty(stories: Stories) -> None:
     first = min(stories.rows("broker_intervals", "is_known_from_a_snapshot"), key=lambda row: row["start_at"])
 
     assert (first["state"], first["start_at"], first["start_censored"]) == ("up", moment(20), True)
@@ -149,7 +149,7 @@ def has_many_rows(one: NameServer, _: NameServer, b: Row) -> None:
     one.stop(moment(50_000))
 
 
-def test_checkpoints_topics_and_beats_change_no_opinion_and_nothing_of_them_is_quarantined(stories: Stories) -> None:
+def test_checkpoints_topics_and_heartbeats_change_no_state_and_are_not_quarantined(stories: Stories) -> None:
     (down,) = stories.downs("has_many_rows")
     (window,) = [row for row in stories.tables["observer_windows"] if row["node"] == "has_many_rows-ns1:9876"]
 
@@ -201,7 +201,7 @@ def expires_before_it_registers(one: NameServer, _: NameServer, b: Row) -> None:
     one.stop(moment(5_000))
 
 
-def test_an_expiry_whose_registration_was_lost_is_an_outage_all_the_same(stories: Stories) -> None:
+def test_an_expiry_whose_registration_was_lost_is_still_an_outage(stories: Stories) -> None:
     (down,) = stories.downs("expires_before_it_registers")
 
     assert (down["start_at"], down["end_at"]) == (moment(500), moment(600))
@@ -219,7 +219,7 @@ def fails_its_probe_then_its_agent_dies(one: NameServer, two: NameServer, b: Row
         server.stop(moment(5_000))
 
 
-def test_a_beat_does_not_end_a_failed_probe_and_an_expiry_does_not_begin_a_second_outage(stories: Stories) -> None:
+def test_a_heartbeat_does_not_end_a_failed_probe_and_an_expiry_does_not_begin_a_second_outage(stories: Stories) -> None:
     (down,) = stories.downs("fails_its_probe_then_its_agent_dies")
 
     assert (down["start_at"], down["end_at"], down["event"]) == (moment(100), moment(300), "PROBE_FAILED")
@@ -233,7 +233,7 @@ def is_down_over_midnight(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(100, day=2))
 
 
-def test_an_outage_over_midnight_stands_open_on_its_first_day_and_whole_on_its_second(stories: Stories) -> None:
+def test_an_outage_over_midnight_is_open_on_its_first_day_and_complete_on_its_second(stories: Stories) -> None:
     rows = [row for row in stories.rows("broker_intervals", "is_down_over_midnight") if row["state"] == "down"]
 
     assert [(row["dt"], row["start_at"], row["end_at"], row["open"], row["end_censored"]) for row in rows] == [
@@ -357,7 +357,7 @@ def vanishes_with_a_restart_of_its_observer(one: NameServer, two: NameServer, b:
     two.say("NAMESRV_ALIVE", moment(86_300))
 
 
-def test_a_broker_that_the_watching_name_servers_never_heard_of_again_is_unseen(stories: Stories) -> None:
+def test_a_broker_that_never_returned_at_any_name_server_is_unseen(stories: Stories) -> None:
     assert stories.class_of("vanishes_with_a_restart_of_its_observer") == "unseen"
 
 
@@ -427,7 +427,7 @@ def is_left_by_both_at_the_same_time(one: NameServer, two: NameServer, b: Row) -
     two.stop(moment(5_000))
 
 
-def test_observers_that_end_at_the_same_time_leave_no_outage_of_no_length(stories: Stories) -> None:
+def test_observers_that_end_at_the_same_time_create_no_empty_outage(stories: Stories) -> None:
     assert stories.downs("is_left_by_both_at_the_same_time") == []
 
 
@@ -461,7 +461,7 @@ def does_not_say_its_uptime(one: NameServer, _: NameServer, b: Row) -> None:
         one.say("NAMESRV_ALIVE", moment(seq), b, uptime_ms=None, seq=seq)
 
 
-def test_rows_before_the_first_are_not_lost_when_nothing_says_that_the_life_began_this_day(stories: Stories) -> None:
+def test_rows_before_the_first_are_not_lost_unless_the_run_is_known_to_begin_this_day(stories: Stories) -> None:
     windows = [row for row in stories.tables["observer_windows"] if row["node"] == "does_not_say_its_uptime-ns1:9876"]
 
     assert [row["rows_missing"] for row in windows] == [1]

@@ -29,7 +29,7 @@ TABLES = ("topic_intervals", "topic_churn", "topics_at_risk", "blast_radius")
 
 @dataclass(frozen=True)
 class Worlds:
-    """Clusters by chance, and what a plain calculation makes of them."""
+    """Random clusters, and the result of a plain calculation for them."""
 
     rows: list[Row]
     stretches: list[Stretch]
@@ -52,7 +52,7 @@ topic_book.add(made().rows, made().stretches, made().incidents)
 
 @dataclass(frozen=True)
 class Runs:
-    """What the job and a plain calculation make of the worlds."""
+    """Results of the job and of a plain calculation for the worlds."""
 
     tables: Tables
     worlds: Worlds
@@ -101,7 +101,7 @@ def test_an_interval_is_open_where_it_lasted_to_the_days_end(runs: Runs) -> None
     assert {row["open"] for row in rows} == {True, False}
 
 
-def test_churn_counts_what_a_plain_comparison_counts(runs: Runs) -> None:
+def test_churn_equals_that_of_a_plain_comparison(runs: Runs) -> None:
     expected: dict[Any, Counter[str]] = defaultdict(Counter)
     by_day: dict[Any, list[Held]] = defaultdict(list)
     for one in runs.worlds.held:
@@ -129,7 +129,7 @@ def test_churn_counts_what_a_plain_comparison_counts(runs: Runs) -> None:
     assert {kind for changes in wanted.values() for kind in changes} == set(every)
 
 
-def test_risks_are_those_of_a_plain_look_at_every_stretch_of_time(runs: Runs) -> None:
+def test_risks_are_those_of_a_plain_check_of_every_interval(runs: Runs) -> None:
     expected = {}
     for day in (FIRST + timedelta(days=n) for n in range(DAYS)):
         for cluster, topic in sorted({(one[0][0], one[1]) for one in runs.worlds.held if one[3].date() == day}):
@@ -152,7 +152,7 @@ def test_risks_are_those_of_a_plain_look_at_every_stretch_of_time(runs: Runs) ->
     assert measured == expected
 
 
-def test_the_blast_of_an_incident_is_what_its_topics_could_not_take(runs: Runs) -> None:
+def test_the_blast_of_an_incident_is_its_topics_and_their_unwritable_time(runs: Runs) -> None:
     measured = {row["incident_id"]: row for row in runs.of("blast_radius")}
 
     assert set(measured) == {incident["incident_id"] for incident in runs.worlds.incidents}

@@ -20,7 +20,7 @@ Found = Callable[..., list[dict[str, Any]]]
 
 @dataclass
 class Story:
-    """What happens in a separate cluster, seen by one name server and maybe another."""
+    """Events of a separate cluster, seen by one or two name servers."""
 
     cluster: str
     rows: list[Row] = field(default_factory=list)
@@ -81,7 +81,7 @@ def shared_parts(story: Story) -> None:
 
 
 def stale_snapshot(story: Story) -> None:
-    """A name server that was off starts with what it knew, while the other has heard newer topics."""
+    """A restarted name server starts from its snapshot, while the other has newer topics."""
     one, other, a = story.node(), story.node("ns2"), story.broker()
     says(one, 0.5, a, "t1", reason="DAY")
     says(one, 100, a, "t2", version="0.0.2", base="0.0.1")
@@ -92,7 +92,7 @@ def stale_snapshot(story: Story) -> None:
 
 
 def no_checkpoint(story: Story) -> None:
-    """No row is written at the second midnight; later in the day a whole set says what is left."""
+    """No row is written at the second midnight; later in the day a full set shows what remains."""
     server, a = story.node(), story.broker()
     says(server, 10, a, "t1", "t2")
     says(server, DAY + 3_600, a, "t1", version="0.0.2")
@@ -146,7 +146,7 @@ def one_of_two(story: Story) -> None:
 
 
 def only_a_slave(story: Story) -> None:
-    """The master is away for ten minutes, announced or not; its slave stays."""
+    """The master is down for ten minutes, announced or not; its slave stays."""
     server, master, slave = story.node(), story.broker(), story.broker("a", 1)
     for about in (master, slave):
         says(server, 0, about, "t1")
@@ -169,7 +169,7 @@ def state_unknown(story: Story) -> None:
 
 
 def absurd(story: Story) -> None:
-    """Whatever stands in a detail, the rest is used."""
+    """A malformed detail does not affect the other rows."""
     server, a = story.node(), story.broker()
     says(server, 10, a, "t1")
     for detail in (
@@ -241,7 +241,7 @@ def spans(rows: list[dict[str, Any]], day: float = 0.0) -> list[tuple[str, float
     ]
 
 
-def test_a_whole_set_of_which_a_part_is_lost_removes_nothing(found: Found) -> None:
+def test_a_full_set_with_a_lost_part_removes_nothing(found: Found) -> None:
     assert spans(found("topic_intervals", lost_part)) == [("gone", 10, DAY), ("kept", 10, DAY), ("new", 20, DAY)]
 
 
@@ -249,7 +249,7 @@ def test_a_part_that_one_name_server_lost_is_taken_from_another(found: Found) ->
     assert spans(found("topic_intervals", shared_parts)) == [("old", 10, 20), ("t1", 20, DAY), ("t2", 20, DAY)]
 
 
-def test_a_snapshot_does_not_take_back_what_others_have_heard_since(found: Found) -> None:
+def test_a_snapshot_does_not_revert_newer_topics_of_other_name_servers(found: Found) -> None:
     assert spans(found("topic_intervals", stale_snapshot)) == [("t1", 0.5, DAY), ("t2", 100, DAY)]
 
 
@@ -268,7 +268,7 @@ def test_a_broker_that_stays_down_after_a_planned_shutdown_has_no_topics_from_mi
     assert found("topic_churn", left_and_stayed_away) == []
 
 
-def test_who_is_missed_keeps_its_topics_unwritable_over_midnight(found: Found) -> None:
+def test_a_missing_broker_keeps_its_topics_unwritable_over_midnight(found: Found) -> None:
     assert spans(found("topic_intervals", lost_and_stays_lost, SECOND), DAY) == [("t1", 0, DAY)]
     assert [row["unwritable_seconds"] for row in found("topics_at_risk", lost_and_stays_lost, SECOND)] == [DAY]
 
@@ -295,7 +295,7 @@ def test_an_incident_names_the_topics_it_hit_the_longest_unwritable_first(found:
     assert row["topics"] == ["of_b_alone", "shared"]
 
 
-def test_a_master_that_is_away_leaves_its_slave_alone_planned_or_not(found: Found) -> None:
+def test_a_slave_whose_master_is_down_counts_as_alone_planned_or_not(found: Found) -> None:
     (row,) = found("topics_at_risk", only_a_slave)
 
     assert (row["no_master_seconds"], row["unwritable_seconds"], row["worst"]) == (600, 600, "no_master")

@@ -93,7 +93,7 @@ def test_an_interrupt_while_moves_are_undone_loses_nothing_because_the_next_run_
         assert contents(tmp_path) == ["new"] * len(TABLES)
 
 
-def test_a_second_run_is_refused_and_what_a_killed_one_left_is_cleared(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_second_run_is_refused_and_leftovers_of_a_killed_one_are_removed(spark: SparkSession, tmp_path: Path) -> None:
     left = tmp_path / "_staging" / "of-a-killed-run"
     left.mkdir(parents=True)
     with Warehouse(spark, str(tmp_path)).locked():
@@ -105,7 +105,7 @@ def test_a_second_run_is_refused_and_what_a_killed_one_left_is_cleared(spark: Sp
 
 
 class Killed(BaseException):
-    """Stands for the end of the process: nothing that would clean up runs after it."""
+    """Simulates the end of the process: no cleanup runs after it."""
 
 
 def killed_after(moves: int, warehouse: Warehouse, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ def killed_after(moves: int, warehouse: Warehouse, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("moves", [0, 1, 2, 3, 10, 2 * len(TABLES) - 1])
-def test_what_a_killed_run_was_publishing_the_next_one_finishes(
+def test_the_next_run_finishes_what_a_killed_one_was_publishing(
     warehouse: Warehouse, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moves: int
 ) -> None:
     killed_after(moves, warehouse, monkeypatch)
@@ -143,7 +143,7 @@ def test_what_a_killed_run_was_publishing_the_next_one_finishes(
 
 
 @pytest.mark.slow
-def test_a_run_that_really_is_killed_while_it_publishes_leaves_what_the_next_one_needs(
+def test_a_process_that_is_killed_while_it_publishes_leaves_what_the_next_one_needs(
     warehouse: Warehouse, spark: SparkSession, tmp_path: Path
 ) -> None:
     assert warehouse.days("quarantine") == {DAY}
@@ -176,7 +176,9 @@ with spark_session("local[1]", name="killed") as spark:
         assert contents(tmp_path) == ["new"] * len(TABLES)
 
 
-def test_a_lock_far_away_is_never_taken_over_and_says_whose_it_is(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_lock_of_another_host_is_never_taken_over_and_the_error_names_its_owner(
+    spark: SparkSession, tmp_path: Path
+) -> None:
     path = str(tmp_path / "lock")
     files = Files(spark)
     with lock.locked_remotely(files, path):

@@ -21,7 +21,7 @@ from tests.spark.histories import MIDNIGHT, Row, moment
 
 @dataclass(frozen=True)
 class Stretch:
-    """A broker was up, down or away by plan (``left``) from when to when."""
+    """An interval in which a broker was up, down or down by plan (``left``)."""
 
     about: Row
     state: str
@@ -31,7 +31,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class TopicDays:
-    """What a test gives to the stage."""
+    """Input of the stage."""
 
     spark: SparkSession
     warehouse: Path
@@ -93,7 +93,7 @@ def _of_days(stretch: Stretch) -> list[dict[str, Any]]:
 
 @dataclass
 class TopicBook:
-    """Collects rows, stretches and incidents of clusters that know nothing of each other."""
+    """Collects rows, intervals and incidents of independent clusters."""
 
     rows: list[Row] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
@@ -109,4 +109,4 @@ class TopicBook:
 
 
 topic_book = TopicBook()
-"""What is computed once for all modules."""
+"""Results that are computed once for all modules."""

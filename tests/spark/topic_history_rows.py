@@ -31,7 +31,7 @@ def history_row(row: dict[str, Any], topic: str) -> HistoryRow:
 
 
 def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> TopicHistory:
-    """All rows, as if they had been asked for at that moment."""
+    """All rows, as if queried at that moment."""
     history = sorted(
         (history_row(row, topic) for row in rows), key=lambda row: (row.at, row.node, row.boot_id, row.seq)
     )

@@ -20,7 +20,7 @@ Topics = dict[str, list[int]]
 
 @dataclass
 class Held:
-    """A broker's topics, and what each version of them was."""
+    """A broker's topics in each version."""
 
     about: Row
     topics: Topics = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Held:
         return f"0.7.{self.number}"
 
     def change(self, rng: random.Random) -> tuple[Topics, list[str], str]:
-        """Change some; return what is new or different, what is gone, and the version before."""
+        """Change some; return new or changed topics, removed ones, and the previous version."""
         before, base = self.topics, self.version
         names = [name for name in NAMES if rng.random() < 0.6]
         self.topics = {name: [4, rng.choice((0, 4, 4, 8)), rng.choice((4, 6, 6)), 0] for name in names}
@@ -144,7 +144,7 @@ def _world(number: int, rng: random.Random) -> list[Row]:
 
 
 def stretches(rows: list[Row], *, seed: int) -> list[Stretch]:
-    """When each broker of these rows was up, down and away, with times of which nothing is known between."""
+    """When each broker of these rows was up, down and down by plan, with unknown times in between."""
     rng = random.Random(seed)
     about = {(row["cluster"], row["broker_name"], row["broker_id"]): row for row in rows if row.get("broker_name")}
     found = []

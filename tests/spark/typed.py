@@ -14,7 +14,7 @@ from tests.spark.histories import Row
 
 
 def registration_events(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
-    """A detail that is text already stands for whatever a damaged writer left there."""
+    """A detail that is text already is what a damaged writer wrote."""
     names = REGISTRATION_EVENTS.fieldNames()
     typed = []
     for row in rows:

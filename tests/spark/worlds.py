@@ -31,7 +31,7 @@ _NEXT = {
     "OUT": (*_REPEATS, "PROBE_FAILED", "PROTECTED", "EXPIRED", "UNREGISTERED", "RECOVERED", "RECOVERED", "RECOVERED"),
     "PROTECTED": (*_REPEATS, "PROTECTED", "PROBE_FAILED", "EXPIRED", "UNREGISTERED", "RECOVERED", "RECOVERED"),
 }
-"""What may happen to a replica in each state."""
+"""Possible events of a replica in each state."""
 _TOPICS: Row = {"part": 1, "parts": 1, "full": True, "topics": {}, "removed": []}
 _REASONS = {
     "PROBE_FAILED": ("REFUSED", "PROBE"),
@@ -84,7 +84,7 @@ def _live(server: NameServer, at: datetime, until: datetime, replicas: list[Repl
     server.say("NAMESRV_STARTED", at)
     _restart(server, at, replicas, rng)
     ready_at = at + timedelta(minutes=rng.choice((0, 0, 2)))
-    # What was said in a warm-up over midnight is known from the checkpoint behind it alone.
+    # Rows of a warm-up over midnight are known only from the checkpoint after it.
     ready_at = ready_at if ready_at.date() == at.date() else at
     checkpoints_at = {moment(1, day=day) for day in range(1, DAYS) if at < moment(0, day=day) < until}
     times = [_moment_between(at, until, rng) for _ in range(rng.randint(1, 25))]
@@ -202,7 +202,7 @@ def _record(
 
 
 def _arrived(rows: list[Row], rng: random.Random) -> list[Row]:
-    """What a history holds of the rows: of some lives not all, now this one and that, now some in a row."""
+    """The rows of a history with losses: in some runs single rows are missing, in others several in a row."""
     lost = rng.choice((0.0, 0.12, 0.25))
     first = rng.choice((0, 0, rng.randint(1, len(rows))))
     stretch = range(first, first + rng.randint(1, 4)) if first else range(0)
