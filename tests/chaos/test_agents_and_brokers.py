@@ -75,9 +75,7 @@ async def mute_after_a_beat(server: RealNameServer, pace: Pace, *, seconds: floa
     return of_broker(server, "mute")
 
 
-async def test_a_stopped_agent_is_judged_by_its_silence_and_never_by_the_transport(
-    tmp_path: Path, report: Report
-) -> None:
+async def test_a_stopped_agent_expires_by_silence_and_never_by_the_transport(tmp_path: Path, report: Report) -> None:
     async with real_name_server(tmp_path / "n1", settings=WARM) as server:
         paused = {60.0: DEFAULT, 119.0: DEFAULT, 125.0: DEFAULT, 300.0: SLOW}
         *found, mute = await asyncio.gather(

@@ -198,4 +198,4 @@ async def test_certificates_for_trials_serve_and_are_renewed_from_the_same_autho
         context.set_alpn_protocols(["h2"])
         with socket.create_connection((host, int(port))) as raw, context.wrap_socket(raw, server_hostname=host) as peer:
             assert peer.version() == "TLSv1.3"
-            assert peer.recv(9)[3] == 4  # the server's SETTINGS: it took the certificate
+            assert peer.recv(9)[3] == 4  # the server's SETTINGS: it accepted the certificate

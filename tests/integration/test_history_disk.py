@@ -91,7 +91,7 @@ def test_on_a_full_disk_rows_are_queued_or_dropped_and_writing_recovers_with_fre
 def test_a_disk_that_turns_read_only_costs_no_row_when_it_turns_back(disk: Path, writing: Recorder) -> None:
     writing.record([broker_event()])
     until(lambda: written(writing) == 1)
-    # An open file keeps a disk writable; the next hour closes it, and packing it is the last thing that succeeds.
+    # An open file keeps a disk writable; the next hour closes it, and packing it is the last write that succeeds.
     files = writing._files
     assert files is not None
     files.close()

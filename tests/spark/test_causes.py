@@ -48,7 +48,7 @@ def rack_fails(servers: list[NameServer], b: Row) -> None:
         server.outage(b, moment(50_000), until=moment(50_100))
 
 
-def test_outages_of_an_incident_are_charged_to_it_and_not_to_its_brokers(stories: Stories) -> None:
+def test_outages_of_an_incident_count_against_it_and_not_against_its_brokers(stories: Stories) -> None:
     (incident,) = stories.rows("incidents", "rack_fails", day=FIRST)
     (row,) = stories.rows("flapping", "rack_fails", broker_name="b", day=FIRST)
     charges = stories.rows("flap_charges", "rack_fails", day=FIRST)
@@ -206,7 +206,7 @@ def is_late_around_boundaries(servers: list[NameServer], b: Row) -> None:
     two.say("LATE_HEARTBEAT", moment(86_500), b)
 
 
-def test_a_sign_that_two_saw_on_both_sides_of_a_boundary_or_midnight_is_charged_once(stories: Stories) -> None:
+def test_an_event_that_two_observers_saw_on_both_sides_of_a_boundary_or_midnight_counts_once(stories: Stories) -> None:
     first, second = (
         [
             (charge["cause"], charge["charged_at"])

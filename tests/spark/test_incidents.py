@@ -287,7 +287,7 @@ def test_an_incident_needs_more_brokers_than_the_scope_has_by_chance(spark: Spar
     assert (incident["scope"], incident["brokers"]) == ("cluster", pytest.approx(42, abs=3))
 
 
-def test_one_broker_that_goes_each_minute_does_not_hide_an_incident_of_others(spark: SparkSession) -> None:
+def test_one_broker_that_goes_down_every_minute_does_not_hide_an_incident_of_others(spark: SparkSession) -> None:
     names = [f"b{n}" for n in range(8)]
     day = Day()
     day.rack("c", ["flapper", *names])

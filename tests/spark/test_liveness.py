@@ -406,7 +406,7 @@ def comes_back_behind_many_lost_rows(one: NameServer, two: NameServer, b: Row) -
     one.say("NAMESRV_STOPPED", moment(5_000), seq=607)
 
 
-def test_a_gap_is_known_however_many_were_before_it_that_day(stories: Stories) -> None:
+def test_a_gap_is_found_after_any_number_of_gaps_on_that_day(stories: Stories) -> None:
     (down,) = stories.downs("comes_back_behind_many_lost_rows")
 
     assert (down["start_at"], down["end_at"], down["end_censored"]) == (moment(100), moment(100), True)

@@ -87,7 +87,7 @@ def test_a_checkpoint_provides_facts_only_if_all_name_servers_agree(spark: Spark
     ]
 
 
-def test_another_position_in_the_group_is_a_change_of_role_once_however_many_saw_it(spark: SparkSession) -> None:
+def test_another_position_in_the_group_is_one_change_of_role_for_any_number_of_observers(spark: SparkSession) -> None:
     one, two = NameServer(ONE), NameServer(TWO)
     for late, server in enumerate((one, two)):
         server.say("REGISTERED", moment(10), facts("1.0", "i1") | {"broker_id": 1})

@@ -154,7 +154,7 @@ def test_an_agents_clock_is_that_of_the_heartbeat_with_the_shortest_delay(spark:
     assert one(spark, first, second)["clock_ahead_ms"] == -5_002.0
 
 
-def test_a_name_servers_own_clock_is_not_charged_to_an_agent(spark: SparkSession) -> None:
+def test_the_clock_of_a_name_server_does_not_count_against_an_agent(spark: SparkSession) -> None:
     first, second, third = (
         with_clocks(f"ns{n}:9876", offset_ms) for n, offset_ms in ((1, 59_999), (2, -60_002), (3, -3))
     )

@@ -90,7 +90,7 @@ def test_a_table_is_the_same_from_a_cluster(computed: Warehouses, run_days: DayR
 
 
 @pytest.mark.slow
-def test_the_tables_that_everything_comes_from_are_not_empty(computed: Warehouses, run_days: DayRunner) -> None:
+def test_the_tables_that_all_others_derive_from_are_not_empty(computed: Warehouses, run_days: DayRunner) -> None:
     for table in ("registration_events", "quarantine", "broker_intervals", "flapping", "broker_state"):
         assert run_days.rows(computed.on_cluster, table, FIRST, LAST), table
 

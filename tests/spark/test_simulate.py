@@ -137,7 +137,7 @@ def test_other_thresholds_flag_the_same_as_a_count_second_by_second(
     assert (flagged.newly, flagged.no_longer) == (len(sides[1] - sides[0]), len(sides[0] - sides[1]))
 
 
-def test_counts_percentages_and_the_slow_track_are_judged_by_their_own_thresholds(warehouse: Warehouse) -> None:
+def test_counts_percentages_and_the_slow_track_have_their_own_thresholds(warehouse: Warehouse) -> None:
     answer = asked(warehouse, ranking=RankingParameters(count_at_least=8, percent_high=26, false_discovery_rate=1e-6))
     sums = {one.method: (one.given, one.others, one.newly, one.no_longer) for one in answer.flagged}
 

@@ -44,7 +44,7 @@ def test_an_outage_begins_with_the_last_to_see_it_and_ends_with_the_first_to_see
     assert (down["reason"], down["observers"], down["end_censored"]) == ("SILENCE", 2, False)
 
 
-def test_an_outage_that_two_observers_saw_is_charged_once(stories: Stories) -> None:
+def test_an_outage_that_two_observers_saw_counts_once(stories: Stories) -> None:
     (charge,) = stories.rows("flap_charges", "both_see_it_gone")
 
     assert (charge["charged_at"], charge["points"], charge["penalty"]) == (moment(104), 1_000.0, 1_000.0)
@@ -188,7 +188,7 @@ def restarts_in_its_window(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000))
 
 
-def test_nothing_that_happens_in_a_maintenance_window_is_charged(stories: Stories) -> None:
+def test_nothing_in_a_maintenance_window_counts_against_a_broker(stories: Stories) -> None:
     charged = stories.rows("flap_charges", "restarts_in_its_window")
 
     assert [(row["charged_at"], row["cause"]) for row in charged] == [(moment(1_500), "RESTARTED")]
@@ -298,7 +298,7 @@ def is_noisy(one: NameServer, two: NameServer, b: Row) -> None:
         server.stop(moment(5_000))
 
 
-def test_signs_that_two_observers_saw_are_charged_as_one_saw_them(stories: Stories) -> None:
+def test_events_that_two_observers_saw_count_as_if_one_had(stories: Stories) -> None:
     charges = stories.rows("flap_charges", "is_noisy")
 
     assert [charge["points"] for charge in charges] == [100.0, 100.0, 100.0, 300.0, 1_000.0]

@@ -245,7 +245,7 @@ def test_a_full_set_with_a_lost_part_removes_nothing(found: Found) -> None:
     assert spans(found("topic_intervals", lost_part)) == [("gone", 10, DAY), ("kept", 10, DAY), ("new", 20, DAY)]
 
 
-def test_a_part_that_one_name_server_lost_is_taken_from_another(found: Found) -> None:
+def test_a_part_that_one_name_server_lost_is_read_from_another(found: Found) -> None:
     assert spans(found("topic_intervals", shared_parts)) == [("old", 10, 20), ("t1", 20, DAY), ("t2", 20, DAY)]
 
 

@@ -70,7 +70,7 @@ async def outcome(call: Any) -> StatusCode:
     return StatusCode.OK
 
 
-async def test_clients_have_groups_locks_and_offsets_and_operators_the_rest(
+async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_calls(
     channel: grpc.aio.Channel, tokens: TokenFolder
 ) -> None:
     groups, agent = ConsumerGroupServiceStub(channel), AgentServiceStub(channel)

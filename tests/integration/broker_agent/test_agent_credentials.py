@@ -79,7 +79,7 @@ async def heartbeats(clock: ManualClock, agent: RunningAgent, addr: str, count: 
     await in_time(clock, lambda: agent.beats(addr) >= wanted)
 
 
-async def test_a_registration_lives_through_three_rotations(
+async def test_a_registration_survives_three_rotations(
     server: NameServerApp, clock: ManualClock, authority: Authority, own: Files, tmp_path: Path
 ) -> None:
     async with running_agent(config(server, own), clock=clock) as agent:
@@ -95,7 +95,7 @@ async def test_a_registration_lives_through_three_rotations(
         assert agent.standing(server.addr) is Standing.REGISTERED
         assert agent.registrations(server.addr) == 1
         assert agent.beats(server.addr, "stream_broken") == agent.beats(server.addr, "timeout") == 0
-        # A wipe is the last row, behind all that came before.
+        # A wipe is the last row, after all earlier ones.
         permissions = write_permissions(ChannelOpener(credentials(own)))
         await permissions.set(server.addr, writable=False)
         await eventually(lambda: "PERM_CHANGED" in events(tmp_path), clock=clock)

@@ -99,7 +99,7 @@ async def test_sigterm_hands_the_broker_over_and_exits_0(tmp_path: Path, loop: s
     assert all(line.startswith('{"at": "') for line in err.splitlines()), err
 
 
-async def test_sigterm_after_the_broker_died_unregisters_it(tmp_path: Path) -> None:
+async def test_sigterm_after_the_broker_crashed_unregisters_it(tmp_path: Path) -> None:
     with socket.socket() as broker:
         broker.bind(("127.0.0.1", 0))
         broker.listen()

@@ -311,7 +311,7 @@ async def test_a_server_that_stops_is_probed_by_heartbeats_and_gets_a_registrati
             await fleet.counts_beats(server.addr, 1, "unknown_broker")
 
     assert [type(call) for call in calls] == [Registration, *[wire.Beat] * 4, Registration]
-    assert calls[1].identity == broker_pb2.BrokerIdentity(  # type: ignore[union-attr]  # a beat, as said above
+    assert calls[1].identity == broker_pb2.BrokerIdentity(  # type: ignore[union-attr]  # a heartbeat, see above
         cluster="c1", broker_name="a", broker_id=0, addr=BROKER_ADDR
     )
 

@@ -265,7 +265,7 @@ async def test_nothing_is_lost_over_a_reconnect(
     await gone(*consumers)
 
 
-async def test_revisions_of_a_group_that_goes_and_comes_back_only_rise(
+async def test_revisions_of_a_group_that_is_removed_and_comes_back_only_rise(
     agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     counters = []

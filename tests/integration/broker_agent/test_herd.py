@@ -83,5 +83,5 @@ async def test_many_agents_are_back_in_seconds_after_their_name_server_was_sprea
     assert results == {"accepted": 2 * agents, "refused": 0, "temporary_error": 0, "held_by_other": 0}
     print(f"seconds from the start: first {seen[0]:.1f}, median {seen[agents // 2]:.1f}, last {seen[-1]:.1f}")
     assert seen[-1] <= BACK_SECONDS
-    # No instant in which all of them come: the middle four fifths take a second at least.
+    # They do not all arrive at one instant: the middle four fifths take at least a second.
     assert seen[agents * 9 // 10] - seen[agents // 10] >= 0.8

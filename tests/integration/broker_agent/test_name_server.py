@@ -37,7 +37,7 @@ async def test_the_registration_is_stored_as_it_was_sent() -> None:
     assert phase is Phase.UP
 
 
-async def test_a_broker_that_stops_responding_is_removed_from_the_routes_and_comes_back() -> None:
+async def test_a_broker_that_stops_responding_is_removed_from_the_routes_until_it_responds() -> None:
     async with running_name_server() as server:
         probe = ScriptedProbe(ANSWERS)
         config = with_probe(agent_config([server.addr]), kind="tcp", interval_seconds=0.05, fall=1)

@@ -82,7 +82,7 @@ def dns(resolver: ScriptedResolver) -> DnsNameServers:
 # --- DNS -----------------------------------------------------------------------------------------------------------
 
 
-async def test_every_address_of_the_name_is_a_name_server_once_whatever_its_family(clock: ManualClock) -> None:
+async def test_every_address_of_the_name_is_one_name_server_in_both_address_families(clock: ManualClock) -> None:
     resolver = ScriptedResolver(["10.0.0.2", "fd00::1", "10.0.0.1", "10.0.0.2"])
     async with following(dns(resolver), clock) as follower:
         await follower.has_read(1)

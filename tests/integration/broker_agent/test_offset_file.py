@@ -139,7 +139,7 @@ async def test_the_copy_made_every_minute_replaces_a_damaged_file(
 ) -> None:
     store = FileStore(file, clock=clock)
     await store.load()
-    for offset in (5, 7):  # the copy has the first alone
+    for offset in (5, 7):  # the copy has only the first
         await store.write(changes({K0: offset, K1: offset}))
     await clock.advance(BACK_UP_SECONDS)
     await store.write(changes({K0: 9}))
@@ -373,7 +373,7 @@ async def test_after_a_sigkill_at_any_moment_offsets_are_complete_not_backwards_
     for _ in range(rounds):
         said, killed_at = _commit_and_kill(file, seconds=chance.uniform(0.0, 4 * INTERVAL))
         table = await loaded(file)
-        # Every commit was the same number for all queues: a table that is torn would hold two.
+        # Every commit was the same number for all queues: a torn table would have two.
         numbers = set(table.values())
         assert len(numbers) == 1
         assert table.keys() == KEYS

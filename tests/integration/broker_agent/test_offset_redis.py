@@ -91,7 +91,7 @@ async def test_what_was_written_is_read_again_under_the_documented_keys(redis: R
         (1, 0, True, 0),
     ],
 )
-async def test_an_offset_goes_backwards_by_a_reset_alone_however_large(
+async def test_any_offset_goes_backwards_only_by_a_reset(
     redis: RedisProcess, held: int, written: int, reset: bool, kept: int
 ) -> None:
     async with opened(redis.addr) as store:

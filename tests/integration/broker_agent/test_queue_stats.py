@@ -109,7 +109,7 @@ async def test_of_many_queues_each_has_its_own_end_with_concurrent_queries(tmp_p
 
 
 @pytest.mark.redis
-async def test_no_message_travels_however_large_it_is(tmp_path: Path) -> None:
+async def test_no_message_body_is_transferred(tmp_path: Path) -> None:
     async with redis_process(tmp_path) as redis, asking(redis) as ends, Redis(port=redis.port) as client:
         await put(redis, ORDERS, 2, body=MEGABYTE)
         before = (await client.info("stats"))["total_net_output_bytes"]
@@ -257,7 +257,7 @@ class Collecting:
         self.reported.append(stats)
 
 
-async def test_metrics_show_the_last_minute_and_reports_the_whole_period(clock: ManualClock) -> None:
+async def test_metrics_show_the_last_minute_and_reports_the_full_period(clock: ManualClock) -> None:
     collecting = Collecting(clock)
     held = collecting.broker.held
     held |= {QueueKey("orders", 0): 100, QueueKey("orders", 1): 0}

@@ -72,7 +72,7 @@ async def test_it_passes_again_once_no_replica_holds_more_than_it(tmp_path: Path
         assert (await probe.look()).passed
 
 
-async def test_an_agent_that_was_just_started_asks_the_replicas_that_are_connected(tmp_path: Path) -> None:
+async def test_an_agent_that_was_just_started_queries_the_connected_replicas(tmp_path: Path) -> None:
     async with full_pair(tmp_path) as (master, replica):
         await master.restart()
         async with asyncio.timeout(60):
@@ -85,7 +85,7 @@ async def test_an_agent_that_was_just_started_asks_the_replicas_that_are_connect
     assert replica.addr in result.detail
 
 
-async def test_an_agent_that_was_just_started_asks_the_peers_of_the_configuration(tmp_path: Path) -> None:
+async def test_an_agent_that_was_just_started_queries_the_peers_of_the_configuration(tmp_path: Path) -> None:
     async with full_pair(tmp_path) as (master, replica):
         await replica.replica_of(None)
         await master.restart()
@@ -94,7 +94,7 @@ async def test_an_agent_that_was_just_started_asks_the_peers_of_the_configuratio
         assert not (await RedisProbe(master.addr, peers=[replica.addr]).look()).passed
 
 
-async def test_a_replica_that_is_promoted_before_it_has_copied_anything_fails_beside_its_old_master(
+async def test_a_replica_that_is_promoted_before_it_has_copied_anything_fails_while_its_old_master_runs(
     tmp_path: Path,
 ) -> None:
     async with full_pair(tmp_path) as (master, _), redis_process(tmp_path / "c") as late:
@@ -128,7 +128,7 @@ async def test_a_new_master_without_a_stream_passes_when_no_replica_has_one(tmp_
         assert (await RedisProbe(master.addr, peers=[replica.addr], member="1").look()).passed
 
 
-async def test_a_peer_that_hangs_or_is_gone_counts_for_nothing_and_holds_the_look_no_longer_than_its_time(
+async def test_a_peer_that_hangs_or_is_down_is_ignored_and_delays_the_check_no_longer_than_its_timeout(
     tmp_path: Path,
 ) -> None:
     with socket.socket() as hung:

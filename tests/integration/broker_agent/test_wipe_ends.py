@@ -82,7 +82,7 @@ class Rig:
         registry = CollectorRegistry()
         probe = build_probe(self._config, clock=SystemClock(), registry=registry)
         async with running_agent(self._config, probe=probe) as agent:
-            while await self.generation() in {0, before}:  # noqa: ASYNC110  # the name server is asked over gRPC
+            while await self.generation() in {0, before}:  # noqa: ASYNC110  # the name server is queried over gRPC
                 await asyncio.sleep(0.01)
             yield agent
 

@@ -92,7 +92,7 @@ async def test_after_an_upgrade_of_the_only_agent_a_leave_is_noticed_within_five
         await seconds_until(clock, [2, 2], x, y)
         await flow(clock, 8.0)
         await agent.restart()
-        # Connections take their own time, whatever the clock says.
+        # Connections take real time, independent of the manual clock.
         await eventually(lambda: len(agent.members("billing")) == 2, clock=clock)
         await flow(clock, 4.0)
         await y.close()

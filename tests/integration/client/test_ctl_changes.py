@@ -62,7 +62,7 @@ async def pair(clock: ManualClock) -> AsyncIterator[Pair]:
         yield Pair(one, two)
 
 
-# What each change does, and what it says
+# What each change does, and its output
 
 
 async def test_write_permission_is_wiped_and_added_everywhere_and_the_history_names_the_operator(pair: Pair) -> None:

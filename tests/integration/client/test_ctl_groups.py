@@ -354,7 +354,7 @@ async def test_a_pin_that_one_agent_rejected_names_the_others_and_fails(fleet: F
     assert failed["error"]["code"] == "AGENT_FAILED"
 
 
-# Agents that cannot be found or asked
+# Agents that cannot be found or reached
 
 
 async def test_a_query_names_the_agents_that_did_not_respond_and_succeeds_while_one_does(fleet: Fleet) -> None:

@@ -149,7 +149,7 @@ async def test_five_agents_restarted_one_after_the_other_change_nothing_for_the_
         for agent in agents:
             await agent.restart()
             await eventually(partial(has_members, agent, C1, C2, C3), clock=clock)
-            # It is READY again 30 s after its start, and looked at each 20 s if it is the first.
+            # It is READY again 30 s after its start, and polled every 20 s if it is the first.
             await flow(clock, 31.0)
             await eventually(lambda: all(each.watches == agents[0].addr for each in members), clock=clock)
         assert [each.changes for each in members] == [[], [], []]
@@ -405,7 +405,7 @@ async def test_without_notices_a_member_learns_of_the_others_by_its_rebalance_al
     rules = GroupRules(warm_up=0.0, notices_of={"g": NoticeRules(notify=False)})
     async with consumer_agents("a", "b", clock=clock, rules=rules) as agents:
         first = await join(C1, routes_of(*agents))
-        # The first list that it is sent lacks it: it queries the agent once that has taken it in.
+        # The first list lacks this member: it queries the agent again once the agent has registered it.
         await eventually(lambda: first.sees(C1), clock=clock)
         second = await join(C2, routes_of(*agents))
         await eventually(lambda: second.sees(C1, C2), clock=clock)
@@ -529,7 +529,7 @@ async def test_an_error_of_a_background_task_is_logged_and_the_task_continues(
         member = await join(C1, routes_of(a))
         await eventually(lambda: member.sees(C1), clock=clock)
         right = member.subscriptions.pop("orders")
-        member.subscriptions["orders"] = 7  # type: ignore[assignment]  # a fault of ours
+        member.subscriptions["orders"] = 7  # type: ignore[assignment]  # an internal error
         member.membership.subscriptions_changed()
         await eventually(lambda: "pointsman-heartbeat-g" in caplog.text and "died" in caplog.text, clock=clock)
         member.subscriptions["orders"] = right

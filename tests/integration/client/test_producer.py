@@ -126,7 +126,7 @@ async def test_w7_a_dead_broker_is_skipped_during_its_isolation_and_then_tried_a
         assert shop.transport.places.count("a:0") + shop.transport.places.count("a:1") == 2
 
 
-async def test_w7_without_fault_tolerance_a_dead_broker_is_tried_again_and_again(server: ScriptedRouteServer) -> None:
+async def test_w7_without_fault_tolerance_a_dead_broker_is_tried_repeatedly(server: ScriptedRouteServer) -> None:
     async with producing(server, send_latency_fault_enable=False) as shop:
         shop.transport.unreachable(A)
         for _ in range(4):

@@ -235,7 +235,7 @@ async def test_parked_messages_are_sent_in_order_when_the_queue_is_back(
         assert (shop.producer.parked, shop.heard.waiting) == (3, [1, 2, 3])
         assert shop.heard.sends == [("PARKED", 1), ("PARKED", 0), ("PARKED", 0)]
 
-        # Behind those that wait, though the broker would take it now.
+        # After the pending ones, though the broker would accept it now.
         shop.transport.recover(A)
         last = await shop.producer.send_to(A0, numbered(3))
         await parked(shop, 0)

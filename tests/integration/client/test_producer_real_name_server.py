@@ -98,7 +98,7 @@ async def test_a_topic_whose_brokers_are_all_down_is_an_outage_and_waited_for_wi
         with pytest.raises(TopicNotFoundError):
             await producer.send(Message("unknown", b"hello"))
 
-        # A broker that is back within the send takes it.
+        # A broker that returns during the send accepts it.
         waiting = asyncio.ensure_future(producer.send(HELLO, timeout_seconds=30.0))
         await asyncio.sleep(0.05)
         transport.calls.clear()

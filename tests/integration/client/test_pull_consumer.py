@@ -139,7 +139,7 @@ async def test_a_consumer_that_shares_queues_cannot_be_assigned_some(setup: Setu
         await consumer.assign([Q0])
 
 
-async def test_a_commit_counts_for_a_queue_that_goes_to_another_member_just_then(setup: Setup) -> None:
+async def test_a_commit_counts_for_a_queue_that_moves_to_another_member_at_that_moment(setup: Setup) -> None:
     await setup.brokers.put(Q1, numbers(3))
     first = await setup.join_pulling("x", auto_commit=False)
     await setup.clock.advance(1)

@@ -175,7 +175,7 @@ async def test_a_dead_letter_ends_the_block_of_an_ordered_queue(setup: Setup, ca
     assert setup.hook.destinations == {"dlq": 1}
 
 
-async def test_an_ordered_consumer_does_nothing_without_the_lock_however_long(setup: Setup) -> None:
+async def test_an_ordered_consumer_does_nothing_without_the_lock_for_any_time(setup: Setup) -> None:
     await setup.brokers.put(Q0, ["1"])
     setup.group.locks[Q0] = ("other@1", float("inf"))
     seen = Seen()

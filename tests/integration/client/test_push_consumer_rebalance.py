@@ -207,7 +207,7 @@ async def test_queues_that_are_released_together_are_committed_and_unlocked_toge
     closing = asyncio.ensure_future(consumer.close())
     await setup.until(closing.done)
     assert not setup.group.locks
-    # A call each would be two hundred seconds with an agent that does not answer.
+    # One call per queue would take two hundred seconds with an agent that does not respond.
     assert setup.group.commits <= 2
     assert setup.group.unlocks <= 2
 

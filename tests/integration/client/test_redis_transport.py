@@ -292,7 +292,7 @@ async def test_a_broker_has_three_connections_for_any_number_of_calls(brokers: R
     await asyncio.gather(*(send(transport, addr, "a") for _ in range(100)))
 
     async def are_connected() -> bool:
-        # With the one that asks; the server may notice late that an earlier one is closed.
+        # Including this one; the server may notice late that an earlier one is closed.
         return "connected_clients:4\r\n" in await brokers.server(addr).bulk("INFO", "clients")
 
     await until_true(are_connected)
@@ -348,7 +348,7 @@ async def test_messages_beyond_their_age_are_removed_after_a_send(brokers: Redis
         while transport.trimmed_by_age == 0:  # noqa: ASYNC110  # a counter without an event
             await asyncio.sleep(0.01)
     first = await transport.min_offset(addr, QUEUE, timeout_seconds=5)
-    # Whole nodes of ten are removed: those born more than an hour ago, but for the last of them.
+    # Complete nodes of ten are removed: those older than an hour, except the last of them.
     assert first == transport.trimmed_by_age
     assert 50 <= first <= 60
 

@@ -123,7 +123,7 @@ async def test_when_no_server_responds_the_rest_of_the_round_is_skipped(
     assert server.calls["GetTopicRoute"] - before <= 8
 
 
-async def test_a_poll_asks_for_a_few_topics_at_a_time(
+async def test_a_poll_queries_a_few_topics_at_a_time(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
     for number in range(30):

@@ -257,7 +257,7 @@ async def test_a_topic_not_found_before_is_found_once_the_watch_reports_it(
     server.hang()
     looking = asyncio.create_task(client.topic_route("later"))
     await server.called(2)
-    # The look-up answers as of before, the watch as of now.
+    # The lookup returns the old state, the watch the new one.
     route = with_digest(topic_route("later"), counter=9)
     server.routes["later"] = route
     server.push("later")

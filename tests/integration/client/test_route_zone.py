@@ -76,7 +76,7 @@ async def test_a_client_of_a_zone_has_its_brokers_alone_and_each_client_has_its_
         assert await names(everywhere) == ["a", "b", "c"]
         assert {queue.broker_name for queue in await west.publish_queues("orders")} == {"c"}
         assert (await east.refresh("orders")).broker_datas == (await east.topic_route("orders")).broker_datas
-        # What is asked past the cache names its own zone.
+        # A query that bypasses the cache gives its own zone.
         assert len((await east.fetch_route("orders")).broker_datas) == 3
         assert east.describe("orders")["zone"] == east.zone == "east"
         with pytest.raises(TopicNotFoundError):

@@ -172,7 +172,7 @@ def test_a_plain_loop_over_a_consumer_gets_messages_and_ends_when_it_is_closed(f
 
     def consume(consumer: PullConsumer) -> str:
         for message in consumer:
-            bodies.append(message.body)  # noqa: PERF401  what came before the end counts
+            bodies.append(message.body)  # noqa: PERF401  messages before the end count
         return "ended"
 
     with a_pull_consumer(fleet, "loop") as consumer, a_producer(fleet) as producer, ThreadPoolExecutor(1) as pool:

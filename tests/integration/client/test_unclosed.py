@@ -75,7 +75,7 @@ def test_a_program_that_does_not_close_gets_a_warning_with_the_class_name(name: 
 
 @pytest.mark.parametrize("name", BLOCKING)
 def test_a_blocking_one_gives_the_warning_until_it_is_closed(name: str) -> None:
-    # Called by hand: the threads of one that is collected without a close would be left behind.
+    # Called explicitly: an object that is collected without a close would leak its threads.
     made = BLOCKING[name](NO_ONE)
     assert warned(made.__del__) == set()
     made.start()

@@ -270,7 +270,7 @@ async def test_a_replayed_unregister_of_an_old_generation_is_denied_to_another_b
     assert [data.broker_name for data in route.route.broker_datas] == ["b"], "its old generation removes nothing"
 
 
-# --- who did it ---------------------------------------------------------------------------------------------------
+# --- the author of a change ---------------------------------------------------------------------------------------
 
 
 async def test_the_history_has_the_authenticated_author_and_the_claimed_one(

@@ -69,7 +69,7 @@ async def test_the_brokers_that_flap_most_come_first_including_departed_ones(pee
 async def test_a_cluster_without_any_record_is_not_found(peer: Peer, clock: ManualClock) -> None:
     await register(peer, name="left", cluster="c3")
     await clock.advance(130)
-    # All its brokers are gone, and their penalties say that it was there.
+    # All its brokers are removed; their penalties show that it existed.
     assert not (await peer.admin.ListBrokers(admin.ListBrokersRequest(cluster="c3"))).brokers
     assert len((await peer.admin.ListFlapping(admin.ListFlappingRequest(cluster="c3"))).scores) == 1
     with pytest.raises(grpc.aio.AioRpcError) as brokers:

@@ -96,7 +96,7 @@ async def test_the_row_shows_how_far_the_agents_clock_is_ahead(clock: ManualCloc
     offsets = (59 * seconds, None, None, 60 * seconds, None, -90 * seconds)
     (row,) = await heartbeats(clock, tmp_path, ahead=offsets + (None,) * 17)
 
-    # A beat that was 150 s on its way says least of the clock.
+    # A heartbeat that was delayed by 150 s is the weakest evidence of the clock.
     assert row["detail"] == {
         "clock_ahead_ms": 60_000,
         "count": 23,

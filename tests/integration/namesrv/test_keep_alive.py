@@ -48,7 +48,7 @@ class Stream:
         return answer.answer.status
 
     async def end(self) -> None:
-        self._call.cancel()  # below grpcio 1.83 the end of a channel leaves its calls open
+        self._call.cancel()  # below grpcio 1.83 closing a channel leaves its calls open
         await self._channel.close()
 
     async def status(self) -> grpc.StatusCode:

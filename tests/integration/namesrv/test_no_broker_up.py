@@ -52,7 +52,7 @@ async def test_lookups_and_digests_agree_on_an_empty_route_with_reasons(peer: Pe
     assert lost_at - LATER < down.absent_brokers[0].since.seconds <= lost_at
     assert down.revision.counter > up.revision.counter
     assert down.revision.digest not in {b"", up.revision.digest}
-    # Kept like any other answer, and no reason for another one.
+    # Cached like any other response; the cache entry stays.
     known = route.GetTopicRouteRequest(topic="orders", known_digest=down.revision.digest)
     assert (await peer.route.GetTopicRoute(known)).unchanged == down.revision
     many = route.GetTopicRoutesRequest(topics=[route.KnownRoute(topic=topic) for topic in ("orders", "unknown")])

@@ -104,7 +104,7 @@ class Liar(AdminServiceServicer):
 @pytest.mark.parametrize("token", ["same", "\x1b<script>"])
 async def test_a_peer_with_malformed_responses_ends_only_its_own_comparison(token: str) -> None:
     server = grpc.aio.server()
-    liar: Any = Liar  # not every call has an answer
+    liar: Any = Liar  # not every call is implemented
     add_AdminServiceServicer_to_server(liar(token), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -159,7 +159,7 @@ async def looking(server: NameServerApp) -> AsyncIterator[tuple[list[View], list
     async with grpc.aio.insecure_channel(server.addr) as channel, asyncio.TaskGroup() as tasks:
         lookers = [tasks.create_task(ask(channel, asked)), tasks.create_task(watch(channel, watched))]
         async with asyncio.timeout(60):
-            while not (asked and watched):  # noqa: ASYNC110  # it comes over a socket
+            while not (asked and watched):  # noqa: ASYNC110  # it arrives over a socket
                 await asyncio.sleep(0.001)
         yield asked, watched
         for looker in lookers:

@@ -99,7 +99,7 @@ async def test_a_registration_that_breaks_after_15_000_topics_changes_nothing(
         for chunk in wire.registration(*BIG[:15_000], commit=False):
             yield chunk
         sent.set()
-        await asyncio.Event().wait()  # the rest never comes
+        await asyncio.Event().wait()  # the end never arrives
 
     async with grpc.aio.insecure_channel(server.addr) as channel:
         call = RegistrationServiceStub(channel).RegisterBroker(chunks())

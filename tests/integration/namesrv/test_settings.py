@@ -399,7 +399,7 @@ async def test_a_disk_that_refuses_fails_a_change_or_warns_of_its_loss(
             assert await settings(peer) == before
         (complaint,) = (await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())).complaints
         assert "cannot be saved" in complaint
-        # Once the disk takes rows again, what was made without it is saved as well.
+        # Once the disk accepts rows again, changes made without it are saved, too.
         store.refuses = None
         await until_saved(clock, lambda: not app._settings.complaints())
         now, left = await settings(peer), after_a_kill(state)
@@ -414,7 +414,7 @@ async def test_a_full_disk_fails_a_change_with_its_own_message(clock: ManualCloc
             await peer.admin.PutKv(put("there"))
             fill(disk)
             refused = None
-            for number in range(50):  # what is allocated already takes some
+            for number in range(50):  # the allocated space holds some
                 try:
                     await peer.admin.PutKv(put(f"k{number}", "x" * 4_000))
                 except grpc.aio.AioRpcError as error:
@@ -487,7 +487,7 @@ async def test_a_disk_that_hangs_is_not_waited_for_and_a_late_write_is_undone(
         (store,) = gated
         await register(peer)
         store.gate.clear()
-        for _ in range(2):  # the second one does not wait behind the first
+        for _ in range(2):  # the second one does not wait for the first
             refused = await refusal_of(peer.admin.PutKv(put("k")))
             assert "the disk has not responded for 0.05 s" in refused.message
         answer = await peer.admin.SetGuard(hold())
@@ -509,7 +509,7 @@ async def test_a_caller_that_cancels_does_not_make_disk_and_server_differ(
         waiting = asyncio.ensure_future(peer.admin.PutKv(put("waiting"), timeout=0.3))
         for call in (begun, waiting):
             assert (await refusal_of(call)).status is StatusCode.DEADLINE_EXCEEDED
-        await asyncio.sleep(0.1)  # the server hears of it
+        await asyncio.sleep(0.1)  # until the server is notified
         store.gate.set()
         await until(lambda: len(app.core.kv))
         await peer.admin.PutKv(put("last"))
@@ -639,7 +639,7 @@ async def test_more_guards_that_are_not_auto_than_the_limit_are_refused_and_old_
         refused = await refusal_of(peer.admin.SetGuard(hold("c3")))
         assert (refused.status, refused.details.code) == (StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
         assert dict(refused.details.facts) == {"limit": "guard_settings", "bound": "3"}
-        # One that is set may be set again, and one that is AUTO again makes room.
+        # One that is set may be set again, and one that is AUTO again frees its place.
         await peer.admin.SetGuard(hold("c0", duration=Duration(seconds=60)))
         await peer.admin.SetGuard(admin.SetGuardRequest(cluster="c0", mode=admin.GUARD_MODE_AUTO))
         await peer.admin.SetGuard(hold("c3"))

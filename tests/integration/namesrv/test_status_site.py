@@ -376,7 +376,7 @@ async def test_requests_that_are_none_cost_their_own_connection(
             while part := await reader.read(65_536):
                 answer += part
     except ConnectionResetError:
-        pass  # it did not read all of what was sent, so its answer may be lost
+        pass  # it did not read the whole request, so its response may be lost
     writer.close()
     assert not answer or status in answer.splitlines()[0].split()[:2], answer[:200]
     assert b"<" not in answer

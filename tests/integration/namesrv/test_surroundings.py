@@ -272,7 +272,7 @@ def _repeated(folder: Path) -> list[tuple[object, ...]]:
 
 
 def _replace_by_a_file(folder: Path) -> None:
-    # Root may write anywhere, so take the folder away instead of its permissions.
+    # Root may write anywhere, so remove the folder instead of its permissions.
     for path in sorted(folder.rglob("*"), reverse=True):
         path.rmdir() if path.is_dir() else path.unlink()
     folder.rmdir()

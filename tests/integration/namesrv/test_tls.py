@@ -79,7 +79,7 @@ async def rotate(server: NameServerApp, clock: ManualClock, authority: Authority
     new = x509.load_pem_x509_certificate(authority.issue("server").certificate.read_bytes())
     await clock.advance(LOOK_SECONDS)
     async with asyncio.timeout(SECONDS):
-        while await shown(server.addr) != new:  # noqa: ASYNC110  # each look is a new connection
+        while await shown(server.addr) != new:  # noqa: ASYNC110  # each check is a new connection
             await asyncio.sleep(0.01)
 
 

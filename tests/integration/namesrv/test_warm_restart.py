@@ -87,7 +87,7 @@ async def test_after_a_kill_every_route_is_served_immediately_and_no_agent_needs
         for who in BROKERS:
             assert await beat(peer, who, generations[who.broker_name]) == BEAT_STATUS_OK
         assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_UP)
-        # All are heard, but one that registered after the last round may just be reconnecting.
+        # Heartbeats of all arrive, but one that registered after the last round may still be reconnecting.
         await clock.advance(4.0)
         assert await code_of_unknown(peer) is grpc.StatusCode.UNAVAILABLE
         await clock.advance(2.0)

@@ -55,7 +55,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def register(peer: Peer, *topics: TopicConfig, **more: object) -> int:
-    return (await peer.registration.RegisterBroker(wire.registration(*topics, **more))).generation  # type: ignore[arg-type]  # as the fake takes them
+    return (await peer.registration.RegisterBroker(wire.registration(*topics, **more))).generation  # type: ignore[arg-type]  # as in the fake
 
 
 async def register_big(peer: Peer, *, queues: int = 4) -> None:
@@ -134,7 +134,7 @@ async def test_cluster_and_zone_filter_a_watch(peer: Peer, clock: ManualClock) -
         assert (await of_zone.route()).queue_datas[0].read_queue_nums == 8
         await register(peer, who=wire.identity(cluster="c2"), zone="z2")
         await clock.advance(STEP)
-        # The next it hears: what happened in the other cluster was no news to it.
+        # The next update that it receives: the change in the other cluster was not sent to it.
         assert (await of_cluster.gone()).topic == "orders"
 
 
@@ -439,7 +439,7 @@ async def test_watches_of_clients_that_disconnect_are_removed(server: NameServer
         )
         await watch.route()
         assert server.hub.count == 1
-        del watch  # below grpcio 1.83 the end of a channel leaves calls open that are held
+        del watch  # below grpcio 1.83 closing a channel leaves referenced calls open
     await until(lambda: server.hub.count == 0)
 
 

@@ -57,7 +57,7 @@ async def test_both_forms_get_a_response_in_json(rocketmq: RemotingPeer, form: i
 @pytest.mark.usefixtures("routes_config")
 async def test_the_response_for_a_changed_route_is_the_current_one(rocketmq: RemotingPeer) -> None:
     await registered(rocketmq)
-    # From the third time on a kept answer is found by the bytes of the header.
+    # From the third time on a cached response is found by the bytes of the header.
     assert [await perm_of(rocketmq) for _ in range(4)] == [6] * 4
     changed = {"TopicTest": topic_config("TopicTest", perm=4)}
     await registered(rocketmq, body=register_body(changed, counter=2))

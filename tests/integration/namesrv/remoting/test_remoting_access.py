@@ -155,7 +155,7 @@ async def test_a_cached_response_is_not_sent_to_an_address_without_a_role(server
         assert await registers(ours) == 0
         for _ in range(3):
             assert (await ours.ask(105, {"topic": "TopicTest"})).code == 0
-        # As if from elsewhere: the grants of the networks are gone when the next connection opens.
+        # As if from another network: the grants of networks are removed before the next connection opens.
         server.access._networks.clear()
         async with remoting_peer(server.remoting_addr) as theirs:
             for _ in range(3):

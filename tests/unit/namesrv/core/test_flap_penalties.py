@@ -118,7 +118,7 @@ def test_an_outage_in_a_maintenance_window_is_not_charged_and_neither_is_its_end
     assert charged(planned, event(EventKind.REGISTERED), event(EventKind.EXPIRED, Reason.SILENCE)) == 1000
 
 
-def test_nothing_that_happens_in_a_maintenance_window_is_charged() -> None:
+def test_nothing_in_a_maintenance_window_counts_against_a_broker() -> None:
     penalties = Penalties()
     penalties.take(event(EventKind.UNREGISTERED, Reason.SHUTDOWN), now=0.0, in_window=True)
     for kind in (EventKind.REGISTERED, EventKind.RESTARTED, EventKind.ADDRESS_CHANGED, EventKind.LATE_HEARTBEAT):
