@@ -42,7 +42,7 @@ SLICE_TOPICS = 500
 """Topics that are read and compared before a rest; about 0.6 ms."""
 REST_SECONDS = 0.001
 """A real rest, for a query takes several rounds of the loop and of gRPC's threads. With ``sleep(0)`` in its place, and
-slices of 20 to 100 topics, the p99 of queries was 8 to 9 ms, with it 3 to 6 ms (``make bench``, queries_meanwhile)."""
+slices of 20 to 100 topics, the p99 of queries was 8 to 9 ms, with it 3 to 6 ms (``make bench``, queries_under_load)."""
 LARGE = 5_000
 """Topics from which a registration is kept out of the garbage collector's rounds: with a million topics one of those
 took 70 ms, and plain tables of names and numbers have no cycles to find."""
