@@ -112,7 +112,7 @@ def _moved_queues(report: Report) -> None:
         ("consistent_hash", ConsistentHash()),
         ("consistent_hash, 100 virtual nodes", ConsistentHash(100)),
     ):
-        said = []
+        moves = []
         for group in (4, 16, 100):
             these = members(group + 1)
             # One in the middle: the last in the order would be the kindest case of some.
@@ -121,8 +121,8 @@ def _moved_queues(report: Report) -> None:
             before, after = _owners(strategy, of, fewer), _owners(strategy, of, these)
             moved = sum(before[queue] != after[queue] != newcomer for queue in of)
             fullest = max(Counter(before.values()).values()) / (len(of) / group)
-            said.append(f"{group} to {group + 1}: {moved / len(of):.0%} (fullest {fullest:.2f})")
-        report.figure(name, ", ".join(said))
+            moves.append(f"{group} to {group + 1}: {moved / len(of):.0%} (fullest {fullest:.2f})")
+        report.figure(name, ", ".join(moves))
 
 
 def _owners(

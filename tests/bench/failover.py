@@ -43,16 +43,16 @@ async def measure(report: Report) -> None:
         for retries in (0, 2):
             report.progress(f"fault tolerance {'on' if tolerant else 'off'}, {retries} retries")
             seen = await _killed_master(tolerant=tolerant, retries=retries)
-            said = f"{len(seen.failed_after)} of {seen.sent} sends failed"
+            text = f"{len(seen.failed_after)} of {seen.sent} sends failed"
             if seen.failed_after:
-                said += f", the last one {max(seen.failed_after):.1f} s after the kill"
-            said += f"; the slowest took {seen.slowest * 1e3:.0f} ms"
-            report.figure(f"fault tolerance {'on' if tolerant else 'off'}, {retries} retries", said)
+                text += f", the last one {max(seen.failed_after):.1f} s after the kill"
+            text += f"; the slowest took {seen.slowest * 1e3:.0f} ms"
+            report.figure(f"fault tolerance {'on' if tolerant else 'off'}, {retries} retries", text)
     report.subject(f"One of {MEMBERS} consumers of {2 * QUEUES} queues closes, under messages all the time")
     report.progress(f"{LEAVES} leaves")
     took = await _leaves()
-    said = f"{statistics.median(took):.2f} s in the middle, at most {max(took):.2f} s"
-    report.figure("from close() to a message of its last queue", said)
+    text = f"{statistics.median(took):.2f} s in the middle, at most {max(took):.2f} s"
+    report.figure("from close() to a message of its last queue", text)
 
 
 @dataclass

@@ -71,18 +71,18 @@ async def test_a_drain_waits_until_a_slow_group_has_read_the_backlog_and_then_co
             *("--namesrv", server.addr, "--output", "json", "drain-broker", "c1/broker-b/0", "--quiet", "1s", "--yes")
         )
         assert drain.stdout is not None
-        news: list[dict[str, Any]] = []
+        progress: list[dict[str, Any]] = []
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not news or not news[-1]["groups"]:
-                news.append(json.loads(await drain.stdout.readline()))
+            while not progress or not progress[-1]["groups"]:
+                progress.append(json.loads(await drain.stdout.readline()))
         may_read.set()
         drained = await ended(drain)
 
         assert drained.code == 0, drained.err
-        news += [json.loads(line) for line in drained.out.splitlines()]
-        lags = [sum(group["lag"] for group in each["groups"]) for each in news if each["groups"]]
+        progress += [json.loads(line) for line in drained.out.splitlines()]
+        lags = [sum(group["lag"] for group in each["groups"]) for each in progress if each["groups"]]
         assert lags, "the drain showed no lag"
         assert lags == sorted(lags, reverse=True)
-        assert ("WAIT_FOR_CONSUMERS", "DONE") in [(each["step"], each["state"]) for each in news]
+        assert ("WAIT_FOR_CONSUMERS", "DONE") in [(each["step"], each["state"]) for each in progress]
         assert consumed["broker-b"] == sent["broker-b"]
         await until(lambda: consumed.total() == MESSAGES)

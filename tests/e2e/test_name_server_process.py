@@ -108,8 +108,10 @@ async def test_a_port_in_use_is_one_clear_line_and_exit_1(tmp_path: Path) -> Non
     async with daemon(tmp_path) as first:
         addr = (await first.until("serving"))["addr"]
         async with daemon(tmp_path, listen=addr) as second:
-            said = await second.until(f"cannot start: cannot listen on {addr}: is it this machine's address, and free?")
-            assert said["level"] == "ERROR"
+            last_line = await second.until(
+                f"cannot start: cannot listen on {addr}: is it this machine's address, and free?"
+            )
+            assert last_line["level"] == "ERROR"
             assert await second.end() == 1
 
 

@@ -128,8 +128,8 @@ def test_an_unknown_topic_is_reported_and_not_a_failure(run: Run) -> None:
 
 @pytest.mark.usefixtures("computed")
 def test_compare_finds_the_day_with_a_flapping_broker_worse(run: Run) -> None:
-    said = run("compare", str(FIRST), str(LAST), "--warehouse=warehouse", "--output=json", code=1).stdout
-    assert json.loads(said)["got_worse"]
+    output = run("compare", str(FIRST), str(LAST), "--warehouse=warehouse", "--output=json", code=1).stdout
+    assert json.loads(output)["got_worse"]
 
 
 @pytest.mark.usefixtures("computed")

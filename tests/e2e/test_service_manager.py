@@ -46,11 +46,11 @@ class ServiceManager:
 
     async def until(self, message: str) -> None:
         """Read until it sends ``message``."""
-        said = ""
+        received = ""
         async with asyncio.timeout(90):
-            while said != message:
-                said = (await asyncio.get_running_loop().sock_recv(self._inbox, 4096)).decode()
-                self.said.append(said)
+            while received != message:
+                received = (await asyncio.get_running_loop().sock_recv(self._inbox, 4096)).decode()
+                self.said.append(received)
 
     def rest(self) -> list[str]:
         """Read the pending messages; return all."""
@@ -84,7 +84,7 @@ async def test_it_notifies_ready_when_it_serves_the_watchdog_and_its_stop(tmp_pa
     async with started(tmp_path, addr) as (manager, process):
         await manager.until("READY=1")
         # READY means open ports, also during the warm-up: brokers must be able to register with a warming server.
-        assert [said for said in manager.said if said.startswith("STATUS=warming")] != []
+        assert [received for received in manager.said if received.startswith("STATUS=warming")] != []
         async with grpc.aio.insecure_channel(addr) as channel:
             await RouteServiceStub(channel).ListTopics(ListTopicsRequest(), timeout=60)
 

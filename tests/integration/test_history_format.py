@@ -113,7 +113,7 @@ BEATS = {"count": 1, "min_ms": 1, "max_ms": 1, "buckets": {"250": 1}}
 
 
 @pytest.mark.parametrize(
-    ("event", "detail", "said"),
+    ("event", "detail", "phrases"),
     [
         pytest.param("TOPICS", {"part": 1}, ("detail.parts: missing", "parts: missing"), id="without-parts"),
         pytest.param("TOPICS", TOPICS | {"full": False}, ("base: missing",), id="a-delta-without-its-base"),
@@ -129,7 +129,7 @@ BEATS = {"count": 1, "min_ms": 1, "max_ms": 1, "buckets": {"250": 1}}
     ],
 )
 def test_a_detail_that_a_reader_could_not_use_is_named(
-    event: str, detail: dict[str, Any], said: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    event: str, detail: dict[str, Any], phrases: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     row = {"schema_version": 1, "event_at": "2026-01-01T00:00:00Z", "node": "n", "boot_id": "b", "seq": 1}
     row |= {"event": event, "cluster": "c1", "broker_name": "a", "broker_id": 0, "detail": detail}
@@ -138,4 +138,4 @@ def test_a_detail_that_a_reader_could_not_use_is_named(
 
     assert main(["validate", str(file)]) == 1
     output = capsys.readouterr().out
-    assert any(words in output for words in said), output
+    assert any(words in output for words in phrases), output

@@ -19,11 +19,11 @@ def killed_writer(folder: Path, boot_id: str, *, syncs: int) -> int:
     command = [sys.executable, "-m", "tests.fakes.history_writer", str(folder), boot_id]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        said = "".join(process.stdout.readline() for _ in range(syncs))
+        lines = "".join(process.stdout.readline() for _ in range(syncs))
         process.kill()
         rest = process.stdout.read()
     # The kill may fall into a line that it was saying.
-    whole = (said + rest).rpartition("\n")[0].splitlines()
+    whole = (lines + rest).rpartition("\n")[0].splitlines()
     return int(whole[-1])
 
 

@@ -238,7 +238,7 @@ def test_a_range_has_one_report_of_all_its_days(tmp_path: Path, capsys: pytest.C
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         pytest.param({"--history": "nowhere"}, "--history nowhere: no such directory", id="missing-history"),
         pytest.param({"--history": "."}, "raw/ is missing", id="no-history-directory"),
@@ -249,7 +249,7 @@ def test_a_range_has_one_report_of_all_its_days(tmp_path: Path, capsys: pytest.C
 )
 def test_unusable_input_is_one_line_and_exit_2(
     change: dict[str, str],
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -260,7 +260,7 @@ def test_unusable_input_is_one_line_and_exit_2(
 
     assert main(["backfill", *(part for pair in given.items() for part in pair)]) == 2
     error = capsys.readouterr().err
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
 
 

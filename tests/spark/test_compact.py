@@ -59,14 +59,14 @@ def events(run_days: DayRunner, warehouse: Path) -> list[dict[str, Any]]:
 
 def test_months_that_are_over_are_packed_once_and_hold_the_same_rows(warehouse: Path, run_days: DayRunner) -> None:
     before = events(run_days, warehouse)
-    said: list[str] = []
+    lines: list[str] = []
 
-    done = compact(run_days.spark, str(warehouse), before=AFTER, log=said.append)
+    done = compact(run_days.spark, str(warehouse), before=AFTER, log=lines.append)
     assert (done.days, done.files_before, done.files_after, done.rows_dropped) == (4, 5, 4, 0)
     assert 0 < done.bytes_after < done.bytes_before
-    assert any(line.startswith("registration_events 2026-03: ") for line in said)
+    assert any(line.startswith("registration_events 2026-03: ") for line in lines)
     assert events(run_days, warehouse) == before
-    assert compact(run_days.spark, str(warehouse), before=AFTER, log=said.append).days == 0
+    assert compact(run_days.spark, str(warehouse), before=AFTER, log=lines.append).days == 0
     assert not list((warehouse / "_staging").iterdir())
 
 

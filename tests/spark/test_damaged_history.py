@@ -141,10 +141,10 @@ def test_files_that_spark_passes_over_are_not_counted(numbers: dict[str, Any]) -
 
 
 def test_a_row_from_the_future_and_a_silent_end_are_findings(numbers: dict[str, Any]) -> None:
-    said = _findings(numbers)
+    found = _findings(numbers)
 
-    assert "1 history row dated in the future: a clock is or was wrong" in said
-    assert any("ns1:9876) wrote no rows after 2026-03-02T01:23:20" in text for text in said)
+    assert "1 history row dated in the future: a clock is or was wrong" in found
+    assert any("ns1:9876) wrote no rows after 2026-03-02T01:23:20" in text for text in found)
 
 
 def _findings(numbers: dict[str, Any]) -> list[str]:

@@ -59,8 +59,8 @@ def spans(spark: SparkSession, rows: list[Row], first_day: date, last_day: date)
     rare = rare_events(events).localCheckpoint()
     blind = blind_periods(rare, windows, empty[BLIND_PERIODS], **days).localCheckpoint()
     stated_rows = stated(rare, events, windows, empty[BROKER_STATE]).localCheckpoint()
-    said = opinions(with_losses(stated_rows, rare, windows), windows).localCheckpoint()
-    steps = sweep(votes(said, blind).localCheckpoint(), empty[BROKER_STATE], first_day=first_day)
+    statements = opinions(with_losses(stated_rows, rare, windows), windows).localCheckpoint()
+    steps = sweep(votes(statements, blind).localCheckpoint(), empty[BROKER_STATE], first_day=first_day)
     return _spans(broker_intervals(steps, **days), last_day)
 
 

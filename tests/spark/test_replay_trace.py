@@ -57,8 +57,8 @@ def test_a_trace_is_read_from_the_tables_unchanged(run_days: DayRunner, tmp_path
     lines = compare(expected | apart, measure(tmp_path / "warehouse"))
     assert [line for line in lines if not line[-1]] == []
     assert len(apart["worst"]) == 12
-    said = dict(verdicts(tmp_path / "warehouse", apart["worst"]))
-    assert said["flagged by the penalty"].endswith("of 12 brokers")
+    results = dict(verdicts(tmp_path / "warehouse", apart["worst"]))
+    assert results["flagged by the penalty"].endswith("of 12 brokers")
 
 
 def test_a_figure_that_differs_is_reported() -> None:

@@ -98,8 +98,8 @@ def test_the_tables_that_all_others_derive_from_are_not_empty(computed: Warehous
 @pytest.mark.slow
 def test_every_worker_had_a_part_in_it(computed: Warehouses) -> None:
     for worker in computed.cluster.workers:
-        said = [log.read_text(encoding="utf-8", errors="replace") for log in worker.glob("app-*/*/stderr")]
-        assert any("Finished task" in text for text in said), worker
+        logs = [log.read_text(encoding="utf-8", errors="replace") for log in worker.glob("app-*/*/stderr")]
+        assert any("Finished task" in text for text in logs), worker
 
 
 @pytest.mark.slow

@@ -13,10 +13,10 @@ _FIELDS = [field.name for field in fields(HistoryRow) if field.name not in ("at"
 
 
 def history_row(row: dict[str, Any], topic: str) -> HistoryRow:
-    detail, said = row["detail"], None
+    detail, full_set = row["detail"], None
     if row["event"] == "TOPICS":
         queues = detail["topics"].get(topic)
-        said = Set(
+        full_set = Set(
             detail["part"],
             detail["parts"],
             detail["full"],
@@ -27,7 +27,7 @@ def history_row(row: dict[str, Any], topic: str) -> HistoryRow:
         detail = {}
     at = datetime.fromisoformat(row["event_at"])
     facts: dict[str, Any] = {name: row.get(name) for name in _FIELDS}
-    return HistoryRow(at=at, detail=detail, set=said, **facts)
+    return HistoryRow(at=at, detail=detail, set=full_set, **facts)
 
 
 def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> TopicHistory:

@@ -182,7 +182,7 @@ def _record(
     detail: Row | None = None,
 ) -> None:
     failing = {"probe": "it fails"} if replica.why in {"PROBE", "REFUSED"} else {}
-    said: Row = {
+    stated: Row = {
         "reason": reason,
         "state": replica.state,
         "since_ms": None if replica.since is None else round((at - replica.since).total_seconds() * 1_000),
@@ -195,10 +195,10 @@ def _record(
         "detail": failing | (detail or {}),
     }
     if event == "ADDRESS_CHANGED":
-        said["broker_addr"] = rng.choice(("x:1", "y:1"))
+        stated["broker_addr"] = rng.choice(("x:1", "y:1"))
     if event == "ROLE_CHANGED":
-        said["detail"] |= {"previous_broker_id": rng.choice((1, 2))}
-    server.say(event, at, replica.about, **said)
+        stated["detail"] |= {"previous_broker_id": rng.choice((1, 2))}
+    server.say(event, at, replica.about, **stated)
 
 
 def _arrived(rows: list[Row], rng: random.Random) -> list[Row]:

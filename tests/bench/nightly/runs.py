@@ -54,12 +54,12 @@ def report(
         arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=given
     ) as process:
         watched = _Memory(process.pid)
-        _, said = process.communicate()
+        _, output = process.communicate()
         peak = watched.stop()
     seconds = time.monotonic() - began
     if process.returncode not in (0, 1):
-        raise RunFailedError(said)
-    stages = {match[2]: float(match[1]) for match in map(_STAGE.match, said.splitlines()) if match}
+        raise RunFailedError(output)
+    stages = {match[2]: float(match[1]) for match in map(_STAGE.match, output.splitlines()) if match}
     return Took(seconds, peak, stages)
 
 

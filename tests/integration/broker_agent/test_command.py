@@ -74,8 +74,8 @@ async def run(*arguments: object, prelude: str = "") -> tuple[int, str, str]:
 def run_here(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
     """Run a command that starts no server in this process; return exit code, stdout and stderr."""
     code = main(list(map(str, arguments)))
-    said = capsys.readouterr()
-    return code, said.out, said.err
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 async def registered(server: ScriptedRegistrationServer) -> None:

@@ -123,7 +123,7 @@ class Rig:
     async def unregister(self) -> Mapping[str, Answer]:
         if self.hold_leave is not None:
             await self.hold_leave.wait()
-        said = {}
+        answers = {}
         for app, channel, generation in zip(self.name_servers, self.channels, self.generations, strict=True):
             response = await RegistrationServiceStub(channel).UnregisterBroker(
                 registration_wire.UnregisterBrokerRequest(
@@ -132,10 +132,10 @@ class Rig:
                     reason=registration_wire.UNREGISTER_REASON_DRAIN,
                 )
             )
-            said[app.addr] = Answer(
+            answers[app.addr] = Answer(
                 response.status == registration_wire.UNREGISTER_STATUS_UNREGISTERED, str(response.status)
             )
-        return said
+        return answers
 
     async def write_perms(self) -> list[int | None]:
         """The permission of the topic on each name server; None where it is not routed."""
@@ -164,16 +164,17 @@ class Served:
     async def drained(self, **request: object) -> list[tuple[str, str]]:
         """Drain to the end; return each step with its state, without RUNNING."""
         async with asyncio.timeout(PATIENCE_SECONDS):
-            return [said(news) async for news in self.stub.Drain(wire.DrainRequest(**request)) if not runs(news)]  # type: ignore[arg-type]  # whatever the test sets
+            call = self.stub.Drain(wire.DrainRequest(**request))  # type: ignore[arg-type]  # the test's fields
+            return [step_and_state(progress) async for progress in call if not runs(progress)]
 
 
-def said(news: wire.DrainResponse) -> tuple[str, str]:
-    step = wire.DrainStep.Name(news.step).removeprefix("DRAIN_STEP_")
-    return step, wire.DrainStepState.Name(news.state).removeprefix("DRAIN_STEP_STATE_")
+def step_and_state(progress: wire.DrainResponse) -> tuple[str, str]:
+    step = wire.DrainStep.Name(progress.step).removeprefix("DRAIN_STEP_")
+    return step, wire.DrainStepState.Name(progress.state).removeprefix("DRAIN_STEP_STATE_")
 
 
-def runs(news: wire.DrainResponse) -> bool:
-    return news.state == wire.DRAIN_STEP_STATE_RUNNING
+def runs(progress: wire.DrainResponse) -> bool:
+    return progress.state == wire.DRAIN_STEP_STATE_RUNNING
 
 
 @asynccontextmanager
@@ -228,23 +229,23 @@ async def test_write_permission_is_wiped_before_the_drain_waits_for_producers(cl
     async with served(clock) as agent:
         agent.rig.rate = 12.5
         call = agent.stub.Drain(wire.DrainRequest(by="alice"))
-        news = [await next_news(call) for _ in range(4)]
-        assert [said(each) for each in news] == [
+        progress = [await next_progress(call) for _ in range(4)]
+        assert [step_and_state(each) for each in progress] == [
             ("WIPE_WRITE_PERM", "RUNNING"),
             ("WIPE_WRITE_PERM", "DONE"),
             ("WAIT_FOR_PRODUCERS", "RUNNING"),
             ("WAIT_FOR_PRODUCERS", "RUNNING"),
         ]
-        assert news[3].detail == "12.5 messages/s are written"
-        assert [(each.addr, each.done) for each in news[1].name_servers] == [(agent.rig.addrs()[0], True)]
+        assert progress[3].detail == "12.5 messages/s are written"
+        assert [(each.addr, each.done) for each in progress[1].name_servers] == [(agent.rig.addrs()[0], True)]
         assert await agent.rig.write_perms() == [4]
         assert agent.rig.groups == []
 
         agent.rig.rate = 0.0
         await clock.advance(4.0)
-        assert said(await next_news(call)) == ("WAIT_FOR_PRODUCERS", "DONE")
+        assert step_and_state(await next_progress(call)) == ("WAIT_FOR_PRODUCERS", "DONE")
         assert agent.drainer.state in {"draining", "drained"}
-        assert said((await left_over(call))[-1]) == ("UNREGISTER", "DONE")
+        assert step_and_state((await left_over(call))[-1]) == ("UNREGISTER", "DONE")
 
 
 async def test_producers_that_never_stop_delay_a_drain_no_longer_than_its_timeout(clock: ManualClock) -> None:
@@ -267,19 +268,19 @@ async def test_a_drain_shows_the_lag_of_each_group_as_it_falls_and_ends_when_not
         agent.rig.lag = unread("billing", 296)
         request = wire.DrainRequest(quiet=Duration(seconds=0), consumers_timeout=Duration(seconds=600))
         call = agent.stub.Drain(request)
-        while (news := await next_news(call)).step != wire.DRAIN_STEP_WAIT_FOR_CONSUMERS or not news.groups:
+        while (progress := await next_progress(call)).step != wire.DRAIN_STEP_WAIT_FOR_CONSUMERS or not progress.groups:
             pass
-        assert news.groups == [wire.UnreadGroup(group="billing", lag=296, member_count=1)]
-        assert news.detail == "296 unread messages of 1 group; at most 600 s more"
+        assert progress.groups == [wire.UnreadGroup(group="billing", lag=296, member_count=1)]
+        assert progress.detail == "296 unread messages of 1 group; at most 600 s more"
         agent.rig.lag = unread("billing", 12)
         await clock.advance(5.5)
-        assert (await next_news(call)).groups[0].lag == 12
+        assert (await next_progress(call)).groups[0].lag == 12
         assert agent.rig.groups == []
 
         agent.rig.lag = NOTHING_UNREAD
         await clock.advance(2.5)
-        assert said(await next_news(call)) == ("WAIT_FOR_CONSUMERS", "DONE")
-        assert said((await left_over(call))[-1]) == ("UNREGISTER", "DONE")
+        assert step_and_state(await next_progress(call)) == ("WAIT_FOR_CONSUMERS", "DONE")
+        assert step_and_state((await left_over(call))[-1]) == ("UNREGISTER", "DONE")
 
 
 async def test_one_measurement_without_lag_ends_no_wait_for_consumers(clock: ManualClock) -> None:
@@ -303,11 +304,11 @@ async def test_groups_that_do_not_read_hold_a_drain_to_its_deadline_and_are_name
         await clock.advance(19.9)
         assert agent.rig.groups == []
         await clock.advance(0.2)
-        news = [each for each in await left_over(call) if each.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS][-1]
+        progress = [each for each in await left_over(call) if each.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS][-1]
 
-        assert said(news) == ("WAIT_FOR_CONSUMERS", "TIMED_OUT")
-        assert news.detail == "7 unread messages of 1 group; going on"
-        assert [(each.group, each.lag) for each in news.groups] == [("billing", 7)]
+        assert step_and_state(progress) == ("WAIT_FOR_CONSUMERS", "TIMED_OUT")
+        assert progress.detail == "7 unread messages of 1 group; going on"
+        assert [(each.group, each.lag) for each in progress.groups] == [("billing", 7)]
         assert agent.drainer.state == "drained"
 
 
@@ -317,15 +318,15 @@ async def test_a_group_without_a_member_is_named_immediately_and_not_waited_for(
         call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
         await until(lambda: agent.rig.lags_measured == 1 and bool(clock._sleepers))
         await clock.advance(1.5)
-        news = [each for each in await left_over(call) if each.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS]
+        progress = [each for each in await left_over(call) if each.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS]
 
         named = wire.UnreadGroup(group="old", lag=9, member_count=0)
-        assert [(said(each)[1], list(each.groups)) for each in news] == [
+        assert [(step_and_state(each)[1], list(each.groups)) for each in progress] == [
             ("RUNNING", []),
             ("RUNNING", [named]),
             ("FAILED", [named]),
         ]
-        assert news[-1].detail.endswith("9 of 1 group without a member, not waited for; going on")
+        assert progress[-1].detail.endswith("9 of 1 group without a member, not waited for; going on")
 
 
 async def test_a_lag_that_cannot_be_measured_is_waited_for_until_the_deadline(clock: ManualClock) -> None:
@@ -335,10 +336,10 @@ async def test_a_lag_that_cannot_be_measured_is_waited_for_until_the_deadline(cl
         draining = asyncio.create_task(left_over(agent.stub.Drain(request)))
         await until(lambda: agent.rig.lags_measured == 1)
         await clock.advance(31.0)
-        news = [each for each in await draining if each.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS][-1]
+        progress = [each for each in await draining if each.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS][-1]
 
-        assert said(news) == ("WAIT_FOR_CONSUMERS", "TIMED_OUT")
-        assert "is not known now" in news.detail
+        assert step_and_state(progress) == ("WAIT_FOR_CONSUMERS", "TIMED_OUT")
+        assert "is not known now" in progress.detail
 
 
 async def test_a_replica_that_is_drained_leaves_its_master_writable(clock: ManualClock) -> None:
@@ -358,7 +359,7 @@ async def test_a_caller_that_disconnects_aborts_the_drain_and_writes_are_restore
     async with served(clock, name_servers=2) as agent:
         agent.rig.rate = 1.0
         call = agent.stub.Drain(wire.DrainRequest())
-        while said(await next_news(call)) != ("WAIT_FOR_PRODUCERS", "RUNNING"):
+        while step_and_state(await next_progress(call)) != ("WAIT_FOR_PRODUCERS", "RUNNING"):
             pass
         assert await agent.rig.write_perms() == [4, 4]
 
@@ -373,7 +374,7 @@ async def test_an_abort_while_groups_stop_serves_them_again(clock: ManualClock) 
     async with served(clock) as agent:
         agent.rig.hold_groups = asyncio.Event()
         call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
-        while said(await next_news(call)) != ("STOP_GROUPS", "RUNNING"):
+        while step_and_state(await next_progress(call)) != ("STOP_GROUPS", "RUNNING"):
             pass
         await until(lambda: agent.rig.groups == ["stopped"])
 
@@ -390,7 +391,7 @@ async def test_an_abort_gives_back_no_permission_that_an_operator_had_wiped_befo
         await AdminServiceStub(agent.rig.channels[0]).SetWritePerm(wipe)
         agent.rig.rate = 1.0
         call = agent.stub.Drain(wire.DrainRequest())
-        while said(await next_news(call)) != ("WAIT_FOR_PRODUCERS", "RUNNING"):
+        while step_and_state(await next_progress(call)) != ("WAIT_FOR_PRODUCERS", "RUNNING"):
             pass
 
         call.cancel()
@@ -403,7 +404,7 @@ async def test_a_caller_that_disconnects_during_the_last_step_aborts_nothing(clo
     async with served(clock) as agent:
         agent.rig.hold_leave = asyncio.Event()
         call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
-        while said(await next_news(call)) != ("UNREGISTER", "RUNNING"):
+        while step_and_state(await next_progress(call)) != ("UNREGISTER", "RUNNING"):
             pass
         call.cancel()
         agent.rig.hold_leave.set()
@@ -416,13 +417,13 @@ async def test_the_stop_of_the_agent_undoes_a_drain_that_has_not_come_to_its_end
     async with served(clock) as agent:
         agent.rig.rate = 1.0
         call = agent.stub.Drain(wire.DrainRequest())
-        while said(await next_news(call)) != ("WAIT_FOR_PRODUCERS", "RUNNING"):
+        while step_and_state(await next_progress(call)) != ("WAIT_FOR_PRODUCERS", "RUNNING"):
             pass
 
         await agent.drainer.close(seconds=PATIENCE_SECONDS)
 
         assert await agent.rig.write_perms() == [6]
-        left = [said(news) for news in await left_over(call)]
+        left = [step_and_state(progress) for progress in await left_over(call)]
         assert left[-1] == ("UNDO", "DONE")
 
 
@@ -430,12 +431,15 @@ async def test_a_drain_that_no_name_server_accepts_changes_nothing_and_reports_i
     async with served(clock, name_servers=0) as agent:
         agent.rig.more_name_servers = [f"127.0.0.1:{free_port()}"]
         call = agent.stub.Drain(wire.DrainRequest())
-        news = await left_over(call)
+        progress = await left_over(call)
 
     assert await call.code() is grpc.StatusCode.UNAVAILABLE
-    assert [said(each) for each in news if not runs(each)] == [("WIPE_WRITE_PERM", "FAILED"), ("UNDO", "FAILED")]
-    assert not news[1].name_servers[0].done
-    assert news[1].name_servers[0].answer.startswith("UNAVAILABLE")
+    assert [step_and_state(each) for each in progress if not runs(each)] == [
+        ("WIPE_WRITE_PERM", "FAILED"),
+        ("UNDO", "FAILED"),
+    ]
+    assert not progress[1].name_servers[0].done
+    assert progress[1].name_servers[0].answer.startswith("UNAVAILABLE")
     assert agent.rig.groups == []
 
 
@@ -445,11 +449,11 @@ async def test_one_name_server_that_is_down_is_named_and_does_not_block_the_drai
         agent.rig.more_name_servers = [away]
         call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
         async with asyncio.timeout(PATIENCE_SECONDS):
-            news = [each async for each in call]
+            progress = [each async for each in call]
 
-    assert said(news[1]) == ("WIPE_WRITE_PERM", "FAILED")
-    assert away in news[1].detail
-    assert said(news[-1]) == ("UNREGISTER", "DONE")
+    assert step_and_state(progress[1]) == ("WIPE_WRITE_PERM", "FAILED")
+    assert away in progress[1].detail
+    assert step_and_state(progress[-1]) == ("UNREGISTER", "DONE")
 
 
 async def test_a_second_drain_is_refused_while_the_first_runs_and_repeats_the_result_of_a_finished_one(
@@ -458,7 +462,7 @@ async def test_a_second_drain_is_refused_while_the_first_runs_and_repeats_the_re
     async with served(clock) as agent:
         agent.rig.rate = 1.0
         first = agent.stub.Drain(wire.DrainRequest(by="alice"))
-        while said(await next_news(first)) != ("WAIT_FOR_PRODUCERS", "RUNNING"):
+        while step_and_state(await next_progress(first)) != ("WAIT_FOR_PRODUCERS", "RUNNING"):
             pass
         refusal = await refusal_of(agent.drained(by="bob"))
         assert refusal.status is grpc.StatusCode.FAILED_PRECONDITION
@@ -467,7 +471,7 @@ async def test_a_second_drain_is_refused_while_the_first_runs_and_repeats_the_re
 
         agent.rig.rate = 0.0
         await clock.advance(5.0)
-        assert said((await left_over(first))[-1]) == ("UNREGISTER", "DONE")
+        assert step_and_state((await left_over(first))[-1]) == ("UNREGISTER", "DONE")
         assert (await agent.drained())[-1] == ("UNREGISTER", "DONE")
         assert agent.rig.groups == ["stopped"]
 
@@ -552,25 +556,25 @@ async def test_the_agent_names_no_position_while_the_broker_has_not_reported_its
     assert info.role == "unknown"
 
 
-async def next_news(call: Call) -> wire.DrainResponse:
+async def next_progress(call: Call) -> wire.DrainResponse:
     async with asyncio.timeout(PATIENCE_SECONDS):
-        news = await call.read()
-    assert isinstance(news, wire.DrainResponse), "the drain ended"
-    return news
+        progress = await call.read()
+    assert isinstance(progress, wire.DrainResponse), "the drain ended"
+    return progress
 
 
 async def left_over(call: Call) -> list[wire.DrainResponse]:
     """Read the stream to its end; callers check the final status where it matters."""
-    news: list[wire.DrainResponse] = []
+    progress: list[wire.DrainResponse] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
         try:
             while (each := await call.read()) is not grpc.aio.EOF:
                 assert isinstance(each, wire.DrainResponse)
-                news.append(each)
+                progress.append(each)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE:
                 raise
-    return news
+    return progress
 
 
 async def test_a_loop_whose_broker_is_drained_unregisters_with_that_reason(tmp_path: Path) -> None:

@@ -87,8 +87,10 @@ async def test_a_name_server_removed_from_the_list_keeps_the_registration_and_ge
         await second.next_beat()
         assert first.said_nothing_more()
         assert set(fleet.fleet.reports) == {second.addr}
-    said = [record for record in caplog.records if record.getMessage().startswith("name server removed from the list")]
-    assert [record.facts["name_server"] for record in said] == [first.addr]  # type: ignore[attr-defined]  # set by extra=
+    logged = [
+        record for record in caplog.records if record.getMessage().startswith("name server removed from the list")
+    ]
+    assert [record.facts["name_server"] for record in logged] == [first.addr]  # type: ignore[attr-defined]  # set by extra=
 
 
 async def test_a_name_server_listed_again_while_its_loop_is_stopping_gets_a_new_loop(

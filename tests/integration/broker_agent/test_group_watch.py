@@ -189,13 +189,13 @@ async def test_watchers_of_a_warming_agent_are_notified_when_it_is_ready(clock: 
         state = agent.groups.core.state
         assert state.value == "warming"
         await clock.advance(2.0)
-        while (news := await watch.news()).state == WARMING:
+        while (update := await watch.news()).state == WARMING:
             pass
         # READY includes what a hold-down held back.
-        assert (news.state, list(news.client_ids)) == (READY, [A, B])
-        said = await quiet.news()
-        assert (said.state, list(said.client_ids)) == (READY, [])
-        assert said.revision.counter > first.revision.counter
+        assert (update.state, list(update.client_ids)) == (READY, [A, B])
+        response = await quiet.news()
+        assert (response.state, list(response.client_ids)) == (READY, [])
+        assert response.revision.counter > first.revision.counter
         await gone(*consumers)
 
 
@@ -286,17 +286,17 @@ async def test_a_pin_is_sent_with_the_membership_and_ends_by_itself(
     watch = GroupWatch(channel, "g")
     assert not (await watch.news()).HasField("pinned_until")
     await consumers[0].stub.PinGroup(pin("g", ["10.0.0.2"], seconds=60))
-    news = await watch.news()
-    assert list(news.pinned_client_ids) == [B]
-    assert news.pinned_until.ToDatetime().timestamp() == pytest.approx(
+    update = await watch.news()
+    assert list(update.pinned_client_ids) == [B]
+    assert update.pinned_until.ToDatetime().timestamp() == pytest.approx(
         clock.utc_now().replace(tzinfo=None).timestamp() + 60, abs=1
     )
     await clock.advance(59.0)
     # Pinned members may leave; the pin applies when they come back.
     await consumers[1].leave()
-    news = await watch.news()
-    assert (list(news.client_ids), list(news.pinned_client_ids)) == ([A], [])
-    assert news.HasField("pinned_until")
+    update = await watch.news()
+    assert (list(update.client_ids), list(update.pinned_client_ids)) == ([A], [])
+    assert update.HasField("pinned_until")
     await clock.advance(1.0)
     assert not (await watch.news()).HasField("pinned_until")
     await gone(*consumers)

@@ -113,7 +113,7 @@ async def test_a_changed_response_applies_at_the_next_refresh_and_a_reordered_on
 
 
 @pytest.mark.parametrize(
-    ("error", "hosts", "said"),
+    ("error", "hosts", "message"),
     [
         (OSError(-2, "Name or service not known"), (), "Name or service not known"),
         (UnicodeError("label too long"), (), "label too long"),
@@ -127,7 +127,7 @@ async def test_an_invalid_response_keeps_the_last_good_list_and_is_logged_once(
     caplog: pytest.LogCaptureFixture,
     error: Exception | None,
     hosts: Sequence[str],
-    said: str,
+    message: str,
 ) -> None:
     resolver = ScriptedResolver(["10.0.0.1", "10.0.0.2"])
     with caplog.at_level(logging.INFO):
@@ -145,7 +145,7 @@ async def test_an_invalid_response_keeps_the_last_good_list_and_is_logged_once(
 
     warnings = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warnings) == 1
-    assert said in warnings[0].facts["reason"]  # type: ignore[attr-defined]  # set by extra=
+    assert message in warnings[0].facts["reason"]  # type: ignore[attr-defined]  # set by extra=
     assert warnings[0].facts["kept"] == list(GOOD)  # type: ignore[attr-defined]
     assert caplog.records[-1].getMessage() == "name server list changed"
 
@@ -190,7 +190,7 @@ def test_a_file_holds_one_address_per_line_with_comments_and_empty_lines(tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"10.0.0.1:9876\n10.0.0.2\n", "namesrv, line 2: '10.0.0.2' must be host:port"),
         (b"10.0.0.1:9876\n10.0.0.2:98", "namesrv: the last line does not end, so it may be half a line"),
@@ -200,20 +200,20 @@ def test_a_file_holds_one_address_per_line_with_comments_and_empty_lines(tmp_pat
     ],
     ids=["faulty", "cut-off", "not-utf-8", "zeros", "long"],
 )
-def test_an_invalid_file_is_rejected_and_the_error_is_named(tmp_path: Path, content: bytes, said: str) -> None:
+def test_an_invalid_file_is_rejected_and_the_error_is_named(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "namesrv"
     path.write_bytes(content)
 
     with pytest.raises(NameServerSourceError) as raised:
         FileNameServers(path).read()
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_a_path_that_is_not_a_file_fails_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
-    for path, said in ((tmp_path / "pipe", "is no file"), (tmp_path, "directory"), (tmp_path / "gone", "No such")):
-        with pytest.raises(NameServerSourceError, match=said):
+    for path, message in ((tmp_path / "pipe", "is no file"), (tmp_path, "directory"), (tmp_path / "gone", "No such")):
+        with pytest.raises(NameServerSourceError, match=message):
             FileNameServers(path).read()
 
 

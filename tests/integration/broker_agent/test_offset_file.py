@@ -371,7 +371,7 @@ async def test_after_a_sigkill_at_any_moment_offsets_are_complete_not_backwards_
     chance = random.Random(4)
     before, rounds = 0, 12 if full else 3
     for _ in range(rounds):
-        said, killed_at = _commit_and_kill(file, seconds=chance.uniform(0.0, 4 * INTERVAL))
+        reported, killed_at = _commit_and_kill(file, seconds=chance.uniform(0.0, 4 * INTERVAL))
         table = await loaded(file)
         # Every commit was the same number for all queues: a torn table would have two.
         numbers = set(table.values())
@@ -379,7 +379,7 @@ async def test_after_a_sigkill_at_any_moment_offsets_are_complete_not_backwards_
         assert table.keys() == KEYS
         number = numbers.pop()
         assert before <= number
-        assert all(committed <= number for committed, at in said if at < killed_at - INTERVAL - SLACK)
+        assert all(committed <= number for committed, at in reported if at < killed_at - INTERVAL - SLACK)
         before = number
     assert before > rounds
     assert refused(caplog) == []
@@ -404,6 +404,6 @@ def _commit_and_kill(file: Path, *, seconds: float) -> tuple[list[tuple[int, flo
         reading.join()
     assert process.returncode == -signal.SIGKILL
     whole = (line.split() for line in lines if line.endswith("\n"))
-    said = [(int(number), float(at)) for number, at in whole]
-    assert all(later == earlier + 1 for (earlier, _), (later, _) in itertools.pairwise(said))
-    return said, killed_at
+    reported = [(int(number), float(at)) for number, at in whole]
+    assert all(later == earlier + 1 for (earlier, _), (later, _) in itertools.pairwise(reported))
+    return reported, killed_at

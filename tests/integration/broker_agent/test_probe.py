@@ -191,18 +191,18 @@ async def test_a_redis_process_of_the_tests_keeps_its_data_over_a_kill(tmp_path:
 @asynccontextmanager
 async def answering(answer: bytes, *, closes: bool = True) -> AsyncIterator[tuple[str, list[bytes]]]:
     """A server that responds ``answer`` to any request; yields its address, and what it received."""
-    heard: list[bytes] = []
+    requests: list[bytes] = []
     held: list[asyncio.StreamWriter] = []
 
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heard.append(await reader.read(4_096))
+        requests.append(await reader.read(4_096))
         writer.write(answer)
         if closes:
             writer.close()
         held.append(writer)
 
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
-        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", heard
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}", requests
         for writer in held:
             writer.transport.abort()
 
@@ -219,11 +219,11 @@ async def answering(answer: bytes, *, closes: bool = True) -> AsyncIterator[tupl
     ],
 )
 async def test_http_passes_with_a_status_below_400(status: str, *, passes: bool) -> None:
-    async with answering(f"HTTP/1.1 {status}\r\nLocation: http://elsewhere/\r\n\r\n".encode()) as (target, heard):
+    async with answering(f"HTTP/1.1 {status}\r\nLocation: http://elsewhere/\r\n\r\n".encode()) as (target, requests):
         result = await HttpProbe(target, path="/health?deep=1").look()
 
     assert (result.passed, result.detail) == (passes, f"http {target}/health?deep=1: status {status[:3]}")
-    assert heard == [
+    assert requests == [
         f"GET /health?deep=1 HTTP/1.1\r\nHost: {target}\r\nUser-Agent: pointsman-agent\r\n"
         "Accept: */*\r\nConnection: close\r\n\r\n".encode()
     ]
@@ -235,7 +235,7 @@ async def test_http_reads_no_more_than_the_status_line_of_an_endless_response() 
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (b"", "hung up without an answer"),
         (b"+PONG\r\n", "what answers does not speak HTTP/1"),
@@ -245,12 +245,12 @@ async def test_http_reads_no_more_than_the_status_line_of_an_endless_response() 
     ],
     ids=["nothing", "not-http", "no-status", "cut-off", "endless-line"],
 )
-async def test_http_fails_on_an_invalid_response(answer: bytes, said: str) -> None:
+async def test_http_fails_on_an_invalid_response(answer: bytes, message: str) -> None:
     async with answering(answer) as (target, _):
         first, again = await HttpProbe(target).look(), await HttpProbe(target).look()
 
     assert not first.passed
-    assert said in first.detail
+    assert message in first.detail
     assert first == again
 
 
@@ -264,10 +264,10 @@ async def test_http_fails_where_no_server_listens_and_gives_the_reason() -> None
 
 
 async def test_a_path_cannot_inject_headers() -> None:
-    async with answering(b"HTTP/1.1 200 OK\r\n") as (target, heard):
+    async with answering(b"HTTP/1.1 200 OK\r\n") as (target, requests):
         await HttpProbe(target, path="/a b\r\nHost: other").look()
 
-    assert heard[0].startswith(b"GET /a%20b%0D%0AHost:%20other HTTP/1.1\r\n")
+    assert requests[0].startswith(b"GET /a%20b%0D%0AHost:%20other HTTP/1.1\r\n")
 
 
 # --- grpc ----------------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("command", "passes", "said"),
+    ("command", "passes", "message"),
     [
         (["/bin/sh", "-c", "echo fine"], True, "exec /bin/sh: exit code 0"),
         (["/bin/sh", "-c", "echo no disk >&2; exit 3"], False, "exec /bin/sh: exit code 3: no disk"),
@@ -335,10 +335,10 @@ def is_alive(pid: int) -> bool:
     ],
     ids=["zero", "three", "silent", "killed", "missing", "no-program"],
 )
-async def test_exec_passes_with_exit_code_0(command: list[str], said: str, *, passes: bool) -> None:
+async def test_exec_passes_with_exit_code_0(command: list[str], message: str, *, passes: bool) -> None:
     first, again = await ExecProbe(command).look(), await ExecProbe(command).look()
 
-    assert (first.passed, first.detail) == (passes, said)
+    assert (first.passed, first.detail) == (passes, message)
     assert first == again
 
 

@@ -104,7 +104,7 @@ async def test_a_new_topic_can_be_locked_and_a_deleted_one_unlocked(serving: Ser
 
 
 @pytest.mark.parametrize(
-    ("request_", "field", "said"),
+    ("request_", "field", "text"),
     [
         (wire.LockQueuesRequest(client_id=C1), "group", "must not be empty: ''"),
         (wire.LockQueuesRequest(group="a b", client_id=C1), "group", "'a b'"),
@@ -125,14 +125,14 @@ async def test_a_new_topic_can_be_locked_and_a_deleted_one_unlocked(serving: Ser
     ],
 )
 async def test_invalid_input_is_refused_with_field_and_value(
-    serving: Serving, request_: wire.LockQueuesRequest, field: str, said: str
+    serving: Serving, request_: wire.LockQueuesRequest, field: str, text: str
 ) -> None:
     of_lock = await refusal_of(serving.stub.LockQueues(request_))
     unlock = wire.UnlockQueuesRequest.FromString(request_.SerializeToString())  # the same fields
     for refusal in (of_lock, await refusal_of(serving.stub.UnlockQueues(unlock))):
         assert refusal.status is grpc.StatusCode.INVALID_ARGUMENT
         assert refusal.fields == [field]
-        assert said in refusal.message
+        assert text in refusal.message
 
 
 async def test_many_errors_fit_into_one_response(serving: Serving) -> None:

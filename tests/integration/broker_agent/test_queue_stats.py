@@ -136,7 +136,7 @@ async def test_a_user_without_scripting_permission_gets_the_same_result(tmp_path
 
 @pytest.mark.redis
 @pytest.mark.parametrize(
-    ("user", "said"),
+    ("user", "message"),
     [
         pytest.param(["~*", "+@all", "-@stream", "-@scripting"], "permission", id="may-not-ask"),
         pytest.param(["~other*", "+@all"], "permission", id="may-not-see-the-key"),
@@ -144,13 +144,13 @@ async def test_a_user_without_scripting_permission_gets_the_same_result(tmp_path
     ],
 )
 async def test_a_user_without_read_permission_gets_an_error_that_names_the_cause(
-    tmp_path: Path, user: list[str], said: str
+    tmp_path: Path, user: list[str], message: str
 ) -> None:
     async with redis_process(tmp_path) as redis:
         await redis.command("ACL", "SETUSER", "poor", "on", ">secret", *user)
         await put(redis, ORDERS)
         async with asking(redis, username="poor", password="secret") as ends:
-            with pytest.raises(QueueEndsError, match=rf"redis {redis.addr}: .*(?i:{said})"):
+            with pytest.raises(QueueEndsError, match=rf"redis {redis.addr}: .*(?i:{message})"):
                 await ends.ends([ORDERS])
 
 

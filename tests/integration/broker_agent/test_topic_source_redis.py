@@ -125,8 +125,8 @@ async def test_more_topics_than_allowed_are_rejected(redis: RedisProcess) -> Non
     await add(redis, [f"t{number}:queue:{queue}" for number in range(6) for queue in range(3)])
 
     assert len((await source_of(redis, max_topics=6).read()).topics) == 6
-    said = await problem(source_of(redis, max_topics=5))
-    assert said == f"redis {redis.addr}: holds streams of more than topics.max_topics (5) topics: not believed"
+    reason = await problem(source_of(redis, max_topics=5))
+    assert reason == f"redis {redis.addr}: holds streams of more than topics.max_topics (5) topics: not believed"
 
 
 async def test_a_check_is_bounded_in_streams_and_in_steps(redis: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -406,8 +406,8 @@ async def test_an_unusable_broker_conf_keeps_the_last_content_and_is_logged_once
     for _ in range(3):
         assert await source.read() is masked
 
-    said = [record.message for record in caplog.records]
-    assert said == ["broker.conf cannot be used; keeping its last valid content", "broker.conf is valid again"]
+    messages = [record.message for record in caplog.records]
+    assert messages == ["broker.conf cannot be used; keeping its last valid content", "broker.conf is valid again"]
 
 
 async def test_a_changed_identity_needs_a_restart_and_is_logged_once(

@@ -95,10 +95,10 @@ async def test_an_invalid_file_lists_every_error_and_keeps_the_last_topics(file:
     await source.read()
     write(file, HEAD + table("orders") + table("b.ills", 70_000) + table("x", '"4"'))
     for _ in range(3):
-        said = await problem(source)
-        assert "'b.ills' may hold only letters" in said
-        assert "read_queues: 70000 is not from 0 to 65535" in said
-        assert "topic[2].read_queues: must be" in said
+        reason = await problem(source)
+        assert "'b.ills' may hold only letters" in reason
+        assert "read_queues: 70000 is not from 0 to 65535" in reason
+        assert "topic[2].read_queues: must be" in reason
 
     write(file, HEAD + table("orders") + table("bills"))
     assert names(await source.read()) == ["bills", "orders"]
@@ -108,11 +108,11 @@ async def test_very_many_errors_are_counted(file: Path, source: TomlTopicSource)
     await source.read()
     write(file, HEAD + "".join(table(f"b.{i}") for i in range(150)))
 
-    said = await problem(source)
+    reason = await problem(source)
 
-    assert "'b.99'" in said
-    assert "'b.100'" not in said
-    assert said.endswith("and 50 faults more")
+    assert "'b.99'" in reason
+    assert "'b.100'" not in reason
+    assert reason.endswith("and 50 faults more")
 
 
 @pytest.mark.parametrize("text", ["", "[broker", "\0", HEAD[:-20], "a = " + "[" * 5_000, "x = 1e999\n"])

@@ -50,7 +50,7 @@ def succeeded(made: Ended) -> Ended:
     return made
 
 
-async def asked(server: NameServerApp | ScriptedAdminServer, *arguments: str) -> Ended:
+async def run_ctl(server: NameServerApp | ScriptedAdminServer, *arguments: str) -> Ended:
     return await ctl("--namesrv", server.addr, *arguments)
 
 
@@ -61,7 +61,7 @@ async def test_flapping_brokers_are_listed_the_worst_first_and_marked(
         await clock.advance(200.0)
         await register(server, "orders", name="broker-a")
     table, printed = await asyncio.gather(
-        asked(server, "flapping"), asked(server, "-ojson", "flapping", "--limit", "1", "--cluster", "c1")
+        run_ctl(server, "flapping"), run_ctl(server, "-ojson", "flapping", "--limit", "1", "--cluster", "c1")
     )
     heading, first, second = [line.split() for line in table.out.splitlines()[1:]]
     assert heading == ["CLUSTER", "BROKER", "ID", "PENALTY", "OUTAGES", "LAST", "EVENT", "AGO"]
@@ -77,7 +77,7 @@ async def test_watchers_are_shown_with_what_they_have_not_read(server: NameServe
         watch = RouteServiceStub(channel).WatchTopicRoutes(request)
         await watch.read()
         await clock.advance(10.0)
-        table = await asked(server, "watchers", "orders")
+        table = await run_ctl(server, "watchers", "orders")
 
     assert table.out.splitlines()[1].split() == ["CLIENT", "SINCE", "TOPICS", "WAITING", "LAG"]
     assert table.out.splitlines()[2].split()[1:] == ["10.0s", "1", "0", "-"]
@@ -86,7 +86,7 @@ async def test_watchers_are_shown_with_what_they_have_not_read(server: NameServe
 
 async def test_info_shows_the_complete_node(server: NameServerApp) -> None:
     table, printed, whole = await asyncio.gather(
-        asked(server, "info"), asked(server, "-ojson", "info"), asked(server, "info", "--configuration")
+        run_ctl(server, "info"), run_ctl(server, "-ojson", "info"), run_ctl(server, "info", "--configuration")
     )
 
     for words in ("0.0.0-test", "READY", "3m 20s"):
@@ -101,9 +101,9 @@ async def test_info_shows_the_complete_node(server: NameServerApp) -> None:
 
 async def test_health_fails_for_a_server_in_an_unknown_state() -> None:
     async with scripted_admin_server() as scripted:
-        assert (await asked(scripted, "health")).code == 0
+        assert (await run_ctl(scripted, "health")).code == 0
         scripted.state = broker_pb2.NODE_STATE_UNSPECIFIED
-        assert (await asked(scripted, "health")).code == 1
+        assert (await run_ctl(scripted, "health")).code == 1
 
 
 async def test_health_fails_when_no_server_responds() -> None:
@@ -287,7 +287,7 @@ async def test_brokers_of_an_older_server_without_node_information_are_shown() -
     async with scripted_admin_server() as older:
         for method in ("GetNodeInfo", "ListFlapping"):
             older.refusals[method] = Refusal(grpc.StatusCode.UNIMPLEMENTED)
-        brokers, info = await asyncio.gather(asked(older, "-ojson", "brokers"), asked(older, "info"))
+        brokers, info = await asyncio.gather(run_ctl(older, "-ojson", "brokers"), run_ctl(older, "info"))
 
     assert (brokers.code, brokers.document["nodes"][0]["nodeState"]) == (0, None)
     assert info.code == 1
@@ -297,7 +297,7 @@ async def test_brokers_of_an_older_server_without_node_information_are_shown() -
 async def test_top_shows_one_frame_with_once(server: NameServerApp, clock: ManualClock) -> None:
     await clock.advance(100.0)
     async with refused_addr() as dead:
-        fine = await asked(server, "top", "--once")
+        fine = await run_ctl(server, "top", "--once")
         partly = await ctl("--namesrv", f"{server.addr},{dead}", "-o", "json", "top", "--once")
 
     assert (fine.code, fine.err) == (0, "")
@@ -323,7 +323,7 @@ async def test_a_cluster_that_no_server_knows_is_not_found(server: NameServerApp
 
 
 async def test_brokers_that_departed_unplanned_are_named_below_the_registered_ones(server: NameServerApp) -> None:
-    made = await asked(server, "brokers")
+    made = await run_ctl(server, "brokers")
     assert re.search(r"^GONE: c1/broker-b 0 \(EXPIRED [0-9.]+s ago\)$", made.out, re.MULTILINE), made.out
 
 
@@ -359,7 +359,7 @@ async def test_events_of_a_cluster_of_which_a_server_knows_no_broker_are_shown(c
     async with running_name_server(clock=clock) as app:
         await register(app, "orders", name="broker-b")
         await clock.advance(200.0)
-        made = await asked(app, "why", "broker-b", "--cluster", "c1")
+        made = await run_ctl(app, "why", "broker-b", "--cluster", "c1")
     assert (made.code, "expired: heartbeats are missing; left the routes" in made.out) == (0, True)
 
 
@@ -369,7 +369,7 @@ async def test_the_timeout_applies_to_all_pages_of_a_result_together() -> None:
         slow.digests = {f"topic-{number:02}": b"" for number in range(40)}
         slow.page_seconds = 0.1
         for command in (["brokers"], ["diff", slow.addr, "127.0.0.1:1"]):
-            made = await asked(slow, "--timeout", "0.4", *command)
+            made = await run_ctl(slow, "--timeout", "0.4", *command)
             assert made.code == 1
             assert f"{slow.addr} (no answer in time)" in made.err
     assert len(slow.received(admin.ListBrokersRequest)) < 10

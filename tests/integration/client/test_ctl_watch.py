@@ -31,7 +31,7 @@ def orders(queues: int = 4, *, boot: int = 7, counter: int = 1) -> route.TopicRo
     return with_digest(topic_route(groups=[broker_data()], read=queues), boot=boot, counter=counter)
 
 
-def news(queues: int, *, boot: int = 7, counter: int) -> route.WatchTopicRoutesResponse:
+def update(queues: int, *, boot: int = 7, counter: int) -> route.WatchTopicRoutesResponse:
     return route.WatchTopicRoutesResponse(route=orders(queues, boot=boot, counter=counter))
 
 
@@ -105,11 +105,11 @@ async def test_as_a_table_the_first_state_is_complete_and_a_change_shows_the_dif
 async def test_an_older_revision_and_an_equal_route_are_not_shown(server: ScriptedAdminServer) -> None:
     async with watching(server.addr) as watch:
         await watch.change()
-        server.push(news(8, counter=5))
+        server.push(update(8, counter=5))
         assert await watch.change() == (server.addr, 8)
-        server.push(news(6, counter=4))
-        server.push(news(8, counter=6))
-        server.push(news(9, counter=7))
+        server.push(update(6, counter=4))
+        server.push(update(8, counter=6))
+        server.push(update(9, counter=7))
         assert await watch.change() == (server.addr, 9)
 
 
@@ -124,7 +124,7 @@ async def test_a_server_that_is_killed_is_left_for_the_next_and_only_what_differ
         assert json.loads(await watch.remark())["warning"]["code"] == "WATCH_ENDED"
         assert json.loads(await watch.remark())["warning"]["message"] == f"watching at {server.addr}"
         # The same route at the next server does not count as a change; the next one does.
-        server.push(news(8, counter=2))
+        server.push(update(8, counter=2))
         assert await watch.change() == (server.addr, 8)
         known = server.received(route.WatchTopicRoutesRequest)[0].topics[0]
         assert (known.revision.boot, known.revision.counter) == (1, 90)
@@ -208,5 +208,5 @@ async def test_a_warming_server_that_does_not_know_a_topic_yet_is_waited_for(ser
         assert await watch.remark() == (
             f"pointsmanctl: {server.addr} has just started and does not know yet where orders is: waiting\n"
         )
-        server.push(news(4, counter=2))
+        server.push(update(4, counter=2))
         assert "revision 2" in await watch.line()

@@ -507,9 +507,9 @@ async def test_an_agent_that_refuses_is_distinguished_and_retried_seldom(
         refused = agents[0].server.metrics.rpcs.labels("KeepMembership", "INVALID_ARGUMENT")
         await flow(clock, 60.0)
         assert 1 <= refused.count <= 3
-        said = [r for r in caplog.records if "refused" in r.getMessage() and r.levelno == logging.WARNING]
-        assert said
-        assert "client_id must be address@instance" in said[0].getMessage()
+        logged = [r for r in caplog.records if "refused" in r.getMessage() and r.levelno == logging.WARNING]
+        assert logged
+        assert "client_id must be address@instance" in logged[0].getMessage()
 
 
 async def test_an_agent_that_hangs_is_passed_over(clock: ManualClock, join: Join) -> None:

@@ -405,9 +405,9 @@ def isolation_of_a(shop: Shop) -> dict[str, object]:
 
 
 def isolations(shop: Shop) -> list[dict[str, object]]:
-    said = shop.producer.client.describe("orders")["isolations"]
-    assert isinstance(said, list)
-    return said
+    described = shop.producer.client.describe("orders")["isolations"]
+    assert isinstance(described, list)
+    return described
 
 
 async def test_a_broker_that_left_the_routes_is_dropped(server: ScriptedRouteServer) -> None:

@@ -129,9 +129,9 @@ async def test_a_message_that_blocks_an_ordered_queue_is_logged_less_and_less_of
     consumer = await setup.join("x", listener, ordered=True)
     began = setup.clock.monotonic()
     await setup.until(lambda: setup.hook.results["raised"] == 40, seconds=60)
-    said = lines("blocks")
-    assert [line.split()[1] for line in said] == ["1", "2", "4", "8", "16", "32"]
-    assert said[-1] == (
+    blocks = lines("blocks")
+    assert [line.split()[1] for line in blocks] == ["1", "2", "4", "8", "16", "32"]
+    assert blocks[-1] == (
         f"attempt 32 of message id-poison at offset 0 failed: ValueError: cannot; it blocks {Q0} for 31 s, and 12 "
         "messages wait behind it: it is tried again every 1 s until the listener succeeds; set max_reconsume_times to "
         "move such a message to the dead letters"

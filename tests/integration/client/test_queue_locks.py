@@ -95,9 +95,9 @@ async def test_queues_of_an_agent_that_is_down_are_not_locked_and_that_is_logged
         for _ in range(3):
             assert await locks.lock(queues) == set(queues_of("a", 0))
         await locks.unlock(queues)
-        said = [record for record in caplog.records if "cannot be locked" in record.getMessage()]
-        assert [record.levelno for record in said] == [logging.WARNING] * 2
-        assert "c1/nowhere" in said[1].getMessage()
+        logged = [record for record in caplog.records if "cannot be locked" in record.getMessage()]
+        assert [record.levelno for record in logged] == [logging.WARNING] * 2
+        assert "c1/nowhere" in logged[1].getMessage()
         await b.start()
 
         async def is_locked() -> bool:

@@ -116,21 +116,21 @@ async def test_the_watch_delivers_a_change_within_a_tenth_of_a_second(addr: str)
 
 async def test_when_a_name_server_drains_watch_and_lookups_continue_at_the_other_and_changes_arrive(addr: str) -> None:
     master = identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster")
-    heard: list[RouteChange] = []
+    notified: list[RouteChange] = []
     async with AsyncExitStack() as drained:
         draining = await drained.enter_async_context(running_name_server())
         for name, broker_id, broker_addr in W1_BROKERS:
             await register(draining.addr, identity(name, broker_id, broker_addr, "DefaultCluster"), topic("TopicTest"))
         servers = [draining.addr, addr]
         async with NameServerClient(servers, shuffle_name_servers=False) as client:
-            client.on_route_change(heard.append)
+            client.on_route_change(notified.append)
             await client.topic_route("TopicTest")
             await eventually(lambda: client.describe("TopicTest")["watched"])
             await drained.aclose()
             await eventually(lambda: client.name_server_in_use == addr)
             await eventually(lambda: client.describe("TopicTest")["watched"])
             await register(addr, master, topic("TopicTest"))
-            await eventually(lambda: len(heard) == 2)
+            await eventually(lambda: len(notified) == 2)
 
             assert len(await client.publish_queues("TopicTest")) == 12
 

@@ -141,13 +141,13 @@ async def test_a_poll_queries_a_few_topics_at_a_time(
 async def test_with_one_name_server_a_topic_no_longer_found_is_removed_until_it_comes_back(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
-    heard: list[RouteChange] = []
+    notified: list[RouteChange] = []
     known = await client.topic_route("orders")
-    client.on_route_change(heard.append)
+    client.on_route_change(notified.append)
     del server.routes["orders"]
     await poll(client, clock, server)
 
-    assert heard == [RouteChange("orders", known, None)]
+    assert notified == [RouteChange("orders", known, None)]
     assert client.route_age_seconds("orders") is None
     with pytest.raises(TopicNotFoundError):
         await client.topic_route("orders")
@@ -155,14 +155,14 @@ async def test_with_one_name_server_a_topic_no_longer_found_is_removed_until_it_
     server.routes["orders"] = TWO_BROKERS
     await poll(client, clock, server)
     assert client.route_age_seconds("orders") == 0.0
-    assert heard[1:] == [RouteChange("orders", None, known)]
+    assert notified[1:] == [RouteChange("orders", None, known)]
 
 
 async def test_a_callback_gets_each_change_once_and_nothing_when_nothing_changed(
     client: NameServerClient, server: ScriptedRouteServer
 ) -> None:
-    heard: list[RouteChange] = []
-    remove = client.on_route_change(heard.append)
+    notified: list[RouteChange] = []
+    remove = client.on_route_change(notified.append)
     await client.topic_route("orders")
     server.routes["orders"] = with_digest(TWO_BROKERS, boot=8, counter=9)
     await client.refresh("orders")
@@ -172,7 +172,7 @@ async def test_a_callback_gets_each_change_once_and_nothing_when_nothing_changed
     server.routes["orders"] = TWO_BROKERS
     await client.refresh("orders")
 
-    sizes = [tuple(side and len(side.broker_datas) for side in (change.old, change.new)) for change in heard]
+    sizes = [tuple(side and len(side.broker_datas) for side in (change.old, change.new)) for change in notified]
     assert sizes == [(None, 2), (2, 1)]
 
 
@@ -181,18 +181,18 @@ async def test_a_callback_that_raises_goes_to_the_loops_handler_and_stops_nothin
 ) -> None:
     faults: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
-    heard: list[RouteChange] = []
+    notified: list[RouteChange] = []
 
     def broken(change: RouteChange) -> None:
         raise LookupError(change.topic)
 
     client.on_route_change(broken)
-    client.on_route_change(heard.append)
+    client.on_route_change(notified.append)
     await client.topic_route("orders")
     await asyncio.sleep(0)
 
     assert [type(fault) for fault in faults] == [LookupError]
-    assert len(heard) == 1
+    assert len(notified) == 1
 
 
 async def test_changes_begin_with_the_route_as_it_is_and_a_slow_reader_sees_the_latest(
@@ -230,18 +230,18 @@ async def test_changes_of_a_topic_that_is_not_there_yet_wait_for_it(
 
 
 async def test_changes_end_when_the_client_closes(client: NameServerClient) -> None:
-    heard: asyncio.Queue[str] = asyncio.Queue()
+    notified: asyncio.Queue[str] = asyncio.Queue()
 
     async def read() -> None:
         async for change in client.route_changes("orders"):
-            heard.put_nowait(change.topic)
+            notified.put_nowait(change.topic)
 
     reading = asyncio.create_task(read())
-    assert await heard.get() == "orders"
+    assert await notified.get() == "orders"
     await client.close()
 
     await reading
-    assert heard.empty()
+    assert notified.empty()
 
 
 async def test_an_iterator_that_was_dropped_is_no_longer_polled(

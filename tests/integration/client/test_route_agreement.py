@@ -165,15 +165,15 @@ async def test_a_new_topic_that_only_the_second_server_knows_is_found(
 async def test_a_dispute_ends_by_itself_when_the_servers_agree_again(
     client: NameServerClient, servers: list[ScriptedRouteServer], clock: ManualClock
 ) -> None:
-    heard: list[RouteChange] = []
+    notified: list[RouteChange] = []
     await client.topic_route("orders")
-    client.on_route_change(heard.append)
+    client.on_route_change(notified.append)
     kept = servers[0].routes["orders"]
     lose(servers[0])
     assert (await client.refresh("orders")).stale
     servers[0].routes["orders"] = with_digest(kept, boot=7, counter=3)
     before = clock.now
-    await eventually(lambda: len(heard) == 2, clock=clock)
+    await eventually(lambda: len(notified) == 2, clock=clock)
 
     assert not (await client.topic_route("orders")).stale
     assert clock.now - before < 30.0
@@ -182,13 +182,13 @@ async def test_a_dispute_ends_by_itself_when_the_servers_agree_again(
 async def test_a_dispute_ends_when_the_second_server_loses_sight_of_the_broker_too(
     client: NameServerClient, servers: list[ScriptedRouteServer], clock: ManualClock
 ) -> None:
-    heard: list[RouteChange] = []
+    notified: list[RouteChange] = []
     await client.topic_route("orders")
-    client.on_route_change(heard.append)
+    client.on_route_change(notified.append)
     lose(servers[0], A)
     assert (await client.refresh("orders")).stale
     lose(servers[1], A)
-    await eventually(lambda: len(heard) == 2, clock=clock)
+    await eventually(lambda: len(notified) == 2, clock=clock)
 
     route = await client.topic_route("orders")
     assert ([data.broker_name for data in route.broker_datas], route.stale) == (["broker-a"], False)
@@ -235,35 +235,35 @@ async def test_a_removal_reported_by_a_watch_follows_the_same_rule(
     servers: list[ScriptedRouteServer], clock: ManualClock
 ) -> None:
     async with client_of(servers, clock=clock, watch_routes=True) as client:
-        heard: list[RouteChange] = []
+        notified: list[RouteChange] = []
         await client.topic_route("orders")
-        client.on_route_change(heard.append)
+        client.on_route_change(notified.append)
         await eventually(lambda: client.describe("orders")["watched"], clock=clock)
         lose(servers[0])
         servers[0].push("orders")
-        await eventually(lambda: len(heard) == 1)
-        assert heard[0].new is not None
-        assert heard[0].new.stale
+        await eventually(lambda: len(notified) == 1)
+        assert notified[0].new is not None
+        assert notified[0].new.stale
 
         lose(servers[1])
-        await eventually(lambda: len(heard) == 2, clock=clock)
-        assert heard[1].new is None
+        await eventually(lambda: len(notified) == 2, clock=clock)
+        assert notified[1].new is None
 
 
 async def test_with_one_name_server_its_watch_is_accepted_immediately(
     servers: list[ScriptedRouteServer], clock: ManualClock
 ) -> None:
     async with client_of(servers[:1], clock=clock, watch_routes=True) as client:
-        heard: list[RouteChange] = []
+        notified: list[RouteChange] = []
         await client.topic_route("orders")
-        client.on_route_change(heard.append)
+        client.on_route_change(notified.append)
         await eventually(lambda: client.describe("orders")["watched"], clock=clock)
         lose(servers[0], A)
         servers[0].push("orders")
-        await eventually(lambda: len(heard) == 1)
+        await eventually(lambda: len(notified) == 1)
 
-        assert heard[0].new is not None
-        assert [data.broker_name for data in heard[0].new.broker_datas] == ["broker-a"]
+        assert notified[0].new is not None
+        assert [data.broker_name for data in notified[0].new.broker_datas] == ["broker-a"]
         assert servers[0].calls["GetTopicRoute"] == 1
 
 
@@ -285,9 +285,9 @@ async def test_w11_with_all_name_servers_down_known_routes_go_on_watched_or_not(
     servers: list[ScriptedRouteServer], clock: ManualClock
 ) -> None:
     async with client_of(servers, clock=clock, watch_routes=True) as client:
-        heard: list[RouteChange] = []
+        notified: list[RouteChange] = []
         known = await client.topic_route("orders")
-        client.on_route_change(heard.append)
+        client.on_route_change(notified.append)
         await eventually(lambda: client.describe("orders")["watched"], clock=clock)
         confirmed = clock.now - (client.route_age_seconds("orders") or 0.0)
         for server in servers:
@@ -301,13 +301,13 @@ async def test_w11_with_all_name_servers_down_known_routes_go_on_watched_or_not(
         assert (client.route_age_seconds("orders") or 0.0) > 120.0
         with pytest.raises(NameServersUnavailableError):
             await client.refresh("orders")
-        assert heard == []
+        assert notified == []
 
         lose(servers[1], A, B, broker_data("broker-c"))
         for server in servers:
             server.recover()
         servers[0].routes = servers[1].routes
-        await eventually(lambda: heard, clock=clock, step=1.0)
+        await eventually(lambda: notified, clock=clock, step=1.0)
         assert len(await client.publish_queues("orders")) == 12
 
 

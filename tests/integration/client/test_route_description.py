@@ -40,13 +40,13 @@ async def test_a_description_is_json_with_all_that_is_known(server: ScriptedRout
     async with NameServerClient([server.addr], watch_routes=False, clock=clock) as client:
         route = await client.topic_route("orders")
         await clock.advance(12.5)
-        said = json.loads(json.dumps(client.describe("orders")))
-        read = read_description(json.dumps(said), source="it")
+        description = json.loads(json.dumps(client.describe("orders")))
+        read = read_description(json.dumps(description), source="it")
 
-    assert said["route"]["brokerDatas"][0]["brokerAddrs"] == {"0": "10.0.0.1:1", "1": "10.0.0.2:1"}
-    assert said["revision"] == said["route"]["revision"]
-    del said["route"], said["revision"]
-    assert said == {
+    assert description["route"]["brokerDatas"][0]["brokerAddrs"] == {"0": "10.0.0.1:1", "1": "10.0.0.2:1"}
+    assert description["revision"] == description["route"]["revision"]
+    del description["route"], description["revision"]
+    assert description == {
         "topic": "orders",
         "zone": "",
         "ageSeconds": 12.5,
@@ -61,10 +61,15 @@ async def test_a_description_is_json_with_all_that_is_known(server: ScriptedRout
 
 async def test_a_topic_without_a_route_is_described_too(server: ScriptedRouteServer) -> None:
     client = NameServerClient([server.addr])
-    said = client.describe("nowhere")
+    description = client.describe("nowhere")
 
-    assert (said["route"], said["ageSeconds"], said["sourceNode"], said["stale"]) == (None, None, None, False)
-    assert read_description(json.dumps(said), source="it").route is None
+    assert (description["route"], description["ageSeconds"], description["sourceNode"], description["stale"]) == (
+        None,
+        None,
+        None,
+        False,
+    )
+    assert read_description(json.dumps(description), source="it").route is None
 
 
 async def test_an_attached_part_is_listed_in_the_description_until_it_is_removed(server: ScriptedRouteServer) -> None:

@@ -46,14 +46,14 @@ async def write_queues(client: NameServerClient) -> int:
 async def test_a_change_arrives_without_a_lookup(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
-    heard: list[RouteChange] = []
-    client.on_route_change(heard.append)
+    notified: list[RouteChange] = []
+    client.on_route_change(notified.append)
     await client.topic_route("orders")
     await eventually(lambda: is_watched(client, "orders"), clock=clock)
     server.routes["orders"] = with_digest(topic_route(write=2), counter=6)
     server.push("orders")
 
-    await eventually(lambda: len(heard) == 2)
+    await eventually(lambda: len(notified) == 2)
     assert await write_queues(client) == 2
     assert server.calls["GetTopicRoute"] == 1
     assert client.route_age_seconds("orders") == 0.0
@@ -211,21 +211,21 @@ async def test_the_poll_continues_and_an_unchanged_route_confirms_the_cached_one
 async def test_a_response_that_is_older_than_the_update_of_the_watch_changes_nothing(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
-    heard: list[RouteChange] = []
+    notified: list[RouteChange] = []
     await client.topic_route("orders")
     await eventually(lambda: is_watched(client, "orders"), clock=clock)
-    client.on_route_change(heard.append)
+    client.on_route_change(notified.append)
     server.hang()
     looking = asyncio.create_task(client.refresh("orders"))
     await server.called(2)
     server.routes["orders"] = with_digest(topic_route(write=2), counter=9)
     server.push("orders")
-    await eventually(lambda: len(heard) == 1)
+    await eventually(lambda: len(notified) == 1)
     server.routes["orders"] = with_digest(topic_route(write=1), counter=8)
     server.recover()
 
     assert (await looking).queue_datas[0].write_queue_nums == 2
-    assert len(heard) == 1
+    assert len(notified) == 1
 
 
 async def test_an_update_that_is_older_than_a_response_changes_nothing(
@@ -272,8 +272,8 @@ async def test_a_topic_not_found_before_is_found_once_the_watch_reports_it(
 async def test_a_deleted_topic_is_reported_to_all_listeners_and_comes_back_by_itself(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer
 ) -> None:
-    heard: list[RouteChange] = []
-    client.on_route_change(heard.append)
+    notified: list[RouteChange] = []
+    client.on_route_change(notified.append)
     changes = client.route_changes("orders")
     first = await anext(changes)
     await eventually(lambda: is_watched(client, "orders"), clock=clock)
@@ -290,7 +290,7 @@ async def test_a_deleted_topic_is_reported_to_all_listeners_and_comes_back_by_it
     back = await anext(changes)
     assert back.old is None
     assert back.new is not None
-    assert [(change.old is None, change.new is None) for change in heard] == [
+    assert [(change.old is None, change.new is None) for change in notified] == [
         (True, False),
         (False, True),
         (True, False),

@@ -85,9 +85,9 @@ def test_errors_are_those_of_the_async_client(client: NameServerClient) -> None:
 
 
 def test_changes_arrive_by_watch_and_reach_a_callback_and_an_iterator(shared_fleet: TestFleet) -> None:
-    heard: list[tuple[str, RouteChange]] = []
+    notified: list[tuple[str, RouteChange]] = []
     with NameServerClient(shared_fleet.name_servers, clock=shared_fleet.clock) as client:
-        client.on_route_change(lambda change: heard.append((threading.current_thread().name, change)))
+        client.on_route_change(lambda change: notified.append((threading.current_thread().name, change)))
         changes = client.route_changes("growing")
         shared_fleet.add_broker("broker-g", topics={"growing": 2})
         shared_fleet.advance(40)
@@ -100,8 +100,8 @@ def test_changes_arrive_by_watch_and_reach_a_callback_and_an_iterator(shared_fle
         assert [broker.broker_name for broker in lost.absent_brokers] == ["broker-g"]
         changes.close()
         assert list(changes) == []
-        until(lambda: len(heard) >= 2)
-    assert {name for name, _ in heard} == {"pointsman-callbacks"}
+        until(lambda: len(notified) >= 2)
+    assert {name for name, _ in notified} == {"pointsman-callbacks"}
 
 
 def test_a_known_route_outlives_the_name_server() -> None:

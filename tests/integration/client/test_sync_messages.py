@@ -69,7 +69,7 @@ def a_pull_consumer(fleet: TestFleet, topic: str) -> PullConsumer:
 
 
 def test_messages_are_sent_in_every_way(fleet: TestFleet) -> None:
-    heard: list[SendResult | Exception] = []
+    results: list[SendResult | Exception] = []
     with a_producer(fleet) as producer:
         assert producer.send(Message("every-way", b"1")).queue.topic == "every-way"
         assert len(producer.send_batch([Message("every-way", b"2"), Message("every-way", b"3")])) == 2
@@ -80,13 +80,13 @@ def test_messages_are_sent_in_every_way(fleet: TestFleet) -> None:
         )
         one, other = (producer.send_by_key(Message("every-way", b"6"), "customer-7").queue for _ in range(2))
         assert one == other
-        producer.send_async(Message("every-way", b"7"), heard.append)
+        producer.send_async(Message("every-way", b"7"), results.append)
         producer.send_oneway(Message("every-way", b"8"))
         producer.forget_away_brokers("every-way")
         assert producer.parked == 0
         assert producer.client.describe("every-way")["topic"] == "every-way"
-        until(lambda: heard)
-        assert isinstance(heard[0], SendResult)
+        until(lambda: results)
+        assert isinstance(results[0], SendResult)
         with pytest.raises(MessageTooLargeError):
             producer.send(Message("every-way", b"x" * 5_000_000))
     with pytest.raises(ClientClosedError):
@@ -109,11 +109,11 @@ def test_a_producer_continues_at_another_broker_and_skips_the_dead_one(fleet: Te
 
 def test_callbacks_that_do_not_return_block_new_sends_and_none_is_lost(fleet: TestFleet) -> None:
     resumed = threading.Event()
-    heard: list[SendResult | Exception] = []
+    results: list[SendResult | Exception] = []
 
     def callback(ended: SendResult | Exception) -> None:
         resumed.wait(10)
-        heard.append(ended)
+        results.append(ended)
 
     with Producer(
         fleet.name_servers, transport=fleet.transport, clock=fleet.clock, back_pressure_for_async_send_num=3
@@ -124,12 +124,12 @@ def test_callbacks_that_do_not_return_block_new_sends_and_none_is_lost(fleet: Te
             with pytest.raises(TooManyInFlightError, match=r"^3 messages with 6 bytes"):
                 producer.send_async(Message("callbacks", b"12"), callback)
         resumed.set()
-        until(lambda: len(heard) == 3)
+        until(lambda: len(results) == 3)
         with pytest.raises(InvalidMessageError):
             producer.send_async(Message.unchecked("callbacks", b""), callback)
         for _ in range(3):
             producer.send_async(Message("callbacks", b"12"), callback)
-        until(lambda: len(heard) == 6)
+        until(lambda: len(results) == 6)
 
 
 def test_threads_share_a_producer(fleet: TestFleet) -> None:

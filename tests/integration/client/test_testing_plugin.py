@@ -120,8 +120,8 @@ def started(folder: Path, test: str, *options: str) -> Iterator[subprocess.Popen
 
 def run(folder: Path, test: str, *options: str) -> tuple[int, str]:
     with started(folder, test, *options) as process:
-        said, _ = process.communicate(timeout=60)
-        return process.returncode, said
+        output, _ = process.communicate(timeout=60)
+        return process.returncode, output
 
 
 def is_running(pid: int) -> bool:
@@ -144,8 +144,8 @@ def test_a_consumer_reads_from_the_slave_in_a_users_async_test(pytester: pytest.
 
 
 def test_a_project_that_does_not_use_it_is_left_alone(tmp_path: Path) -> None:
-    code, said = run(tmp_path, NOT_USING, "-p", "no:asyncio")
-    assert code == 0, said
+    code, output = run(tmp_path, NOT_USING, "-p", "no:asyncio")
+    assert code == 0, output
 
 
 def test_the_fixture_is_listed_with_its_description(pytester: pytest.Pytester) -> None:

@@ -161,7 +161,7 @@ async def test_routes_beyond_the_response_size_are_left_out_and_one_route_always
 
 
 @pytest.mark.parametrize(
-    ("topics", "more", "field", "said"),
+    ("topics", "more", "field", "problem"),
     [
         ([f"t{number}" for number in range(1_001)], {}, "topics", "may hold at most 1000, not 1001"),
         (["a", "b", "a"], {}, "topics[2].topic", "stands twice in this request, not 'a'"),
@@ -171,13 +171,13 @@ async def test_routes_beyond_the_response_size_are_left_out_and_one_route_always
     ],
 )
 async def test_a_bad_query_for_many_topics_is_refused_with_field_and_value(
-    peer: Peer, topics: list[str], more: dict[str, str], field: str, said: str
+    peer: Peer, topics: list[str], more: dict[str, str], field: str, problem: str
 ) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await many(peer, *topics, **more)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     violations = read_status(rpc_status.from_call(refused.value)).violations
-    assert [(violation.field, violation.description) for violation in violations] == [(field, said)]
+    assert [(violation.field, violation.description) for violation in violations] == [(field, problem)]
 
 
 @pytest.mark.parametrize("warm_up_seconds", [WARM_UP])

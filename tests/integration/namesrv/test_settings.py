@@ -573,8 +573,8 @@ async def test_a_damaged_database_is_moved_and_the_server_starts(
         assert await settings(peer) == {}
         (complaint,) = (await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())).complaints
         assert complaint.startswith(f"the settings of operators were refused at the start and set aside: {file} ")
-        (said,) = [record for record in caplog.records if record.levelname == "ERROR"]
-        assert (said.message, said.exc_info) == (
+        (logged,) = [record for record in caplog.records if record.levelname == "ERROR"]
+        assert (logged.message, logged.exc_info) == (
             "operator settings file rejected, moved to damaged/; set them again",
             None,
         )

@@ -181,8 +181,8 @@ async def test_a_state_directory_in_use_is_one_clear_line_and_exit_1(tmp_path: P
         await first.until("serving")
         async with daemon(tmp_path) as second:
             taken = f"the state directory {tmp_path / 'state'} is used by another pointsman-namesrv"
-            said = await second.until(f"cannot start: {taken}")
-            assert said["level"] == "ERROR"
+            line = await second.until(f"cannot start: {taken}")
+            assert line["level"] == "ERROR"
             assert await second.end() == 1
 
 

@@ -271,15 +271,15 @@ async def test_hundreds_of_watchers_all_receive_the_same_bytes(server: NameServe
         await register(peer, wire.topic("orders", 1))
         watches = [await stack.enter_async_context(watching(channels[i % 4], "orders")) for i in range(200)]
 
-        async def hear(watch: Watch) -> bytes:
+        async def next_update(watch: Watch) -> bytes:
             return (await watch.route()).SerializeToString()
 
-        first = await asyncio.gather(*map(hear, watches))
+        first = await asyncio.gather(*map(next_update, watches))
         await asyncio.gather(*(watch.synced() for watch in watches))
         assert server.hub.count == value(server, "pointsman_namesrv_watchers") == 200
         await register(peer, wire.topic("orders", 2))
         await clock.advance(STEP)
-        second = await asyncio.gather(*map(hear, watches))
+        second = await asyncio.gather(*map(next_update, watches))
         assert (len(set(first)), len(set(second))) == (1, 1)
         assert first[0] != second[0]
         assert value(server, "pointsman_namesrv_route_responses_built_total") == 2
@@ -384,9 +384,9 @@ async def test_a_draining_node_ends_its_watches_and_refuses_route_queries_alone(
         server.lifecycle.drain(by="ann")
         assert await watch.ending() == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
     assert server.hub.count == 0
-    code, details, said = await refused(peer, WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
+    code, details, message = await refused(peer, WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
     assert (code, details.code) == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
-    assert (details.facts["node_state"], said) == ("DRAINING", "this name server is DRAINING; ask another")
+    assert (details.facts["node_state"], message) == ("DRAINING", "this name server is DRAINING; ask another")
     await register(peer, wire.topic("pay"), who=OTHER)
 
     server.lifecycle.undrain(by="ann", now=clock.now, still_provisional=0)
@@ -450,10 +450,10 @@ async def test_a_watch_of_too_many_topics_is_refused_with_the_bound_and_counted(
     server: NameServerApp, peer: Peer
 ) -> None:
     request = WatchTopicRoutesRequest(topics=[KnownRoute(topic=f"t{i}") for i in range(10_000)])
-    code, details, said = await refused(peer, request)
+    code, details, message = await refused(peer, request)
     assert (code, details.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
     assert details.facts == {"limit": "topics_per_watch", "bound": "1000"}
-    assert said == "topics: this name server allows at most 1000 topics_per_watch, not 10000"
+    assert message == "topics: this name server allows at most 1000 topics_per_watch, not 10000"
     assert value(server, "pointsman_namesrv_limits_exceeded_total", limit="topics_per_watch") == 1
 
 
