@@ -1,3 +1,3 @@
-"""``pointsmanctl``: what operators ask name servers. Needs the extra ``cli`` (click, rich)."""
+"""``pointsmanctl``: inspect and administer name servers. Requires the extra ``cli`` (click, rich)."""
 
 __version__ = "0.1.0"

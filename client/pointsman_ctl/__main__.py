@@ -10,7 +10,7 @@ EXIT_USAGE = 2
 def main() -> int:
     """Run the command line and return its exit code."""
     try:
-        from pointsman_ctl.command_line import run  # noqa: PLC0415  a missing extra is an error of its own here
+        from pointsman_ctl.command_line import run  # noqa: PLC0415  so that a missing extra is reported
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"click", "rich"}:
             raise

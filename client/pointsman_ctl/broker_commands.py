@@ -15,43 +15,43 @@ from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import MASTER_ID, NO_MASTER, Document, enum_name, to_document
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import ClusterNotFoundError, RequestRejectedError
-from pointsman_ctl.answer_layout import ALARM, WARNING, new_table, node_documents, node_parts, state_cell
 from pointsman_ctl.command_options import in_cluster, read_name
 from pointsman_ctl.invocation import Invocation, pass_invocation
+from pointsman_ctl.name_completion import complete_topics
 from pointsman_ctl.name_server_queries import NodeBrokers, brokers_of
 from pointsman_ctl.operator_texts import (
     counted,
-    duration_words,
-    evidence_words,
-    guard_words,
+    duration_text,
+    evidence_text,
+    guard_text,
     printable,
-    reason_words,
+    reason_text,
 )
-from pointsman_ctl.server_calls import NodeAnswer
+from pointsman_ctl.output_layout import ALARM, WARNING, new_table, node_documents, node_parts, state_cell
+from pointsman_ctl.server_calls import NodeResponse
 
 FLAPPING_ABOVE = 3_000.0
-"""Flap penalty above which a name server calls a broker flapping: ``suppress_above`` of its rules; a test compares
-them."""
-MOST_GONE = 5
-"""Brokers that left which a node's list names; the rest is a number."""
+"""Flap penalty above which a broker counts as flapping: ``suppress_above`` of the name server's rules."""
+MAX_DEPARTED = 5
+"""Departed brokers that are listed for each node; of the others only the number is shown."""
 
 
 @click.command()
 @in_cluster
 @pass_invocation
 def brokers(invocation: Invocation, cluster: str) -> int:
-    """Show every broker as each name server sees it.
+    """Show every broker's state at each name server.
 
-    REASON is why a broker is not UP, HEARTBEAT the time since its last heartbeat. Below: failing probes, what
-    operators set, flapping brokers, and brokers that are GONE unplanned. Queries all servers listed; exits 1 if one
-    failed.
+    REASON is why a broker is not UP, LAST HEARTBEAT the time since then. Lines below the table show failing probes,
+    operator settings, flapping brokers, and brokers that departed unplanned. Queries all servers listed; exits 1 if
+    one failed.
 
     \b
     States:
       UP            heartbeats arrive in time
       SUSPECT       heartbeats are missing or its stream broke; still routed
       PROVISIONAL   from the snapshot, no heartbeat since; still routed
-      PROTECTED     expired or failing, but the guard keeps it; still routed
+      PROTECTED     expired or failing, protected by the guard; still routed
       OUT           registered but not routed: its probe fails
 
     \b
@@ -74,22 +74,24 @@ def brokers(invocation: Invocation, cluster: str) -> int:
       pointsmanctl brokers
       pointsmanctl --namesrv ns1:9876,ns2:9876 brokers --cluster DefaultCluster
     """
-    nodes = invocation.ask_every(lambda server, deadline: brokers_of(server, deadline, cluster=cluster, with_gone=True))
+    nodes = invocation.query_every(
+        lambda server, deadline: brokers_of(server, deadline, cluster=cluster, with_departed=True)
+    )
     _raise_if_not_known(nodes, cluster)
     return invocation.finish(nodes, node_documents(nodes, to_brokers_document), brokers_parts(nodes))
 
 
 @click.command()
 @in_cluster
-@click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="Brokers from each server.")
+@click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="Brokers per server.")
 @pass_invocation
 def flapping(invocation: Invocation, cluster: str, limit: int) -> int:
-    """Show which brokers come and go, the worst first.
+    """List flapping brokers, the worst first.
 
-    Each time out of the routes adds to a broker's PENALTY, and so, without being one of the OUTAGES, does each restart,
-    move, return from suspicion and late beat. It halves with each hour, and routes do not depend on it. A broker is
-    FLAPPING from above 3,000 until below 1,000. Brokers that are gone are listed, too. Asks all servers listed; exits 1
-    if one did not answer.
+    Every outage adds to a broker's PENALTY. Restarts, address changes, recoveries from SUSPECT and late heartbeats add
+    less, and do not count as OUTAGES. The penalty halves every hour and does not affect routes. A broker is FLAPPING
+    above 3,000, until it is below 1,000. Departed brokers are listed, too. Queries all servers listed; exits 1 if one
+    failed.
 
     \b
     JSON: nodes[].{addr, node, scores[].{cluster, brokerName, brokerId, penalty,
@@ -103,7 +105,7 @@ def flapping(invocation: Invocation, cluster: str, limit: int) -> int:
       pointsmanctl -o json flapping | jq '.nodes[].scores[] | select(.flapping)'
     """
     request = admin.ListFlappingRequest(cluster=cluster, limit=limit)
-    nodes = invocation.ask_every(
+    nodes = invocation.query_every(
         lambda server, deadline: server.call(server.admin.ListFlapping, request, deadline=deadline)
     )
     _raise_if_not_known(nodes, cluster)
@@ -111,13 +113,13 @@ def flapping(invocation: Invocation, cluster: str, limit: int) -> int:
 
 
 @click.command()
-@click.argument("topic", callback=read_name)
+@click.argument("topic", callback=read_name, shell_complete=complete_topics)
 @pass_invocation
 def watchers(invocation: Invocation, topic: str) -> int:
-    """Show which clients watch TOPIC at each server.
+    """List the clients that watch TOPIC at each server.
 
-    WAITING is the number of changes that a client has not read yet, LAG how long the oldest of them waits. Asks all
-    servers listed; exits 1 if one did not answer.
+    PENDING is the number of changes that the client has not read yet, LAG the age of the oldest of them. Queries all
+    servers listed; exits 1 if one failed.
 
     \b
     JSON: topic, nodes[].{addr, node, total, watchers[].{peer, ageSeconds,
@@ -129,20 +131,20 @@ def watchers(invocation: Invocation, topic: str) -> int:
       pointsmanctl -o json watchers orders | jq '.nodes[].total'
     """
     request = admin.ListWatchersRequest(topic=topic)
-    nodes = invocation.ask_every(
+    nodes = invocation.query_every(
         lambda server, deadline: server.call(server.admin.ListWatchers, request, deadline=deadline)
     )
     return invocation.finish(nodes, {"topic": topic, **node_documents(nodes)}, node_parts(nodes, watchers_parts))
 
 
-def _raise_if_not_known(nodes: Sequence[NodeAnswer[object]], cluster: str) -> None:
+def _raise_if_not_known(nodes: Sequence[NodeResponse[object]], cluster: str) -> None:
     failures = [node.failure for node in nodes if isinstance(node.failure, RequestRejectedError)]
     if len(failures) == len(nodes) and {failure.details.code for failure in failures} == {ClusterNotFoundError.code}:
         raise ClusterNotFoundError(cluster)
 
 
 def is_flapping(status: broker_pb2.BrokerStatus) -> bool:
-    """Whether a broker comes and goes; one restart or outage makes no such broker."""
+    """Whether a broker is flapping; a single restart or outage is not enough."""
     return round(status.penalty, 6) > FLAPPING_ABOVE
 
 
@@ -162,59 +164,59 @@ def brokers_by_state(brokers: Iterable[broker_pb2.BrokerStatus]) -> dict[str, in
     return {state: counts[number, state] for number, state in sorted(counts)}
 
 
-def to_brokers_document(answer: NodeBrokers) -> Document:
+def to_brokers_document(response: NodeBrokers) -> Document:
     """Render a node's brokers."""
     return {
-        "node": answer.node,
-        "nodeState": enum_name(answer.info, "state") if answer.info else None,
-        "brokers": list(map(to_document, answer.brokers)),
+        "node": response.node,
+        "nodeState": enum_name(response.info, "state") if response.info else None,
+        "brokers": list(map(to_document, response.brokers)),
         "conditions": [
             {"cluster": cluster, "brokerName": broker_name, "condition": NO_MASTER}
-            for cluster, broker_name in missing_masters(answer.brokers)
+            for cluster, broker_name in missing_masters(response.brokers)
         ],
-        "guards": list(map(to_document, answer.info.guards)) if answer.info else [],
-        "gone": list(map(to_document, answer.gone)),
+        "guards": list(map(to_document, response.info.guards)) if response.info else [],
+        "gone": list(map(to_document, response.departed)),
     }
 
 
-def brokers_parts(nodes: Sequence[NodeAnswer[NodeBrokers]]) -> Iterable[RenderableType]:
-    """Show each node's brokers under the node's name, what is wrong or set below them, and their number."""
+def brokers_parts(nodes: Sequence[NodeResponse[NodeBrokers]]) -> Iterable[RenderableType]:
+    """Show the brokers of each node, then problems and operator settings, then their number."""
 
-    def state(answer: NodeBrokers) -> str:
-        words = enum_name(answer.info, "state") if answer.info else ""
-        return "" if words == "READY" else words
+    def state(response: NodeBrokers) -> str:
+        name = enum_name(response.info, "state") if response.info else ""
+        return "" if name == "READY" else name
 
     return node_parts(nodes, _brokers_of_node, state=state)
 
 
-def _brokers_of_node(answer: NodeBrokers) -> Iterable[RenderableType]:
-    if answer.brokers:
-        yield _status_table(answer.brokers)
-        yield from _remarks(answer.brokers)
+def _brokers_of_node(response: NodeBrokers) -> Iterable[RenderableType]:
+    if response.brokers:
+        yield _status_table(response.brokers)
+        yield from _remarks(response.brokers)
     else:
         yield Text("no broker is registered")
-    yield from _gone(answer.gone)
-    if answer.info:
-        clusters = {status.identity.cluster for status in answer.brokers}
-        yield from guard_lines(guard for guard in answer.info.guards if guard.cluster in clusters)
-    if answer.brokers:
-        yield Text(_summary(answer.brokers), style="dim")
+    yield from _departed(response.departed)
+    if response.info:
+        clusters = {status.identity.cluster for status in response.brokers}
+        yield from guard_lines(guard for guard in response.info.guards if guard.cluster in clusters)
+    if response.brokers:
+        yield Text(_summary(response.brokers), style="dim")
 
 
 def guard_lines(guards: Iterable[admin.GuardStatus], *, prefix: str = "") -> Iterable[RenderableType]:
-    """Show the guards that are active or set."""
+    """Show the guards that are active or not in the mode AUTO."""
     for guard in guards:
         if guard.active or guard.mode != admin.GUARD_MODE_AUTO:
-            yield Text(f"{prefix}{guard_words(guard)}", style=ALARM if guard.active else WARNING)
+            yield Text(f"{prefix}{guard_text(guard)}", style=ALARM if guard.active else WARNING)
 
 
 def _remarks(brokers: Sequence[broker_pb2.BrokerStatus]) -> Iterable[RenderableType]:
     for cluster, broker_name in missing_masters(brokers):
-        yield Text(f"NO MASTER in {cluster}/{broker_name}: it cannot be written", style=ALARM)
+        yield Text(f"NO MASTER in {cluster}/{broker_name}: not writable", style=ALARM)
     for status in brokers:
         if status.health.status == broker_pb2.PROBE_STATUS_FAILING:
             detail = printable(status.health.detail) or "no detail"
-            yield Text(f"PROBE FAILED of {_who(status)}: {detail} ({evidence_words(status.health)})", style=ALARM)
+            yield Text(f"PROBE FAILED of {_who(status)}: {detail} ({evidence_text(status.health)})", style=ALARM)
     yield from _remark("WRITE WIPED", brokers, lambda status: status.write_wiped, _group_name)
     yield from _remark("IN MAINTENANCE", brokers, lambda status: status.in_maintenance, _who)
     flappers = sorted(filter(is_flapping, brokers), key=lambda status: -status.penalty)
@@ -223,15 +225,15 @@ def _remarks(brokers: Sequence[broker_pb2.BrokerStatus]) -> Iterable[RenderableT
         yield Text(f"FLAP PENALTY: {', '.join(named)}", style=WARNING)
 
 
-def _gone(gone: Sequence[admin.FlapScore]) -> Iterable[RenderableType]:
+def _departed(gone: Sequence[admin.FlapScore]) -> Iterable[RenderableType]:
     if gone:
         named = [
             f"{score.cluster}/{score.broker_name} {score.broker_id} "
-            f"({printable(score.last_event)} {duration_words(seconds_of(score.last_event_ago))} ago)"
-            for score in gone[:MOST_GONE]
+            f"({printable(score.last_event)} {duration_text(seconds_of(score.last_event_ago))} ago)"
+            for score in gone[:MAX_DEPARTED]
         ]
-        more = f" and {len(gone) - MOST_GONE} more: see `pointsmanctl flapping`" if len(gone) > MOST_GONE else ""
-        yield Text(f"GONE: {', '.join(named)}{more}", style=ALARM)
+        more = f" and {len(gone) - MAX_DEPARTED} more: see `pointsmanctl flapping`" if len(gone) > MAX_DEPARTED else ""
+        yield Text(f"DEPARTED: {', '.join(named)}{more}", style=ALARM)
 
 
 def _remark(
@@ -263,8 +265,8 @@ def _status_table(brokers: Sequence[broker_pb2.BrokerStatus]) -> Table:
     has_reasons = any(status.reason for status in brokers)
     reason = ("REASON",) if has_reasons else ()
     table = new_table(
-        *("CLUSTER", "BROKER", "ID", "ADDR", "STATE", *reason, "HEARTBEAT", "TOPICS"),
-        right=("ID", "HEARTBEAT", "TOPICS"),
+        *("CLUSTER", "BROKER", "ID", "ADDR", "STATE", *reason, "LAST HEARTBEAT", "TOPICS"),
+        right=("ID", "LAST HEARTBEAT", "TOPICS"),
     )
     for status in brokers:
         table.add_row(
@@ -273,21 +275,21 @@ def _status_table(brokers: Sequence[broker_pb2.BrokerStatus]) -> Table:
             str(status.identity.broker_id),
             status.identity.addr,
             state_cell(enum_name(status, "state")),
-            *((reason_words(status),) if has_reasons else ()),
-            duration_words(seconds_of(status.silence)),
+            *((reason_text(status),) if has_reasons else ()),
+            duration_text(seconds_of(status.silence)),
             str(status.topic_count),
         )
     return table
 
 
-def flapping_parts(answer: admin.ListFlappingResponse) -> Iterable[RenderableType]:
+def flapping_parts(response: admin.ListFlappingResponse) -> Iterable[RenderableType]:
     """Show a node's penalties, the highest first."""
-    if not answer.scores:
-        yield Text("no broker flapped")
+    if not response.scores:
+        yield Text("no broker has a flap penalty")
         return
-    right = ("ID", "PENALTY", "OUTAGES", "AGO")
-    table = new_table("CLUSTER", "BROKER", "ID", "PENALTY", "OUTAGES", "LAST EVENT", "AGO", "", right=right)
-    for score in answer.scores:
+    right = ("ID", "PENALTY", "OUTAGES", "EVENT AGE")
+    table = new_table("CLUSTER", "BROKER", "ID", "PENALTY", "OUTAGES", "LAST EVENT", "EVENT AGE", "STATUS", right=right)
+    for score in response.scores:
         table.add_row(
             score.cluster,
             score.broker_name,
@@ -295,28 +297,25 @@ def flapping_parts(answer: admin.ListFlappingResponse) -> Iterable[RenderableTyp
             f"{score.penalty:.0f}",
             str(score.outages),
             printable(score.last_event),
-            duration_words(seconds_of(score.last_event_ago)),
-            Text("FLAPPING", style=ALARM) if score.flapping else "",
+            duration_text(seconds_of(score.last_event_ago)),
+            Text("FLAPPING", style=ALARM) if score.flapping else "-",
         )
     yield table
 
 
-def watchers_parts(answer: admin.ListWatchersResponse) -> Iterable[RenderableType]:
-    """Show which clients watch a topic at a node."""
-    if answer.watchers:
-        right = ("SINCE", "TOPICS", "WAITING", "LAG")
+def watchers_parts(response: admin.ListWatchersResponse) -> Iterable[RenderableType]:
+    """Show the clients that watch a topic at a node."""
+    if response.watchers:
+        right = ("AGE", "TOPICS", "PENDING", "LAG")
         table = new_table("CLIENT", *right, right=right)
-        for watcher in answer.watchers:
+        for watcher in response.watchers:
             table.add_row(
                 printable(watcher.peer),
-                duration_words(seconds_of(watcher.age)),
+                duration_text(seconds_of(watcher.age)),
                 str(watcher.topics),
                 str(watcher.pending),
-                duration_words(seconds_of(watcher.lag)) if watcher.pending else "-",
+                duration_text(seconds_of(watcher.lag)) if watcher.pending else "-",
             )
         yield table
-    more = f", the oldest {len(answer.watchers)} shown" if len(answer.watchers) < answer.total else ""
-    yield Text(f"{counted(answer.total, 'watcher')}{more}", style="dim")
-
-
-COMMANDS = (brokers, flapping, watchers)
+    more = f", the oldest {len(response.watchers)} shown" if len(response.watchers) < response.total else ""
+    yield Text(f"{counted(response.total, 'watcher')}{more}", style="dim")

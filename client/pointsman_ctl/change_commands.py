@@ -1,4 +1,4 @@
-"""Change what brokers and topics are allowed: write permissions, deletion, eviction, drain."""
+"""Administration of brokers, topics and name servers: write permissions, deletion, eviction, drain."""
 
 from __future__ import annotations
 
@@ -17,35 +17,42 @@ from pointsman_ctl.command_options import (
     yes_option,
 )
 from pointsman_ctl.invocation import Invocation, pass_invocation
+from pointsman_ctl.name_completion import (
+    complete_broker_names,
+    complete_clusters,
+    complete_replicas,
+    complete_topics,
+)
 from pointsman_ctl.name_server_queries import node_info_of
 from pointsman_ctl.operator_texts import printable
 from pointsman_ctl.server_calls import Server
-from pointsman_ctl.server_changes import Done, change_every, cluster_of
+from pointsman_ctl.server_changes import Outcome, change_every, cluster_of
 
 _of_cluster = click.option(
     "--cluster",
     callback=read_name,
+    shell_complete=complete_clusters,
     metavar="NAME",
-    help="The broker's cluster; needed only if the name stands in several.",
+    help="The broker's cluster; required only if several have the name.",
 )
 
 
 @click.command()
-@click.argument("broker", callback=read_name)
+@click.argument("broker", callback=read_name, shell_complete=complete_broker_names)
 @_of_cluster
 @by_option
 @pass_invocation
 def wipe_write_perm(invocation: Invocation, broker: str, cluster: str, by: str) -> int:
-    """Take the write permission off all topics of BROKER.
+    """Stop writes to BROKER: remove its write permission.
 
-    Producers go elsewhere, consumers read on: what to do before a broker is stopped. It survives a restart of the name
-    server and an upgrade of the broker's agent. Sent to all servers listed; exits 1 if one failed, and may be repeated.
+    Producers use other brokers, consumers still read from it. The change survives a restart of the name server and an
+    upgrade of the broker's agent. Sent to all servers listed; exits 1 if one failed. Repeating it is safe.
 
     \b
     It ends with the first of:
       add-write-perm
       drain-broker, when it unregisters the broker
-      probe redis: the broker's next process
+      probe redis: the next start of the broker
       probe tcp, http, grpc, exec: the probe fails and passes again, or the
         agent stops after a last probe that failed
       no probe: the agent stops and stop.unprobed is "unregister"
@@ -64,15 +71,15 @@ def wipe_write_perm(invocation: Invocation, broker: str, cluster: str, by: str) 
 
 
 @click.command()
-@click.argument("broker", callback=read_name)
+@click.argument("broker", callback=read_name, shell_complete=complete_broker_names)
 @_of_cluster
 @by_option
 @pass_invocation
 def add_write_perm(invocation: Invocation, broker: str, cluster: str, by: str) -> int:
-    """Give the write permission back to all topics of BROKER.
+    """Allow writes to BROKER again.
 
-    Undoes wipe-write-perm; a topic that its broker itself holds read-only stays so. Sent to all servers listed; exits 1
-    if one failed, and may be repeated.
+    Reverts wipe-write-perm. Topics that the broker itself registers as read-only stay read-only. Sent to all servers
+    listed; exits 1 if one failed. Repeating it is safe.
 
     \b
     JSON: nodes[].{addr, changed, cluster, topicCount} or {addr, error}
@@ -89,30 +96,29 @@ def _set_write_perm(invocation: Invocation, broker: str, cluster: str, by: str, 
     cluster = cluster_of(invocation, broker, cluster=cluster)
     request = admin.SetWritePermRequest(cluster=cluster, broker_name=broker, writable=writable, by=by)
 
-    async def change(server: Server, deadline: float) -> Done:
-        answer = await server.call(server.admin.SetWritePerm, request, deadline=deadline)
-        state = "may be written" if writable else "is wiped of its write permission"
-        already = "" if answer.changed else ", as it was already"
-        words = f"{cluster}/{broker} {state}{already}; topics: {answer.topic_count}"
-        return Done(words, answer.changed, {"cluster": cluster, "topicCount": answer.topic_count})
+    async def change(server: Server, deadline: float) -> Outcome:
+        response = await server.call(server.admin.SetWritePerm, request, deadline=deadline)
+        state = "is writable" if writable else "has no write permission"
+        already = "" if response.changed else " (already)"
+        text = f"{cluster}/{broker} {state}{already}; topics: {response.topic_count}"
+        return Outcome(text, response.changed, {"cluster": cluster, "topicCount": response.topic_count})
 
     return change_every(invocation, change)
 
 
 @click.command()
-@click.argument("topic", callback=read_name)
+@click.argument("topic", callback=read_name, shell_complete=complete_topics)
 @in_cluster
-@click.option("--force", is_flag=True, help="Hide it although brokers hold it.")
+@click.option("--force", is_flag=True, help="Hide the topic even though brokers have it.")
 @yes_option
 @by_option
 @pass_invocation
 def delete_topic(invocation: Invocation, topic: str, cluster: str, force: bool, yes: bool, by: str) -> int:
     """Delete TOPIC from the name servers.
 
-    While brokers hold the topic it is refused, and the answer names them: delete it there first. With --force it is
-    hidden until each of them brings another set of topics; its clients lose their route at once, so you are asked
-    whether you mean it (without a terminal, --yes is needed). Sent to all servers listed; exits 1 if one failed, and
-    may be repeated.
+    Rejected while brokers have the topic; the error names them: delete it there first. With --force the topic is hidden
+    until each of them registers another set of topics. Its clients lose their route immediately, so you must confirm
+    (without a terminal: --yes). Sent to all servers listed; exits 1 if one failed. Repeating it is safe.
 
     \b
     JSON: nodes[].{addr, changed, hiddenOn[]} or {addr, error}
@@ -127,24 +133,24 @@ def delete_topic(invocation: Invocation, topic: str, cluster: str, force: bool, 
         confirm(f"Hide topic {topic} {where}, so that its clients lose their route?", yes=yes)
     request = admin.DeleteTopicRequest(topic=topic, cluster=cluster, force=force, by=by)
 
-    async def change(server: Server, deadline: float) -> Done:
-        answer = await server.call(server.admin.DeleteTopic, request, deadline=deadline)
-        hidden = [printable(name) for name in answer.hidden_on]
-        held = f"; hidden on {', '.join(hidden)} until they bring another set of topics" if hidden else ""
-        return Done(f"topic {topic} deleted{held}", facts={"hiddenOn": list(answer.hidden_on)})
+    async def change(server: Server, deadline: float) -> Outcome:
+        response = await server.call(server.admin.DeleteTopic, request, deadline=deadline)
+        hidden = [printable(name) for name in response.hidden_on]
+        held = f"; hidden on {', '.join(hidden)} until they register another set of topics" if hidden else ""
+        return Outcome(f"topic {topic} deleted{held}", facts={"hiddenOn": list(response.hidden_on)})
 
     return change_every(invocation, change, absent=f"had no topic {topic}")
 
 
 @click.command()
-@click.argument("broker", callback=read_replica_target, metavar="CLUSTER/BROKER/ID")
+@click.argument("broker", callback=read_replica_target, shell_complete=complete_replicas, metavar="CLUSTER/BROKER/ID")
 @by_option
 @pass_invocation
 def evict(invocation: Invocation, broker: ReplicaTarget, by: str) -> int:
-    """Remove one registration at once.
+    """Remove the registration of one broker.
 
-    For a broker that is gone for good while its registration stays, as under a guard. An agent that lives registers
-    again with its next beat. Sent to all servers listed; exits 1 if one failed or if none had it.
+    For a broker that will not return but is still registered, e.g. because the guard is on. A running agent registers
+    it again with its next heartbeat. Sent to all servers listed; exits 1 if one failed or if none had it.
 
     \b
     JSON: nodes[].{addr, changed, brokerAddr} or {addr, error}
@@ -158,25 +164,25 @@ def evict(invocation: Invocation, broker: ReplicaTarget, by: str) -> int:
         cluster=broker.cluster, broker_name=broker.broker_name, broker_id=broker.broker_id, by=by
     )
 
-    async def change(server: Server, deadline: float) -> Done:
-        answer = await server.call(server.admin.EvictBroker, request, deadline=deadline)
-        addr = answer.identity.addr
-        return Done(f"{broker} at {printable(addr)} evicted", facts={"brokerAddr": addr})
+    async def change(server: Server, deadline: float) -> Outcome:
+        response = await server.call(server.admin.EvictBroker, request, deadline=deadline)
+        addr = response.identity.addr
+        return Outcome(f"{broker} at {printable(addr)} evicted", facts={"brokerAddr": addr})
 
     return change_every(invocation, change, absent=f"had no {broker}")
 
 
 @click.command()
-@click.option("--undo", is_flag=True, help="Take clients again.")
+@click.option("--undo", is_flag=True, help="Accept clients again.")
 @yes_option
 @by_option
 @pass_invocation
 def drain(invocation: Invocation, undo: bool, yes: bool, by: str) -> int:
-    """Send a name server's clients to other name servers.
+    """Move the clients of a name server to others.
 
-    Before it is stopped: route queries are refused there and watches end; brokers go on registering and beating. Name
-    the one to drain with --namesrv: with several listed nobody may be left to answer, so you are asked whether you mean
-    it (without a terminal, --yes is needed). --undo takes clients again.
+    Use it before you stop the server: it rejects route queries and ends watches, while brokers still register and send
+    heartbeats. Select the server with --namesrv. With several listed, clients may be left without a server, so you
+    must confirm (without a terminal: --yes). --undo accepts clients again.
 
     \b
     JSON: nodes[].{addr, changed, nodeState} or {addr, error}
@@ -190,15 +196,12 @@ def drain(invocation: Invocation, undo: bool, yes: bool, by: str) -> int:
         confirm(f"Drain all {len(invocation.name_servers)} name servers listed?", yes=yes)
     request = admin.SetDrainRequest(draining=not undo, by=by)
 
-    async def change(server: Server, deadline: float) -> Done:
+    async def change(server: Server, deadline: float) -> Outcome:
         before = await node_info_of(server, deadline)
-        answer = await server.call(server.admin.SetDrain, request, deadline=deadline)
-        state = enum_name(answer, "state")
+        response = await server.call(server.admin.SetDrain, request, deadline=deadline)
+        state = enum_name(response, "state")
         was_draining = before.state == broker_pb2.NODE_STATE_DRAINING
         changed = was_draining is undo
-        return Done(f"is {state}" if changed else f"is {state}, as it was already", changed, {"nodeState": state})
+        return Outcome(f"is {state}" if changed else f"is {state} (already)", changed, {"nodeState": state})
 
     return change_every(invocation, change)
-
-
-COMMANDS = (wipe_write_perm, add_write_perm, delete_topic, evict, drain)

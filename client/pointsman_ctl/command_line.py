@@ -1,4 +1,4 @@
-"""The command line: options that all commands share, its commands by subject, and how a run ends."""
+"""The command line: shared options, commands by task, and how a run ends."""
 
 from __future__ import annotations
 
@@ -25,66 +25,133 @@ from pointsman_ctl import (
     watch_command,
     why_command,
 )
+from pointsman_ctl.access_options import ACCESS_OPTIONS, access_options, read_credentials
 from pointsman_ctl.command_options import (
-    ACCESS_OPTIONS,
     OUTPUT,
     TIMEOUT,
     NoCommandError,
-    access_options,
-    read_credentials,
+    add_shared_options,
     read_name_servers,
     read_seconds,
-    take_after,
 )
 from pointsman_ctl.error_report import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ErrorReport, exit_code_of, to_error_report
 from pointsman_ctl.invocation import Invocation
 from pointsman_ctl.operator_texts import printable
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
-SUBJECTS = (
+
+
+class SharedOptions(click.Command):
+    """Prints as its help the options of the whole program."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of the program, those for TLS and tokens separately."""
+        records: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
+        root = ctx.find_root()
+        for param in root.command.get_params(root):
+            if record := param.get_help_record(root):
+                records[param.name in ACCESS_OPTIONS].append(record)
+        for heading, for_access in (("Options", False), ("TLS and tokens, for name servers and agents", True)):
+            with formatter.section(heading):
+                formatter.write_dl(records[for_access])
+
+
+@click.command(cls=SharedOptions)
+@click.pass_context
+def options(ctx: click.Context) -> None:
+    """List the options of all commands, and exit codes.
+
+    Options go before the command; --namesrv, --output and --timeout also after it. An option overrides its environment
+    variable.
+
+    `route`, `topics`, `clusters` and `watch` query the first name server in the list that responds. All others query or
+    change every name server in the list, because name servers share nothing. Commands for consumer groups query the
+    agents that the name servers know.
+
+    \b
+    Exit codes:
+      0    success
+      1    failed, not found, or one of several servers failed
+      2    wrong usage
+      3    drain-broker: drained, but a wait timed out or messages are unread
+      130  Ctrl-C
+
+    JSON of failures and warnings, on standard error: {error} or {warning}, each with code, message, hint and
+    servers[].{addr, message}. A server that failed among others is {addr, error} in the output.
+
+    \b
+    Examples:
+      pointsmanctl --namesrv ns1:9876,ns2:9876 brokers
+      pointsmanctl brokers --output json | jq '.nodes[].brokers[].state'
+      pointsmanctl --timeout 10 diff ns1:9876 ns2:9876
+    """
+    click.echo(ctx.get_help())
+
+
+TASKS: tuple[tuple[str, tuple[click.Command, ...]], ...] = (
     (
-        "Look at topics and brokers",
-        (*route_commands.COMMANDS, *broker_commands.COMMANDS[:1], *why_command.COMMANDS, *broker_commands.COMMANDS[1:]),
+        "Topics and brokers",
+        (
+            broker_commands.brokers,
+            why_command.why,
+            broker_commands.flapping,
+            route_commands.clusters,
+            route_commands.topics,
+            route_commands.route,
+            watch_command.watch,
+            broker_commands.watchers,
+            top_command.top,
+        ),
     ),
-    ("Look on", (*watch_command.COMMANDS, *top_command.COMMANDS)),
-    ("Consumer groups, at the agents", (*group_commands.COMMANDS, *offset_commands.COMMANDS)),
-    ("Look at name servers", (*node_commands.COMMANDS, *diff_command.COMMANDS)),
-    ("Protect a cluster", guard_commands.COMMANDS),
-    ("Change", (*change_commands.COMMANDS, *drain_broker_command.COMMANDS, *kv_commands.COMMANDS)),
+    (
+        "Consumer groups",
+        (
+            group_commands.groups,
+            group_commands.group,
+            offset_commands.offsets,
+            offset_commands.locks,
+            group_commands.pin,
+            group_commands.unpin,
+        ),
+    ),
+    (
+        "Maintenance and outages",
+        (
+            drain_broker_command.drain_broker,
+            guard_commands.maintenance,
+            change_commands.wipe_write_perm,
+            change_commands.add_write_perm,
+            change_commands.evict,
+            guard_commands.guard,
+        ),
+    ),
+    ("Name servers", (node_commands.health, node_commands.info, diff_command.diff, change_commands.drain)),
+    ("Configuration", (kv_commands.order_topic, kv_commands.kv, change_commands.delete_topic)),
 )
 """In the order of the help."""
 
 
-class CommandsBySubject(click.Group):
-    """Lists the commands under headings."""
+class CommandsByTask(click.Group):
+    """A group whose help lists the commands by task, without blank lines, so that it fits on a screen."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, those of access apart, and the commands."""
-        records: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
-        for param in self.get_params(ctx):
-            if record := param.get_help_record(ctx):
-                records[param.name in ACCESS_OPTIONS].append(record)
-        for heading, of_access in (("Options", False), ("TLS and tokens, for name servers and agents", True)):
-            with formatter.section(heading):
-                formatter.write_dl(records[of_access])
-        self.format_commands(ctx, formatter)
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write a part for each subject."""
+        """Write the commands of each task; the command ``options`` shows the options."""
         del ctx
         width = max(len(name) for name in self.commands)
-        for subject, commands in SUBJECTS:
-            with formatter.section(subject):
-                limit = formatter.width - width - 6
+        formatter.write_paragraph()
+        for task, commands in TASKS:
+            formatter.write_heading(task)
+            with formatter.indentation():
+                limit = formatter.width - width - 4
                 rows = [((command.name or "").ljust(width), command.get_short_help_str(limit)) for command in commands]
                 formatter.write_dl(rows)
+        formatter.write_text("Exit codes: 0 success, 1 failed, 2 wrong usage, 3 wait timed out, 130 Ctrl-C.")
+        formatter.write_text("See also: `pointsmanctl options`, `pointsmanctl COMMAND --help`.")
 
 
 @click.group(
-    cls=CommandsBySubject,
+    cls=CommandsByTask,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
-    epilog="Exit codes: 0 fine, 1 failed or not found, 2 wrong usage, 130 Ctrl-C. "
-    "`pointsmanctl COMMAND --help` has examples, and the keys of --output json.",
 )
 @click.option(
     "--namesrv",
@@ -94,9 +161,9 @@ class CommandsBySubject(click.Group):
     default=DEFAULT_NAME_SERVER,
     show_default=True,
     show_envvar=True,
-    help="Name servers to ask.",
+    help="Name servers.",
 )
-@click.option("--output", "-o", type=OUTPUT, default="table", show_default=True, help="How to answer.")
+@click.option("--output", "-o", type=OUTPUT, default="table", show_default=True, help="Output format.")
 @click.option(
     "--timeout",
     type=TIMEOUT,
@@ -104,40 +171,29 @@ class CommandsBySubject(click.Group):
     default=3.0,
     show_default=True,
     metavar="SECONDS",
-    help="Longest wait for a server's whole answer.",
+    help="Timeout per server.",
 )
 @access_options
 @click.version_option(__version__, prog_name="pointsmanctl", message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, /, namesrv: tuple[str, ...], output: str, timeout: float, **access: Any) -> None:  # noqa: ANN401  # click's
-    """Ask Pointsman's name servers who is alive and who holds which queues, and tell them what operators decide.
-
-    `route`, `topics`, `clusters` and `watch` ask the first server in the list that answers. All others ask, or tell,
-    every one: name servers share nothing, and where they differ is often the news. --namesrv, --output and --timeout
-    may stand after the command as well. What concerns consumer groups is asked of the brokers' agents, which the name
-    servers know; one that fails stands in the answer in the same way.
-
-    With --output json a failure is {error}, a remark {warning} on standard error, each with code, message, hint and
-    servers[].{addr, message}; a server that failed among others stands in the answer as {addr, error}.
-
-    \b
-    Examples:
-      pointsmanctl route orders
-      pointsmanctl --namesrv ns1:9876,ns2:9876 brokers
-      pointsmanctl --output json clusters | jq .
+    """\b
+    Inspect and administer name servers, brokers and consumer groups.
+    Examples:  pointsmanctl --namesrv ns1:9876,ns2:9876 brokers
     """
     ctx.obj = Invocation(namesrv, output, timeout, read_credentials(access))
 
 
-for _, _commands in SUBJECTS:
+for _, _commands in TASKS:
     for _command in _commands:
         cli.add_command(_command)
-        take_after(_command)
+        add_shared_options(_command)
+cli.add_command(options)
 
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line and return its exit code."""
-    output = _asked_output(arguments)
+    output = _requested_output(arguments)
     try:
         code = cli.main(args=list(arguments) or ["--help"], prog_name="pointsmanctl", standalone_mode=False)
     except click.Abort:
@@ -157,14 +213,14 @@ def _usage(error: click.ClickException, output: str) -> str:
         return context.get_help()
     message = error.format_message()
     if isinstance(error, click.NoSuchOption) and "serv" in error.option_name:
-        # By its letters alone it is nearest to --version.
+        # click would suggest --version.
         message = f"No such option {error.option_name!r}. Did you mean --namesrv?"
     path = context.command_path if context else "pointsmanctl"
     return ErrorReport("USAGE", printable(message), f"see `{path} --help`").render(output)
 
 
-def _asked_output(arguments: Sequence[str]) -> str:
-    # Read by hand: usage errors come before click has read the options.
+def _requested_output(arguments: Sequence[str]) -> str:
+    # Usage errors occur before click has read the options.
     pairs = set(pairwise(arguments))
     is_json = {("-o", "json"), ("--output", "json")} & pairs or {"-ojson", "--output=json"} & set(arguments)
     return "json" if is_json else "table"

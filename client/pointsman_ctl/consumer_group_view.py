@@ -1,4 +1,4 @@
-"""Consumer groups put together from what each agent knows, and their tables. Agents share nothing and may disagree."""
+"""Consumer groups merged from the responses of all agents, and their tables. Agents may disagree."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import enum_name
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.agent_round import Agent
-from pointsman_ctl.answer_layout import ALARM, WARNING, new_table
-from pointsman_ctl.operator_texts import counted, duration_words, printable, utc_of
+from pointsman_ctl.operator_texts import counted, duration_text, printable, utc_of
+from pointsman_ctl.output_layout import ALARM, WARNING, new_table
 
 GroupState: TypeAlias = "wire.GroupState.ValueType"
 Members: TypeAlias = "Mapping[Agent, Mapping[str, frozenset[str]]]"
-"""Client ids by agent and group, where they were asked for and received."""
+"""Client ids by agent and group, where they were received."""
 RELIABLE = frozenset({wire.GROUP_STATE_READY, wire.GROUP_STATE_RECOVERED})
 """States of an agent or group whose list of members is complete."""
-MOST_HOSTS = 2
-"""Of one member, that a table names."""
+MAX_HOSTS = 2
+"""Hosts of one member that the table shows."""
 _FLAG_STYLES = {"CONFLICT": ALARM, "DIFFERS": ALARM, "PINNED": "magenta", "WARMING": WARNING, "DRAINING": "magenta"}
 
 
@@ -41,34 +41,35 @@ class GroupRow:
 
     group: str
     members: int
-    """All client ids together; at least so many where ``is_exact`` is false."""
+    """Number of distinct client ids; a lower limit if ``is_exact`` is false."""
     is_exact: bool
     agents: tuple[Agent, ...]
-    """Those that know it."""
+    """Agents that know the group."""
     models: tuple[str, ...]
-    """More than one: agents or members share differently."""
+    """More than one: agents or members disagree."""
     topics: tuple[str, ...]
     flags: tuple[str, ...]
     """CONFLICT, PINNED, WARMING, DRAINING, DIFFERS."""
 
 
-def group_rows(answers: Sequence[tuple[Agent, wire.ListGroupsResponse]], members: Members) -> list[GroupRow]:
-    """Return one row a group, sorted by name. One that a single agent knows needs no client ids to be counted."""
+def group_rows(responses: Sequence[tuple[Agent, wire.ListGroupsResponse]], members: Members) -> list[GroupRow]:
+    """Return one row per group, sorted by name. Client ids are needed only if several agents know the group."""
     known: dict[str, list[tuple[Agent, GroupState, wire.GroupSummary]]] = defaultdict(list)
-    for agent, answer in answers:
-        for summary in answer.groups:
-            known[summary.group].append((agent, answer.state, summary))
+    for agent, response in responses:
+        for summary in response.groups:
+            known[summary.group].append((agent, response.state, summary))
     return [_row(group, known[group], members) for group in sorted(known)]
 
 
-def shared_groups(answers: Sequence[tuple[Agent, wire.ListGroupsResponse]]) -> dict[Agent, list[str]]:
-    """Return which groups of each agent others know as well: their members must be put together."""
+def shared_groups(responses: Sequence[tuple[Agent, wire.ListGroupsResponse]]) -> dict[Agent, list[str]]:
+    """Return the groups of each agent that other agents know, too: their members must be merged."""
     count: dict[str, int] = defaultdict(int)
-    for _, answer in answers:
-        for summary in answer.groups:
+    for _, response in responses:
+        for summary in response.groups:
             count[summary.group] += 1
     return {
-        agent: [summary.group for summary in answer.groups if count[summary.group] > 1] for agent, answer in answers
+        agent: [summary.group for summary in response.groups if count[summary.group] > 1]
+        for agent, response in responses
     }
 
 
@@ -110,27 +111,27 @@ class MemberRow:
 
     @property
     def joined_first(self) -> wire.GroupMember:
-        """As the agent sees it that has known it for longest."""
+        """The member at the agent that has known it longest."""
         return min((member for _, member in self.at), key=lambda member: member.joined_at.ToNanoseconds())
 
     @property
     def silent_seconds(self) -> float:
-        """Since its last beat anywhere."""
+        """Seconds since its last heartbeat to any agent."""
         return min(seconds_of(member.silent_for) for _, member in self.at)
 
     @property
     def peers(self) -> tuple[str, ...]:
-        """Hosts and ports that its connections come from."""
+        """Hosts and ports of its connections."""
         return tuple(dict.fromkeys(member.peer for _, member in self.at))
 
     @property
     def subscriptions(self) -> tuple[tuple[str, str], ...]:
-        """(topic, expression) of all that it reads, sorted."""
+        """(topic, expression) of its subscriptions, sorted."""
         return tuple(sorted({(each.topic, each.expression) for _, member in self.at for each in member.subscriptions}))
 
     @property
     def consume_types(self) -> tuple[str, ...]:
-        """How messages come to it."""
+        """Its consume types, push or pull."""
         return tuple(sorted({enum_name(member, "consume_type") for _, member in self.at}))
 
     @property
@@ -140,7 +141,7 @@ class MemberRow:
 
     @property
     def is_conflicting(self) -> bool:
-        """Whether it subscribes otherwise than the member that joined first, according to any agent."""
+        """Whether any agent reports subscriptions that differ from those of the first member."""
         return any(member.is_conflicting for _, member in self.at)
 
 
@@ -161,26 +162,28 @@ class GroupView:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """How its members share messages; more than one: agents disagree."""
-        return tuple(sorted({enum_name(answer.membership, "message_model") for _, answer in self.known}))
+        """Message models of the group; more than one: agents disagree."""
+        return tuple(sorted({enum_name(response.membership, "message_model") for _, response in self.known}))
 
     @property
     def pins(self) -> list[tuple[Agent, wire.GroupMembership]]:
-        """Where it is pinned, and how."""
+        """The agents at which it is pinned, with the pin."""
         return [
-            (agent, answer.membership) for agent, answer in self.known if answer.membership.HasField("pinned_until")
+            (agent, response.membership)
+            for agent, response in self.known
+            if response.membership.HasField("pinned_until")
         ]
 
 
-def group_view(answers: Iterable[tuple[Agent, AgentGroup]]) -> GroupView:
-    """Put one group together."""
+def group_view(responses: Iterable[tuple[Agent, AgentGroup]]) -> GroupView:
+    """Merge the responses about one group."""
     known: list[tuple[Agent, wire.GetGroupResponse]] = []
     unknown_at: list[Agent] = []
-    for agent, answer in answers:
-        if answer.group is None:
+    for agent, response in responses:
+        if response.group is None:
             unknown_at.append(agent)
         else:
-            known.append((agent, answer.group))
+            known.append((agent, response.group))
     members: dict[str, list[tuple[Agent, wire.GroupMember]]] = defaultdict(list)
     for agent, group in known:
         for member in group.members:
@@ -194,49 +197,50 @@ def group_view(answers: Iterable[tuple[Agent, AgentGroup]]) -> GroupView:
 
 
 def groups_parts(
-    answers: Sequence[tuple[Agent, wire.ListGroupsResponse]], rows: Sequence[GroupRow]
+    responses: Sequence[tuple[Agent, wire.ListGroupsResponse]], rows: Sequence[GroupRow]
 ) -> Iterable[RenderableType]:
-    """Show one row a group, and the agents whose list is not complete yet."""
+    """Show one row per group, then agents with incomplete lists."""
     if not rows:
-        yield Text(f"no consumer group has members at {counted(len(answers), 'agent')}")
+        yield Text(f"no consumer group has members at {counted(len(responses), 'agent')}")
     else:
-        table = new_table("GROUP", "MEMBERS", "AGENTS", "MODEL", "TOPICS", "", right=("MEMBERS", "AGENTS"))
+        table = new_table("GROUP", "MEMBERS", "AGENTS", "MODEL", "TOPICS", "FLAGS", right=("MEMBERS", "AGENTS"))
         for row in rows:
             table.add_row(
                 printable(row.group),
                 str(row.members) if row.is_exact else f">={row.members}",
-                f"{len(row.agents)}/{len(answers)}",
+                f"{len(row.agents)}/{len(responses)}",
                 "/".join(row.models),
                 printable(" ".join(row.topics)) or "-",
                 _flags(row.flags),
             )
         yield table
-    for word, state in (("WARMING", wire.GROUP_STATE_WARMING), ("DRAINING", wire.GROUP_STATE_DRAINING)):
-        agents = [str(agent) for agent, answer in answers if answer.state == state]
+    for flag, state in (("WARMING", wire.GROUP_STATE_WARMING), ("DRAINING", wire.GROUP_STATE_DRAINING)):
+        agents = [str(agent) for agent, response in responses if response.state == state]
         if agents:
-            yield Text(f"{word}: {', '.join(agents)}", style=_FLAG_STYLES[word])
+            yield Text(f"{flag}: {', '.join(agents)}", style=_FLAG_STYLES[flag])
 
 
 def group_parts(view: GroupView) -> Iterable[RenderableType]:
-    """Show the members of a group, and below them what is wrong or set."""
-    table = new_table("MEMBER", "PEER", "SINCE (UTC)", "SILENT", "AGENTS", "READS", "", right=("SILENT", "AGENTS"))
+    """Show the members of a group, then disagreements, conflicts and pins."""
+    numbers = ("LAST HEARTBEAT", "AGENTS")
+    table = new_table("MEMBER", "PEER", "SINCE (UTC)", *numbers, "SUBSCRIPTIONS", "FLAGS", right=numbers)
     for row in view.members:
         table.add_row(
             printable(row.client_id),
-            printable(_peer_words(row.peers)),
+            printable(_peer_text(row.peers)),
             f"{utc_of(row.joined_first.joined_at):%Y-%m-%d %H:%M:%S}",
-            duration_words(row.silent_seconds),
+            duration_text(row.silent_seconds),
             f"{len(row.at)}/{len(view.known)}",
-            printable(", ".join(map(_subscription_words, row.subscriptions))) or "-",
+            printable(", ".join(map(_subscription_text, row.subscriptions))) or "-",
             _flags(_member_flags(row)),
         )
     yield table
     yield from _disagreements(view)
     if len(view.models) > 1:
-        yield Text(f"CONFLICT: members share messages as {' and as '.join(view.models)}", style=ALARM)
+        yield Text(f"CONFLICT: members have different message models: {', '.join(view.models)}", style=ALARM)
     if any(row.is_conflicting for row in view.members):
-        words = "CONFLICT: members read other topics or tags than the one that joined first, so some messages are lost"
-        yield Text(words, style=ALARM)
+        text = "CONFLICT: subscriptions differ from those of the first member; messages are lost"
+        yield Text(text, style=ALARM)
     yield from _agent_remarks(view)
     where = f"at {len(view.known)} of {counted(len(view.known) + len(view.unknown_at), 'agent')}"
     yield Text(f"{counted(len(view.members), 'member')}, {'/'.join(view.models)}, {where}", style="dim")
@@ -254,27 +258,27 @@ def _disagreements(view: GroupView) -> Iterator[Text]:
 def _agent_remarks(view: GroupView) -> Iterator[Text]:
     pins: dict[str, list[Agent]] = {}
     for agent, membership in view.pins:
-        to = printable(", ".join(membership.pinned_client_ids)) or "nobody who is a member there"
+        to = printable(", ".join(membership.pinned_client_ids)) or "no current member"
         until = f"{utc_of(membership.pinned_until):%Y-%m-%d %H:%M:%S} UTC"
         pins.setdefault(f"PINNED to {to} until {until}", []).append(agent)
-    for words, agents in pins.items():
-        yield Text(f"{words}: {_listed(agents)}", style=_FLAG_STYLES["PINNED"])
+    for text, agents in pins.items():
+        yield Text(f"{text}: {_listed(agents)}", style=_FLAG_STYLES["PINNED"])
     for agent, group in view.known:
         listed = set(group.membership.client_ids)
         late = listed ^ {member.client_id for member in group.members}
         if late:
             names = printable(", ".join(sorted(late)))
-            yield Text(f"HELD DOWN: members at {agent} are not told of {names} yet", style=WARNING)
+            yield Text(f"DELAYED: {agent} has not pushed {names} yet", style=WARNING)
     states = (
-        ("WARMING", wire.GROUP_STATE_WARMING, "may not have heard of every member yet"),
-        ("DRAINING", wire.GROUP_STATE_DRAINING, "sends its consumers elsewhere"),
+        ("WARMING", wire.GROUP_STATE_WARMING, "may not know all members yet"),
+        ("DRAINING", wire.GROUP_STATE_DRAINING, "moves its consumers to other brokers"),
     )
-    for word, state, words in states:
+    for flag, state, text in states:
         for agent, group in view.known:
             if group.membership.state == state:
-                yield Text(f"{word}: {agent} {words}", style=_FLAG_STYLES[word])
+                yield Text(f"{flag}: {agent} {text}", style=_FLAG_STYLES[flag])
     if view.unknown_at:
-        yield Text(f"nobody is in it at {_listed(view.unknown_at)}", style="dim")
+        yield Text(f"no members at {_listed(view.unknown_at)}", style="dim")
 
 
 def _member_flags(row: MemberRow) -> Iterator[str]:
@@ -287,19 +291,19 @@ def _member_flags(row: MemberRow) -> Iterator[str]:
 
 
 def _flags(flags: Iterable[str]) -> Text:
-    return Text(" ").join(Text(flag, style=_FLAG_STYLES.get(flag, WARNING)) for flag in flags)
+    return Text(" ").join(Text(flag, style=_FLAG_STYLES.get(flag, WARNING)) for flag in flags) or Text("-")
 
 
-def _peer_words(peers: Sequence[str]) -> str:
+def _peer_text(peers: Sequence[str]) -> str:
     if len(peers) == 1:
         return peers[0]
-    # It has a connection to each broker, so ports say little.
+    # It has a connection to each broker, each with its own port.
     hosts = list(dict.fromkeys(peer.rpartition(":")[0] for peer in peers))
-    more = f" and {len(hosts) - MOST_HOSTS} more" if len(hosts) > MOST_HOSTS else ""
-    return " ".join(hosts[:MOST_HOSTS]) + more
+    more = f" and {len(hosts) - MAX_HOSTS} more" if len(hosts) > MAX_HOSTS else ""
+    return " ".join(hosts[:MAX_HOSTS]) + more
 
 
-def _subscription_words(subscription: tuple[str, str]) -> str:
+def _subscription_text(subscription: tuple[str, str]) -> str:
     topic, expression = subscription
     return topic if expression in {"", "*"} else f"{topic} ({expression})"
 

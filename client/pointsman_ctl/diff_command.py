@@ -1,4 +1,4 @@
-"""The command ``diff``: where name servers, or a client and they, differ."""
+"""The command ``diff``: differences between two name servers, or between a client and name servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from rich.text import Text
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.json_document import Document, read_route_document, to_document
 from pointsman_client import InvalidInputError, TopicNotFoundError
-from pointsman_ctl.answer_layout import WARNING, failure_line, node_documents, node_heading
 from pointsman_ctl.command_options import read_addr
 from pointsman_ctl.error_report import EXIT_FAILED, EXIT_OK, nodes_failed
 from pointsman_ctl.invocation import Invocation, pass_invocation
@@ -26,11 +25,12 @@ from pointsman_ctl.node_difference import (
     setting_differences,
     to_difference_document,
 )
-from pointsman_ctl.operator_texts import duration_words, printable
+from pointsman_ctl.operator_texts import duration_text, printable
+from pointsman_ctl.output_layout import WARNING, failure_line, node_documents, node_heading
 from pointsman_ctl.route_difference import DIFFERENCE_STYLES, route_difference
-from pointsman_ctl.server_calls import NodeAnswer, Server
+from pointsman_ctl.server_calls import NodeResponse, Server
 
-_UNREADABLE = "differs in what this pointsmanctl cannot read"
+_UNREADABLE = "differs in fields unknown to this version of pointsmanctl"
 
 
 @click.command()
@@ -39,16 +39,16 @@ _UNREADABLE = "differs in what this pointsmanctl cannot read"
     "--client",
     type=click.File("rb"),
     metavar="FILE",
-    help="Compare a client's route: what its describe(topic) returned, as JSON; - reads standard input.",
+    help="Compare a client's route: the JSON of its describe(topic); - reads standard input.",
 )
 @pass_invocation
 def diff(invocation: Invocation, nodes: tuple[str, ...], client: BinaryIO | None) -> int:
-    """Show where name servers, or a client and they, differ.
+    """Compare two name servers, or a client with name servers.
 
-    Compares digests of all routes, the states of brokers included: where something has just changed, nodes differ for
-    some seconds. Compares also what operators set: KV, order topics, wiped permissions, hidden topics, guards,
-    maintenance. Two nodes need no --namesrv. A client's route is compared with that of each server listed: + stands at
-    what the server has and the client has not. Exits 0 if all are equal, 1 if they differ or one did not answer.
+    Compares the digests of all routes, broker states included, so nodes differ for some seconds after a change. Also
+    compares operator settings: KV, order topics, wiped permissions, hidden topics, guards, maintenance. Two nodes need
+    no --namesrv. With --client, the route of a client is compared with each server listed: + marks what only the server
+    has. Exits 0 if all are equal, 1 if they differ or one failed.
 
     \b
     JSON: equal, first.{addr, node, nodeState, topicCount}, second.{as first},
@@ -64,17 +64,17 @@ def diff(invocation: Invocation, nodes: tuple[str, ...], client: BinaryIO | None
       pointsmanctl -o json diff ns1:9876 ns2:9876 | jq '.differing'
 
     \b
-    A client's route, as json.dumps(client.describe("orders")) wrote it:
+    A client's route, written by json.dumps(client.describe("orders")):
       pointsmanctl --namesrv ns1:9876,ns2:9876 diff --client orders.json
     """
     if client is not None:
         if nodes:
-            raise click.UsageError("--client compares with the servers of --namesrv: name no NODE")
+            raise click.UsageError("--client compares with the servers of --namesrv: remove NODE")
         return _diff_client(invocation, read_description(client.read(), source=client.name))
     if len(nodes) > 2:
         raise click.UsageError(f"Got unexpected extra argument ({nodes[2]})")
     if len(nodes) < 2:
-        raise click.UsageError("Missing argument 'NODE': two nodes are compared, or --client FILE with the servers")
+        raise click.UsageError("Missing argument 'NODE': give two nodes, or --client FILE")
     context = click.get_current_context()
     first, second = (read_addr(context, context.command.params[0], node) for node in nodes)
     return _diff_nodes(invocation, first, second)
@@ -83,8 +83,8 @@ def diff(invocation: Invocation, nodes: tuple[str, ...], client: BinaryIO | None
 def _diff_nodes(invocation: Invocation, first: str, second: str) -> int:
     if first == second:
         raise click.UsageError(f"{first} is the same node twice")
-    nodes = invocation.ask_every(digests_of, addrs=(first, second))
-    ours, theirs = (node.answer for node in nodes)
+    nodes = invocation.query_every(digests_of, addrs=(first, second))
+    ours, theirs = (node.response for node in nodes)
     if ours is None or theirs is None:
         failures = {node.addr: node.failure for node in nodes if node.failure is not None}
         return invocation.fail(nodes_failed(failures, of=(first, second), is_change=False))
@@ -99,13 +99,13 @@ def _diff_nodes(invocation: Invocation, first: str, second: str) -> int:
 
 
 def _diff_client(invocation: Invocation, client: ClientDescription) -> int:
-    async def ask(server: Server, deadline: float) -> NodeRoute:
+    async def query(server: Server, deadline: float) -> NodeRoute:
         try:
             return NodeRoute(await route_of(server, deadline, client.topic, zone=client.zone))
         except TopicNotFoundError:
             return NodeRoute(None)
 
-    nodes = invocation.ask_every(ask)
+    nodes = invocation.query_every(query)
     code = invocation.finish(
         nodes, to_client_difference_document(client, nodes), client_difference_parts(client, nodes)
     )
@@ -113,36 +113,36 @@ def _diff_client(invocation: Invocation, client: ClientDescription) -> int:
 
 
 class InvalidDescriptionError(InvalidInputError):
-    """A text that is not what ``describe`` returns."""
+    """The input is not the JSON of ``describe``."""
 
     code = "INVALID_DESCRIPTION"
 
     def __init__(self, source: str, problem: str) -> None:
-        super().__init__(f"{source} is not what a client's describe(topic) returns, as JSON: {problem}")
+        super().__init__(f"{source} is not the JSON of a client's describe(topic): {problem}")
 
 
 @dataclass(frozen=True, slots=True)
 class ClientDescription:
-    """A client's own view of a topic."""
+    """A client's view of a topic."""
 
     topic: str
     route: route_service_pb2.TopicRoute | None
-    """None: it has none."""
+    """None: no route."""
     stale: bool
     """Whether name servers contradict each other on the route."""
     age_seconds: float | None
     source_node: str | None
-    """The name server that confirmed the route last."""
+    """The name server that last confirmed the route."""
     zone: str = ""
     """The zone that the client's routes are limited to."""
 
 
 def read_description(text: str | bytes, *, source: str) -> ClientDescription:
-    """Read one; ``source`` is named in the error. Raises InvalidDescriptionError."""
+    """Parse the JSON of ``describe``; ``source`` is named in the error. Raises InvalidDescriptionError."""
     try:
         document = json.loads(text)
         if not isinstance(document, dict):
-            raise InvalidDescriptionError(source, "it must be one object")
+            raise TypeError("must be a JSON object")  # noqa: TRY301  as all other problems
         route = document["route"]
         return ClientDescription(
             topic=_typed(document, "topic", str),
@@ -167,33 +167,33 @@ def _typed(document: Mapping[str, Any], key: str, *types: type) -> Any:  # noqa:
 
 @dataclass(frozen=True, slots=True)
 class NodeRoute:
-    """A node's answer for one topic."""
+    """The route of one topic at a node."""
 
     route: route_service_pb2.TopicRoute | None
     """None: not found there."""
 
 
-NodeRoutes = Sequence[NodeAnswer[NodeRoute]]
+NodeRoutes = Sequence[NodeResponse[NodeRoute]]
 
 
 def differences(client: ClientDescription, node: NodeRoute) -> list[str]:
-    """Return a line for each thing that is other at the node than at the client; none: they are equal."""
+    """Return a line for each difference between the node and the client; none if they are equal."""
     if client.route is None or node.route is None:
         if client.route is node.route:
             return []
-        return ["- the node has no route of it"] if node.route is None else ["+ the client has no route of it"]
+        return ["- the node has no route"] if node.route is None else ["+ the client has no route"]
     digests = client.route.revision.digest, node.route.revision.digest
     lines = route_difference(client.route, node.route)
     return lines or ([_UNREADABLE] if all(digests) and digests[0] != digests[1] else [])
 
 
 def are_equal(client: ClientDescription, nodes: NodeRoutes) -> bool:
-    """Whether all nodes that answered have the client's route."""
-    return not any(node.answer is not None and differences(client, node.answer) for node in nodes)
+    """Whether all nodes that responded have the client's route."""
+    return not any(node.response is not None and differences(client, node.response) for node in nodes)
 
 
 def to_client_difference_document(client: ClientDescription, nodes: NodeRoutes) -> Document:
-    """Render where the nodes differ from the client."""
+    """Render the differences between nodes and client."""
 
     def one(node: NodeRoute) -> Document:
         found = differences(client, node)
@@ -214,26 +214,23 @@ def to_client_difference_document(client: ClientDescription, nodes: NodeRoutes) 
 
 
 def client_difference_parts(client: ClientDescription, nodes: NodeRoutes) -> Iterable[RenderableType]:
-    """Show what is other at each node than at the client."""
-    yield Text(f"{printable(client.topic)} at the client: {_state_words(client)}", style="bold")
+    """Show the differences between each node and the client."""
+    yield Text(f"{printable(client.topic)} at the client: {_state_text(client)}", style="bold")
     for position, node in enumerate(nodes):
         yield from node_heading(position, node.addr, "")
-        if node.answer is None:
+        if node.response is None:
             yield failure_line(node)
             continue
-        found = differences(client, node.answer)
+        found = differences(client, node.response)
         for line in found:
             yield Text(line, style=DIFFERENCE_STYLES.get(line[0], WARNING))
         if not found:
             yield Text("equal", style="green")
 
 
-def _state_words(client: ClientDescription) -> str:
+def _state_text(client: ClientDescription) -> str:
     if client.route is None:
         return "no route"
-    age = duration_words(client.age_seconds or 0.0)
+    age = duration_text(client.age_seconds or 0.0)
     stale = ", stale: name servers contradict each other" if client.stale else ""
     return f"confirmed {age} ago by {printable(client.source_node or '')}{stale}"
-
-
-COMMANDS = (diff,)

@@ -17,7 +17,6 @@ from pointsman.wire.json_document import enum_name, to_document
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import AgentFailedError
 from pointsman_ctl.agent_round import Agent, AgentChoice, agent_round, read_agent_addrs, warn_of_name_servers
-from pointsman_ctl.answer_layout import ALARM, WARNING, show
 from pointsman_ctl.command_options import (
     CommandT,
     ReplicaTarget,
@@ -29,12 +28,14 @@ from pointsman_ctl.command_options import (
 )
 from pointsman_ctl.error_report import EXIT_OK, EXIT_TIMED_OUT, ErrorReport
 from pointsman_ctl.invocation import Invocation, pass_invocation
-from pointsman_ctl.operator_texts import duration_words, printable
+from pointsman_ctl.name_completion import complete_replicas
+from pointsman_ctl.operator_texts import duration_text, printable
+from pointsman_ctl.output_layout import ALARM, WARNING, show
 from pointsman_ctl.server_calls import Server, deadline_in
 
 OTHER_STEPS_SECONDS = 120.0
-"""For all steps but the two waits; the agent bounds each, and an agent that hangs must not hold us."""
-_SAY_WHICH = "name its agent with --agent HOST:PORT"
+"""Limit for all steps except the two waits, in case the agent hangs."""
+_NAME_THE_AGENT = "give its agent with --agent HOST:PORT"
 _STATE_STYLES = {"DONE": "green", "TIMED_OUT": WARNING, "FAILED": ALARM}
 INCOMPLETE = frozenset({"TIMED_OUT", "FAILED"})
 
@@ -55,30 +56,37 @@ def _seconds(name: str, default: str, *, longest: str, help: str) -> Callable[[C
 
 
 @click.command()
-@click.argument("broker", required=False, callback=_read_target, metavar="[CLUSTER/BROKER/ID]")
-@click.option(
-    "--agent", "addr", callback=_read_agent, metavar="HOST:PORT", help="The broker of this agent; asks no name server."
+@click.argument(
+    "broker", required=False, callback=_read_target, shell_complete=complete_replicas, metavar="[CLUSTER/BROKER/ID]"
 )
-@_seconds("--quiet", "3s", longest="5m", help="Time without a write, and without an unread message; at most 5m.")
-@_seconds("--wait", "60s", longest="1h", help="Longest wait for producers, then go on; at most 1h.")
-@_seconds("--deadline", "10m", longest="24h", help="Longest wait for consumers, then go on; at most 24h.")
+@click.option(
+    "--agent",
+    "addr",
+    callback=_read_agent,
+    metavar="HOST:PORT",
+    help="Drain the broker of this agent; no name server is queried.",
+)
+@_seconds("--quiet", "3s", longest="5m", help="Idle time after the last write or read (max 5m).")
+@_seconds("--wait", "60s", longest="1h", help="Timeout for producers; then it continues (max 1h).")
+@_seconds("--deadline", "10m", longest="24h", help="Timeout for consumers; then it continues (max 24h).")
 @yes_option
 @by_option
 @pass_invocation
 def drain_broker(
     invocation: Invocation, /, broker: ReplicaTarget | None, addr: str, yes: bool, by: str, **seconds: int
 ) -> int:
-    """Take one broker out of service, before it is stopped.
+    """Take a broker out of service before you stop it.
 
-    Its agent takes the write permission off its topics on every name server, waits until producers have stopped
-    writing and consumer groups have read what is left, sends their members to other brokers, and unregisters it. Each
-    step is shown with the name servers' responses, the wait for consumers with the unread messages of each group, retry
-    queues included. A group without a member is named and not waited for. You are asked whether you mean it (without a
-    terminal, --yes is needed). Ctrl-C before the last step undoes all. After it, the broker returns with the next
-    start of its agent, with its full write permission: the drain ends each wipe, an operator's too.
+    Its agent removes the broker's write permission at every name server, waits until producers have stopped and
+    consumer groups have read all messages, moves the members to other brokers, and unregisters the broker. Each step is
+    shown with the responses of the name servers and the unread messages of each group, retry queues included. Groups
+    without a member are listed, not waited for.
 
-    Exits 0 when the broker is drained; 3 when it is drained but a wait timed out or messages stay unread; what a step
-    left undone is on standard error.
+    You must confirm (without a terminal: --yes). Ctrl-C before the last step reverts everything. The next start of the
+    agent registers the broker again, writable: the drain also ends earlier wipes.
+
+    Exits 0 when drained; 3 when drained but a wait timed out or messages are unread. Incomplete steps are listed on
+    standard error.
 
     \b
     JSON: one object a line: agent, step, state, detail, elapsedSeconds,
@@ -96,9 +104,9 @@ def drain_broker(
       pointsmanctl drain-broker --agent 10.0.0.1:9880 --deadline 1h --yes
     """
     if (broker is None) == (not addr):
-        raise click.UsageError("say which broker, as CLUSTER/BROKER/ID or by its --agent" + (", not both" * bool(addr)))
+        raise click.UsageError("give the broker as CLUSTER/BROKER/ID or by its --agent" + (", not both" * bool(addr)))
     what = f"broker {broker}" if broker else f"the broker of agent {addr}"
-    confirm(f"Take {what} out of service, so that its clients go elsewhere?", yes=yes)
+    confirm(f"Take {what} out of service and move its clients to other brokers?", yes=yes)
     request = wire.DrainRequest(
         quiet=Duration(seconds=seconds["quiet"]),
         producers_timeout=Duration(seconds=seconds["wait"]),
@@ -126,11 +134,13 @@ async def _agent_of(invocation: Invocation, broker: ReplicaTarget) -> Agent | Er
             return found[0]
         if found:
             where = ", ".join(agent.addr for agent in found)
-            return ErrorReport("AGENT_AMBIGUOUS", f"name servers tell several agents of {broker}: {where}", _SAY_WHICH)
+            return ErrorReport(
+                "AGENT_AMBIGUOUS", f"name servers report different agents for {broker}: {where}", _NAME_THE_AGENT
+            )
         if str(broker) in asking.found.without:
-            return ErrorReport("AGENT_UNKNOWN", f"no address of an agent is known for {broker}", _SAY_WHICH)
+            return ErrorReport("AGENT_UNKNOWN", f"agent address unknown for {broker}", _NAME_THE_AGENT)
         return ErrorReport(
-            "BROKER_NOT_FOUND", f"{broker} is not in the routes", f"see `pointsmanctl brokers`; {_SAY_WHICH}"
+            "BROKER_NOT_FOUND", f"{broker} is not in the routes", f"see `pointsmanctl brokers`; {_NAME_THE_AGENT}"
         )
 
 
@@ -145,7 +155,7 @@ async def _follow(
         of = who.identity
         name = printable(f"{of.cluster}/{of.broker_name}/{of.broker_id}")
         if name != str(broker):
-            message = f"the agent at {server.addr} is that of {name}, not of {broker}: nothing was changed"
+            message = f"the agent at {server.addr} serves {name}, not {broker}: nothing was changed"
             return invocation.fail(ErrorReport("AGENT_OF_OTHER_BROKER", message, "see `pointsmanctl brokers`"))
     incomplete: list[str] = []
     code = EXIT_OK
@@ -154,63 +164,60 @@ async def _follow(
     call: grpc.aio.UnaryStreamCall[wire.DrainRequest, wire.DrainResponse] = server.agent.Drain(request, timeout=seconds)
     try:
         with server.errors():
-            async for news in call:
+            async for progress in call:
                 if invocation.is_json:
-                    click.echo(json.dumps({"agent": server.addr, **to_document(news)}))
+                    click.echo(json.dumps({"agent": server.addr, **to_document(progress)}))
                 else:
-                    show(drain_parts(news))
-                if enum_name(news, "state") in INCOMPLETE:
-                    incomplete.append(outcome_words(news))
-                if is_late(news):
+                    show(drain_parts(progress))
+                if enum_name(progress, "state") in INCOMPLETE:
+                    incomplete.append(outcome_text(progress))
+                if is_late(progress):
                     code = EXIT_TIMED_OUT
     except asyncio.CancelledError:
         call.cancel()
-        words = "the drain is aborted: the agent undoes what was done, unless it had begun to unregister"
-        invocation.warn("DRAIN_ABORTED", words, "see `pointsmanctl brokers`")
+        text = "drain aborted; the agent reverts it unless it has begun to unregister"
+        invocation.warn("DRAIN_ABORTED", text, "see `pointsmanctl brokers`")
         raise
     if incomplete:
-        invocation.warn("DRAIN_INCOMPLETE", f"drained, but {', '.join(incomplete)}", "see what that step said")
+        invocation.warn("DRAIN_INCOMPLETE", f"drained, but {', '.join(incomplete)}", "see the output of that step")
     return code
 
 
-def drain_parts(news: wire.DrainResponse) -> Iterable[RenderableType]:
-    """Show one step, and below it the responses of name servers, where they were asked."""
-    state = enum_name(news, "state")
-    line = Text(f"{duration_words(seconds_of(news.elapsed)):>8}  {enum_name(news, 'step'):<18} ")
+def drain_parts(progress: wire.DrainResponse) -> Iterable[RenderableType]:
+    """Show one step, and below it the responses of name servers and the unread messages of groups."""
+    state = enum_name(progress, "state")
+    line = Text(f"{duration_text(seconds_of(progress.elapsed)):>8}  {enum_name(progress, 'step'):<18} ")
     line.append(state, style=_STATE_STYLES.get(state, ""))
-    if news.detail:
-        line.append(f": {printable(news.detail)}")
+    if progress.detail:
+        line.append(f": {printable(progress.detail)}")
     yield line
-    for answer in news.name_servers:
-        words = printable(f"{answer.addr}: {answer.answer or ('done' if answer.done else 'not done')}")
-        yield Text(f"{'':10}{words}", style="dim" if answer.done else ALARM)
-    for group in news.groups:
-        yield Text(f"{'':10}{_unread_words(group)}", style=WARNING if _is_alone(group) else "")
+    for answer in progress.name_servers:
+        text = printable(f"{answer.addr}: {answer.answer or ('done' if answer.done else 'not done')}")
+        yield Text(f"{'':10}{text}", style="dim" if answer.done else ALARM)
+    for group in progress.groups:
+        yield Text(f"{'':10}{_unread_text(group)}", style=WARNING if _is_alone(group) else "")
 
 
-def outcome_words(news: wire.DrainResponse) -> str:
-    """Name a step that is incomplete, with its state and the groups that have unread messages."""
-    unread = ", ".join(f"{printable(group.group)} {group.lag}" for group in news.groups)
-    words = f"{enum_name(news, 'step')} {enum_name(news, 'state')}"
-    return f"{words} (unread: {unread})" if unread else words
+def outcome_text(progress: wire.DrainResponse) -> str:
+    """Describe an incomplete step: its state, and groups with unread messages."""
+    unread = ", ".join(f"{printable(group.group)} {group.lag}" for group in progress.groups)
+    outcome = f"{enum_name(progress, 'step')} {enum_name(progress, 'state')}"
+    return f"{outcome} (unread: {unread})" if unread else outcome
 
 
-def is_late(news: wire.DrainResponse) -> bool:
-    """Return whether a wait ended before what it waited for, or left messages unread."""
-    is_unread = news.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS and news.state == wire.DRAIN_STEP_STATE_FAILED
-    return is_unread or news.state == wire.DRAIN_STEP_STATE_TIMED_OUT
+def is_late(progress: wire.DrainResponse) -> bool:
+    """Return whether a wait timed out or left messages unread."""
+    is_unread = progress.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS and progress.state == wire.DRAIN_STEP_STATE_FAILED
+    return is_unread or progress.state == wire.DRAIN_STEP_STATE_TIMED_OUT
 
 
 def _is_alone(group: wire.UnreadGroup) -> bool:
     return group.HasField("member_count") and not group.member_count
 
 
-def _unread_words(group: wire.UnreadGroup) -> str:
+def _unread_text(group: wire.UnreadGroup) -> str:
     retry = f", {group.retry_lag} of them in retry queues" if group.retry_lag else ""
-    members = f"members: {group.member_count}" if group.HasField("member_count") else "members not known yet"
+    members = f"members: {group.member_count}" if group.HasField("member_count") else "members unknown"
     if _is_alone(group):
         members = "no member: not waited for"
     return f"{printable(group.group)}: {group.lag} unread{retry}; {members}"
-
-
-COMMANDS = (drain_broker,)

@@ -1,4 +1,4 @@
-"""How a failed command ends: one line or one JSON object on stderr that says what to do, and an exit code."""
+"""Failures of commands: one line or one JSON object on standard error, and the exit code."""
 
 from __future__ import annotations
 
@@ -26,14 +26,18 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_TIMED_OUT = 3
-"""It was done, but a wait on the way ended before what it waited for."""
+"""Done, but a wait timed out."""
 EXIT_INTERRUPTED = 130
-"""As a shell reports an end by SIGINT."""
-NO_GRPC = "no gRPC there: is it the port of the metrics, or of something else?"
-OLDER_SERVER = "this name server does not know that call: it is older than this pointsmanctl"
-OLDER_AGENT = "it does not know that call: no agent, or one that is older than this pointsmanctl"
-AGENT_HINT = "is the agent running, and reachable from here? --agent HOST:PORT asks another address"
-AGAIN_HINT = "run it again when all answer, what is done stays done"
+"""As a shell reports SIGINT."""
+NO_GRPC = "not a gRPC port, maybe the metrics port"
+OLDER_SERVER = "this call is not supported: the name server is older than this pointsmanctl"
+OLDER_AGENT = "this call is not supported: not an agent, or older than this pointsmanctl"
+NO_RESPONSE = "no response in time"
+CONNECTION_REFUSED = "connection refused"
+NAME_NOT_RESOLVED = "host name cannot be resolved"
+NAME_SERVER_HINT = "check that it runs, and --namesrv or POINTSMAN_NAMESRV"
+AGENT_HINT = "check that the agent runs and is reachable from here, or give another address with --agent"
+AGAIN_HINT = "run the command again when all respond; repeating it is safe"
 _HINTS = {
     "TOPIC_HELD": "delete it on these brokers first, or hide it here with --force",
     "TOPIC_NOT_FOUND": "see `pointsmanctl topics`",
@@ -41,34 +45,34 @@ _HINTS = {
     "BROKER_UNKNOWN": "see `pointsmanctl brokers`",
     "KV_NOT_FOUND": "see `pointsmanctl kv list`",
     "ORDER_TOPIC_NOT_FOUND": "see `pointsmanctl order-topic list`",
-    "SETTING_NOT_SAVED": "make room on that server's disk, or repair it, and run it again",
+    "SETTING_NOT_SAVED": "free space on that server's disk, or repair it, and run the command again",
     "MAINTENANCE_NOT_FOUND": "see `pointsmanctl maintenance list`",
 }
-"""By the code of the server's refusal, or of what this command makes of it."""
+"""By the error code."""
 
 
 class BrokerNotFoundError(NotFoundError):
-    """No name server that was asked remembers the broker."""
+    """No name server has an event of the broker."""
 
     code = "BROKER_NOT_FOUND"
 
     def __init__(self, broker_name: str, cluster: str) -> None:
         super().__init__(
-            f"no event of broker {broker_name} is remembered" + (f" in cluster {cluster}" if cluster else "")
+            f"no name server has an event of broker {broker_name}" + (f" in cluster {cluster}" if cluster else "")
         )
 
 
 class BrokerClusterUnknownError(NotFoundError):
-    """No name server that was asked knows the broker now, so its cluster must be given."""
+    """No name server has a registration of the broker, so its cluster must be given."""
 
     code = "BROKER_NOT_FOUND"
 
     def __init__(self, broker_name: str) -> None:
-        super().__init__(f"no name server knows broker {broker_name}")
+        super().__init__(f"broker {broker_name} is not registered at any name server")
 
 
 class NotConfirmedError(PointsmanError):
-    """The operator was asked, and declined."""
+    """The operator did not confirm."""
 
     code = "NOT_CONFIRMED"
 
@@ -77,23 +81,23 @@ class NotConfirmedError(PointsmanError):
 
 
 class KeyNotFoundError(NotFoundError):
-    """No name server that was asked has the key."""
+    """No name server has the key."""
 
     code = "KV_NOT_FOUND"
 
     def __init__(self, namespace: str, key: str) -> None:
-        super().__init__(f"there is no key {key} in namespace {namespace}")
+        super().__init__(f"key {key} is not set in namespace {namespace}")
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorReport:
-    """A failure as operators and scripts read it."""
+    """A failure, for operators and scripts."""
 
     code: str
     message: str
     hint: str = ""
     servers: dict[str, str] = field(default_factory=dict)
-    """Address to what was wrong there."""
+    """What failed, by address."""
 
     def to_line(self) -> str:
         """Render for operators."""
@@ -101,13 +105,13 @@ class ErrorReport:
             return f"pointsmanctl: {self.message}"
         if self.message.endswith("?"):
             return f"pointsmanctl: {self.message} {self.hint[0].upper()}{self.hint[1:]}"
-        return f"pointsmanctl: {self.message.removesuffix('.')}: {self.hint}"
+        return f"pointsmanctl: {self.message.removesuffix('.')}; {self.hint}"
 
     def to_document(self) -> dict[str, object]:
         """Render for scripts."""
         document: dict[str, object] = {"code": self.code, "message": self.message, "hint": self.hint}
         if self.servers:
-            document["servers"] = [{"addr": addr, "message": words} for addr, words in self.servers.items()]
+            document["servers"] = [{"addr": addr, "message": text} for addr, text in self.servers.items()]
         return document
 
     def render(self, output: str) -> str:
@@ -116,17 +120,17 @@ class ErrorReport:
 
 
 def to_error_report(error: PointsmanError) -> ErrorReport:
-    """State what went wrong and what to do."""
+    """Describe what failed and what to do."""
     message, hint, servers = printable(str(error)), "", {}
     if isinstance(error, NameServersUnavailableError):
-        return _no_answer({failure.addr: failure for failure in error.failures})
+        return _no_response({failure.addr: failure for failure in error.failures})
     if isinstance(error, (NameServerFailedError, RequestRejectedError)):
-        servers = {error.addr: failure_words(error)}
-        message, hint = answer_words(error.addr, error), _hint_of(error)
+        servers = {error.addr: failure_text(error)}
+        message, hint = failure_sentence(error.addr, error), _hint_of(error)
     elif isinstance(error, TopicNotFoundError):
-        hint = "see `pointsmanctl topics`; `pointsmanctl flapping` shows brokers that left"
+        hint = "see `pointsmanctl topics`; `pointsmanctl flapping` shows departed brokers"
     elif isinstance(error, BrokerClusterUnknownError):
-        hint = "say where with --cluster; see `pointsmanctl brokers`"
+        hint = "give --cluster; see `pointsmanctl brokers`"
     elif isinstance(error, BrokerNotFoundError):
         hint = "see `pointsmanctl brokers`"
     elif isinstance(error, (ClusterNotFoundError, KeyNotFoundError)):
@@ -135,9 +139,9 @@ def to_error_report(error: PointsmanError) -> ErrorReport:
 
 
 def nodes_failed(failures: Mapping[str, PointsmanError], *, of: Sequence[str], is_change: bool) -> ErrorReport:
-    """Name the servers that failed, of those that were each asked, and after a change those that did it."""
+    """Name the servers that failed and, after a change, those that applied it."""
     if len(failures) == len(of):
-        return _no_answer(failures)
+        return _no_response(failures)
     where, hint = _listed(failures), _hints(failures)
     if is_change:
         where += f"; done at {', '.join(addr for addr in of if addr not in failures)}"
@@ -148,12 +152,12 @@ def nodes_failed(failures: Mapping[str, PointsmanError], *, of: Sequence[str], i
 
 
 def agents_failed(failures: Mapping[str, PointsmanError], *, of: Sequence[str], is_change: bool) -> ErrorReport:
-    """Name the agents that failed, of those that were each asked, and after a change those that did it."""
+    """Name the agents that failed and, after a change, those that applied it."""
     where, hint = _listed(failures), _hints(failures)
     if len(failures) == len(of):
-        message = f"{'refused by' if all(map(_is_refusal, failures.values())) else 'no agent answered at'} {where}"
+        message = f"{'rejected by' if all(map(_is_refusal, failures.values())) else 'no agent is responding:'} {where}"
     else:
-        hint = "what only they know is missing here"
+        hint = "data that only they have is missing"
         if is_change:
             where += f"; done at {', '.join(addr for addr in of if addr not in failures)}"
             hint = "" if all(map(_is_refusal, failures.values())) else AGAIN_HINT
@@ -161,56 +165,56 @@ def agents_failed(failures: Mapping[str, PointsmanError], *, of: Sequence[str], 
     return ErrorReport(_common_code(failures, "AGENTS_FAILED"), message, hint, _servers(failures))
 
 
-def answer_words(addr: str, failure: PointsmanError) -> str:
-    """Describe in one sentence what a server did instead of answering."""
-    words = failure_words(failure)
-    return f"{addr} refused: {words}" if _is_refusal(failure) else f"{addr} did not answer ({words})"
+def failure_sentence(addr: str, failure: PointsmanError) -> str:
+    """Describe the failure of a server in one sentence."""
+    text = failure_text(failure)
+    return f"{addr} rejected the request: {text}" if _is_refusal(failure) else f"{addr} is not responding ({text})"
 
 
-def failure_words(failure: PointsmanError) -> str:
-    """Describe in few words why a name server or an agent did not answer, or refused."""
+def failure_text(failure: PointsmanError) -> str:
+    """Return the cause of a failure in a few words."""
     if isinstance(failure, RequestRejectedError):
-        # The message of bad input names its first fault alone.
-        faults = "; ".join(printable(f"{fault.field} {fault.description}") for fault in failure.violations)
-        words = faults or printable(failure.message) or failure.status.name
-        # What is not found, servers log at DEBUG alone.
+        # The message itself names only the first violation.
+        violations = "; ".join(printable(f"{each.field} {each.description}") for each in failure.violations)
+        text = violations or printable(failure.message) or failure.status.name
+        # Servers log NOT_FOUND only at DEBUG.
         is_logged = failure.request_id and failure.status is not grpc.StatusCode.NOT_FOUND
-        return f"{words} [request {printable(failure.request_id)}]" if is_logged else words
+        return f"{text} [request {printable(failure.request_id)}]" if is_logged else text
     if not isinstance(failure, NameServerFailedError):
         return printable(str(failure))
     is_agent = isinstance(failure, AgentFailedError)
     if is_agent and failure.status is grpc.StatusCode.UNIMPLEMENTED:
         return OLDER_AGENT
     if failure.status is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return "no answer in time"
+        return NO_RESPONSE
     if "Connection refused" in failure.message:
-        return "connection refused"
+        return CONNECTION_REFUSED
     if "resolving" in failure.message or "DNS" in failure.message:
-        return "its name cannot be resolved"
+        return NAME_NOT_RESOLVED
     if "parsing HTTP/2" in failure.message:
         return NO_GRPC
     if "before receiving SETTINGS" in failure.message:
-        return "connected, but no answer: is it hung?"
+        return "connected, but not responding"
     if failure.status is grpc.StatusCode.UNIMPLEMENTED:
         return OLDER_SERVER
-    # Of a failed handshake the cause, without gRPC's own text.
+    # The cause of a failed handshake, without gRPC's own text.
     return printable(failure.message.partition(" (failed to connect")[0]) or failure.status.name
 
 
 def exit_code_of(error: PointsmanError) -> int:
-    """Return the exit code: bad input is a usage error."""
+    """Return the exit code; invalid input is a usage error."""
     return EXIT_USAGE if isinstance(error, InvalidInputError) else EXIT_FAILED
 
 
-def _no_answer(failures: Mapping[str, PointsmanError]) -> ErrorReport:
+def _no_response(failures: Mapping[str, PointsmanError]) -> ErrorReport:
     refusing = {addr: failure for addr, failure in failures.items() if _is_refusal(failure)}
     silent = {addr: failure for addr, failure in failures.items() if addr not in refusing}
     code, hint, servers = NameServersUnavailableError.code, _hints(failures), _servers(failures)
     if not refusing:
-        return ErrorReport(code, f"no name server answered at {_listed(failures)}", hint, servers)
+        return ErrorReport(code, f"no name server is responding: {_listed(failures)}", hint, servers)
     if not silent:
-        return ErrorReport(_common_code(failures, code), f"refused by {_listed(failures)}", hint, servers)
-    return ErrorReport(code, f"refused by {_listed(refusing)}; no answer from {_listed(silent)}", hint, servers)
+        return ErrorReport(_common_code(failures, code), f"rejected by {_listed(failures)}", hint, servers)
+    return ErrorReport(code, f"rejected by {_listed(refusing)}; not responding: {_listed(silent)}", hint, servers)
 
 
 def _is_refusal(failure: PointsmanError) -> bool:
@@ -218,11 +222,11 @@ def _is_refusal(failure: PointsmanError) -> bool:
 
 
 def _servers(failures: Mapping[str, PointsmanError]) -> dict[str, str]:
-    return {addr: failure_words(failure) for addr, failure in failures.items()}
+    return {addr: failure_text(failure) for addr, failure in failures.items()}
 
 
 def _listed(failures: Mapping[str, PointsmanError]) -> str:
-    return ", ".join(f"{addr} ({words})" for addr, words in _servers(failures).items())
+    return ", ".join(f"{addr} ({text})" for addr, text in _servers(failures).items())
 
 
 def _code_of(failure: PointsmanError) -> str:
@@ -241,11 +245,10 @@ def _hints(failures: Mapping[str, PointsmanError]) -> str:
 def _hint_of(failure: PointsmanError) -> str:
     if isinstance(failure, AccessDeniedError):
         if failure.status is grpc.StatusCode.UNAUTHENTICATED:
-            return "pass --tls-certificate and --tls-key, or --token-file, that this server knows"
+            return "give --tls-certificate and --tls-key, or --token-file, for an identity that this server knows"
         return failure.hint
     if isinstance(failure, RequestRejectedError):
         return _HINTS.get(failure.details.code, "")
-    # No answer at all, rather than an error of its own.
-    if failure_words(failure) in {"no answer in time", "connection refused", "its name cannot be resolved"}:
-        return AGENT_HINT if isinstance(failure, AgentFailedError) else "is it running? See --namesrv"
+    if failure_text(failure) in {NO_RESPONSE, CONNECTION_REFUSED, NAME_NOT_RESOLVED}:
+        return AGENT_HINT if isinstance(failure, AgentFailedError) else NAME_SERVER_HINT
     return ""

@@ -16,15 +16,14 @@ from pointsman.wire.names import text_problem
 from pointsman_client import PointsmanError, RequestRejectedError
 from pointsman_ctl.agent_round import (
     AgentChoice,
-    Asked,
+    QueryResult,
     agent_round,
-    ask_agents,
     finish,
     of_agents,
     of_every_agent,
+    query_agents,
     to_agents_document,
 )
-from pointsman_ctl.answer_layout import failure_line
 from pointsman_ctl.command_options import by_option, duration_option, read_name
 from pointsman_ctl.consumer_group_view import (
     AgentGroup,
@@ -38,35 +37,52 @@ from pointsman_ctl.consumer_group_view import (
     groups_parts,
     shared_groups,
 )
-from pointsman_ctl.error_report import ErrorReport, answer_words
+from pointsman_ctl.error_report import ErrorReport, failure_sentence
 from pointsman_ctl.invocation import Invocation, pass_invocation
+from pointsman_ctl.name_completion import chosen_cluster, completer
 from pointsman_ctl.operator_texts import counted, printable, utc_of
+from pointsman_ctl.output_layout import failure_line
 from pointsman_ctl.server_calls import Server
 
 MAX_TARGETS = 16
 MAX_TARGET_LENGTH = 255
 PAGE_SIZE = 1_000
-CALLS_AT_ONCE = 8
-"""To one agent, which has consumers to serve."""
+MAX_CONCURRENT_CALLS = 8
+"""Per agent."""
+
+
+async def groups_of(server: Server, deadline: float) -> wire.ListGroupsResponse:
+    """Return all groups of an agent."""
+    request = wire.ListGroupsRequest(page_size=PAGE_SIZE)
+    return await server.whole(server.groups.ListGroups, request, deadline=deadline)
+
+
+def _group_names(invocation: Invocation, ctx: click.Context) -> Iterable[str]:
+    choice = AgentChoice(ctx.params.get("addrs") or (), chosen_cluster(ctx), bool(ctx.params.get("replicas_too")))
+    found = query_agents(invocation, choice, groups_of)
+    return (each.group for _, response in found.whole for each in response.groups)
+
+
+complete_groups = completer(_group_names)
 
 
 @click.command()
 @of_agents
 @pass_invocation
 def groups(invocation: Invocation, choice: AgentChoice) -> int:
-    """Show the consumer groups, one a row.
+    """List consumer groups.
 
-    Put together from what all agents say: each broker's agent knows the consumers that read from it. The name servers
-    say where the agents are; those of masters are asked. MEMBERS counts each client once, or says >= where the time
-    was too short for that; AGENTS says how many of those that answered know the group. Agents that did not answer are
-    named on standard error; exits 1 if none did.
+    Merged from the agents of all masters: each agent knows the consumers that read from its broker. MEMBERS counts each
+    client once; >= marks a lower limit, after a timeout. AGENTS is the number of agents that know the group, of those
+    that responded. Failed agents are listed on standard error; exits 1 if all failed.
 
     \b
-    CONFLICT  members differ in what they read, or how they share it
-    PINNED    some members have all queues, see `pointsmanctl group`
-    DIFFERS   agents know different members
-    WARMING   an agent has just started and may not know all members yet
-    DRAINING  an agent stops, and sends its consumers elsewhere
+    FLAGS:
+      CONFLICT  members differ in subscriptions or message model
+      PINNED    some members have all queues, see `pointsmanctl group`
+      DIFFERS   agents know different members
+      WARMING   an agent has just started and may not know all members yet
+      DRAINING  an agent is stopping and moves its consumers to other brokers
 
     \b
     JSON: groups[].{group, members, isExact, agents[], messageModels[],
@@ -82,35 +98,35 @@ def groups(invocation: Invocation, choice: AgentChoice) -> int:
       pointsmanctl groups --agent 10.0.0.1:9880
       pointsmanctl -o json groups | jq '.groups[] | select(.flags != [])'
     """
-    asked, members = asyncio.run(_groups_and_members(invocation, choice))
-    rows = group_rows(asked.whole, members)
-    whole = to_groups_document(asked, rows)
-    return finish(invocation, asked, whole, groups_parts(asked.whole, rows))
+    result, members = asyncio.run(_groups_and_members(invocation, choice))
+    rows = group_rows(result.whole, members)
+    whole = to_groups_document(result, rows)
+    return finish(invocation, result, whole, groups_parts(result.whole, rows))
 
 
 async def _groups_and_members(
     invocation: Invocation, choice: AgentChoice
-) -> tuple[Asked[wire.ListGroupsResponse], Members]:
+) -> tuple[QueryResult[wire.ListGroupsResponse], Members]:
     async with agent_round(invocation, choice) as asking:
-        asked = await asking.ask(groups_of)
-        wanted = {agent.addr: names for agent, names in shared_groups(asked.whole).items()}
+        result = await asking.query(groups_of)
+        wanted = {agent.addr: names for agent, names in shared_groups(result.whole).items()}
         if not any(wanted.values()):
-            return asked, {}
-        members = await asking.ask(lambda server, deadline: members_of(server, deadline, wanted.get(server.addr, ())))
-        return asked, dict(members.whole)
+            return result, {}
+        members = await asking.query(lambda server, deadline: members_of(server, deadline, wanted.get(server.addr, ())))
+        return result, dict(members.whole)
 
 
 @click.command()
-@click.argument("group", callback=read_name)
+@click.argument("group", callback=read_name, shell_complete=complete_groups)
 @of_agents
 @pass_invocation
 def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
-    """Show who is in a consumer group, and who disagrees on it.
+    """Show the members of a consumer group.
 
-    SINCE is when the first of the agents saw the member come, SILENT the time since its last beat to any of them,
-    READS its topics, with the tags where it does not read all. AGENTS says how many of those that have the group know
-    the member. Below stand disagreements, conflicts, the pin, and changes that are held back. Exits 1 if nobody is in
-    the group, or no agent answered.
+    SINCE is when the member joined, LAST HEARTBEAT the time since its last heartbeat to any agent, SUBSCRIPTIONS its
+    topics with their tags. AGENTS is the number of agents that know the member, of those that know the group. Lines
+    below the table show disagreements, conflicts, the pin, and delayed changes. Exits 1 if the group has no members or
+    no agent responded.
 
     \b
     JSON: group, isAgreed, messageModels[],
@@ -132,17 +148,17 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
       pointsmanctl group billing --all
       pointsmanctl -o json group billing | jq -r '.members[].clientId'
     """
-    asked = ask_agents(invocation, choice, lambda server, deadline: group_of(server, deadline, group))
-    view = group_view(asked.whole)
-    whole = to_group_document(group, asked, view)
-    if view.known or not asked.whole:
-        return finish(invocation, asked, whole, group_parts(view))
-    for _, node in asked.answers:
+    result = query_agents(invocation, choice, lambda server, deadline: group_of(server, deadline, group))
+    view = group_view(result.whole)
+    whole = to_group_document(group, result, view)
+    if view.known or not result.whole:
+        return finish(invocation, result, whole, group_parts(view))
+    for _, node in result.responses:
         if node.failure is not None:
-            invocation.warn("AGENT_FAILED", answer_words(node.addr, node.failure))
-    message = f"nobody is in consumer group {group} at the {counted(len(view.unknown_at), 'agent')} that answered"
+            invocation.warn("AGENT_FAILED", failure_sentence(node.addr, node.failure))
+    message = f"consumer group {group} has no members at the {counted(len(view.unknown_at), 'agent')} that responded"
     return invocation.fail(
-        ErrorReport("GROUP_NOT_FOUND", message, "see `pointsmanctl groups`, or ask replicas with --all")
+        ErrorReport("GROUP_NOT_FOUND", message, "see `pointsmanctl groups`, or query replicas with --all")
     )
 
 
@@ -151,7 +167,7 @@ def _read_targets(_ctx: click.Context, _param: click.Parameter, values: Sequence
     for target in targets:
         problem = text_problem(target, longest=MAX_TARGET_LENGTH) if target else "must not be empty"
         if problem is None and (" " in target or not target.isascii()):
-            problem = "may hold only printable ASCII characters without spaces"
+            problem = "may contain only printable ASCII characters without spaces"
         if problem:
             raise click.BadParameter(f"{target!r} {problem}")
     if len(targets) > MAX_TARGETS:
@@ -160,7 +176,7 @@ def _read_targets(_ctx: click.Context, _param: click.Parameter, values: Sequence
 
 
 @click.command()
-@click.argument("group", callback=read_name)
+@click.argument("group", callback=read_name, shell_complete=complete_groups)
 @click.option(
     "--to",
     "targets",
@@ -168,21 +184,21 @@ def _read_targets(_ctx: click.Context, _param: click.Parameter, values: Sequence
     required=True,
     callback=_read_targets,
     metavar="ID|ADDRESS",
-    help="A client id, or its part before the @: every client there. Up to 16.",
+    help="Client id, or its part before the @ for all clients of that host. Repeatable (max 16).",
 )
-@duration_option("7d", required=True, help="How long, as 90s, 30m, 2h or 1d; at most 7d.")
+@duration_option("7d", required=True, help="Duration, e.g. 90s, 30m, 2h or 1d (max 7d).")
 @of_every_agent
 @by_option
 @pass_invocation
 def pin(
     invocation: Invocation, group: str, targets: tuple[str, ...], seconds: int, choice: AgentChoice, by: str
 ) -> int:
-    """Give all queues of GROUP to some members for a time.
+    """Assign all queues of GROUP to some members for a time.
 
-    To try a new version on one machine, or to look at one consumer alone: the others stay members and get nothing. A
-    member that is not there yet has the pin when it comes; while none of them is there, the group shares as always. It
-    ends by itself, or with unpin; again replaces it. Agents forget it when they restart. Sent to the agents of masters
-    and replicas; exits 1 if one failed, and may be repeated.
+    To try a new version on one host, or to debug one consumer. The other members stay in the group without queues. A
+    pinned member may join later; while no pinned member is in the group, it is balanced as usual. The pin ends after
+    --for, with unpin, or when the agent restarts. Repeating the command replaces it. Sent to the agents of masters and
+    replicas; exits 1 if one failed.
 
     \b
     JSON: agents[].{addr, brokers[], pinnedClientIds[], until}
@@ -198,15 +214,14 @@ def pin(
 
 
 @click.command()
-@click.argument("group", callback=read_name)
+@click.argument("group", callback=read_name, shell_complete=complete_groups)
 @of_every_agent
 @by_option
 @pass_invocation
 def unpin(invocation: Invocation, group: str, choice: AgentChoice, by: str) -> int:
-    """End the pin of GROUP: all members share again.
+    """End the pin of GROUP; all members share its queues again.
 
-    Sent to the agents of masters and replicas; exits 1 if one failed, and may be repeated. A group without a pin stays
-    as it is.
+    Sent to the agents of masters and replicas; exits 1 if one failed. Repeating it is safe.
 
     \b
     JSON: agents[].{addr, brokers[], pinnedClientIds[], until}
@@ -224,47 +239,41 @@ def _pin_everywhere(invocation: Invocation, choice: AgentChoice, request: wire.P
     async def change(server: Server, deadline: float) -> wire.PinGroupResponse:
         return await server.call(server.groups.PinGroup, request, deadline=deadline)
 
-    asked = ask_agents(invocation, choice, change)
+    result = query_agents(invocation, choice, change)
     lines = [
-        Text(f"{agent}: {_pin_words(request.group, node.answer)}") if node.answer else failure_line(node)
-        for agent, node in asked.answers
+        Text(f"{agent}: {_pin_text(request.group, node.response)}") if node.response else failure_line(node)
+        for agent, node in result.responses
     ]
-    return finish(invocation, asked, {"agents": to_agents_document(asked, to_document)}, lines, is_change=True)
+    return finish(invocation, result, {"agents": to_agents_document(result, to_document)}, lines, is_change=True)
 
 
-def _pin_words(group: str, pin: wire.PinGroupResponse) -> str:
+def _pin_text(group: str, pin: wire.PinGroupResponse) -> str:
     if not pin.HasField("until"):
         return f"{group} is not pinned"
     until = f"{group} is pinned until {utc_of(pin.until):%Y-%m-%d %H:%M:%S} UTC"
     members = ", ".join(map(printable, pin.pinned_client_ids))
-    return f"{until} to {members}" if members else f"{until}, to members that are not there yet"
-
-
-async def groups_of(server: Server, deadline: float) -> wire.ListGroupsResponse:
-    """Ask for all groups."""
-    request = wire.ListGroupsRequest(page_size=PAGE_SIZE)
-    return await server.whole(server.groups.ListGroups, request, deadline=deadline)
+    return f"{until} to {members}" if members else f"{until}, to members that have not joined yet"
 
 
 async def group_of(server: Server, deadline: float, group: str) -> AgentGroup:
-    """Ask for one group."""
+    """Return one group at an agent."""
     try:
         request = wire.GetGroupRequest(group=group)
-        answer = await server.call(server.groups.GetGroup, request, deadline=deadline)
+        response = await server.call(server.groups.GetGroup, request, deadline=deadline)
     except RequestRejectedError as refusal:
         if refusal.status is grpc.StatusCode.NOT_FOUND:
             return AgentGroup(None)
         raise
-    return AgentGroup(answer)
+    return AgentGroup(response)
 
 
 async def members_of(server: Server, deadline: float, groups: Iterable[str]) -> Mapping[str, frozenset[str]]:
-    """Ask for the client ids of several groups; groups without an answer before ``deadline`` are absent."""
-    at_once = asyncio.Semaphore(CALLS_AT_ONCE)
+    """Return the client ids of several groups, without groups whose response is late."""
+    concurrency = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
     members: dict[str, frozenset[str]] = {}
 
     async def one(group: str) -> None:
-        async with at_once:
+        async with concurrency:
             try:
                 found = (await group_of(server, deadline, group)).group
             except PointsmanError:
@@ -275,11 +284,11 @@ async def members_of(server: Server, deadline: float, groups: Iterable[str]) -> 
     return members
 
 
-def to_groups_document(asked: Asked[wire.ListGroupsResponse], rows: Sequence[GroupRow]) -> Document:
-    """Render the groups, and the answer of each agent."""
+def to_groups_document(result: QueryResult[wire.ListGroupsResponse], rows: Sequence[GroupRow]) -> Document:
+    """Render the groups, and the response of each agent."""
 
-    def of_agent(answer: wire.ListGroupsResponse) -> Document:
-        return {"state": enum_name(answer, "state"), "groups": list(map(to_document, answer.groups))}
+    def of_agent(response: wire.ListGroupsResponse) -> Document:
+        return {"state": enum_name(response, "state"), "groups": list(map(to_document, response.groups))}
 
     groups = [
         {
@@ -293,14 +302,14 @@ def to_groups_document(asked: Asked[wire.ListGroupsResponse], rows: Sequence[Gro
         }
         for row in rows
     ]
-    return {"groups": groups, "agents": to_agents_document(asked, of_agent)}
+    return {"groups": groups, "agents": to_agents_document(result, of_agent)}
 
 
-def to_group_document(group: str, asked: Asked[AgentGroup], view: GroupView) -> Document:
-    """Render one group: its members, and the answer of each agent."""
+def to_group_document(group: str, result: QueryResult[AgentGroup], view: GroupView) -> Document:
+    """Render one group: its members, and the response of each agent."""
 
-    def of_agent(answer: AgentGroup) -> Document:
-        return {"group": to_document(answer.group) if answer.group is not None else None}
+    def of_agent(response: AgentGroup) -> Document:
+        return {"group": to_document(response.group) if response.group is not None else None}
 
     return {
         "group": group,
@@ -315,7 +324,7 @@ def to_group_document(group: str, asked: Asked[AgentGroup], view: GroupView) -> 
             }
             for agent, membership in view.pins
         ],
-        "agents": to_agents_document(asked, of_agent),
+        "agents": to_agents_document(result, of_agent),
     }
 
 
@@ -332,6 +341,3 @@ def _to_member_row(row: MemberRow) -> Document:
         "agents": [agent.addr for agent, _ in row.at],
         "missingAt": [agent.addr for agent in row.missing_at],
     }
-
-
-COMMANDS = (groups, group, pin, unpin)

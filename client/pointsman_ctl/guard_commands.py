@@ -1,4 +1,4 @@
-"""What protects a cluster from false alarms: its guard, and announced maintenance."""
+"""Protection of a cluster from false alarms: expiry guard and scheduled maintenance."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from pointsman.wire.json_document import Document, enum_name, to_document
 from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import RequestRejectedError
-from pointsman_ctl.answer_layout import ALARM, new_table, node_documents, node_parts
 from pointsman_ctl.command_options import (
     CommandGroup,
     GroupTarget,
@@ -25,32 +24,42 @@ from pointsman_ctl.command_options import (
     read_name,
 )
 from pointsman_ctl.invocation import Invocation, pass_invocation
+from pointsman_ctl.name_completion import complete_clusters, complete_targets
 from pointsman_ctl.name_server_queries import node_info_of
-from pointsman_ctl.operator_texts import duration_words, guard_words, printable
-from pointsman_ctl.server_calls import NodeAnswer, Server
-from pointsman_ctl.server_changes import Done, change_every, not_there
+from pointsman_ctl.operator_texts import duration_text, guard_text, printable
+from pointsman_ctl.output_layout import ALARM, new_table, node_documents, node_parts
+from pointsman_ctl.server_calls import NodeResponse, Server
+from pointsman_ctl.server_changes import Outcome, change_every, not_there
 
 _MODES = {"auto": admin.GUARD_MODE_AUTO, "hold": admin.GUARD_MODE_HOLD, "off": admin.GUARD_MODE_OFF}
-InfoNodes = Sequence[NodeAnswer[admin.GetNodeInfoResponse]]
+InfoNodes = Sequence[NodeResponse[admin.GetNodeInfoResponse]]
 
 
 @click.command()
 @click.argument("mode", type=click.Choice(["show", *_MODES]), default="show")
-@click.option("--cluster", callback=read_name, metavar="NAME", help="The cluster; needed for all but show.")
-@duration_option("1d", help="Back to auto after this, as 10m; at most 1d.")
+@click.option(
+    "--cluster",
+    callback=read_name,
+    shell_complete=complete_clusters,
+    metavar="NAME",
+    help="Cluster; required except for show.",
+)
+@duration_option("1d", help="Return to auto after this time, e.g. 10m (max 1d).")
 @by_option
 @pass_invocation
 def guard(invocation: Invocation, mode: str, cluster: str, seconds: int | None, by: str) -> int:
-    """Show or set how the guard of a cluster works.
+    """Show or set the expiry guard of a cluster.
 
-    When too many brokers of a cluster are LOST at the same time, the network may be the cause: the guard then keeps
-    them in the routes, PROTECTED. BASELINE is how many were alive when the window began.
+    When too many brokers of a cluster are lost at the same time, the cause may be the network. The guard then becomes
+    ACTIVE and the brokers stay in the routes, PROTECTED. LOST counts them, BASELINE is the number of brokers that were
+    up when the window began.
 
     \b
+    Modes:
       show  show the guards (default)
-      auto  keep brokers while too many are lost at the same time
-      hold  keep every broker, however few are lost
-      off   expire brokers as usual, however many
+      auto  protect brokers while too many are lost at the same time
+      hold  protect every broker, however few are lost
+      off   expire brokers as usual, however many are lost
 
     Queries or changes all servers listed; exits 1 if one failed.
 
@@ -58,7 +67,7 @@ def guard(invocation: Invocation, mode: str, cluster: str, seconds: int | None, 
     JSON of show: nodes[].{addr, node, guards[].{cluster, mode, active, lost,
                   baseline, up, activeForSeconds, reason, modeRemainingSeconds}}
     JSON of a change: nodes[].{addr, changed, guard.{as above}} or {addr, error};
-                  warning where the disk refused it, so that a restart loses it
+                  warning if it could not be saved to disk
 
     \b
     Examples:
@@ -70,27 +79,27 @@ def guard(invocation: Invocation, mode: str, cluster: str, seconds: int | None, 
     if mode == "show":
         if seconds is not None:
             raise click.UsageError("--for goes with hold or off")
-        nodes = invocation.ask_every(node_info_of)
+        nodes = invocation.query_every(node_info_of)
         return invocation.finish(nodes, to_guards_document(nodes, cluster), guards_parts(nodes, cluster))
     if not cluster:
         raise click.UsageError(f"guard {mode} needs --cluster")
     if mode == "auto" and seconds is not None:
-        raise click.UsageError("--for goes with hold or off: auto is what they end in")
+        raise click.UsageError("--for goes with hold or off; both end in auto")
     request = admin.SetGuardRequest(cluster=cluster, mode=_MODES[mode], by=by)
     if seconds is not None:
         request.duration.CopyFrom(Duration(seconds=seconds))
 
-    async def change(server: Server, deadline: float) -> Done:
-        answer = await server.call(server.admin.SetGuard, request, deadline=deadline)
-        facts: Document = {"guard": to_document(answer.guard)}
-        return Done(guard_words(answer.guard), facts=facts, warning=answer.warning)
+    async def change(server: Server, deadline: float) -> Outcome:
+        response = await server.call(server.admin.SetGuard, request, deadline=deadline)
+        facts: Document = {"guard": to_document(response.guard)}
+        return Outcome(guard_text(response.guard), facts=facts, warning=response.warning)
 
     return change_every(invocation, change)
 
 
 @click.group(cls=CommandGroup)
 def maintenance() -> None:
-    """Announce absences: who leaves meanwhile is no outage.
+    """Schedule maintenance; departures are not outages.
 
     \b
     Examples:
@@ -106,23 +115,25 @@ def _read_note(_ctx: click.Context, _param: click.Parameter, value: str) -> str:
     return value
 
 
-_target = click.argument("target", callback=read_group_target, metavar="CLUSTER[/BROKER]")
+_target = click.argument(
+    "target", callback=read_group_target, shell_complete=complete_targets, metavar="CLUSTER[/BROKER]"
+)
 
 
 @maintenance.command("on")
 @_target
-@duration_option("7d", required=True, help="How long, as 90s, 30m, 2h or 1d; at most 7d.")
-@click.option("--note", callback=_read_note, default="", metavar="TEXT", help="What for.")
+@duration_option("7d", required=True, help="Duration, e.g. 90s, 30m, 2h or 1d (max 7d).")
+@click.option("--note", callback=_read_note, default="", metavar="TEXT", help="Reason, shown to other operators.")
 @by_option
 @pass_invocation
 def maintenance_on(invocation: Invocation, target: GroupTarget, seconds: int, note: str, by: str) -> int:
-    """Announce that a cluster, or one broker name of it, may be away.
+    """Open a maintenance window for a cluster or a broker name.
 
-    Again for the same target replaces the window. A broker that is not known now may come later: it is accepted, and
-    said. Sent to all servers listed; exits 1 if one failed, and may be repeated.
+    Repeating it for the same target replaces the window. A cluster or broker that is not registered yet is accepted and
+    reported. Sent to all servers listed; exits 1 if one failed. Repeating it is safe.
 
     \b
-    JSON: nodes[].{addr, changed, known} or {addr, error}; warning as of guard
+    JSON: nodes[].{addr, changed, known} or {addr, error}; warning as in guard
 
     \b
     Examples:
@@ -133,13 +144,13 @@ def maintenance_on(invocation: Invocation, target: GroupTarget, seconds: int, no
         cluster=target.cluster, broker_name=target.broker_name, duration=Duration(seconds=seconds), note=note, by=by
     )
 
-    async def change(server: Server, deadline: float) -> Done:
+    async def change(server: Server, deadline: float) -> Outcome:
         known = await _is_known(server, deadline, target)
-        answer = await server.call(server.admin.SetMaintenance, request, deadline=deadline)
-        words = f"{target} is in maintenance for {duration_words(seconds)}"
+        response = await server.call(server.admin.SetMaintenance, request, deadline=deadline)
+        text = f"{target} is in maintenance for {duration_text(seconds)}"
         if not known:
-            words += f"; no such {'broker' if target.broker_name else 'cluster'} is known here now"
-        return Done(words, answer.changed, {"known": known}, answer.warning)
+            text += f"; no such {'broker' if target.broker_name else 'cluster'} is registered here now"
+        return Outcome(text, response.changed, {"known": known}, response.warning)
 
     return change_every(invocation, change)
 
@@ -154,7 +165,7 @@ def maintenance_off(invocation: Invocation, target: GroupTarget, by: str) -> int
     Sent to all servers listed; exits 1 if one failed or if none had it.
 
     \b
-    JSON: nodes[].{addr, changed} or {addr, error}; warning as of guard
+    JSON: nodes[].{addr, changed} or {addr, error}; warning as in guard
 
     \b
     Examples:
@@ -163,32 +174,32 @@ def maintenance_off(invocation: Invocation, target: GroupTarget, by: str) -> int
     """
     request = admin.SetMaintenanceRequest(cluster=target.cluster, broker_name=target.broker_name, by=by)
 
-    async def change(server: Server, deadline: float) -> Done:
-        answer = await server.call(server.admin.SetMaintenance, request, deadline=deadline)
-        if not answer.changed:
+    async def change(server: Server, deadline: float) -> Outcome:
+        response = await server.call(server.admin.SetMaintenance, request, deadline=deadline)
+        if not response.changed:
             raise not_there(server, f"no maintenance window of {target} is open", "MAINTENANCE_NOT_FOUND")
-        return Done(f"{target}: maintenance ended", warning=answer.warning)
+        return Outcome(f"{target}: maintenance ended", warning=response.warning)
 
-    return change_every(invocation, change, absent=f"{target}: there was no window to end")
+    return change_every(invocation, change, absent=f"{target}: no window was open")
 
 
 async def _is_known(server: Server, deadline: float, target: GroupTarget) -> bool:
     request = admin.ListBrokersRequest(cluster=target.cluster, broker_name=target.broker_name, page_size=1)
     try:
-        answer = await server.call(server.admin.ListBrokers, request, deadline=deadline)
+        response = await server.call(server.admin.ListBrokers, request, deadline=deadline)
     except RequestRejectedError as refusal:
         if refusal.status is grpc.StatusCode.NOT_FOUND:
             return False
         raise
-    return bool(answer.brokers)
+    return bool(response.brokers)
 
 
 @maintenance.command("list")
 @pass_invocation
 def maintenance_list(invocation: Invocation) -> int:
-    """Show the maintenance windows that are open on each server.
+    """List the open maintenance windows of each server.
 
-    Asks all servers listed; exits 1 if one did not answer.
+    Queries all servers listed; exits 1 if one failed.
 
     \b
     JSON: nodes[].{addr, node, windows[].{cluster, brokerName,
@@ -200,29 +211,29 @@ def maintenance_list(invocation: Invocation) -> int:
       pointsmanctl -o json maintenance list | jq '.nodes[].windows[].note'
     """
     request = admin.ListMaintenanceRequest()
-    nodes = invocation.ask_every(
+    nodes = invocation.query_every(
         lambda server, deadline: server.call(server.admin.ListMaintenance, request, deadline=deadline)
     )
     return invocation.finish(nodes, node_documents(nodes), node_parts(nodes, _windows))
 
 
 def to_guards_document(nodes: InfoNodes, cluster: str) -> Document:
-    """Render each node's guards, or that of one cluster."""
+    """Render the guards of each node, or of one cluster."""
 
-    def guards(answer: admin.GetNodeInfoResponse) -> Document:
-        shown = [to_document(guard) for guard in answer.guards if cluster in {"", guard.cluster}]
-        return {"node": answer.node, "guards": shown}
+    def guards(response: admin.GetNodeInfoResponse) -> Document:
+        shown = [to_document(guard) for guard in response.guards if cluster in {"", guard.cluster}]
+        return {"node": response.node, "guards": shown}
 
     return node_documents(nodes, guards)
 
 
 def guards_parts(nodes: InfoNodes, cluster: str) -> Iterable[RenderableType]:
-    """Show each node's guards, or that of one cluster."""
+    """Show the guards of each node, or of one cluster."""
 
-    def guards(answer: admin.GetNodeInfoResponse) -> Iterable[RenderableType]:
-        shown = [guard for guard in answer.guards if cluster in {"", guard.cluster}]
+    def guards(response: admin.GetNodeInfoResponse) -> Iterable[RenderableType]:
+        shown = [guard for guard in response.guards if cluster in {"", guard.cluster}]
         if not shown:
-            yield Text(f"cluster {cluster} is not known here" if cluster else "no cluster is known here")
+            yield Text(f"cluster {cluster} is unknown here" if cluster else "no cluster is registered here")
             return
         numbers = ("LOST", "BASELINE", "UP", "SINCE", "AUTO RESUMES IN")
         table = new_table("CLUSTER", "MODE", "ACTIVE", *numbers, right=numbers)
@@ -234,8 +245,8 @@ def guards_parts(nodes: InfoNodes, cluster: str) -> Iterable[RenderableType]:
                 str(guard.lost),
                 str(guard.baseline),
                 str(guard.up),
-                duration_words(seconds_of(guard.active_for)) if guard.active else "-",
-                duration_words(seconds_of(guard.mode_remaining)) if guard.HasField("mode_remaining") else "-",
+                duration_text(seconds_of(guard.active_for)) if guard.active else "-",
+                duration_text(seconds_of(guard.mode_remaining)) if guard.HasField("mode_remaining") else "-",
             )
         yield table
         for guard in shown:
@@ -245,13 +256,10 @@ def guards_parts(nodes: InfoNodes, cluster: str) -> Iterable[RenderableType]:
     return node_parts(nodes, guards)
 
 
-def _windows(answer: admin.ListMaintenanceResponse) -> Iterable[RenderableType]:
-    table = new_table("CLUSTER", "BROKER", "ENDS IN", "BY", "NOTE", right=("ENDS IN",))
-    for window in answer.windows:
-        remaining = duration_words(seconds_of(window.remaining))
+def _windows(response: admin.ListMaintenanceResponse) -> Iterable[RenderableType]:
+    table = new_table("CLUSTER", "BROKER", "REMAINING", "AUTHOR", "NOTE", right=("REMAINING",))
+    for window in response.windows:
+        remaining = duration_text(seconds_of(window.remaining))
         name = window.broker_name or "(all)"
         table.add_row(window.cluster, name, remaining, printable(window.by), printable(window.note))
-    yield table if answer.windows else Text("no maintenance window is open")
-
-
-COMMANDS = (guard, maintenance)
+    yield table if response.windows else Text("no maintenance window is open")

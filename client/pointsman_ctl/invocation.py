@@ -1,4 +1,4 @@
-"""One run of a command: the options that all commands share, how it asks servers, prints answers, and ends."""
+"""One run of a command: shared options, queries to servers, output and exit code."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from pointsman.v1 import broker_pb2
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.json_document import Document
 from pointsman_client import Credentials, NameServerFailedError
-from pointsman_ctl import answer_layout
+from pointsman_ctl import output_layout
 from pointsman_ctl.error_report import EXIT_FAILED, EXIT_OK, ErrorReport, nodes_failed
-from pointsman_ctl.server_calls import AnswerT, Ask, NodeAnswer, ToServer, ask_every, ask_first, connections
+from pointsman_ctl.server_calls import NodeResponse, Query, ResultT, ToServer, connections, query_every, query_first
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,50 +31,50 @@ class Invocation:
 
     @property
     def is_json(self) -> bool:
-        """Whether the answer is for a program."""
+        """Whether the output is JSON."""
         return self.output == "json"
 
     def connections(
         self, failed: type[NameServerFailedError] = NameServerFailedError
     ) -> AbstractAsyncContextManager[ToServer]:
-        """Return the connections of one run; ``failed``: the error of a call that gave no answer."""
+        """Return the connections of one run; ``failed`` is the error of a call without a response."""
         return connections(ChannelOpener(self.credentials), failed)
 
-    def ask_first(self, ask: Ask[AnswerT]) -> AnswerT:
-        """Ask the first server in the list that answers."""
+    def query_first(self, query: Query[ResultT]) -> ResultT:
+        """Query the servers in order until one responds."""
 
-        async def first() -> AnswerT:
+        async def first() -> ResultT:
             async with self.connections() as to:
-                return await ask_first(to, self.name_servers, ask, self.timeout_seconds)
+                return await query_first(to, self.name_servers, query, self.timeout_seconds)
 
         return asyncio.run(first())
 
-    def ask_every(self, ask: Ask[AnswerT], *, addrs: Sequence[str] = ()) -> list[NodeAnswer[AnswerT]]:
-        """Ask every server in the list, or in ``addrs``."""
+    def query_every(self, query: Query[ResultT], *, addrs: Sequence[str] = ()) -> list[NodeResponse[ResultT]]:
+        """Query every server in the list, or in ``addrs``."""
 
-        async def every() -> list[NodeAnswer[AnswerT]]:
+        async def every() -> list[NodeResponse[ResultT]]:
             async with self.connections() as to:
-                return await ask_every(to, addrs or self.name_servers, ask, self.timeout_seconds)
+                return await query_every(to, addrs or self.name_servers, query, self.timeout_seconds)
 
         return asyncio.run(every())
 
     def show(self, document: Document, parts: Iterable[RenderableType], *, on_one_line: bool = False) -> None:
-        """Print an answer in the output format."""
+        """Print a response in the output format."""
         if self.is_json:
             click.echo(json.dumps(document, indent=None if on_one_line else 2))
         else:
-            answer_layout.show(parts)
+            output_layout.show(parts)
 
     def finish(
         self,
-        nodes: Sequence[NodeAnswer[object]],
+        nodes: Sequence[NodeResponse[object]],
         document: Document,
         parts: Iterable[RenderableType],
         *,
         is_change: bool = False,
         on_one_line: bool = False,
     ) -> int:
-        """Show the answers, report the servers that failed, and return the exit code."""
+        """Show the responses, report the servers that failed, and return the exit code."""
         failures = {node.addr: node.failure for node in nodes if node.failure is not None}
         if len(failures) < len(nodes):
             self.show(document, parts, on_one_line=on_one_line)
@@ -83,19 +83,19 @@ class Invocation:
         return self.fail(nodes_failed(failures, of=[node.addr for node in nodes], is_change=is_change))
 
     def fail(self, report: ErrorReport) -> int:
-        """Print on standard error why the command failed, and return the exit code for that."""
+        """Print on standard error why the command failed, and return its exit code."""
         click.echo(report.render(self.output), err=True)
         return EXIT_FAILED
 
     def warn(self, code: str, message: str, hint: str = "") -> None:
-        """Print a remark on standard error."""
+        """Print a warning on standard error."""
         report = ErrorReport(code, message, hint)
         click.echo(json.dumps({"warning": report.to_document()}) if self.is_json else report.to_line(), err=True)
 
     def warn_if_warming(self, state: broker_pb2.NodeState.ValueType) -> None:
-        """Warn that a list comes from a server to which not every broker has registered yet."""
+        """Warn if a list comes from a server at which some brokers may not have registered yet."""
         if state == broker_pb2.NODE_STATE_WARMING:
-            self.warn("NODE_WARMING", "this name server is WARMING: the list may not be whole yet")
+            self.warn("NODE_WARMING", "this name server is WARMING: the list may be incomplete")
 
 
 pass_invocation = click.make_pass_decorator(Invocation)

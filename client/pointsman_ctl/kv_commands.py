@@ -1,4 +1,4 @@
-"""The KV configuration, and order topics, which are keys of one of its namespaces: ``kv`` and ``order-topic``."""
+"""The commands ``kv`` and ``order-topic``: order topics are keys of one namespace of the KV configuration."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from rich.text import Text
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.json_document import Document
 from pointsman_client import OrderTopicConfError, RequestRejectedError, Revision, TopicRoute, to_publish_queues
-from pointsman_ctl.answer_layout import new_table, node_documents, node_parts
 from pointsman_ctl.command_options import CommandGroup, by_option, read_name
 from pointsman_ctl.error_report import EXIT_FAILED, EXIT_OK, KeyNotFoundError
 from pointsman_ctl.invocation import Invocation, pass_invocation
+from pointsman_ctl.name_completion import complete_topics
 from pointsman_ctl.operator_texts import printable
-from pointsman_ctl.server_calls import NodeAnswer, Server
-from pointsman_ctl.server_changes import Done, change_every, not_there
+from pointsman_ctl.output_layout import new_table, node_documents, node_parts
+from pointsman_ctl.server_calls import NodeResponse, Server
+from pointsman_ctl.server_changes import Outcome, change_every, not_there
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
@@ -38,9 +39,9 @@ def kv() -> None:
 @click.argument("namespace", required=False, callback=read_name)
 @pass_invocation
 def kv_list(invocation: Invocation, namespace: str) -> int:
-    """Show all keys, or those of NAMESPACE, on each server.
+    """List all keys, or those of NAMESPACE, on each server.
 
-    Asks all servers listed; exits 1 if one did not answer.
+    Queries all servers listed; exits 1 if one failed.
 
     \b
     JSON: nodes[].{addr, node, entries[].{namespace, key, value}} or {addr, error}
@@ -50,7 +51,7 @@ def kv_list(invocation: Invocation, namespace: str) -> int:
       pointsmanctl kv list
       pointsmanctl kv list ORDER_TOPIC_CONFIG
     """
-    nodes = _ask(invocation, namespace)
+    nodes = _query(invocation, namespace)
     return invocation.finish(nodes, node_documents(nodes), node_parts(nodes, _entries))
 
 
@@ -61,25 +62,26 @@ def kv_list(invocation: Invocation, namespace: str) -> int:
 def kv_get(invocation: Invocation, namespace: str, key: str) -> int:
     """Show the value of one KEY.
 
-    The value alone, if all servers listed have the same; else that of each, and exit code 1.
+    Prints only the value if all servers listed agree; otherwise the value of each server, and exits 1.
 
     \b
-    JSON: nodes[].{addr, node, value} or {addr, error}; value is null where there
-          is none
+    JSON: nodes[].{addr, node, value} or {addr, error}; value is null if not set
 
     \b
     Examples:
       pointsmanctl kv get LIMITS orders
       pointsmanctl --namesrv ns1:9876,ns2:9876 kv get ORDER_TOPIC_CONFIG orders
     """
-    nodes = _ask(invocation, namespace)
-    values = [value_of(node.answer, key) for node in nodes if node.answer is not None]
+    nodes = _query(invocation, namespace)
+    values = [value_of(node.response, key) for node in nodes if node.response is not None]
     if values and all(value is None for value in values) and len(values) == len(nodes):
         raise KeyNotFoundError(namespace, key)
-    whole = node_documents(nodes, lambda answer: {"node": answer.node, "value": value_of(answer, key)})
+    whole = node_documents(nodes, lambda response: {"node": response.node, "value": value_of(response, key)})
     code = invocation.finish(nodes, whole, value_parts(nodes, key))
     if code == EXIT_OK and len(set(values)) > 1:
-        invocation.warn("NODES_DIFFER", "the name servers differ", "put the key again to make them equal")
+        invocation.warn(
+            "NODES_DIFFER", "the value differs between name servers", "put the key again to make them equal"
+        )
         return EXIT_FAILED
     return code
 
@@ -93,7 +95,7 @@ def kv_get(invocation: Invocation, namespace: str, key: str) -> int:
 def kv_put(invocation: Invocation, namespace: str, key: str, value: str, by: str) -> int:
     """Set KEY in NAMESPACE to VALUE.
 
-    Sent to all servers listed; exits 1 if one failed, and may be repeated.
+    Sent to all servers listed; exits 1 if one failed. Repeating it is safe.
 
     \b
     JSON: nodes[].{addr, changed} or {addr, error}
@@ -129,9 +131,9 @@ def kv_delete(invocation: Invocation, namespace: str, key: str, by: str) -> int:
 
 @click.group(cls=CommandGroup)
 def order_topic() -> None:
-    """Show and change which topics are order topics.
+    """Show and change order topics.
 
-    An order topic has its queues in a fixed order that does not move when a broker is away: that of its configuration.
+    The queues of an order topic have the fixed order of its configuration. It does not change while a broker is down.
 
     \b
     Examples:
@@ -143,9 +145,9 @@ def order_topic() -> None:
 @order_topic.command("list")
 @pass_invocation
 def order_topic_list(invocation: Invocation) -> int:
-    """Show the order topics of each server.
+    """List the order topics of each server.
 
-    Asks all servers listed; exits 1 if one did not answer.
+    Queries all servers listed; exits 1 if one failed.
 
     \b
     JSON: nodes[].{addr, node, orderTopics[].{topic, orderTopicConf}}
@@ -156,22 +158,22 @@ def order_topic_list(invocation: Invocation) -> int:
       pointsmanctl order-topic list
       pointsmanctl -o json order-topic list | jq '.nodes[].orderTopics'
     """
-    nodes = _ask(invocation, ORDER_TOPIC_NAMESPACE)
+    nodes = _query(invocation, ORDER_TOPIC_NAMESPACE)
     return invocation.finish(nodes, node_documents(nodes, _to_order_topics), node_parts(nodes, _order_topics))
 
 
 @order_topic.command("set")
-@click.argument("topic", callback=read_name)
+@click.argument("topic", callback=read_name, shell_complete=complete_topics)
 @click.argument("configuration", metavar="BROKER:QUEUES;...")
 @by_option
 @pass_invocation
 def order_topic_set(invocation: Invocation, topic: str, configuration: str, by: str) -> int:
     """Make TOPIC an order topic with these queues, in this order.
 
-    Quote it: a bare semicolon ends a shell's command. A server rejects more queues than a registered broker has of the
-    topic, and names broker and numbers. It accepts them for a broker that is not registered yet, or a topic that no
-    broker has yet: clients ignore the surplus, and `info` reports it. Sent to all servers listed; exits 1 if one
-    failed, and may be repeated.
+    Quote the value: in a shell a semicolon ends the command. A server rejects more queues than a registered broker has
+    of the topic; the error names the broker and the numbers. For a broker that is not registered yet it accepts them:
+    clients ignore the surplus, and `info` reports it. Sent to all servers listed; exits 1 if one failed. Repeating it
+    is safe.
 
     \b
     JSON: nodes[].{addr, changed} or {addr, error}
@@ -182,7 +184,7 @@ def order_topic_set(invocation: Invocation, topic: str, configuration: str, by: 
       pointsmanctl --namesrv ns1:9876,ns2:9876 order-topic set orders broker-a:8
     """
     try:
-        # As clients will read it.
+        # Checked as clients read it.
         to_publish_queues(TopicRoute(topic, Revision(0, 0, b""), (), (), configuration))
     except OrderTopicConfError as error:
         raise click.BadParameter(str(error), param_hint="'BROKER:QUEUES;...'") from error
@@ -192,11 +194,11 @@ def order_topic_set(invocation: Invocation, topic: str, configuration: str, by: 
 
 
 @order_topic.command("remove")
-@click.argument("topic", callback=read_name)
+@click.argument("topic", callback=read_name, shell_complete=complete_topics)
 @by_option
 @pass_invocation
 def order_topic_remove(invocation: Invocation, topic: str, by: str) -> int:
-    """Make TOPIC a topic like any other.
+    """Remove the order configuration of TOPIC.
 
     Sent to all servers listed; exits 1 if one failed or if none had it as an order topic.
 
@@ -210,29 +212,29 @@ def order_topic_remove(invocation: Invocation, topic: str, by: str) -> int:
     """
     request = admin.DeleteKvRequest(namespace=ORDER_TOPIC_NAMESPACE, key=topic, by=by)
 
-    async def change(server: Server, deadline: float) -> Done:
+    async def change(server: Server, deadline: float) -> Outcome:
         try:
             await server.call(server.admin.DeleteKv, request, deadline=deadline)
         except RequestRejectedError as refusal:
             if refusal.status is grpc.StatusCode.NOT_FOUND:
-                raise not_there(server, f"{topic} is no order topic", "ORDER_TOPIC_NOT_FOUND") from refusal
+                raise not_there(server, f"{topic} is not an order topic", "ORDER_TOPIC_NOT_FOUND") from refusal
             raise
-        return Done(f"{topic} is no order topic any more")
+        return Outcome(f"{topic} is no longer an order topic")
 
-    return change_every(invocation, change, absent=f"{topic} was no order topic")
+    return change_every(invocation, change, absent=f"{topic} was not an order topic")
 
 
-def _ask(invocation: Invocation, namespace: str) -> list[NodeAnswer[admin.ListKvResponse]]:
+def _query(invocation: Invocation, namespace: str) -> list[NodeResponse[admin.ListKvResponse]]:
     request = admin.ListKvRequest(namespace=namespace)
-    return invocation.ask_every(lambda server, deadline: server.call(server.admin.ListKv, request, deadline=deadline))
+    return invocation.query_every(lambda server, deadline: server.call(server.admin.ListKv, request, deadline=deadline))
 
 
 def _put(invocation: Invocation, namespace: str, key: str, value: str, by: str) -> int:
     request = admin.PutKvRequest(namespace=namespace, key=key, value=value, by=by)
 
-    async def change(server: Server, deadline: float) -> Done:
-        answer = await server.call(server.admin.PutKv, request, deadline=deadline)
-        return Done(f"{namespace} {key} {'set' if answer.changed else 'was so already'}", answer.changed)
+    async def change(server: Server, deadline: float) -> Outcome:
+        response = await server.call(server.admin.PutKv, request, deadline=deadline)
+        return Outcome(f"{namespace} {key} {'set' if response.changed else 'unchanged'}", response.changed)
 
     return change_every(invocation, change)
 
@@ -240,49 +242,46 @@ def _put(invocation: Invocation, namespace: str, key: str, value: str, by: str) 
 def _delete(invocation: Invocation, namespace: str, key: str, by: str) -> int:
     request = admin.DeleteKvRequest(namespace=namespace, key=key, by=by)
 
-    async def change(server: Server, deadline: float) -> Done:
+    async def change(server: Server, deadline: float) -> Outcome:
         await server.call(server.admin.DeleteKv, request, deadline=deadline)
-        return Done(f"{namespace} {key} removed")
+        return Outcome(f"{namespace} {key} removed")
 
     return change_every(invocation, change, absent=f"had no {namespace} {key}")
 
 
-def value_of(answer: admin.ListKvResponse, key: str) -> str | None:
+def value_of(response: admin.ListKvResponse, key: str) -> str | None:
     """Return the value of a key of the namespace of the request."""
-    return next((entry.value for entry in answer.entries if entry.key == key), None)
+    return next((entry.value for entry in response.entries if entry.key == key), None)
 
 
-def value_parts(nodes: Sequence[NodeAnswer[admin.ListKvResponse]], key: str) -> Iterable[RenderableType]:
-    """Show the value alone where all nodes have the same, so that it can be piped on; else that of each."""
-    values = {None if node.answer is None else value_of(node.answer, key) for node in nodes}
+def value_parts(nodes: Sequence[NodeResponse[admin.ListKvResponse]], key: str) -> Iterable[RenderableType]:
+    """Show only the value if all nodes agree, so that it can be piped; else the value of each."""
+    values = {None if node.response is None else value_of(node.response, key) for node in nodes}
     agreed = values.pop() if len(values) == 1 else None
     if agreed is not None:
         return [Text(printable(agreed))]
 
-    def value(answer: admin.ListKvResponse) -> Iterable[RenderableType]:
-        found = value_of(answer, key)
+    def value(response: admin.ListKvResponse) -> Iterable[RenderableType]:
+        found = value_of(response, key)
         yield Text("the key is not set" if found is None else printable(found))
 
     return node_parts(nodes, value)
 
 
-def _entries(answer: admin.ListKvResponse) -> Iterable[RenderableType]:
+def _entries(response: admin.ListKvResponse) -> Iterable[RenderableType]:
     table = new_table("NAMESPACE", "KEY", "VALUE")
-    for entry in answer.entries:
+    for entry in response.entries:
         table.add_row(printable(entry.namespace), printable(entry.key), printable(entry.value))
-    yield table if answer.entries else Text("no key is set")
+    yield table if response.entries else Text("no key is set")
 
 
-def _order_topics(answer: admin.ListKvResponse) -> Iterable[RenderableType]:
+def _order_topics(response: admin.ListKvResponse) -> Iterable[RenderableType]:
     table = new_table("TOPIC", "QUEUES")
-    for entry in answer.entries:
+    for entry in response.entries:
         table.add_row(printable(entry.key), printable(entry.value))
-    yield table if answer.entries else Text("no topic is an order topic")
+    yield table if response.entries else Text("no topic is an order topic")
 
 
-def _to_order_topics(answer: admin.ListKvResponse) -> Document:
-    topics = [{"topic": entry.key, "orderTopicConf": entry.value} for entry in answer.entries]
-    return {"node": answer.node, "orderTopics": topics}
-
-
-COMMANDS = (kv, order_topic)
+def _to_order_topics(response: admin.ListKvResponse) -> Document:
+    topics = [{"topic": entry.key, "orderTopicConf": entry.value} for entry in response.entries]
+    return {"node": response.node, "orderTopics": topics}

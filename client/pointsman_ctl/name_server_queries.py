@@ -1,4 +1,4 @@
-"""What is asked of one name server in several calls: all pages of an answer, or answers that belong together."""
+"""Queries to one name server that need several calls: all pages, or responses that belong together."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pointsman_client import (
 )
 from pointsman_ctl.node_difference import NodeDigests, NodeSettings, Setting
 from pointsman_ctl.outage_timeline import Position, Timeline, timeline_of
-from pointsman_ctl.server_calls import AnswerT, Server
+from pointsman_ctl.server_calls import ResultT, Server
 
 TOPICS_PER_PAGE = 10_000
 DIGESTS_PER_PAGE = 10_000
@@ -34,14 +34,14 @@ class NodeBrokers:
     node: str
     brokers: Sequence[broker_pb2.BrokerStatus]
     info: admin.GetNodeInfoResponse | None
-    """None from a server that is too old to have the call."""
-    gone: Sequence[admin.FlapScore] = ()
-    """Brokers that departed unplanned and are not registered, the last first, where they were asked for."""
+    """None if the server is too old for this call."""
+    departed: Sequence[admin.FlapScore] = ()
+    """Brokers that departed unplanned and are not registered, latest first, if requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerHistory:
-    """The replicas of a broker name at a node, and what the node remembers of the name."""
+    """The replicas of a broker name at a node, and their recent events."""
 
     node: str
     brokers: Sequence[broker_pb2.BrokerStatus]
@@ -52,24 +52,24 @@ class BrokerHistory:
 
 @dataclass(frozen=True, slots=True)
 class NodeHealth:
-    """A node, and what operators set on it."""
+    """A node and its operator settings."""
 
     info: admin.GetNodeInfoResponse
     settings: NodeSettings | None
-    """None: not available, or not compared."""
+    """None: not available, or not requested."""
 
 
 async def route_of(
     server: Server, deadline: float, topic: str, *, cluster: str = "", zone: str = ""
 ) -> route_service_pb2.TopicRoute:
     """Return the route of a topic. Raises TopicNotFoundError."""
-    answer = await server.call(
+    response = await server.call(
         server.routes.GetTopicRoute,
         route_service_pb2.GetTopicRouteRequest(topic=topic, cluster=cluster, zone=zone),
         deadline=deadline,
         not_found=lambda: TopicNotFoundError(topic, cluster=cluster, zone=zone),
     )
-    return answer.route
+    return response.route
 
 
 async def topics_of(server: Server, deadline: float, *, cluster: str) -> route_service_pb2.ListTopicsResponse:
@@ -89,12 +89,12 @@ async def clusters_of(
 
 
 async def node_info_of(server: Server, deadline: float) -> admin.GetNodeInfoResponse:
-    """Ask a node about itself."""
+    """Return version, state, sizes and problems of a node."""
     return await server.call(server.admin.GetNodeInfo, admin.GetNodeInfoRequest(), deadline=deadline)
 
 
 async def health_of(server: Server, deadline: float, *, with_settings: bool) -> NodeHealth:
-    """Ask a node about itself, and what operators set on it; None of them where that is not available."""
+    """Return a node's information and its operator settings, None where these are not available."""
 
     async def settings() -> NodeSettings | None:
         try:
@@ -106,22 +106,22 @@ async def health_of(server: Server, deadline: float, *, with_settings: bool) -> 
 
 
 async def settings_of(server: Server, deadline: float) -> NodeSettings:
-    """Ask for all that operators set; none are of a server that is too old."""
+    """Return all operator settings; empty from a server that is too old for this call."""
 
     request = admin.ListSettingsRequest()
-    answer = await _unless_too_old(server.whole(server.admin.ListSettings, request, deadline=deadline))
+    response = await _unless_too_old(server.whole(server.admin.ListSettings, request, deadline=deadline))
     return {
         (setting.kind, *setting.name): Setting(
             setting.value, seconds_of(setting.remaining) if setting.HasField("remaining") else None
         )
-        for setting in (answer.settings if answer else ())
+        for setting in (response.settings if response else ())
     }
 
 
 async def brokers_of(
-    server: Server, deadline: float, *, cluster: str = "", broker_name: str = "", with_gone: bool = False
+    server: Server, deadline: float, *, cluster: str = "", broker_name: str = "", with_departed: bool = False
 ) -> NodeBrokers:
-    """Ask for a node's brokers and for the node itself."""
+    """Return the brokers of a node, and its information."""
 
     async def scores() -> Sequence[admin.FlapScore]:
         request = admin.ListFlappingRequest(cluster=cluster)
@@ -131,15 +131,15 @@ async def brokers_of(
     listed, about, remembered = await asyncio.gather(
         server.whole(server.admin.ListBrokers, request, deadline=deadline),
         _unless_too_old(node_info_of(server, deadline)),
-        _unless_too_old(scores()) if with_gone else asyncio.sleep(0, ()),
+        _unless_too_old(scores()) if with_departed else asyncio.sleep(0, ()),
     )
     here = {(who.cluster, who.broker_name, who.broker_id) for who in (status.identity for status in listed.brokers)}
     absent = [score for score in remembered or () if score.outages and _position(score) not in here]
-    return NodeBrokers(listed.node, listed.brokers, about, await _gone(server, deadline, absent))
+    return NodeBrokers(listed.node, listed.brokers, about, await _departed(server, deadline, absent))
 
 
-async def _gone(server: Server, deadline: float, absent: Sequence[admin.FlapScore]) -> Sequence[admin.FlapScore]:
-    """Return those that are gone in an unplanned outage, the last first."""
+async def _departed(server: Server, deadline: float, absent: Sequence[admin.FlapScore]) -> Sequence[admin.FlapScore]:
+    """Return those in an unplanned outage, latest first."""
 
     async def timeline(group: tuple[str, str]) -> tuple[tuple[str, str], Timeline]:
         events = await _events_of(server, deadline, cluster=group[0], broker_name=group[1])
@@ -148,7 +148,9 @@ async def _gone(server: Server, deadline: float, absent: Sequence[admin.FlapScor
     groups = dict.fromkeys((score.cluster, score.broker_name) for score in absent)
     timelines = dict(await asyncio.gather(*map(timeline, groups)))
     gone = [
-        score for score in absent if timelines[score.cluster, score.broker_name].is_gone_unplanned(_position(score))
+        score
+        for score in absent
+        if timelines[score.cluster, score.broker_name].has_departed_unplanned(_position(score))
     ]
     return sorted(gone, key=lambda score: seconds_of(score.last_event_ago))
 
@@ -158,7 +160,7 @@ def _position(score: admin.FlapScore) -> Position:
 
 
 async def history_of(server: Server, deadline: float, *, cluster: str, broker_name: str) -> BrokerHistory:
-    """Ask for the replicas of a broker name and for all remembered events of it."""
+    """Return the replicas of a broker name and all events that the server has of it."""
 
     async def here() -> NodeBrokers:
         try:
@@ -182,18 +184,18 @@ async def _events_of(
 
 
 async def digests_of(server: Server, deadline: float) -> NodeDigests:
-    """Ask for the digests of all routes and what operators set."""
+    """Return the digests of all routes and the operator settings."""
     settings = await settings_of(server, deadline)
     request = admin.ListRouteDigestsRequest(page_size=DIGESTS_PER_PAGE)
-    answer = await server.whole(server.admin.ListRouteDigests, request, deadline=deadline)
-    digests = {entry.topic: entry.digest for entry in answer.digests}
-    return NodeDigests(answer.node, enum_name(answer, "state"), digests, settings)
+    response = await server.whole(server.admin.ListRouteDigests, request, deadline=deadline)
+    digests = {entry.topic: entry.digest for entry in response.digests}
+    return NodeDigests(response.node, enum_name(response, "state"), digests, settings)
 
 
-async def _unless_too_old(answer: Awaitable[AnswerT]) -> AnswerT | None:
-    """Return the answer, or None of a server that does not have the call."""
+async def _unless_too_old(response: Awaitable[ResultT]) -> ResultT | None:
+    """Return the response, or None if the server does not support the call."""
     try:
-        return await answer
+        return await response
     except NameServerFailedError as failure:
         if failure.status is grpc.StatusCode.UNIMPLEMENTED:
             return None

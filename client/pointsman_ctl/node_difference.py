@@ -1,4 +1,4 @@
-"""Where two name servers differ: digests of routes, and what operators set; as JSON and as a table. Pure."""
+"""Differences of two name servers in route digests and operator settings, as JSON and as tables. Pure."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from pointsman.wire.json_document import Document
-from pointsman_ctl.answer_layout import WARNING, new_table
-from pointsman_ctl.operator_texts import counted, duration_words, printable
+from pointsman_ctl.operator_texts import counted, duration_text, printable
+from pointsman_ctl.output_layout import WARNING, new_table
 
 SAME_WITHIN_SECONDS = 60.0
-"""A change reaches one server after the other, and each counts the time that is left for itself."""
+"""Tolerance: a change reaches one server after the other, and each counts its own remaining time."""
 Key: TypeAlias = tuple[str, ...]
 """Kind, then the name."""
 
 
 class Setting(NamedTuple):
-    """What is set at one server."""
+    """A setting at one server."""
 
     value: str
     remaining_seconds: float | None
-    """None: it does not end by itself."""
+    """None: no time limit."""
 
     def is_same(self, other: Setting) -> bool:
-        """Whether two servers have the same, but for the time that an operator's command takes."""
+        """Whether two servers have the same setting, within SAME_WITHIN_SECONDS of remaining time."""
         if self.value != other.value:
             return False
         if self.remaining_seconds is None or other.remaining_seconds is None:
@@ -40,7 +40,7 @@ NodeSettings: TypeAlias = Mapping[Key, Setting]
 
 @dataclass(frozen=True, slots=True)
 class NodeDigests:
-    """The digests of all routes of a node, and what operators set on it."""
+    """The digests of all routes of a node, and its operator settings."""
 
     node: str
     state: str
@@ -58,12 +58,12 @@ class SettingDifference:
 
     @property
     def label(self) -> str:
-        """The setting by name: ``guard c1``."""
+        """Kind and name of the setting, e.g. ``guard c1``."""
         return f"{self.key[0].lower().replace('_', ' ')} {'/'.join(part for part in self.key[1:] if part)}"
 
 
 def setting_differences(nodes: Mapping[str, NodeSettings]) -> list[SettingDifference]:
-    """Compare the settings of servers, by address; sorted by kind and name."""
+    """Return the settings on which servers differ, sorted by kind and name; ``nodes`` is by address."""
     differences = []
     for key in sorted({key for settings in nodes.values() for key in settings}):
         at = {addr: settings.get(key) for addr, settings in nodes.items()}
@@ -75,16 +75,16 @@ def setting_differences(nodes: Mapping[str, NodeSettings]) -> list[SettingDiffer
 
 @dataclass(frozen=True, slots=True)
 class DigestDifference:
-    """Topics that the two do not agree on, sorted."""
+    """Topics on which two nodes differ, sorted."""
 
     differing: tuple[str, ...]
-    """Both have a route, and not the same."""
+    """Both have a route, with different digests."""
     only_first: tuple[str, ...]
     only_second: tuple[str, ...]
 
     @property
     def is_empty(self) -> bool:
-        """Whether they agree on every topic."""
+        """Whether the nodes agree on all topics."""
         return not (self.differing or self.only_first or self.only_second)
 
 
@@ -104,7 +104,7 @@ def to_difference_document(
     difference: DigestDifference,
     settings: Sequence[SettingDifference],
 ) -> Document:
-    """Render where two nodes differ."""
+    """Render the differences of two nodes."""
 
     def side(addr: str, digests: NodeDigests) -> Document:
         return {"addr": addr, "node": digests.node, "nodeState": digests.state, "topicCount": len(digests.digests)}
@@ -140,36 +140,36 @@ def difference_parts(
     difference: DigestDifference,
     settings: Sequence[SettingDifference],
 ) -> Iterable[RenderableType]:
-    """Show the topics and settings on which two nodes differ, and what excuses it."""
+    """Show the topics and settings on which two nodes differ."""
     first, second = addrs
     found = [(topic, "differs") for topic in difference.differing]
     found += [(topic, f"only at {first}") for topic in difference.only_first]
     found += [(topic, f"only at {second}") for topic in difference.only_second]
     if found:
         table = new_table("TOPIC", "DIFFERENCE")
-        for topic, words in sorted(found):
-            table.add_row(printable(topic), words)
+        for topic, text in sorted(found):
+            table.add_row(printable(topic), text)
         yield table
     ours, theirs = len(sides[0].digests), len(sides[1].digests)
     counts = f"{counted(ours, 'topic')} at {first}, {theirs} at {second}"
-    words = f"{len(found)} differ{'s' if len(found) == 1 else ''}" if found else "equal"
-    yield Text(f"{counts}: {words}", style=WARNING if found else "green")
+    result = f"{len(found)} differ{'s' if len(found) == 1 else ''}" if found else "equal"
+    yield Text(f"{counts}: {result}", style=WARNING if found else "green")
     if settings:
-        table = new_table("SETTING", *(f"AT {addr}" for addr in addrs))
+        table = new_table("SETTING", *addrs)
         for each in settings:
-            table.add_row(printable(each.label), *(_setting_words(each.at[addr]) for addr in addrs))
+            table.add_row(printable(each.label), *(_setting_text(each.at[addr]) for addr in addrs))
         yield table
     settled = sides[0].settings.keys() | sides[1].settings.keys()
-    words = f"{len(settings)} of {len(settled)} differ" if settings else f"{len(settled)} equal"
+    result = f"{len(settings)} of {len(settled)} differ" if settings else f"{len(settled)} equal"
     if settled:
-        yield Text(f"settings of operators: {words}", style=WARNING if settings else "green")
+        yield Text(f"operator settings: {result}", style=WARNING if settings else "green")
     for addr, side in zip(addrs, sides, strict=True):
         if side.state == "WARMING":
-            yield Text(f"{addr} is WARMING: it may not have heard of every broker yet", style=WARNING)
+            yield Text(f"{addr} is WARMING: some brokers may not have registered yet", style=WARNING)
 
 
-def _setting_words(setting: Setting | None) -> str:
+def _setting_text(setting: Setting | None) -> str:
     if setting is None:
         return "not set"
-    rest = "" if setting.remaining_seconds is None else f" for {duration_words(setting.remaining_seconds)}"
-    return f"{printable(setting.value) or 'set'}{rest}"
+    remaining = "" if setting.remaining_seconds is None else f" for {duration_text(setting.remaining_seconds)}"
+    return f"{printable(setting.value) or 'set'}{remaining}"

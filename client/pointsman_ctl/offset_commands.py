@@ -1,4 +1,4 @@
-"""Queues as the brokers' agents know them: the commands ``locks`` and ``offsets``."""
+"""Queue locks and committed offsets at the agents: the commands ``locks`` and ``offsets``."""
 
 from __future__ import annotations
 
@@ -14,26 +14,41 @@ from pointsman.v1 import queue_lock_service_pb2 as locks_wire
 from pointsman.wire.group_topics import is_retry_topic
 from pointsman.wire.json_document import Document, to_document
 from pointsman.wire.wire_time import seconds_of
-from pointsman_ctl.agent_round import Agent, AgentChoice, Asked, ask_agents, finish, of_agents, to_agents_document
-from pointsman_ctl.answer_layout import ALARM, WARNING, new_table
+from pointsman_ctl.agent_round import (
+    Agent,
+    AgentChoice,
+    QueryResult,
+    finish,
+    of_agents,
+    query_agents,
+    to_agents_document,
+)
 from pointsman_ctl.command_options import read_name
+from pointsman_ctl.group_commands import complete_groups
 from pointsman_ctl.invocation import Invocation, pass_invocation
-from pointsman_ctl.operator_texts import counted, duration_words, printable
+from pointsman_ctl.operator_texts import counted, duration_text, printable
+from pointsman_ctl.output_layout import ALARM, WARNING, new_table
 from pointsman_ctl.server_calls import Server
 
 PAGE_SIZE = 1_000
 
 
 @click.command()
-@click.option("--group", callback=read_name, metavar="NAME", help="Only locks of this consumer group.")
+@click.option(
+    "--group",
+    callback=read_name,
+    shell_complete=complete_groups,
+    metavar="NAME",
+    help="Only locks of this consumer group.",
+)
 @of_agents
 @pass_invocation
 def locks(invocation: Invocation, group: str, choice: AgentChoice) -> int:
-    """Show which consumers have locked which queues.
+    """Show the queue locks of consumers.
 
-    A consumer locks the queues that it reads at the broker's agent. RENEWED is the time since the holder said that
-    it still wants the lock; an EXPIRED one is given to whoever asks next. Agents that did not answer are named on
-    standard error; exits 1 if none did.
+    A consumer locks the queues that it reads at the broker's agent. LAST RENEWAL is the time since the owner renewed
+    the lock. An EXPIRED lock goes to the next consumer that requests it. Failed agents are listed on standard error;
+    exits 1 if all failed.
 
     \b
     JSON: locks[].{group, topic, agent, brokers[], queueId, clientId,
@@ -46,23 +61,23 @@ def locks(invocation: Invocation, group: str, choice: AgentChoice) -> int:
       pointsmanctl locks
       pointsmanctl locks --group billing --cluster DefaultCluster
     """
-    asked = ask_agents(invocation, choice, lambda server, deadline: locks_of(server, deadline, group))
-    return finish(invocation, asked, to_locks_document(asked), locks_parts(asked.whole))
+    result = query_agents(invocation, choice, lambda server, deadline: locks_of(server, deadline, group))
+    return finish(invocation, result, to_locks_document(result), locks_parts(result.whole))
 
 
 @click.command()
-@click.argument("group", required=False, callback=read_name)
+@click.argument("group", required=False, callback=read_name, shell_complete=complete_groups)
 @click.option("--retry", is_flag=True, help="Show empty queues of retry topics too.")
 @of_agents
 @pass_invocation
 def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: bool) -> int:
-    """Show how far consumer groups have read each queue.
+    """Show committed offsets and lag of consumer groups.
 
-    All groups, or GROUP. COMMITTED is the next message to read, MAX one beyond the last message, LAG what lies between.
-    Where a broker does not tell where its queues end, there is no MAX. BEYOND END: the queue is shorter than what was
-    read of it, so it has lost messages. Queues of retry topics that are read to their end are left out of the table,
-    unless --retry is given; totals and JSON have them. Below is the total lag of each group. Agents that did not answer
-    are named on standard error; exits 1 if none did.
+    Of all groups, or of GROUP. COMMITTED is the offset of the next message to read, MAX that after the last message,
+    LAG the difference; MAX is missing if the broker does not report it. BEYOND END: the committed offset is above MAX,
+    so the queue has lost messages. The second table has the total of each group. Empty queues of retry topics are
+    hidden without --retry; totals and JSON include them. Failed agents are listed on standard error; exits 1 if all
+    failed.
 
     \b
     JSON: offsets[].{group, topic, agent, brokers[], queueId, committedOffset,
@@ -77,69 +92,69 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
       pointsmanctl offsets
       pointsmanctl -o json offsets billing | jq '.totals[0].lag'
     """
-    asked = ask_agents(invocation, choice, lambda server, deadline: offsets_of(server, deadline, group))
-    rows = offset_rows(asked.whole)
+    result = query_agents(invocation, choice, lambda server, deadline: offsets_of(server, deadline, group))
+    rows = offset_rows(result.whole)
     totals = group_totals(rows)
-    whole = to_offsets_document(asked, rows, totals)
+    whole = to_offsets_document(result, rows, totals)
     shown = rows if retry else without_empty_retries(rows)
-    return finish(invocation, asked, whole, offsets_parts(shown, totals, folded=len(rows) - len(shown)))
+    return finish(invocation, result, whole, offsets_parts(shown, totals, folded=len(rows) - len(shown)))
 
 
 async def locks_of(server: Server, deadline: float, group: str) -> locks_wire.ListQueueLocksResponse:
-    """Ask for the locks of a group; empty: of all."""
+    """Return the locks of a group at an agent; of all groups if ``group`` is empty."""
     request = locks_wire.ListQueueLocksRequest(group=group, page_size=PAGE_SIZE)
     return await server.whole(server.locks.ListQueueLocks, request, deadline=deadline)
 
 
 async def offsets_of(server: Server, deadline: float, group: str) -> offsets_wire.ListOffsetsResponse:
-    """Ask for the offsets of a group; empty: of all."""
+    """Return the offsets of a group at an agent; of all groups if ``group`` is empty."""
     request = offsets_wire.ListOffsetsRequest(group=group, page_size=PAGE_SIZE)
     return await server.whole(server.offsets.ListOffsets, request, deadline=deadline)
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRow:
-    """How far a group is in one queue, by the word of one agent."""
+    """The progress of a group in one queue, according to one agent."""
 
     agent: Agent
     progress: offsets_wire.QueueProgress
 
     @property
     def max_offset(self) -> int | None:
-        """One beyond the last message; None: not known."""
+        """The offset after the last message; None: unknown."""
         return self.progress.max_offset if self.progress.HasField("max_offset") else None
 
     @property
     def lag(self) -> int | None:
-        """Messages that the group has still to read; None: not known."""
+        """Number of unread messages; None: unknown."""
         return None if self.max_offset is None else max(0, self.max_offset - self.progress.committed.offset)
 
     @property
     def is_beyond_end(self) -> bool:
-        """Whether more is committed than there is: the queue has lost messages, and new ones will be passed over."""
+        """Whether the committed offset is above the end: messages were lost, and new ones will be skipped."""
         return self.max_offset is not None and self.progress.committed.offset > self.max_offset
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTotal:
-    """How far a group is in all."""
+    """The total progress of a group."""
 
     group: str
     queues: int
     lag: int
-    """In the queues whose end is known."""
+    """Sum over the queues whose end is known."""
     without_end: int
-    """Queues whose end is not known."""
+    """Number of queues whose end is unknown."""
 
 
-def offset_rows(answers: Iterable[tuple[Agent, offsets_wire.ListOffsetsResponse]]) -> list[OffsetRow]:
-    """Return the offsets by (group, topic, agent, queue)."""
-    rows = [OffsetRow(agent, progress) for agent, answer in answers for progress in answer.progress]
+def offset_rows(responses: Iterable[tuple[Agent, offsets_wire.ListOffsetsResponse]]) -> list[OffsetRow]:
+    """Return the offsets sorted by group, topic, agent and queue."""
+    rows = [OffsetRow(agent, progress) for agent, response in responses for progress in response.progress]
     return sorted(rows, key=lambda row: (*_place(row.progress), row.agent.name, row.progress.committed.queue_id))
 
 
 def without_empty_retries(rows: Sequence[OffsetRow]) -> list[OffsetRow]:
-    """Leave out queues of retry topics that are read to their end: 16 a broker and group, nearly always empty."""
+    """Remove empty queues of retry topics: each group has 16 per broker, and most are empty."""
     return [
         row
         for row in rows
@@ -148,7 +163,7 @@ def without_empty_retries(rows: Sequence[OffsetRow]) -> list[OffsetRow]:
 
 
 def group_totals(rows: Sequence[OffsetRow]) -> list[GroupTotal]:
-    """Return a total for each group; a queue that agents of several replicas list counts once, as the furthest."""
+    """Return a total for each group; a queue listed by several replicas counts once, with its highest offset."""
     furthest: dict[tuple[str, str, str, int], OffsetRow] = {}
     for row in rows:
         committed = row.progress.committed
@@ -169,34 +184,36 @@ def _place(progress: offsets_wire.QueueProgress) -> tuple[str, str]:
     return progress.group, progress.committed.topic
 
 
-def to_locks_document(asked: Asked[locks_wire.ListQueueLocksResponse]) -> Document:
-    """Render the locks, and how long they live at each agent."""
+def to_locks_document(result: QueryResult[locks_wire.ListQueueLocksResponse]) -> Document:
+    """Render the locks, and their lifetime at each agent."""
 
-    def of_agent(answer: locks_wire.ListQueueLocksResponse) -> Document:
-        return {"lifetimeSeconds": seconds_of(answer.lifetime), "locks": len(answer.locks)}
+    def of_agent(response: locks_wire.ListQueueLocksResponse) -> Document:
+        return {"lifetimeSeconds": seconds_of(response.lifetime), "locks": len(response.locks)}
 
     locks = []
-    for agent, answer in asked.whole:
-        for lock in answer.locks:
+    for agent, response in result.whole:
+        for lock in response.locks:
             document = to_document(lock)
             queue = document.pop("queue")
-            locks.append({**document, **queue, **_to_where(agent), "isExpired": _is_expired(lock, answer)})
-    return {"locks": locks, "agents": to_agents_document(asked, of_agent)}
+            locks.append({**document, **queue, **_to_where(agent), "isExpired": _is_expired(lock, response)})
+    return {"locks": locks, "agents": to_agents_document(result, of_agent)}
 
 
-def _is_expired(lock: locks_wire.QueueLock, answer: locks_wire.ListQueueLocksResponse) -> bool:
-    return seconds_of(lock.renewed_ago) > seconds_of(answer.lifetime)
+def _is_expired(lock: locks_wire.QueueLock, response: locks_wire.ListQueueLocksResponse) -> bool:
+    return seconds_of(lock.renewed_ago) > seconds_of(response.lifetime)
 
 
 def to_offsets_document(
-    asked: Asked[offsets_wire.ListOffsetsResponse], rows: Sequence[OffsetRow], totals: Sequence[GroupTotal]
+    result: QueryResult[offsets_wire.ListOffsetsResponse], rows: Sequence[OffsetRow], totals: Sequence[GroupTotal]
 ) -> Document:
-    """Render the offsets, their totals, and how safe they are at each agent."""
+    """Render the offsets, their totals, and within what time each agent persists them."""
 
-    def of_agent(answer: offsets_wire.ListOffsetsResponse) -> Document:
+    def of_agent(response: offsets_wire.ListOffsetsResponse) -> Document:
         return {
-            "durableWithinSeconds": seconds_of(answer.durable_within) if answer.HasField("durable_within") else None,
-            "offsets": len(answer.progress),
+            "durableWithinSeconds": seconds_of(response.durable_within)
+            if response.HasField("durable_within")
+            else None,
+            "offsets": len(response.progress),
         }
 
     offsets = [
@@ -216,41 +233,43 @@ def to_offsets_document(
         {"group": total.group, "queues": total.queues, "lag": total.lag, "queuesWithoutEnd": total.without_end}
         for total in totals
     ]
-    return {"offsets": offsets, "totals": sums, "agents": to_agents_document(asked, of_agent)}
+    return {"offsets": offsets, "totals": sums, "agents": to_agents_document(result, of_agent)}
 
 
 def _to_where(agent: Agent) -> Document:
     return {"agent": agent.addr, "brokers": list(agent.brokers)}
 
 
-def locks_parts(answers: Sequence[tuple[Agent, locks_wire.ListQueueLocksResponse]]) -> Iterable[RenderableType]:
-    """Show one row a lock."""
-    if not any(answer.locks for _, answer in answers):
+def locks_parts(responses: Sequence[tuple[Agent, locks_wire.ListQueueLocksResponse]]) -> Iterable[RenderableType]:
+    """Show one row per lock."""
+    if not any(response.locks for _, response in responses):
         yield Text("no queue is locked")
         return
-    table = new_table("GROUP", "TOPIC", "BROKER", "QUEUE", "HELD BY", "RENEWED", "", right=("QUEUE", "RENEWED"))
-    found = [(lock, agent, answer) for agent, answer in answers for lock in answer.locks]
+    table = new_table(
+        "GROUP", "TOPIC", "BROKER", "QUEUE", "OWNER", "LAST RENEWAL", "STATUS", right=("QUEUE", "LAST RENEWAL")
+    )
+    found = [(lock, agent, response) for agent, response in responses for lock in response.locks]
     found.sort(key=lambda row: (row[0].group, row[0].queue.topic, row[1].name, row[0].queue.queue_id))
-    for lock, agent, answer in found:
+    for lock, agent, response in found:
         table.add_row(
             printable(lock.group),
             printable(lock.queue.topic),
             agent.name,
             str(lock.queue.queue_id),
             printable(lock.client_id),
-            duration_words(seconds_of(lock.renewed_ago)),
-            Text("EXPIRED", style=WARNING) if _is_expired(lock, answer) else "",
+            duration_text(seconds_of(lock.renewed_ago)),
+            Text("EXPIRED", style=WARNING) if _is_expired(lock, response) else "-",
         )
     yield table
 
 
 def offsets_parts(rows: Sequence[OffsetRow], totals: Sequence[GroupTotal], *, folded: int) -> Iterable[RenderableType]:
-    """Show one row a queue, how many queues are not shown, and below them one row a group."""
+    """Show one row per queue, the number of hidden queues, then one row per group."""
     if not totals:
         yield Text("no offset is committed")
         return
     numbers = ("QUEUE", "COMMITTED", "MAX", "LAG")
-    table = new_table("GROUP", "TOPIC", "BROKER", *numbers, "", right=numbers)
+    table = new_table("GROUP", "TOPIC", "BROKER", *numbers, "STATUS", right=numbers)
     for row in rows:
         committed = row.progress.committed
         table.add_row(
@@ -261,23 +280,20 @@ def offsets_parts(rows: Sequence[OffsetRow], totals: Sequence[GroupTotal], *, fo
             str(committed.offset),
             _number(row.max_offset),
             _number(row.lag),
-            Text("BEYOND END", style=ALARM) if row.is_beyond_end else "",
+            Text("BEYOND END", style=ALARM) if row.is_beyond_end else "-",
         )
     if rows:
         yield table
     if folded:
-        yield Text(f"{counted(folded, 'empty queue')} of retry topics not shown: --retry", style="dim")
+        yield Text(f"{counted(folded, 'empty queue')} of retry topics hidden; show with --retry", style="dim")
     yield ""
-    sums = new_table("GROUP", "QUEUES", "LAG", "", right=("QUEUES", "LAG"))
+    sums = new_table("GROUP", "QUEUES", "LAG", "UNKNOWN LAG", right=("QUEUES", "LAG", "UNKNOWN LAG"))
     for total in totals:
         known = total.queues - total.without_end
-        rest = f"and {counted(total.without_end, 'queue')} whose end is not known" if total.without_end else ""
-        sums.add_row(printable(total.group), str(total.queues), str(total.lag) if known else "-", rest)
+        unknown = counted(total.without_end, "queue") if total.without_end else "-"
+        sums.add_row(printable(total.group), str(total.queues), str(total.lag) if known else "-", unknown)
     yield sums
 
 
 def _number(number: int | None) -> str:
     return "-" if number is None else str(number)
-
-
-COMMANDS = (locks, offsets)

@@ -19,11 +19,11 @@ _EVENTS: Mapping[str, str] = {
     "ROLE_CHANGED": "registered at another position of its group",
     "ADDRESS_CHANGED": "registered at another address",
     "RESTARTED": "registered by a new process",
-    "REJECTED": "the registration of another broker for its identity was rejected",
+    "REJECTED": "another broker's registration with the same identity was rejected",
     "EXPIRED": "expired",
     "PROBE_FAILED": "its probe failed",
     "UNREGISTERED": "unregistered",
-    "PROTECTED": "the guard keeps it",
+    "PROTECTED": "protected by the guard",
     "SUSPECTED": "suspect",
     "RECOVERED": "recovered",
     "LATE_HEARTBEAT": "a heartbeat was more than half an interval late",
@@ -50,38 +50,38 @@ _REASONS: Mapping[str, str] = {
     "ADMIN": "by an operator",
     "INCARNATION": "by a new process of the broker",
     "DATA_VERSION": "by another version of the broker's topics",
-    "TIME_OVER": "the time that an operator set is over",
+    "TIME_OVER": "the time limit set by an operator has passed",
     "LIMIT": "on beyond guard.limit_seconds; check the cluster",
 }
 _OTHER_REASONS: Mapping[tuple[str, str], str] = {
-    ("PROBE_FAILED", "PROBE"): "weak evidence, the fault may lie with the probe or the network",
+    ("PROBE_FAILED", "PROBE"): "weak evidence, the probe or the network may have failed",
     ("PROBE_FAILED", "REFUSED"): "strong evidence, the broker refuses to serve",
     ("RECOVERED", "PROBE"): "its probe passes again",
     ("PERM_CHANGED", "PROBE"): "its probe failed and passes again",
     ("PERM_CHANGED", "SHUTDOWN"): "the broker was stopped",
-    ("GUARD_ON", "SHARE"): "too many brokers are lost at the same time",
+    ("GUARD_ON", "SHARE"): "too many brokers were lost at the same time",
     ("GUARD_OFF", "SHARE"): "enough brokers are up again",
 }
-"""By event and reason, where a reason means something else."""
+"""By event and reason, where the reason has another meaning for the event."""
 
 
 def utc_of(timestamp: Timestamp) -> datetime:
-    """Read a moment."""
+    """Convert a timestamp to UTC."""
     return timestamp.ToDatetime(UTC)
 
 
 def moment_text(at: datetime) -> str:
-    """Render a UTC moment for scripts, to the millisecond."""
+    """Render a UTC time for scripts, with milliseconds."""
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def perm_words(perm: int) -> str:
+def perm_text(perm: int) -> str:
     """Show permission bits as ``rw``, ``r``, ``w`` or ``-``."""
     return ("r" if perm & PERM_READ else "") + ("w" if perm & PERM_WRITE else "") or "-"
 
 
-def duration_words(seconds: float) -> str:
-    """Show a length of time with the two units that matter."""
+def duration_text(seconds: float) -> str:
+    """Show a duration with its two largest units."""
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms"
     if seconds < 120:
@@ -94,60 +94,60 @@ def duration_words(seconds: float) -> str:
     return f"{hours}h {minutes_left:02}m" if days < 1 else f"{days}d {hours_left:02}h"
 
 
-def time_words(at: datetime) -> str:
-    """Show a UTC moment to the millisecond."""
+def time_text(at: datetime) -> str:
+    """Show a UTC time with milliseconds."""
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}"
 
 
-def guard_words(guard: admin.GuardStatus) -> str:
+def guard_text(guard: admin.GuardStatus) -> str:
     """Describe the guard of a cluster in one line."""
-    words = f"GUARD of {guard.cluster} is {enum_name(guard, 'mode')}"
+    text = f"GUARD of {guard.cluster} is {enum_name(guard, 'mode')}"
     if guard.active:
-        words += f", active for {duration_words(seconds_of(guard.active_for))}"
+        text += f", active for {duration_text(seconds_of(guard.active_for))}"
     if guard.HasField("mode_remaining"):
-        words += f", AUTO resumes in {duration_words(seconds_of(guard.mode_remaining))}"
-    return words + (f": {printable(guard.reason)}" if guard.reason else "")
+        text += f", AUTO resumes in {duration_text(seconds_of(guard.mode_remaining))}"
+    return text + (f": {printable(guard.reason)}" if guard.reason else "")
 
 
-def reason_words(status: broker_pb2.BrokerStatus) -> str:
+def reason_text(status: broker_pb2.BrokerStatus) -> str:
     """Name why a replica is not UP, and whether it is planned."""
     return (printable(status.reason) or "-") + (", planned" if status.planned else "")
 
 
-def evidence_words(health: broker_pb2.BrokerHealth) -> str:
-    """Describe how much a failing probe proves; evidence that is not stated is weak."""
+def evidence_text(health: broker_pb2.BrokerHealth) -> str:
+    """Describe the evidence of a failing probe; unspecified evidence is weak."""
     return f"{'strong' if health.evidence == broker_pb2.PROBE_EVIDENCE_STRONG else 'weak'} evidence"
 
 
 def explanation(event: str, reason: str) -> str:
-    """Explain an event and its reason; empty for an event that this version does not know."""
+    """Explain an event and its reason; empty for an unknown event."""
     text = _EVENTS.get(event, "")
     why = _OTHER_REASONS.get((event, reason)) or _REASONS.get(reason, "")
     return f"{text}: {why}" if text and why else text
 
 
-def detail_words(detail: Mapping[str, object]) -> str:
-    """Show an event's further facts as ``name value, ...``."""
-    return ", ".join(f"{name.replace('_', ' ')} {_value_words(value)}" for name, value in sorted(detail.items()))
+def detail_text(detail: Mapping[str, object]) -> str:
+    """Show the details of an event as ``name value, ...``."""
+    return ", ".join(f"{name.replace('_', ' ')} {_value_text(value)}" for name, value in sorted(detail.items()))
 
 
 def printable(text: str) -> str:
-    """Replace what could steer a terminal; texts come from brokers that anybody may have registered."""
+    """Replace control characters: any client may have registered the broker that a text comes from."""
     return "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in text)
 
 
-def _value_words(value: object) -> str:
+def _value_text(value: object) -> str:
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     if isinstance(value, Mapping):
-        return f"({detail_words(value)})"
+        return f"({detail_text(value)})"
     if isinstance(value, (list, tuple)):
-        return " ".join(_value_words(item) for item in value) or "none"
+        return " ".join(_value_text(item) for item in value) or "none"
     return printable(str(value)) or "none"
 
 
 def counted(count: int, noun: str) -> str:
-    """Show a number of things: ``1 broker``, ``2 brokers``."""
+    """Return a number with its noun: ``1 broker``, ``2 brokers``."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -8,41 +8,41 @@ from datetime import datetime
 from typing import TypeAlias
 
 from pointsman.v1 import admin_service_pb2 as admin
-from pointsman_ctl.operator_texts import duration_words, utc_of
+from pointsman_ctl.operator_texts import duration_text, utc_of
 
 NOT_ROUTED = frozenset({"OUT", "GONE"})
 """States in which clients are not sent to a replica."""
 Position: TypeAlias = tuple[str, str, int]
-"""Cluster, broker name, broker id: what an outage is counted for, whatever the address."""
+"""Cluster, broker name, broker id: outages are counted by position, regardless of the address."""
 
 
 @dataclass(slots=True)
 class Outage:
-    """A time out of the routes: from the first event whose state is OUT or GONE to the first whose state is routed."""
+    """A time out of the routes: from the first event with state OUT or GONE to the next with a routed state."""
 
     position: Position
     began_at: datetime
     is_begin_known: bool
-    """False: the event before it is no longer remembered, so that it may have begun earlier."""
+    """False: the event before it is not available, so it may have begun earlier."""
     is_first: bool = False
-    """Whether it was registered without entering the routes."""
+    """Whether it began with a registration that did not enter the routes."""
     ended_at: datetime | None = None
     planned_seconds: float = 0.0
-    """From its beginning to its first unplanned event, as far as there are events."""
+    """Time from its beginning to its first unplanned event."""
     is_planned: bool = True
-    """Whether all of it is planned; a shutdown of a broker that is OUT does not make an outage planned."""
+    """Whether all of it is planned. A shutdown of a broker that is OUT does not make it planned."""
     has_new_process: bool | None = None
-    """Whether it ended with another process of the broker; None: unknown."""
+    """Whether a new broker process ended it; None: unknown."""
 
     @property
     def seconds(self) -> float | None:
-        """Its length; None while it lasts. A clock that was set back makes none negative."""
+        """Duration; None while it lasts. Never negative, even after the clock was set back."""
         return None if self.ended_at is None else max(0.0, (self.ended_at - self.began_at).total_seconds())
 
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """An event, with what it changed in the routes."""
+    """An event and its effect on the routes."""
 
     event: admin.BrokerEvent
     was_routed: bool | None
@@ -58,32 +58,32 @@ class TimelineEvent:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All that a name server remembers of a broker name."""
+    """All events that a name server has of a broker name."""
 
     events: list[TimelineEvent] = field(default_factory=list)
     """Oldest first."""
     outages: list[Outage] = field(default_factory=list)
-    """In the order in which they began."""
+    """Ordered by their beginning."""
     latest: dict[Position, admin.BrokerEvent] = field(default_factory=dict)
     """The last event of each replica."""
 
     def outage_of(self, position: Position) -> Outage | None:
-        """Return the last outage of a replica, which may have ended."""
+        """Return the latest outage of a replica, ended or not."""
         return next((each for each in reversed(self.outages) if each.position == position), None)
 
-    def is_gone_unplanned(self, position: Position) -> bool:
-        """Whether a replica is no longer registered, and not by plan."""
+    def has_departed_unplanned(self, position: Position) -> bool:
+        """Whether a replica is no longer registered, unplanned."""
         event, outage = self.latest.get(position), self.outage_of(position)
         return event is not None and event.state == "GONE" and outage is not None and not outage.is_planned
 
 
 def position_of(event: admin.BrokerEvent) -> Position:
-    """Return which replica an event is about."""
+    """Return the replica that an event is about."""
     return event.identity.cluster, event.identity.broker_name, event.identity.broker_id
 
 
 def timeline_of(events: Sequence[admin.BrokerEvent]) -> Timeline:
-    """Read the events of one name server, oldest first. All of them: outages are measured between them."""
+    """Build the timeline from all events of one name server, oldest first."""
     timeline = Timeline()
     for event in events:
         if not event.state:
@@ -119,11 +119,11 @@ def _digest(timeline: Timeline, event: admin.BrokerEvent, before: admin.BrokerEv
     return TimelineEvent(event, was_routed, outage)
 
 
-def change_words(step: TimelineEvent) -> str:
-    """Describe what an event changed in the routes; empty where it changed nothing and the replica is UP."""
+def change_text(step: TimelineEvent) -> str:
+    """Describe the effect of an event on the routes; empty if none and the replica is UP."""
     if step.ended is not None:
         entered = "entered" if step.ended.is_first else "back in"
-        return f"{entered} the routes after {outage_words(step.ended)}"
+        return f"{entered} the routes after {outage_text(step.ended)}"
     planned = ", planned" if step.event.planned else ""
     match (step.was_routed, step.is_routed):
         case (True, False):
@@ -139,13 +139,13 @@ def change_words(step: TimelineEvent) -> str:
     return ""
 
 
-def outage_words(outage: Outage) -> str:
-    """Describe an outage that is over: its length, whether the process is another one, what of it was planned."""
-    words = duration_words(outage.seconds or 0.0)
+def outage_text(outage: Outage) -> str:
+    """Describe an outage that ended: its duration, new or same process, and its planned part."""
+    text = duration_text(outage.seconds or 0.0)
     if not outage.is_begin_known:
-        words = f"at least {words}"
+        text = f"at least {text}"
     if outage.has_new_process is not None:
-        words += " (new process)" if outage.has_new_process else " (same process)"
+        text += " (new process)" if outage.has_new_process else " (same process)"
     if outage.is_planned:
-        return f"{words}, planned"
-    return words + (f", {duration_words(outage.planned_seconds)} of it planned" if outage.planned_seconds else "")
+        return f"{text}, planned"
+    return text + (f", {duration_text(outage.planned_seconds)} of it planned" if outage.planned_seconds else "")

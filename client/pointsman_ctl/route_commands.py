@@ -1,4 +1,4 @@
-"""Where topics are: the commands ``route``, ``topics`` and ``clusters``."""
+"""Routes: the commands ``route``, ``topics`` and ``clusters``."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ from pointsman.wire.json_document import (
     to_route_document,
 )
 from pointsman_client import AbsentBroker, NoBrokerUpError
-from pointsman_ctl.answer_layout import ALARM, WARNING, new_table, state_cell
 from pointsman_ctl.command_options import in_cluster, read_name
 from pointsman_ctl.invocation import Invocation, pass_invocation
+from pointsman_ctl.name_completion import complete_topics
 from pointsman_ctl.name_server_queries import clusters_of, route_of, topics_of
-from pointsman_ctl.operator_texts import perm_words, printable, utc_of
+from pointsman_ctl.operator_texts import perm_text, printable, utc_of
+from pointsman_ctl.output_layout import ALARM, WARNING, new_table, state_cell
 
 
 @click.command()
-@click.argument("topic", callback=read_name)
+@click.argument("topic", callback=read_name, shell_complete=complete_topics)
 @in_cluster
-@click.option("--zone", default="", metavar="NAME", help="Only groups of this zone, and those without a master.")
+@click.option("--zone", default="", metavar="NAME", help="Only brokers of this zone, and those without a master.")
 @pass_invocation
 def route(invocation: Invocation, topic: str, cluster: str, zone: str) -> None:
-    """Show where TOPIC is: its queues and their brokers.
+    """Show the queues and brokers of TOPIC.
 
-    PERM says what clients may do: r read, w write. A group without a broker of id 0 has NO MASTER: it can be read and
-    not be written. A topic whose brokers are all down has an empty route: it shows why each is down and since when, and
-    exits 1. With --output json the keys are those of RocketMQ's TopicRouteData, and more.
+    Queries the first server in the list that responds. PERM: r readable, w writable. A broker name without a broker of
+    id 0 has NO MASTER: it can be read but not written. If all brokers of the topic are down, it shows why and since
+    when, and exits 1. The JSON has the keys of RocketMQ's TopicRouteData, and more.
 
     \b
     JSON: topic, orderTopicConf, filterServerTable,
@@ -56,21 +57,21 @@ def route(invocation: Invocation, topic: str, cluster: str, zone: str) -> None:
       pointsmanctl --output json route orders | jq '.brokerDatas[].brokerAddrs'
     """
 
-    answer = invocation.ask_first(
+    response = invocation.query_first(
         lambda server, deadline: route_of(server, deadline, topic, cluster=cluster, zone=zone)
     )
-    invocation.show(to_route_document(answer), route_parts(answer))
-    if answer.absent_brokers:
-        raise NoBrokerUpError(topic, [_absent(broker) for broker in answer.absent_brokers])
+    invocation.show(to_route_document(response), route_parts(response))
+    if response.absent_brokers:
+        raise NoBrokerUpError(topic, [_absent(broker) for broker in response.absent_brokers])
 
 
 @click.command()
 @in_cluster
 @pass_invocation
 def topics(invocation: Invocation, cluster: str) -> None:
-    """List the names of all topics, one a line.
+    """List topic names, one per line.
 
-    A name server that has just started says on standard error that the list may not be whole yet.
+    Queries the first server in the list that responds. A WARMING server adds a warning that the list may be incomplete.
 
     \b
     JSON: topics[], nodeState
@@ -80,20 +81,20 @@ def topics(invocation: Invocation, cluster: str) -> None:
       pointsmanctl topics
       pointsmanctl topics --cluster DefaultCluster | grep '^%RETRY%'
     """
-    answer = invocation.ask_first(lambda server, deadline: topics_of(server, deadline, cluster=cluster))
-    document = to_document(answer)
+    response = invocation.query_first(lambda server, deadline: topics_of(server, deadline, cluster=cluster))
+    document = to_document(response)
     del document["nextPageToken"]
-    # One a line and nothing else, so that they can be piped on.
-    invocation.show(document, map(Text, answer.topics))
-    invocation.warn_if_warming(answer.node_state)
+    # Nothing else, so that the output can be piped.
+    invocation.show(document, map(Text, response.topics))
+    invocation.warn_if_warming(response.node_state)
 
 
 @click.command()
 @pass_invocation
 def clusters(invocation: Invocation) -> None:
-    """Show the clusters and their replica groups.
+    """List clusters and their brokers.
 
-    A name server that has just started says on standard error that the list may not be whole yet.
+    Queries the first server in the list that responds. A WARMING server adds a warning that the list may be incomplete.
 
     \b
     JSON: nodeState, clusters[].{cluster, brokerDatas[].{as in route}}
@@ -103,9 +104,9 @@ def clusters(invocation: Invocation) -> None:
       pointsmanctl clusters
       pointsmanctl -o json clusters | jq '.clusters[].brokerDatas[].conditions'
     """
-    answer = invocation.ask_first(clusters_of)
-    invocation.show(to_clusters_document(answer), clusters_parts(answer.clusters))
-    invocation.warn_if_warming(answer.node_state)
+    response = invocation.query_first(clusters_of)
+    invocation.show(to_clusters_document(response), clusters_parts(response.clusters))
+    invocation.warn_if_warming(response.node_state)
 
 
 def _absent(broker: route_service_pb2.AbsentBroker) -> AbsentBroker:
@@ -116,22 +117,22 @@ def _absent(broker: route_service_pb2.AbsentBroker) -> AbsentBroker:
     )
 
 
-def to_clusters_document(answer: route_service_pb2.GetClusterInfoResponse) -> Document:
-    """Render the clusters, and whether the server knew all."""
+def to_clusters_document(response: route_service_pb2.GetClusterInfoResponse) -> Document:
+    """Render the clusters and the state of the server."""
     return {
-        "nodeState": enum_name(answer, "node_state"),
+        "nodeState": enum_name(response, "node_state"),
         "clusters": [
             {
                 "cluster": cluster.cluster,
                 "brokerDatas": [to_broker_data_document(data) for data in cluster.broker_datas],
             }
-            for cluster in answer.clusters
+            for cluster in response.clusters
         ],
     }
 
 
 def route_parts(route: route_service_pb2.TopicRoute) -> Iterable[RenderableType]:
-    """Show where a topic is, or why none of its brokers is up."""
+    """Show the queues and brokers of a topic, or why none of its brokers is up."""
     if route.absent_brokers:
         table = new_table("CLUSTER", "BROKER", "ID", "ADDR", "STATE", "REASON", "SINCE", right=("ID",))
         for broker in map(_absent, route.absent_brokers):
@@ -142,12 +143,13 @@ def route_parts(route: route_service_pb2.TopicRoute) -> Iterable[RenderableType]
         yield table
         return
     if not (route.queue_datas or route.broker_datas):
-        yield Text("brokers have it, but none in the cluster and zone that was asked for", style=WARNING)
+        yield Text("no broker in this cluster and zone has the topic; others have it", style=WARNING)
         return
-    queues = new_table("CLUSTER", "BROKER", "READ", "WRITE", "PERM", right=("READ", "WRITE"))
+    numbers = ("READ QUEUES", "WRITE QUEUES")
+    queues = new_table("CLUSTER", "BROKER", *numbers, "PERM", right=numbers)
     for data in route.queue_datas:
         counts = (str(data.read_queue_nums), str(data.write_queue_nums))
-        queues.add_row(data.cluster, data.broker_name, *counts, perm_words(data.perm))
+        queues.add_row(data.cluster, data.broker_name, *counts, perm_text(data.perm))
     yield queues
     yield ""
     yield _group_table(route.broker_datas)
@@ -181,7 +183,4 @@ def _conditions(data: broker_pb2.BrokerData) -> Iterable[str]:
     if not data.replicas:
         yield "NO BROKER"
     elif all(replica.broker_id != MASTER_ID for replica in data.replicas):
-        yield f"NO MASTER, {data.replicas[0].broker_id} ACTS" if data.acting_master else "NO MASTER"
-
-
-COMMANDS = (route, topics, clusters)
+        yield f"NO MASTER, {data.replicas[0].broker_id} ACTING" if data.acting_master else "NO MASTER"

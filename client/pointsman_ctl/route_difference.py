@@ -1,4 +1,4 @@
-"""What changed between two routes of a topic, in lines that begin with +, - or ~. Pure."""
+"""The difference of two routes of a topic as lines that begin with +, - or ~. Pure."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import enum_name
-from pointsman_ctl.answer_layout import ALARM
-from pointsman_ctl.operator_texts import perm_words, printable
+from pointsman_ctl.operator_texts import perm_text, printable
+from pointsman_ctl.output_layout import ALARM
 
 DIFFERENCE_STYLES = {"+": "green", "-": ALARM, "~": "yellow"}
 Key = tuple[str | int, ...]
 
 
 def route_difference(old: route_service_pb2.TopicRoute, new: route_service_pb2.TopicRoute) -> list[str]:
-    """Return a line for each thing that changed; none where this program cannot read what did."""
+    """Return a line for each change; none if only fields unknown to this version changed."""
     return [
         *_lines(_queues(old), _queues(new)),
         *_lines(_replicas(old), _replicas(new)),
@@ -28,7 +28,7 @@ def _queues(route: route_service_pb2.TopicRoute) -> dict[Key, dict[str, str]]:
         return {
             "read queues": str(data.read_queue_nums),
             "write queues": str(data.write_queue_nums),
-            "perm": perm_words(data.perm),
+            "perm": perm_text(data.perm),
         }
 
     return {("queues of", data.cluster, data.broker_name): facts(data) for data in route.queue_datas}
@@ -52,7 +52,7 @@ def _replicas(route: route_service_pb2.TopicRoute) -> dict[Key, dict[str, str]]:
 
 
 def _groups(route: route_service_pb2.TopicRoute) -> dict[Key, dict[str, str]]:
-    # Groups come and go with their replicas; only what changes in one that stays is news.
+    # Replicas show when a group appears or disappears; only changes of an existing group are listed.
     return {
         ("group", data.cluster, data.broker_name): {
             "zone": data.zone,
@@ -69,8 +69,8 @@ def _lines(old: Mapping[Key, dict[str, str]], new: Mapping[Key, dict[str, str]])
             yield from _changes(_name(key), [(fact, before[fact], after[fact]) for fact in after])
         elif key[0] != "group":
             facts = after if after is not None else before or {}
-            words = ", ".join(f"{fact} {printable(value)}" for fact, value in facts.items() if value)
-            yield f"{'+' if after is not None else '-'} {_name(key)}: {words}"
+            text = ", ".join(f"{fact} {printable(value)}" for fact, value in facts.items() if value)
+            yield f"{'+' if after is not None else '-'} {_name(key)}: {text}"
 
 
 def _changes(name: str, facts: Sequence[tuple[str, str, str]]) -> Iterator[str]:

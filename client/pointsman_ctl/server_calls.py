@@ -1,4 +1,4 @@
-"""Calls to name servers and agents: connections of one run, answers or failures of each server. They share nothing."""
+"""Calls to name servers and agents, and the response or failure of each. Servers share nothing."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from pointsman_client import (
 )
 
 CLOSE_SECONDS = 1.0
-AnswerT = TypeVar("AnswerT")
-AnswerT_co = TypeVar("AnswerT_co", covariant=True)
+ResultT = TypeVar("ResultT")
+ResultT_co = TypeVar("ResultT_co", covariant=True)
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 
 class Server:
-    """A name server or an agent: its channel, which connects at the first call, and the stubs on it."""
+    """A name server or an agent: its channel, which connects at the first call, and its stubs."""
 
     def __init__(self, addr: str, failed: type[NameServerFailedError], opener: ChannelOpener) -> None:
-        """``failed``: the error of a call that gave no answer."""
+        """``failed``: the error of a call without a response."""
         self.addr = addr
         self._failed = failed
         self.channel = opener.open(addr, CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
@@ -63,7 +63,7 @@ class Server:
         deadline: float,
         not_found: Callable[[], NotFoundError] | None = None,
     ) -> ResponseT:
-        """Make one call that ends by ``deadline``, a time of the event loop; ``not_found`` builds that error.
+        """Make one call that ends by ``deadline``, a time of the event loop; ``not_found`` builds the NOT_FOUND error.
 
         Raises NameServerFailedError (AgentFailedError for an agent), RequestRejectedError.
         """
@@ -72,7 +72,7 @@ class Server:
             response: ResponseT | None = await method(request, timeout=seconds)
         if response is None:
             # grpc.aio logs bytes that it cannot parse and returns None.
-            raise self._failed(self.addr, grpc.StatusCode.INTERNAL, "the answer cannot be decoded")
+            raise self._failed(self.addr, grpc.StatusCode.INTERNAL, "the response cannot be decoded")
         return response
 
     async def whole(
@@ -83,7 +83,7 @@ class Server:
         deadline: float,
         not_found: Callable[[], NotFoundError] | None = None,
     ) -> ResponseT:
-        """Call once for each page and return all as one answer. Raises what :meth:`call` raises."""
+        """Call once for each page and return all pages as one response. Raises what :meth:`call` raises."""
         whole: Any = await self.call(method, request, deadline=deadline, not_found=not_found)
         while whole.next_page_token:
             request.page_token = whole.next_page_token
@@ -93,7 +93,7 @@ class Server:
 
     @contextmanager
     def errors(self, not_found: Callable[[], NotFoundError] | None = None) -> Iterator[None]:
-        """Translate what calls raise, as :meth:`call` does."""
+        """Translate errors of gRPC, as :meth:`call` does."""
         try:
             yield
         except grpc.aio.AioRpcError as error:
@@ -111,18 +111,18 @@ def _details_of(error: grpc.aio.AioRpcError) -> ErrorDetails:
     try:
         return read_status(rpc_status.from_call(error))
     except (ValueError, DecodeError):
-        # Details that contradict the status, or are not a message: the status alone is the answer.
+        # The details contradict the status or cannot be decoded: only the status counts.
         return ErrorDetails()
 
 
 ToServer = Callable[[str], Server]
-Ask = Callable[[Server, float], Awaitable[AnswerT]]
-"""Asks one server, with a deadline for all its calls."""
+Query = Callable[[Server, float], Awaitable[ResultT]]
+"""Queries one server, with a deadline for all its calls."""
 
 
 @asynccontextmanager
 async def connections(opener: ChannelOpener, failed: type[NameServerFailedError]) -> AsyncIterator[ToServer]:
-    """Yield what returns the server at an address, the same each time; all channels are closed at the end."""
+    """Yield a function from an address to its server; all channels are closed at the end."""
     servers: dict[str, Server] = {}
 
     def to(addr: str) -> Server:
@@ -143,46 +143,48 @@ async def connections(opener: ChannelOpener, failed: type[NameServerFailedError]
 
 
 @dataclass(frozen=True, slots=True)
-class NodeAnswer(Generic[AnswerT_co]):
-    """The answer of one name server, or its failure."""
+class NodeResponse(Generic[ResultT_co]):
+    """The response of one server, or its failure."""
 
     addr: str
-    answer: AnswerT_co | None
+    response: ResultT_co | None
     failure: PointsmanError | None
 
 
-async def ask_every(to: ToServer, addrs: Sequence[str], ask: Ask[AnswerT], seconds: float) -> list[NodeAnswer[AnswerT]]:
-    """Ask all servers at the same time; the answers are in the order of the list."""
+async def query_every(
+    to: ToServer, addrs: Sequence[str], query: Query[ResultT], seconds: float
+) -> list[NodeResponse[ResultT]]:
+    """Query all servers concurrently; the responses are in the order of the list."""
     deadline = deadline_in(seconds)
 
-    async def one(addr: str) -> NodeAnswer[AnswerT]:
+    async def one(addr: str) -> NodeResponse[ResultT]:
         try:
-            return NodeAnswer(addr, await ask(to(addr), deadline), None)
+            return NodeResponse(addr, await query(to(addr), deadline), None)
         except PointsmanError as failure:
-            return NodeAnswer(addr, None, failure)
+            return NodeResponse(addr, None, failure)
 
     return await asyncio.gather(*(one(addr) for addr in addrs))
 
 
-def answers_of(nodes: Sequence[NodeAnswer[AnswerT]]) -> list[AnswerT]:
-    """Return the answers. Where there is none, raises the first refusal, or NameServersUnavailableError."""
-    answers = [node.answer for node in nodes if node.answer is not None]
+def responses_of(nodes: Sequence[NodeResponse[ResultT]]) -> list[ResultT]:
+    """Return the responses. Without any, raises the first rejection, or NameServersUnavailableError."""
+    responses = [node.response for node in nodes if node.response is not None]
     failures: list[NameServerFailedError] = []
-    for node in nodes if not answers else ():
+    for node in nodes if not responses else ():
         if isinstance(node.failure, NameServerFailedError):
             failures.append(node.failure)
         elif node.failure is not None:
             raise node.failure
     if failures:
         raise NameServersUnavailableError(failures)
-    return answers
+    return responses
 
 
-async def ask_first(to: ToServer, addrs: Sequence[str], ask: Ask[AnswerT], seconds: float) -> AnswerT:
-    """Ask the servers in turn until one answers; each gets an equal share of the time that is left.
+async def query_first(to: ToServer, addrs: Sequence[str], query: Query[ResultT], seconds: float) -> ResultT:
+    """Query the servers in order until one responds; each gets an equal share of the remaining time.
 
-    A refusal is an answer, but for one of access, since each has its own grants: AccessDeniedError is raised when no
-    other server answers. Raises :class:`~pointsman_client.NameServersUnavailableError`.
+    A rejection is a response, except AccessDeniedError, because each server has its own grants: it is raised when no
+    other server responds. Raises :class:`~pointsman_client.NameServersUnavailableError`.
     """
     deadline = deadline_in(seconds)
     failures: list[NameServerFailedError] = []
@@ -190,7 +192,7 @@ async def ask_first(to: ToServer, addrs: Sequence[str], ask: Ask[AnswerT], secon
     for position, addr in enumerate(addrs):
         left = deadline - asyncio.get_running_loop().time()
         try:
-            return await ask(to(addr), deadline_in(left / (len(addrs) - position)))
+            return await query(to(addr), deadline_in(left / (len(addrs) - position)))
         except NameServerFailedError as failure:
             failures.append(failure)
         except AccessDeniedError as denial:
@@ -201,5 +203,5 @@ async def ask_first(to: ToServer, addrs: Sequence[str], ask: Ask[AnswerT], secon
 
 
 def deadline_in(seconds: float) -> float:
-    """Return the time of the event loop in so many seconds."""
+    """Return the time of the event loop ``seconds`` from now."""
     return asyncio.get_running_loop().time() + seconds

@@ -1,4 +1,4 @@
-"""The command ``watch``: routes at one name server after another; when one ends, the next in the list takes over."""
+"""The command ``watch``: route changes from one name server; if it fails, from the next in the list."""
 
 from __future__ import annotations
 
@@ -21,33 +21,36 @@ from pointsman.v1 import route_service_pb2
 from pointsman.wire.backoff import FullJitterBackoff
 from pointsman.wire.json_document import Document, to_document, to_route_document
 from pointsman_client import NameServerFailedError, NameServersUnavailableError
-from pointsman_ctl.answer_layout import ALARM, show
 from pointsman_ctl.command_options import duration_option, in_cluster, read_names
-from pointsman_ctl.error_report import EXIT_OK, answer_words, failure_words
+from pointsman_ctl.error_report import EXIT_OK, failure_sentence, failure_text
 from pointsman_ctl.invocation import Invocation, pass_invocation
-from pointsman_ctl.operator_texts import moment_text, printable, time_words
+from pointsman_ctl.name_completion import complete_topics
+from pointsman_ctl.operator_texts import moment_text, printable, time_text
+from pointsman_ctl.output_layout import ALARM, show
 from pointsman_ctl.route_commands import route_parts
 from pointsman_ctl.route_difference import DIFFERENCE_STYLES, route_difference
 from pointsman_ctl.server_calls import Server, ToServer
 
 LONGEST_WAIT_SECONDS = 2.0
-"""Between two rounds over all servers while none answers."""
+"""Longest pause between two rounds over all servers while none responds."""
 REMEMBERED_BOOTS = 16
-"""Runs of name servers whose counters are remembered, for each topic."""
+"""Runs of name servers whose counters are kept, per topic."""
 
 
 @click.command()
-@click.argument("topics", nargs=-1, required=True, callback=read_names, metavar="TOPIC...")
+@click.argument(
+    "topics", nargs=-1, required=True, callback=read_names, shell_complete=complete_topics, metavar="TOPIC..."
+)
 @in_cluster
-@click.option("--zone", default="", metavar="NAME", help="Only groups of this zone, and those without a master.")
-@duration_option("365d", help="End after this, as 10m; else at Ctrl-C.")
+@click.option("--zone", default="", metavar="NAME", help="Only brokers of this zone, and those without a master.")
+@duration_option("365d", help="Stop after this time, e.g. 10m (default: Ctrl-C).")
 @pass_invocation
 def watch(invocation: Invocation, topics: tuple[str, ...], cluster: str, zone: str, seconds: int | None) -> int:
-    """Show where each TOPIC is, then each change as it comes.
+    """Print the route of each TOPIC, then every change.
 
-    Watches at the first server in the list that answers; when that ends, it goes on at the next and shows only what is
-    different there. Exits 0 when --for is over, 130 at Ctrl-C, 1 if no server answers from the start. With --output
-    json each change is one object a line.
+    Watches at the first server in the list that responds. If it fails, the watch continues at the next server and
+    prints only differences. Exits 0 after --for, 130 on Ctrl-C, 1 if no server responds at the start. With --output
+    json each change is one object per line.
 
     \b
     JSON: at, addr, topic, revision.{boot, counter, digest},
@@ -60,22 +63,22 @@ def watch(invocation: Invocation, topics: tuple[str, ...], cluster: str, zone: s
       pointsmanctl -o json watch orders | jq -c '.route.brokerDatas'
     """
 
-    def print_news(addr: str, news: RouteNews) -> None:
+    def print_change(addr: str, change: RouteChange) -> None:
         at = datetime.now(UTC)
         if invocation.is_json:
-            click.echo(json.dumps(to_news_document(addr, news, at=at)))
+            click.echo(json.dumps(to_change_document(addr, change, at=at)))
         else:
-            show(news_parts(addr, news, at=at))
+            show(change_parts(addr, change, at=at))
 
     def warn_of_failure(failure: NameServerFailedError, had_begun: bool) -> None:
         if had_begun:
-            invocation.warn("WATCH_ENDED", f"the watch at {failure.addr} ended ({failure_words(failure)})", "going on")
+            invocation.warn("WATCH_ENDED", f"the watch at {failure.addr} ended ({failure_text(failure)})", "continuing")
         else:
-            invocation.warn(failure.code, answer_words(failure.addr, failure), "going on")
+            invocation.warn(failure.code, failure_sentence(failure.addr, failure), "continuing")
 
     def warn_of_missing(addr: str, missing: list[str]) -> None:
-        words = f"{addr} has just started and does not know yet where {', '.join(missing)} is"
-        invocation.warn("TOPIC_NOT_KNOWN_YET", words, "waiting")
+        text = f"{addr} is WARMING and does not know the route of {', '.join(missing)} yet"
+        invocation.warn("TOPIC_NOT_KNOWN_YET", text, "waiting")
 
     watcher = RouteWatcher(
         invocation.name_servers,
@@ -84,10 +87,10 @@ def watch(invocation: Invocation, topics: tuple[str, ...], cluster: str, zone: s
         cluster=cluster,
         zone=zone,
         timeout_seconds=invocation.timeout_seconds,
-        on_news=print_news,
+        on_change=print_change,
         on_failure=warn_of_failure,
         on_missing=warn_of_missing,
-        on_return=lambda addr: invocation.warn("WATCH_RESUMED", f"watching at {addr}"),
+        on_resume=lambda addr: invocation.warn("WATCH_RESUMED", f"watching at {addr}"),
     )
 
     async def within() -> int:
@@ -102,69 +105,71 @@ def watch(invocation: Invocation, topics: tuple[str, ...], cluster: str, zone: s
     return asyncio.run(within())
 
 
-def to_news_document(addr: str, news: RouteNews, *, at: datetime) -> Document:
+def to_change_document(addr: str, change: RouteChange, *, at: datetime) -> Document:
     """Render a change."""
     return {
         "at": moment_text(at),
         "addr": addr,
-        "topic": news.topic,
-        "revision": to_document(news.revision),
-        "route": to_route_document(news.new) if news.new else None,
+        "topic": change.topic,
+        "revision": to_document(change.revision),
+        "route": to_route_document(change.new) if change.new else None,
     }
 
 
-def news_parts(addr: str, news: RouteNews, *, at: datetime) -> Iterable[RenderableType]:
-    """Show the route as it is the first time, then what changed."""
-    yield Text(f"{time_words(at)}  {printable(news.topic)}  at {addr}, revision {news.revision.counter}", style="bold")
-    if news.new is None:
-        yield Text("no broker in the routes has it", style=ALARM)
-    elif news.old is None:
-        yield from route_parts(news.new)
+def change_parts(addr: str, change: RouteChange, *, at: datetime) -> Iterable[RenderableType]:
+    """Show the complete route the first time, then what changed."""
+    yield Text(
+        f"{time_text(at)}  {printable(change.topic)}  at {addr}, revision {change.revision.counter}", style="bold"
+    )
+    if change.new is None:
+        yield Text("no routed broker has the topic", style=ALARM)
+    elif change.old is None:
+        yield from route_parts(change.new)
     else:
-        lines = route_difference(news.old, news.new)
+        lines = route_difference(change.old, change.new)
         for line in lines:
             yield Text(line, style=DIFFERENCE_STYLES[line[0]])
         if not lines:
-            yield Text("changed in what this pointsmanctl cannot read")
+            yield Text("changed in fields unknown to this version of pointsmanctl")
     yield ""
 
 
 @dataclass(frozen=True, slots=True)
-class RouteNews:
-    """The route of a topic is now another."""
+class RouteChange:
+    """A change of a route."""
 
     topic: str
     revision: route_service_pb2.Revision
     old: route_service_pb2.TopicRoute | None
-    """None when nothing was shown of the topic, or that it had no route."""
+    """None: the topic was not shown yet, or had no route."""
     new: route_service_pb2.TopicRoute | None
-    """None: no broker in the routes has the topic."""
+    """None: no routed broker has the topic."""
 
 
 class WatchedRoutes:
-    """What was shown of each topic. Pure.
+    """The last shown route of each topic. Pure.
 
-    It never goes back to an older revision of the same boot, and never repeats what was shown last.
+    Older revisions of the same boot and unchanged routes are not shown.
     """
 
     def __init__(self, topics: Sequence[str]) -> None:
-        self._shown: dict[str, RouteNews | None] = dict.fromkeys(topics)
+        self._shown: dict[str, RouteChange | None] = dict.fromkeys(topics)
         self._counters: dict[str, dict[int, int]] = {topic: {} for topic in topics}
         """By topic and boot."""
 
     def known(self) -> list[route_service_pb2.KnownRoute]:
-        """Return what a server need not send again."""
+        """Return the revisions that a server does not need to send again."""
         return [
             route_service_pb2.KnownRoute(topic=topic, revision=shown.revision if shown and shown.new else None)
             for topic, shown in self._shown.items()
         ]
 
     def missing(self) -> list[str]:
-        """Return the topics of which nothing was received yet: a server that is WARMING does not know."""
+        """Return the topics without a response: a WARMING server may not know them."""
         return [topic for topic, shown in self._shown.items() if shown is None]
 
-    def accept(self, response: route_service_pb2.WatchTopicRoutesResponse) -> list[RouteNews]:
-        """Take one response and return what is to be shown."""
+    def accept(self, response: route_service_pb2.WatchTopicRoutesResponse) -> list[RouteChange]:
+        """Apply one response and return the changes to show."""
         routes: list[tuple[str, route_service_pb2.Revision, route_service_pb2.TopicRoute | None]] = []
         match response.WhichOneof("news"):
             case "route":
@@ -173,11 +178,11 @@ class WatchedRoutes:
                 routes = [(response.gone.topic, response.gone.revision, None)]
             case "absent":
                 routes = [(topic, response.absent.revision, None) for topic in response.absent.topics]
-        return [news for route in routes if (news := self._accept(*route)) is not None]
+        return [change for route in routes if (change := self._accept(*route)) is not None]
 
     def _accept(
         self, topic: str, revision: route_service_pb2.Revision, route: route_service_pb2.TopicRoute | None
-    ) -> RouteNews | None:
+    ) -> RouteChange | None:
         counters = self._counters.get(topic)
         if counters is None or revision.counter < counters.get(revision.boot, 0):
             return None
@@ -186,9 +191,9 @@ class WatchedRoutes:
         if len(counters) > REMEMBERED_BOOTS:
             del counters[next(iter(counters))]
         shown = self._shown[topic]
-        news = RouteNews(topic, revision, shown.new if shown else None, route)
-        self._shown[topic] = news
-        return news if shown is None or not _same(news.old, news.new) else None
+        change = RouteChange(topic, revision, shown.new if shown else None, route)
+        self._shown[topic] = change
+        return change if shown is None or not _same(change.old, change.new) else None
 
 
 def _same(old: route_service_pb2.TopicRoute | None, new: route_service_pb2.TopicRoute | None) -> bool:
@@ -199,7 +204,7 @@ def _same(old: route_service_pb2.TopicRoute | None, new: route_service_pb2.Topic
 
 
 class RouteWatcher:
-    """Watches until it is cancelled."""
+    """Watches routes until cancelled."""
 
     def __init__(
         self,
@@ -210,14 +215,14 @@ class RouteWatcher:
         cluster: str,
         zone: str,
         timeout_seconds: float,
-        on_news: Callable[[str, RouteNews], None],
+        on_change: Callable[[str, RouteChange], None],
         on_failure: Callable[[NameServerFailedError, bool], None],
-        on_return: Callable[[str], None],
+        on_resume: Callable[[str], None],
         on_missing: Callable[[str, list[str]], None],
     ) -> None:
-        """``timeout_seconds`` bounds the wait for a server's first response; later it is silent while nothing changes.
+        """``timeout_seconds`` limits the wait for a server's first response; later ones come only with changes.
 
-        ``on_failure`` gets whether the server had answered before it failed.
+        ``on_failure`` receives the failure, and whether the server had responded before.
         """
         self._addrs = addrs
         self._connections = connections
@@ -225,9 +230,9 @@ class RouteWatcher:
         self._cluster = cluster
         self._zone = zone
         self._timeout_seconds = timeout_seconds
-        self._on_news = on_news
+        self._on_change = on_change
         self._on_failure = on_failure
-        self._on_return = on_return
+        self._on_resume = on_resume
         self._on_missing = on_missing
         self._first_failures: list[NameServerFailedError] = []
         self._was_synced = False
@@ -237,7 +242,7 @@ class RouteWatcher:
     async def run(self) -> None:
         """Watch until cancelled.
 
-        Raises NameServersUnavailableError when no server answers from the start; later it retries.
+        Raises NameServersUnavailableError if no server responds at the start; later it retries.
         """
         loop = asyncio.get_running_loop()
         backoff = FullJitterBackoff(random.uniform, cap=LONGEST_WAIT_SECONDS)
@@ -263,7 +268,7 @@ class RouteWatcher:
             if len(self._first_failures) == len(self._addrs):
                 raise NameServersUnavailableError(self._first_failures) from failure
         if self._reported < len(self._addrs):
-            # Each once, not at every retry.
+            # Once per server, not at every retry.
             self._reported += 1
             self._on_failure(failure, self._has_begun)
 
@@ -295,18 +300,15 @@ class RouteWatcher:
 
     def _take(self, addr: str, response: object) -> None:
         if not isinstance(response, route_service_pb2.WatchTopicRoutesResponse):
-            # The end of the stream, or bytes that are no message.
-            raise NameServerFailedError(addr, grpc.StatusCode.UNAVAILABLE, "it ended the watch")
+            # The end of the stream, or a response that cannot be decoded.
+            raise NameServerFailedError(addr, grpc.StatusCode.UNAVAILABLE, "the server ended the watch")
         self._has_begun = True
         if response.WhichOneof("news") == "synced":
             if self._reported:
-                self._on_return(addr)
+                self._on_resume(addr)
             self._was_synced, self._reported = True, 0
             missing = self._routes.missing()
             if missing:
                 self._on_missing(addr, missing)
-        for news in self._routes.accept(response):
-            self._on_news(addr, news)
-
-
-COMMANDS = (watch,)
+        for change in self._routes.accept(response):
+            self._on_change(addr, change)

@@ -1,4 +1,4 @@
-"""The command ``why``: the state of each replica of a broker, its rule and evidence, outages, and the timeline."""
+"""The command ``why``: state of each replica of a broker with rule and evidence, outages, timeline."""
 
 from __future__ import annotations
 
@@ -15,39 +15,40 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import Document, enum_name, to_document
 from pointsman.wire.wire_time import seconds_of
-from pointsman_ctl.answer_layout import ALARM, STATE_STYLES, node_documents, node_parts
 from pointsman_ctl.command_options import in_cluster, read_name
 from pointsman_ctl.error_report import BrokerNotFoundError
 from pointsman_ctl.invocation import Invocation, pass_invocation
+from pointsman_ctl.name_completion import complete_all_broker_names
 from pointsman_ctl.name_server_queries import BrokerHistory, history_of
 from pointsman_ctl.operator_texts import (
-    detail_words,
-    duration_words,
-    evidence_words,
+    detail_text,
+    duration_text,
+    evidence_text,
     explanation,
     moment_text,
     printable,
-    reason_words,
-    time_words,
+    reason_text,
+    time_text,
     utc_of,
 )
-from pointsman_ctl.outage_timeline import NOT_ROUTED, Outage, Position, TimelineEvent, change_words, outage_words
-from pointsman_ctl.server_calls import NodeAnswer
+from pointsman_ctl.outage_timeline import NOT_ROUTED, Outage, Position, TimelineEvent, change_text, outage_text
+from pointsman_ctl.output_layout import ALARM, STATE_STYLES, node_documents, node_parts
+from pointsman_ctl.server_calls import NodeResponse
 
 _FACT_WIDTH = len("heartbeat")
 
 
 @click.command()
-@click.argument("broker", callback=read_name)
+@click.argument("broker", callback=read_name, shell_complete=complete_all_broker_names)
 @in_cluster
-@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Events from each server.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Events per server.")
 @pass_invocation
 def why(invocation: Invocation, broker: str, cluster: str, limit: int) -> int:
-    """Show BROKER's state on each server, why, its outages.
+    """Explain the state of BROKER and its past outages.
 
-    For each replica: its state, the RULE that gave it, and the evidence. Then the timeline, oldest first: what each
-    event changed in the routes, and how long each outage lasted. Works for brokers that are GONE, too. Queries all
-    servers listed; exits 1 if one failed, or if none remembers the broker.
+    For each replica: its state, the rule that applies, and the evidence. Then the timeline, oldest first: the effect of
+    each event on the routes, and the length of each outage. Also for departed brokers. Queries all servers listed;
+    exits 1 if one failed, or if none has an event of the broker.
 
     \b
     JSON: brokerName, nodes[].{addr, node, brokers[].{as in brokers},
@@ -64,27 +65,29 @@ def why(invocation: Invocation, broker: str, cluster: str, limit: int) -> int:
       pointsmanctl --namesrv ns1:9876,ns2:9876 why broker-a --limit 5
       pointsmanctl -o json why broker-a | jq '.nodes[].outages'
     """
-    nodes = invocation.ask_every(
+    nodes = invocation.query_every(
         lambda server, deadline: history_of(server, deadline, cluster=cluster, broker_name=broker)
     )
-    if all(node.answer is not None and not (node.answer.brokers or node.answer.timeline.events) for node in nodes):
+    if all(
+        node.response is not None and not (node.response.brokers or node.response.timeline.events) for node in nodes
+    ):
         raise BrokerNotFoundError(broker, cluster)
     return invocation.finish(
         nodes, to_why_document(broker, nodes, limit=limit), why_parts(nodes, limit=limit, now=datetime.now(UTC))
     )
 
 
-def to_why_document(broker_name: str, nodes: Iterable[NodeAnswer[BrokerHistory]], *, limit: int) -> Document:
-    """Render what each node knows of a broker name; of its events the last ``limit``, oldest first."""
+def to_why_document(broker_name: str, nodes: Iterable[NodeResponse[BrokerHistory]], *, limit: int) -> Document:
+    """Render the replicas, outages and last ``limit`` events of a broker name at each node."""
 
-    def history(answer: BrokerHistory) -> Document:
-        clusters = sorted({status.identity.cluster for status in answer.brokers} & set(answer.guards))
+    def history(response: BrokerHistory) -> Document:
+        clusters = sorted({status.identity.cluster for status in response.brokers} & set(response.guards))
         return {
-            "node": answer.node,
-            "brokers": list(map(to_document, answer.brokers)),
-            "guards": [to_document(answer.guards[cluster]) for cluster in clusters],
-            "outages": list(map(_to_outage, answer.timeline.outages)),
-            "events": [to_document(step.event) for step in answer.timeline.events[-limit:]],
+            "node": response.node,
+            "brokers": list(map(to_document, response.brokers)),
+            "guards": [to_document(response.guards[cluster]) for cluster in clusters],
+            "outages": list(map(_to_outage, response.timeline.outages)),
+            "events": [to_document(step.event) for step in response.timeline.events[-limit:]],
         }
 
     return {"brokerName": broker_name, **node_documents(nodes, history)}
@@ -106,20 +109,20 @@ def _to_outage(outage: Outage) -> Document:
     }
 
 
-def why_parts(nodes: Sequence[NodeAnswer[BrokerHistory]], *, limit: int, now: datetime) -> Iterable[RenderableType]:
-    """Show what each node knows of a broker name; of its events the last ``limit``.
+def why_parts(nodes: Sequence[NodeResponse[BrokerHistory]], *, limit: int, now: datetime) -> Iterable[RenderableType]:
+    """Show the replicas, outages and last ``limit`` events of a broker name at each node.
 
-    ``now``: by this machine's clock, UTC, for the length of what still lasts.
+    ``now``: UTC by this machine's clock, for the length of an outage that lasts.
     """
 
-    def history(answer: BrokerHistory) -> Iterable[RenderableType]:
-        yield from _replicas(answer, now)
+    def history(response: BrokerHistory) -> Iterable[RenderableType]:
+        yield from _replicas(response, now)
         yield ""
-        events = answer.timeline.events[-limit:]
+        events = response.timeline.events[-limit:]
         if events:
             yield from _event_lines(events)
         else:
-            yield Text("no event of it is remembered here")
+            yield Text("no events here")
 
     return node_parts(nodes, history)
 
@@ -134,63 +137,63 @@ def _replicas(history: BrokerHistory, now: datetime) -> Iterable[RenderableType]
         if event.state == "GONE" and position not in here
     }
     for position, event in gone.items():
-        since = time_words(utc_of(event.event_at))
+        since = time_text(utc_of(event.event_at))
         yield _heading(position, event.identity.addr, "GONE", f"since {since} (UTC)")
         planned = ", planned" if event.planned else ""
         yield _fact("reason", f"{printable(event.event)} {printable(event.reason)}{planned}")
         yield from _outage(history.timeline.outage_of(position), now)
     if not history.brokers and not gone:
-        yield Text("no replica of it is registered here")
+        yield Text("no replica is registered here")
 
 
 def _replica(status: broker_pb2.BrokerStatus, history: BrokerHistory, now: datetime) -> Iterable[RenderableType]:
     position, state = _position(status), enum_name(status, "state")
-    since = f"for {duration_words(seconds_of(status.state_for))}" if status.HasField("state_for") else "since unknown"
+    since = f"for {duration_text(seconds_of(status.state_for))}" if status.HasField("state_for") else "since unknown"
     yield _heading(position, status.identity.addr, state, since)
     yield _fact("rule", printable(status.rule) or "unknown")
     if status.reason:
-        yield _fact("reason", reason_words(status))
+        yield _fact("reason", reason_text(status))
     yield _fact(
         "heartbeat",
-        f"{duration_words(seconds_of(status.silence))} ago; "
-        f"sent every {duration_words(seconds_of(status.heartbeat_interval))}, "
-        f"expires after {duration_words(seconds_of(status.expiry))}",
+        f"{duration_text(seconds_of(status.silence))} ago; "
+        f"sent every {duration_text(seconds_of(status.heartbeat_interval))}, "
+        f"expires after {duration_text(seconds_of(status.expiry))}",
     )
     yield _fact(
         "stream", "open" if status.stream_open else "broken" if status.reason == "STREAM_BROKEN" else "not open"
     )
-    yield _fact("probe", _probe_words(status.health))
+    yield _fact("probe", _probe_text(status.health))
     yield from _outage(history.timeline.outage_of(position), now)
     guard = history.guards.get(status.identity.cluster)
     if status.state == broker_pb2.BROKER_STATE_PROTECTED and guard is not None:
-        active = f"active for {duration_words(seconds_of(guard.active_for))}" if guard.active else "no longer active"
+        active = f"active for {duration_text(seconds_of(guard.active_for))}" if guard.active else "no longer active"
         counts = f"{guard.lost} lost, {guard.up} up, baseline {guard.baseline}"
         yield _fact("guard", f"{enum_name(guard, 'mode')}, {active}: {counts}")
     if status.in_maintenance:
-        yield _fact("window", "a maintenance window is open for it")
+        yield _fact("window", "maintenance window is open")
 
 
 def _outage(outage: Outage | None, now: datetime) -> Iterable[RenderableType]:
     if outage is None:
         return
     if outage.ended_at is not None:
-        yield _fact("outage", f"{outage_words(outage)}; back at {time_words(outage.ended_at)} (UTC)")
+        yield _fact("outage", f"{outage_text(outage)}; back at {time_text(outage.ended_at)} (UTC)")
         return
     before, least = ("", "") if outage.is_begin_known else ("before ", "at least ")
     planned = "planned" if outage.is_planned else "unplanned"
-    lasts = duration_words(max(0.0, (now - outage.began_at).total_seconds()))
-    yield _fact("outage", f"for {least}{lasts}, since {before}{time_words(outage.began_at)} (UTC), {planned}")
+    lasts = duration_text(max(0.0, (now - outage.began_at).total_seconds()))
+    yield _fact("outage", f"for {least}{lasts}, since {before}{time_text(outage.began_at)} (UTC), {planned}")
 
 
-def _probe_words(health: broker_pb2.BrokerHealth) -> str:
+def _probe_text(health: broker_pb2.BrokerHealth) -> str:
     if health.status == broker_pb2.PROBE_STATUS_UNSPECIFIED:
         return "none"
-    words = enum_name(health, "status").lower()
+    text = enum_name(health, "status").lower()
     if health.status == broker_pb2.PROBE_STATUS_FAILING:
-        words += f", {evidence_words(health)}"
+        text += f", {evidence_text(health)}"
         if health.HasField("ever_passed"):
-            words += ", passed before" if health.ever_passed else ", never passed"
-    return words + (f": {printable(health.detail)}" if health.detail else "")
+            text += ", passed before" if health.ever_passed else ", never passed"
+    return text + (f": {printable(health.detail)}" if health.detail else "")
 
 
 def _position(status: broker_pb2.BrokerStatus) -> Position:
@@ -215,7 +218,7 @@ def _event_lines(events: Sequence[TimelineEvent]) -> Iterable[RenderableType]:
     yield _line(rows[0], widths, style="bold")
     for row, step in zip(rows[1:], events, strict=True):
         yield _line(row, widths, style=STATE_STYLES.get(step.event.state, "") if step.event.state != "UP" else "")
-        # An event of a whole group has no address.
+        # Events of a replica group have no address.
         where = ", ".join(filter(None, (step.event.identity.cluster, printable(step.event.identity.addr))))
         sentence = _sentence(step)
         yield Padding(Text(f"{where}: {sentence}" if sentence else where, style="dim"), (0, 0, 0, 4), expand=False)
@@ -223,7 +226,7 @@ def _event_lines(events: Sequence[TimelineEvent]) -> Iterable[RenderableType]:
 
 def _row(event: admin.BrokerEvent) -> tuple[str, ...]:
     return (
-        time_words(utc_of(event.event_at)),
+        time_text(utc_of(event.event_at)),
         printable(event.event),
         printable(event.reason) or "-",
         str(event.identity.broker_id) if event.identity.addr else "-",
@@ -233,14 +236,12 @@ def _row(event: admin.BrokerEvent) -> tuple[str, ...]:
 
 def _sentence(step: TimelineEvent) -> str:
     event = step.event
-    silence = (
-        f"last heartbeat {duration_words(seconds_of(event.interval))} before" if event.HasField("interval") else ""
-    )
+    silence = f"last heartbeat {duration_text(seconds_of(event.interval))} before" if event.HasField("interval") else ""
     parts = (
         explanation(event.event, event.reason),
-        change_words(step),
+        change_text(step),
         silence,
-        detail_words(MessageToDict(event.detail)),
+        detail_text(MessageToDict(event.detail)),
     )
     return "; ".join(part for part in parts if part)
 
@@ -248,6 +249,3 @@ def _sentence(step: TimelineEvent) -> str:
 def _line(row: Sequence[str], widths: Sequence[int], *, style: str) -> Text:
     cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
     return Text("  ".join(cells), style=style)
-
-
-COMMANDS = (why,)

@@ -13,7 +13,7 @@ import click
 import pointsman_agent.__main__
 import pointsman_namesrv.__main__
 import pointsman_report.cli
-from pointsman_ctl.command_line import SUBJECTS, cli
+from pointsman_ctl.command_line import TASKS, cli
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "tests" / "README.md"
@@ -39,7 +39,7 @@ def programs() -> set[str]:
     parts = [tomllib.loads(path.read_text(encoding="utf-8"))["project"] for path in ROOT.glob("*/pyproject.toml")]
     scripts = {f"`{name}`" for part in parts for name in part.get("scripts", ())}
     assert len(scripts) == 5
-    return scripts | {f"`pointsmanctl`, {subject}" for subject, _ in SUBJECTS}
+    return scripts | {f"`pointsmanctl`, {task}" for task, _ in TASKS}
 
 
 def words_of(command: click.Command) -> Iterator[str]:

@@ -165,8 +165,8 @@ async def test_pointsmanctl_reads_its_certificate_from_the_environment_and_fails
     ended = await ctl_process("health", POINTSMAN_NAMESRV=addr)
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (
-        f"pointsmanctl: no name server answered at {addr} (the server closed the connection: if it uses TLS, set tls "
-        "here, with a certificate that its client CA signed)\n"
+        f"pointsmanctl: no name server is responding: {addr} (the server closed the connection: if it uses TLS, "
+        "set tls here, with a certificate that its client CA signed)\n"
     )
     ended = await ctl_process("--tls", "health", POINTSMAN_NAMESRV=addr)
     assert (ended.code, ended.out) == (1, "")

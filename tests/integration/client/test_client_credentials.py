@@ -272,7 +272,7 @@ async def test_a_denied_call_names_the_remedy_and_other_name_servers_are_tried(s
 @pytest.mark.parametrize(
     ("status", "hint"),
     [
-        (grpc.StatusCode.UNAUTHENTICATED, "pass --tls-certificate and --tls-key, or --token-file"),
+        (grpc.StatusCode.UNAUTHENTICATED, "give --tls-certificate and --tls-key, or --token-file"),
         (grpc.StatusCode.PERMISSION_DENIED, "grant the role in [[access.grants]] of that server"),
     ],
 )
@@ -286,7 +286,7 @@ async def test_pointsmanctl_prints_one_line_for_a_denied_call(
                 *command.split(), POINTSMAN_NAMESRV=server.addr, POINTSMAN_TOKEN_FILE=str(token_file)
             )
             assert (ended.code, ended.out) == (1, "")
-            assert f"{server.addr} refused: scripted {status.name}: {hint}" in ended.err
+            assert f"{server.addr} rejected the request: scripted {status.name}; {hint}" in ended.err
             assert len(ended.err.splitlines()) == 1
     assert {sent for _, sent in server.callers} == {f"Bearer {TOKEN}"}
 

@@ -18,9 +18,10 @@ from tests.fakes.name_server import running_name_server
 from tests.fakes.scripted_admin_server import Refusal, scripted_admin_server
 from tests.fakes.scripted_route_server import refused_addr, scripted_route_server, silent_listener
 
+RUNS = "check that it runs, and --namesrv or POINTSMAN_NAMESRV"
 TOPIC_NOWHERE = (
-    "pointsmanctl: topic nowhere has no route: "
-    "see `pointsmanctl topics`; `pointsmanctl flapping` shows brokers that left\n"
+    "pointsmanctl: topic nowhere has no route; "
+    "see `pointsmanctl topics`; `pointsmanctl flapping` shows departed brokers\n"
 )
 
 
@@ -64,8 +65,8 @@ async def test_topics_prints_all_pages_with_one_name_per_line() -> None:
     ("arguments", "line"),
     [
         (["route", "nowhere"], TOPIC_NOWHERE),
-        (["topics", "--cluster", "c9"], "pointsmanctl: cluster c9 is not known: see `pointsmanctl clusters`\n"),
-        (["why", "gone"], "pointsmanctl: no event of broker gone is remembered: see `pointsmanctl brokers`\n"),
+        (["topics", "--cluster", "c9"], "pointsmanctl: cluster c9 is not known; see `pointsmanctl clusters`\n"),
+        (["why", "gone"], "pointsmanctl: no name server has an event of broker gone; see `pointsmanctl brokers`\n"),
     ],
 )
 async def test_a_name_that_is_not_found_gives_one_line_with_the_command_to_try(
@@ -81,7 +82,11 @@ async def test_when_no_server_responds_the_line_names_each_and_asks_whether_it_r
         table, printed = await asyncio.gather(ctl(*servers, *command), ctl(*servers, "--output", "json", *command))
 
     where = f"{dead} (connection refused), {other} (connection refused)"
-    assert table == Ended(1, "", f"pointsmanctl: no name server answered at {where}: is it running? See --namesrv\n")
+    assert table == Ended(
+        1,
+        "",
+        f"pointsmanctl: no name server is responding: {where}; {RUNS}\n",
+    )
     error = json.loads(printed.err)["error"]
     assert (printed.code, printed.out, error["code"]) == (1, "", "NAME_SERVERS_UNAVAILABLE")
     assert [entry["addr"] for entry in error["servers"]] == [dead, other]
@@ -95,7 +100,7 @@ async def test_a_server_that_is_silent_is_given_the_timeout_and_then_named() -> 
 
     assert first == every
     assert (first.code, first.out) == (1, "")
-    assert f"no name server answered at {silent} (no answer in time)" in first.err
+    assert f"no name server is responding: {silent} (no response in time)" in first.err
 
 
 @pytest.mark.parametrize("command", [["brokers"], ["why", "broker-a"]])
@@ -109,7 +114,7 @@ async def test_every_server_is_queried_and_one_that_fails_hides_no_other(
     assert table.code == printed.code == 1
     assert f"node {name_server.addr}" in table.out
     assert "10.0.0.1:10911" in table.out
-    assert f"{dead} did not answer (connection refused)" in table.out
+    assert f"{dead} is not responding (connection refused)" in table.out
     assert table.err.startswith(f"pointsmanctl: 2 of 3 name servers failed: {dead} (connection refused), {refusing}")
     nodes = json.loads(printed.out)["nodes"]
     assert ["error" in node for node in nodes] == [True, False, True]
@@ -138,13 +143,13 @@ async def test_a_port_that_does_not_speak_grpc_is_reported_as_such() -> None:
         ended = await ctl("--namesrv", f"{host}:{port}", "health")
 
     assert ended.code == 1
-    assert f"{host}:{port} (no gRPC there: is it the port of the metrics, or of something else?)" in ended.err
+    assert f"{host}:{port} (not a gRPC port, maybe the metrics port)" in ended.err
 
 
 async def test_a_refusal_is_reported_as_one_even_when_another_server_is_down() -> None:
     async with refused_addr() as dead, refusing_server() as refusing:
         ended = await ctl("--namesrv", f"{dead},{refusing}", "why", "broker-a")
 
-    refused = f"refused by {refusing} (scripted PERMISSION_DENIED); no answer from {dead} (connection refused)"
-    hints = "is it running? See --namesrv; grant the role in [[access.grants]] of that server, or use other credentials"
-    assert ended == Ended(1, "", f"pointsmanctl: {refused}: {hints}\n")
+    refused = f"rejected by {refusing} (scripted PERMISSION_DENIED); not responding: {dead} (connection refused)"
+    grant = "grant the role in [[access.grants]] of that server, or use other credentials"
+    assert ended == Ended(1, "", f"pointsmanctl: {refused}; {RUNS}; {grant}\n")

@@ -16,7 +16,7 @@ from pointsman.wire.clock import SystemClock
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.drain_lag import GroupLag, LagReport
 from pointsman_agent.core.queue import QueueKey
-from pointsman_ctl.agent_round import AGENTS_AT_ONCE, AgentChoice, agent_round
+from pointsman_ctl.agent_round import MAX_CONCURRENT_AGENTS, AgentChoice, agent_round
 from pointsman_ctl.invocation import Invocation
 from pointsman_ctl.server_calls import Server
 from pointsman_namesrv.app import NameServerApp
@@ -88,9 +88,9 @@ async def test_groups_are_merged_from_all_masters_and_each_client_counts_once(fl
 
     assert table == Ended(
         0,
-        "GROUP    MEMBERS  AGENTS  MODEL         TOPICS\n"
-        "audit          1     1/2  BROADCASTING  bills\n"
-        "billing        2     2/2  CLUSTERING    orders\n",
+        "GROUP    MEMBERS  AGENTS  MODEL         TOPICS  FLAGS\n"
+        "audit          1     1/2  BROADCASTING  bills   -\n"
+        "billing        2     2/2  CLUSTERING    orders  -\n",
         "",
     )
     assert printed.document["groups"][1] == {
@@ -135,7 +135,7 @@ async def test_conflicts_pins_and_agents_with_different_members_are_flagged(flee
     ]
     lines = one.out.splitlines()
     assert [line.split()[0] for line in lines[1:3]] == [A, B]
-    assert all(line.endswith(" 1/2  orders  DIFFERS") for line in lines[1:3])
+    assert all(line.endswith(" 1/2  orders         DIFFERS") for line in lines[1:3])
     assert f"DIFFERS: {fleet.two.addr} (c1/b/0) does not know {A}" in lines
     assert f"DIFFERS: {fleet.one.addr} (c1/a/0) does not know {B}" in lines
     assert lines[-1] == "2 members, CLUSTERING, at 2 of 2 agents"
@@ -153,12 +153,12 @@ async def test_one_group_is_shown_with_everything_that_its_agents_know(fleet: Fl
     first = lines[1].split()
     assert first[0] == A
     assert first[1].startswith("127.0.0.1:")
-    assert (first[2], first[4:]) == ("2026-01-01", ["7.0s", "1/1", "orders", "(a", "||", "b)"])
+    assert (first[2], first[4:]) == ("2026-01-01", ["7.0s", "1/1", "orders", "(a", "||", "b)", "-"])
     assert lines[2].endswith("CONFLICT")
-    assert any(line.startswith("CONFLICT: members read other topics or tags") for line in lines)
+    assert any(line.startswith("CONFLICT: subscriptions differ from those of the first member") for line in lines)
     assert f"PINNED to {A} until 2026-01-01 01:00:07 UTC: {fleet.one.addr} (c1/a/0)" in lines
-    assert f"HELD DOWN: members at {fleet.one.addr} (c1/a/0) are not told of {B} yet" in lines
-    assert f"nobody is in it at {fleet.two.addr} (c1/b/0)" in lines
+    assert f"DELAYED: {fleet.one.addr} (c1/a/0) has not pushed {B} yet" in lines
+    assert f"no members at {fleet.two.addr} (c1/b/0)" in lines
 
     document = printed.document
     assert (document["isAgreed"], document["messageModels"]) == (True, ["CLUSTERING"])
@@ -186,8 +186,8 @@ async def test_an_empty_group_is_an_error_that_names_the_agents_that_were_search
     assert table == Ended(
         1,
         "",
-        "pointsmanctl: nobody is in consumer group backup at the 2 agents that answered: "
-        "see `pointsmanctl groups`, or ask replicas with --all\n",
+        "pointsmanctl: consumer group backup has no members at the 2 agents that responded; "
+        "see `pointsmanctl groups`, or query replicas with --all\n",
     )
     assert json.loads(printed.err)["error"]["code"] == "GROUP_NOT_FOUND"
     assert replicas.code == 0
@@ -215,7 +215,7 @@ async def test_an_agent_that_warms_up_is_named_and_its_members_are_no_disagreeme
         "billing        2     2/2  CLUSTERING  orders  WARMING",
         f"WARMING: {where}",
     ]
-    assert f"WARMING: {where} may not have heard of every member yet" in shown.out.splitlines()
+    assert f"WARMING: {where} may not know all members yet" in shown.out.splitlines()
     assert "DIFFERS" not in shown.out
     assert unknown.code == 1
     assert "is warming; ask again" in unknown.err
@@ -236,10 +236,10 @@ async def test_locks_shows_who_holds_which_queue_of_which_broker_and_since_when(
     )
 
     assert table.out == (
-        "GROUP    TOPIC   BROKER  QUEUE  HELD BY     RENEWED\n"
-        "audit    bills   c1/a/0      0  10.0.0.3@c      0ms\n"
-        "billing  orders  c1/a/0      0  10.0.0.1@a      0ms\n"
-        "billing  orders  c1/b/0      1  10.0.0.2@b    61.0s  EXPIRED\n"
+        "GROUP    TOPIC   BROKER  QUEUE  OWNER       LAST RENEWAL  STATUS\n"
+        "audit    bills   c1/a/0      0  10.0.0.3@c           0ms  -\n"
+        "billing  orders  c1/a/0      0  10.0.0.1@a           0ms  -\n"
+        "billing  orders  c1/b/0      1  10.0.0.2@b         61.0s  EXPIRED\n"
     )
     locks = {lock["agent"]: lock for lock in printed.document["locks"]}
     assert locks[fleet.two.addr] == {
@@ -265,15 +265,15 @@ async def test_offsets_have_a_lag_where_the_end_is_known_and_a_total_per_group(f
     table, printed = await asyncio.gather(fleet.ctl("offsets"), fleet.json("offsets", "billing"))
 
     assert table.out == (
-        "GROUP    TOPIC   BROKER  QUEUE  COMMITTED  MAX  LAG\n"
-        "audit    bills   c1/b/0      1          3    -    -\n"
-        "billing  orders  c1/a/0      0         90  100   10\n"
-        "billing  orders  c1/a/0      1          7    -    -\n"
+        "GROUP    TOPIC   BROKER  QUEUE  COMMITTED  MAX  LAG  STATUS\n"
+        "audit    bills   c1/b/0      1          3    -    -  -\n"
+        "billing  orders  c1/a/0      0         90  100   10  -\n"
+        "billing  orders  c1/a/0      1          7    -    -  -\n"
         "billing  orders  c1/b/0      0         50   20    0  BEYOND END\n"
         "\n"
-        "GROUP    QUEUES  LAG\n"
-        "audit         1    -  and 1 queue whose end is not known\n"
-        "billing       3   10  and 1 queue whose end is not known\n"
+        "GROUP    QUEUES  LAG  UNKNOWN LAG\n"
+        "audit         1    -      1 queue\n"
+        "billing       3   10      1 queue\n"
     )
     assert printed.document["totals"] == [{"group": "billing", "queues": 3, "lag": 10, "queuesWithoutEnd": 1}]
     assert printed.document["offsets"][0] == {
@@ -299,7 +299,7 @@ async def test_empty_retry_queues_are_shown_on_demand_and_always_in_json(fleet: 
     )
 
     assert "%RETRY%" not in table.out
-    assert "16 empty queues of retry topics not shown: --retry\n" in table.out
+    assert "16 empty queues of retry topics hidden; show with --retry\n" in table.out
     assert whole.out.count("%RETRY%billing") == 16
     assert "not shown" not in whole.out
     assert len(printed.document["offsets"]) == 17
@@ -330,7 +330,7 @@ async def test_a_pin_is_sent_to_masters_and_replicas_and_ended_everywhere(fleet:
     assert len(pinned.out.splitlines()) == 3
     until = "billing is pinned until 2026-01-01 00:30:00 UTC"
     assert f"{fleet.one.addr} (c1/a/0): {until} to {A}\n" in pinned.out
-    assert f"{fleet.replica.addr} (c1/a/1): {until}, to members that are not there yet\n" in pinned.out
+    assert f"{fleet.replica.addr} (c1/a/1): {until}, to members that have not joined yet\n" in pinned.out
     assert printed.document["pins"][0]["pinnedClientIds"] == [A]
     assert [agent["until"] for agent in again.document["agents"]] == ["2026-01-01T01:00:00.100Z"] * 3
     assert unpinned.out.count("billing is not pinned\n") == 3
@@ -345,10 +345,10 @@ async def test_a_pin_that_one_agent_rejected_names_the_others_and_fails(fleet: F
 
     assert made.code == printed.code == 1
     done = ", ".join(sorted([fleet.one.addr, fleet.replica.addr]))
-    assert f"{fleet.two.addr} did not answer (connection refused)\n" in made.out
+    assert f"{fleet.two.addr} is not responding (connection refused)\n" in made.out
     assert made.err == (
-        f"pointsmanctl: 1 of 3 agents failed: {fleet.two.addr} (connection refused); done at {done}: "
-        "run it again when all answer, what is done stays done\n"
+        f"pointsmanctl: 1 of 3 agents failed: {fleet.two.addr} (connection refused); done at {done}; "
+        "run the command again when all respond; repeating it is safe\n"
     )
     failed = next(agent for agent in printed.document["agents"] if agent["addr"] == fleet.two.addr)
     assert failed["error"]["code"] == "AGENT_FAILED"
@@ -365,8 +365,8 @@ async def test_a_query_names_the_agents_that_did_not_respond_and_succeeds_while_
     assert table.code == printed.code == 0
     assert table.out.splitlines()[1].split()[:3] == ["billing", "1", "1/1"]
     assert table.err == (
-        f"pointsmanctl: 1 of 2 agents failed: {fleet.two.addr} (connection refused): "
-        "what only they know is missing here\n"
+        f"pointsmanctl: 1 of 2 agents failed: {fleet.two.addr} (connection refused); "
+        "data that only they have is missing\n"
     )
     assert json.loads(printed.err)["warning"]["code"] == "AGENT_FAILED"
     failed = next(agent for agent in printed.document["agents"] if agent["addr"] == fleet.two.addr)
@@ -380,7 +380,7 @@ async def test_a_broker_without_an_agents_address_is_named(fleet: Fleet) -> None
     none = await fleet.json("offsets")
 
     assert some.code == 0
-    assert "no address of an agent is known for c1/b/0" in some.err
+    assert "agent address unknown for c1/b/0" in some.err
     error = json.loads(none.err)["error"]
     assert (none.code, none.out, error["code"]) == (1, "", "NO_AGENT")
     assert "c1/a/0, c1/b/0" in error["message"]
@@ -399,19 +399,19 @@ async def test_agents_given_by_address_are_queried_without_a_name_server(fleet: 
     assert one.out.splitlines()[1].split()[:3] == ["billing", "1", "1/1"]
     assert none.code == lost.code == 1
     assert none.err == (
-        f"pointsmanctl: no agent answered at {closed} (connection refused): "
-        "is the agent running, and reachable from here? --agent HOST:PORT asks another address\n"
+        f"pointsmanctl: no agent is responding: {closed} (connection refused); "
+        "check that the agent runs and is reachable from here, or give another address with --agent\n"
     )
-    assert f"no name server answered at {closed}" in lost.err
+    assert f"no name server is responding: {closed}" in lost.err
     assert partly.code == 0
-    assert f"{closed} did not answer (connection refused): brokers that it alone knows are missing" in partly.err
+    assert f"{closed} is not responding (connection refused); brokers that only it knows are missing" in partly.err
 
 
 async def test_the_address_of_a_name_server_given_as_an_agent_is_an_error_that_explains_it(fleet: Fleet) -> None:
     made = await ctl("groups", "--agent", fleet.name_server.addr)
 
     assert made.code == 1
-    assert "does not know that call: no agent, or one that is older than this pointsmanctl" in made.err
+    assert "this call is not supported: not an agent, or older than this pointsmanctl" in made.err
 
 
 async def test_an_agent_that_hangs_costs_only_its_deadline(fleet: Fleet) -> None:
@@ -423,13 +423,13 @@ async def test_an_agent_that_hangs_costs_only_its_deadline(fleet: Fleet) -> None
 
     assert made.code == 0
     # Whichever ends first: the call, or gRPC's attempt to connect.
-    words = ("no answer in time", "connected, but no answer: is it hung?")
+    words = ("no response in time", "connected, but not responding")
     assert any(f"1 of 2 agents failed: {host}:{port} ({each})" in made.err for each in words)
     assert "billing" in made.out
 
 
 async def test_many_agents_are_queried_with_bounded_concurrency_and_each_has_the_full_deadline() -> None:
-    choice = AgentChoice(tuple(f"127.0.0.1:{port}" for port in range(1, 3 * AGENTS_AT_ONCE)))
+    choice = AgentChoice(tuple(f"127.0.0.1:{port}" for port in range(1, 3 * MAX_CONCURRENT_AGENTS)))
     invocation = Invocation(("ns:1",), "table", 7.0)
     running, most, shortest = 0, 0, 7.0
 
@@ -444,9 +444,9 @@ async def test_many_agents_are_queried_with_bounded_concurrency_and_each_has_the
         return server.addr
 
     async with agent_round(invocation, choice) as asking:
-        asked = await asking.ask(question)
+        asked = await asking.query(question)
     assert [answer for _, answer in asked.whole] == list(choice.addrs)
-    assert most == AGENTS_AT_ONCE
+    assert most == MAX_CONCURRENT_AGENTS
     assert shortest > 6.0
 
 
@@ -458,7 +458,7 @@ async def test_only_the_agents_of_one_cluster_are_queried_and_an_unknown_cluster
     assert len(known.document["agents"]) == 2
     assert (unknown.code, unknown.err) == (
         1,
-        "pointsmanctl: cluster c9 is not known: see `pointsmanctl clusters`\n",
+        "pointsmanctl: cluster c9 is not known; see `pointsmanctl clusters`\n",
     )
 
 
@@ -476,7 +476,7 @@ async def test_a_broker_is_drained_step_by_step_and_failures_are_reported() -> N
         assert words in drained.out
     assert "UNREGISTER         FAILED: ns2:9876 did not take it" in drained.out
     assert "          ns2:9876: no answer in time\n" in drained.out
-    assert "drained, but UNREGISTER FAILED: see what that step said" in drained.err
+    assert "drained, but UNREGISTER FAILED; see the output of that step" in drained.err
     lines = [json.loads(line) for line in as_json.out.splitlines()]
     assert (lines[-1]["agent"], lines[-1]["step"], lines[-1]["state"]) == (fleet.one.addr, "UNREGISTER", "FAILED")
     assert lines[-1]["nameServers"][1] == {"addr": "ns2:9876", "done": False, "answer": "no answer in time"}
@@ -511,8 +511,8 @@ async def test_a_drain_of_a_broker_that_cannot_be_found_or_is_anothers_changes_n
     )
 
     assert gone.code == other.code == 1
-    assert "c1/z/0 is not in the routes: see `pointsmanctl brokers`; name its agent with --agent" in gone.err
+    assert "c1/z/0 is not in the routes; see `pointsmanctl brokers`; give its agent with --agent" in gone.err
     assert json.loads(other.err)["error"]["code"] == "AGENT_OF_OTHER_BROKER"
     assert unsure.code == 2
-    assert "There is no terminal to ask on: add --yes" in unsure.err
+    assert "No terminal for the confirmation: add --yes" in unsure.err
     assert fleet.one.drainer.state == fleet.two.drainer.state == ""

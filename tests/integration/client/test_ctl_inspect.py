@@ -64,7 +64,7 @@ async def test_flapping_brokers_are_listed_the_worst_first_and_marked(
         run_ctl(server, "flapping"), run_ctl(server, "-ojson", "flapping", "--limit", "1", "--cluster", "c1")
     )
     heading, first, second = [line.split() for line in table.out.splitlines()[1:]]
-    assert heading == ["CLUSTER", "BROKER", "ID", "PENALTY", "OUTAGES", "LAST", "EVENT", "AGO"]
+    assert heading == ["CLUSTER", "BROKER", "ID", "PENALTY", "OUTAGES", "LAST", "EVENT", "EVENT", "AGE", "STATUS"]
     assert (first[:3], first[4:6], first[-1]) == (["c1", "broker-a", "0"], ["4", "EXPIRED"], "FLAPPING")
     assert (second[:3], second[4:6]) == (["c1", "broker-b", "0"], ["1", "EXPIRED"])
     (score,) = printed.document["nodes"][0]["scores"]
@@ -79,7 +79,7 @@ async def test_watchers_are_shown_with_what_they_have_not_read(server: NameServe
         await clock.advance(10.0)
         table = await run_ctl(server, "watchers", "orders")
 
-    assert table.out.splitlines()[1].split() == ["CLIENT", "SINCE", "TOPICS", "WAITING", "LAG"]
+    assert table.out.splitlines()[1].split() == ["CLIENT", "AGE", "TOPICS", "PENDING", "LAG"]
     assert table.out.splitlines()[2].split()[1:] == ["10.0s", "1", "0", "-"]
     assert table.out.splitlines()[3] == "1 watcher"
 
@@ -127,14 +127,14 @@ async def test_health_of_a_warming_server_is_delayed_and_its_lists_have_a_warnin
             )
         ]
 
-    line = "pointsmanctl: this name server is WARMING: the list may not be whole yet\n"
+    line = "pointsmanctl: this name server is WARMING: the list may be incomplete\n"
     assert topics == Ended(0, "", line)
     assert clusters.document["nodeState"] == "WARMING"
     assert json.loads(clusters.err)["warning"]["code"] == "NODE_WARMING"
     assert brokers.out.splitlines()[0].endswith(" WARMING")
     assert (health.code, route.code, watch.code) == (1, 1, 0)
     assert "WARMING" in route.err
-    assert "does not know yet where orders is" in watch.err
+    assert "does not know the route of orders yet" in watch.err
 
 
 async def test_nodes_are_equal_until_one_has_an_extra_broker_and_equal_again_when_it_is_evicted() -> None:
@@ -200,7 +200,7 @@ async def test_settings_that_differ_are_shown_by_diff_and_warned_of_by_health() 
     assert ["kv", "LIMITS/orders", "100", "200"] in lines
     assert ["maintenance", "c1", "not", "set", "racks", "for"] in [line[:6] for line in lines]
     assert ["wiped", "permission", "c1/broker-a", "not", "set", "set"] in lines
-    assert table.out.splitlines()[-1] == "settings of operators: 3 of 4 differ"
+    assert table.out.splitlines()[-1] == "operator settings: 3 of 4 differ"
     assert not printed.document["equal"]
     assert printed.document["settings"][0] == {
         "kind": "KV",
@@ -208,9 +208,12 @@ async def test_settings_that_differ_are_shown_by_diff_and_warned_of_by_health() 
         "first": {"value": "100", "remainingSeconds": None},
         "second": {"value": "200", "remainingSeconds": None},
     }
-    assert "differ in what operators set: kv LIMITS/orders, maintenance c1, wiped permission c1/broker-a" in health.err
+    assert (
+        "operator settings differ between name servers: kv LIMITS/orders, maintenance c1, wiped permission c1/broker-a"
+        in health.err
+    )
     assert healthy.err == ""
-    assert equal.out.splitlines()[-1] == "settings of operators: 2 equal"
+    assert equal.out.splitlines()[-1] == "operator settings: 2 equal"
 
 
 async def test_a_setting_that_cannot_be_written_to_disk_is_a_warning_next_to_the_result_or_a_failure(
@@ -236,9 +239,9 @@ async def test_a_setting_that_cannot_be_written_to_disk_is_a_warning_next_to_the
     # By this id the line is found in the log of the server.
     (request_id,) = [vars(each)["facts"]["request_id"] for each in caplog.records if each.message == "call refused"]
     assert failed.err == (
-        f"pointsmanctl: refused by {app.addr} (the setting was not changed, because it {problem} "
-        f"[request {request_id}]): "
-        "make room on that server's disk, or repair it, and run it again\n"
+        f"pointsmanctl: rejected by {app.addr} (the setting was not changed, because it {problem} "
+        f"[request {request_id}]); "
+        "free space on that server's disk, or repair it, and run the command again\n"
     )
 
 
@@ -280,7 +283,7 @@ async def test_a_node_that_does_not_respond_is_not_compared(server: NameServerAp
 
     assert (made.code, made.out) == (1, "")
     assert f"1 of 2 name servers failed: {dead} (connection refused)" in made.err
-    assert "no name server answered" in both.err
+    assert "no name server is responding" in both.err
 
 
 async def test_brokers_of_an_older_server_without_node_information_are_shown() -> None:
@@ -291,7 +294,7 @@ async def test_brokers_of_an_older_server_without_node_information_are_shown() -
 
     assert (brokers.code, brokers.document["nodes"][0]["nodeState"]) == (0, None)
     assert info.code == 1
-    assert "this name server does not know that call: it is older than this pointsmanctl" in info.err
+    assert "this call is not supported: the name server is older than this pointsmanctl" in info.err
 
 
 async def test_top_shows_one_frame_with_once(server: NameServerApp, clock: ManualClock) -> None:
@@ -317,14 +320,14 @@ async def test_a_cluster_that_no_server_knows_is_not_found(server: NameServerApp
             await RegistrationServiceStub(channel).RegisterBroker(request)
         partly = await ctl(*arguments)
 
-    assert made == Ended(1, "", "pointsmanctl: cluster nope is not known: see `pointsmanctl clusters`\n")
+    assert made == Ended(1, "", "pointsmanctl: cluster nope is not known; see `pointsmanctl clusters`\n")
     assert partly.code == 1
     assert f"1 of 2 name servers failed: {server.addr} (no broker is known in cluster nope)" in partly.err
 
 
 async def test_brokers_that_departed_unplanned_are_named_below_the_registered_ones(server: NameServerApp) -> None:
     made = await run_ctl(server, "brokers")
-    assert re.search(r"^GONE: c1/broker-b 0 \(EXPIRED [0-9.]+s ago\)$", made.out, re.MULTILINE), made.out
+    assert re.search(r"^DEPARTED: c1/broker-b 0 \(EXPIRED [0-9.]+s ago\)$", made.out, re.MULTILINE), made.out
 
 
 async def test_why_shows_the_state_its_rule_and_the_length_of_an_outage() -> None:
@@ -371,16 +374,15 @@ async def test_the_timeout_applies_to_all_pages_of_a_result_together() -> None:
         for command in (["brokers"], ["diff", slow.addr, "127.0.0.1:1"]):
             made = await run_ctl(slow, "--timeout", "0.4", *command)
             assert made.code == 1
-            assert f"{slow.addr} (no answer in time)" in made.err
+            assert f"{slow.addr} (no response in time)" in made.err
     assert len(slow.received(admin.ListBrokersRequest)) < 10
     assert len(slow.received(admin.ListRouteDigestsRequest)) < 10
 
 
 async def test_top_as_json_is_one_object_per_refresh_with_rates_until_ctrl_c(
-    server: NameServerApp, monkeypatch: pytest.MonkeyPatch
+    server: NameServerApp,
 ) -> None:
-    monkeypatch.setattr("pointsman_ctl.top_command.REFRESH_SECONDS", 0.05)
-    async with running_ctl("--namesrv", server.addr, "-o", "json", "top") as command:
+    async with running_ctl("--namesrv", server.addr, "-o", "json", "top", "--interval", "0.1") as command:
         first, second = [json.loads(await command.out.line()) for _ in range(2)]
         made = await command.interrupted()
 

@@ -1,4 +1,4 @@
-"""``pointsmanctl`` as a process: a command of each family, terminals, pipes, and Ctrl-C."""
+"""``pointsmanctl`` as a process: a command of each task, terminals, pipes, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import contextlib
 import json
 import os
 import pty
+import shutil
 import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import grpc.aio
 import pytest
 
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.clock import SystemClock
-from pointsman_ctl.command_line import SUBJECTS
+from pointsman_ctl.command_line import TASKS
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.agent_in_route import WholeAgent, whole_agents
@@ -27,13 +29,12 @@ from tests.fakes.group_agent import soon
 from tests.fakes.name_server import running_name_server
 
 XTERM = {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
-ONE_OF_EACH_FAMILY = {
-    "Look at topics and brokers": (["topics"], "orders\n"),
-    "Look on": (["top", "--once"], "CLUSTER"),
-    "Consumer groups, at the agents": (["groups"], "no consumer group"),
-    "Look at name servers": (["health"], " READY\n"),
-    "Protect a cluster": (["guard", "hold", "--cluster", "c1"], "HOLD"),
-    "Change": (["kv", "put", "LIMITS", "orders", "100"], "LIMITS orders"),
+ONE_OF_EACH_TASK = {
+    "Topics and brokers": (["topics"], "orders\n"),
+    "Consumer groups": (["groups"], "no consumer group"),
+    "Maintenance and outages": (["guard", "hold", "--cluster", "c1"], "HOLD"),
+    "Name servers": (["health"], " READY\n"),
+    "Configuration": (["kv", "put", "LIMITS", "orders", "100"], "LIMITS orders"),
 }
 
 
@@ -94,13 +95,13 @@ async def terminal() -> AsyncIterator[Terminal]:
     terminal.close()
 
 
-def test_each_family_of_the_help_has_a_command_here() -> None:
-    assert list(ONE_OF_EACH_FAMILY) == [subject for subject, _ in SUBJECTS]
+def test_each_task_of_the_help_has_a_command_here() -> None:
+    assert list(ONE_OF_EACH_TASK) == [task for task, _ in TASKS]
 
 
-@pytest.mark.parametrize("family", ONE_OF_EACH_FAMILY)
-async def test_a_command_of_each_family_runs_as_a_process(name_server: NameServerApp, family: str) -> None:
-    arguments, words = ONE_OF_EACH_FAMILY[family]
+@pytest.mark.parametrize("task", ONE_OF_EACH_TASK)
+async def test_a_command_of_each_task_runs_as_a_process(name_server: NameServerApp, task: str) -> None:
+    arguments, words = ONE_OF_EACH_TASK[task]
     async with one_broker(name_server):
         made = await ctl_process(*arguments, POINTSMAN_NAMESRV=name_server.addr)
 
@@ -159,6 +160,29 @@ async def test_top_on_a_terminal_has_its_own_screen_and_gives_it_back(
     assert terminal.seen.startswith(b"\x1b[?1049h")
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+async def test_tab_completes_the_name_of_a_topic_in_bash(name_server: NameServerApp, terminal: Terminal) -> None:
+    await register(name_server, "orders")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    shell = await asyncio.create_subprocess_exec(
+        *("bash", "--norc", "--noprofile", "-i"),
+        stdin=terminal.inside,
+        stdout=terminal.inside,
+        stderr=terminal.inside,
+        env={**environment(), **XTERM, "PATH": path, "POINTSMAN_NAMESRV": name_server.addr},
+        start_new_session=True,
+    )
+    try:
+        # The quotes distinguish the output from the echo of the input.
+        terminal.type(b'eval "$(_POINTSMANCTL_COMPLETE=bash_source pointsmanctl)"; echo rea""dy\n')
+        await terminal.shows(b"ready")
+        terminal.type(b"pointsmanctl route or\t")
+        await terminal.shows(b"pointsmanctl route orders")
+    finally:
+        shell.kill()
+        await shell.wait()
+
+
 async def test_on_a_terminal_the_operator_is_prompted_before_a_topic_is_hidden(
     name_server: NameServerApp, terminal: Terminal
 ) -> None:
@@ -188,5 +212,5 @@ async def test_ctrl_c_aborts_a_drain_and_the_agent_undoes_it(name_server: NameSe
     assert second.code == 1
     assert "the drain of this broker is held by" in second.err
     assert made.code == 130
-    assert "the drain is aborted: the agent undoes what was done" in made.err
+    assert "drain aborted; the agent reverts it unless" in made.err
     assert [data["perm"] for data in route.document["queueDatas"]] == [6]

@@ -153,18 +153,18 @@ async def test_a_server_that_drains_sends_its_watch_to_the_next(server: Scripted
             remark = await watch.remark()
             await server.asked(route.WatchTopicRoutesRequest)
 
-    assert remark == (f"pointsmanctl: the watch at {draining.addr} ended (this name server is DRAINING): going on\n")
+    assert remark == (f"pointsmanctl: the watch at {draining.addr} ended (this name server is DRAINING); continuing\n")
 
 
 async def test_a_server_that_sends_nothing_is_left_after_the_timeout(server: ScriptedAdminServer) -> None:
     async with silent_listener() as silent, watching(silent, server.addr, seconds="0.5") as watch:
         assert await watch.change() == (server.addr, 4)
-        assert "no answer in time" in await watch.remark()
+        assert "no response in time" in await watch.remark()
 
 
 async def test_a_server_that_never_responded_had_no_watch_that_could_end(server: ScriptedAdminServer) -> None:
     async with refused_addr() as dead, watching(dead, server.addr, output="table") as watch:
-        assert await watch.remark() == f"pointsmanctl: {dead} did not answer (connection refused): going on\n"
+        assert await watch.remark() == f"pointsmanctl: {dead} is not responding (connection refused); continuing\n"
         assert f"orders  at {server.addr}" in await watch.line()
 
 
@@ -183,7 +183,7 @@ async def test_a_watch_that_a_server_refuses_fails_with_its_message(server: Scri
     )
     made = await ctl("--namesrv", server.addr, "watch", "orders")
 
-    assert (made.code, made.err) == (1, f"pointsmanctl: {server.addr} refused: too many topics\n")
+    assert (made.code, made.err) == (1, f"pointsmanctl: {server.addr} rejected the request: too many topics\n")
 
 
 async def test_older_servers_are_reported_as_older(server: ScriptedAdminServer) -> None:
@@ -191,7 +191,7 @@ async def test_older_servers_are_reported_as_older(server: ScriptedAdminServer) 
     made = await ctl("--namesrv", server.addr, "watch", "orders")
 
     assert made.code == 1
-    assert "this name server does not know that call: it is older than this pointsmanctl" in made.err
+    assert "this call is not supported: the name server is older than this pointsmanctl" in made.err
 
 
 async def test_it_ends_well_when_its_time_is_over(app: NameServerApp) -> None:
@@ -206,7 +206,7 @@ async def test_a_warming_server_that_does_not_know_a_topic_yet_is_waited_for(ser
     server.state, server.routes = broker_pb2.NODE_STATE_WARMING, {}
     async with watching(server.addr, output="table") as watch:
         assert await watch.remark() == (
-            f"pointsmanctl: {server.addr} has just started and does not know yet where orders is: waiting\n"
+            f"pointsmanctl: {server.addr} is WARMING and does not know the route of orders yet; waiting\n"
         )
         server.push(update(4, counter=2))
         assert "revision 2" in await watch.line()

@@ -170,7 +170,7 @@ async def test_a_clients_view_is_compared_with_each_server(addr: str, tmp_path: 
     assert equal.out.splitlines()[1:] == [f"node {addr}", "equal"]
     assert (differs.code, differs.err) == (1, "")
     assert "+ broker DefaultCluster/broker-c 0: addr 192.168.1.30:10911, state UP" in differs.out
-    assert "- the node has no route of it" in differs.out
+    assert "- the node has no route" in differs.out
     found = as_json.document
     assert (as_json.code, found["equal"], found["topic"]) == (1, False, "TopicTest")
     assert [(node["addr"], node["equal"]) for node in found["nodes"]] == [(addr, False), (other.addr, False)]

@@ -32,7 +32,7 @@ from pointsman.wire.error_details import ErrorDetails
 from pointsman.wire.json_document import to_document
 from pointsman.wire.refusals import FieldViolation
 from pointsman_client import AgentFailedError, RequestRejectedError
-from pointsman_ctl import answer_layout, drain_broker_command
+from pointsman_ctl import drain_broker_command, output_layout
 from pointsman_ctl.agent_round import Agent, agents_in
 from pointsman_ctl.consumer_group_view import (
     AgentGroup,
@@ -103,7 +103,7 @@ def offsets(
 
 
 def shown(capsys: pytest.CaptureFixture[str], parts: Iterable[RenderableType]) -> list[str]:
-    answer_layout.show(parts)
+    output_layout.show(parts)
     return capsys.readouterr().out.splitlines()
 
 
@@ -218,7 +218,7 @@ def test_values_that_are_newer_than_this_program_are_numbers(capsys: pytest.Capt
     newer = summary(model=77)  # type: ignore[arg-type]  # a value of a later version
     answers = [(ONE, groups(newer, state=99))]  # type: ignore[arg-type]  # as above
     assert "77" in shown(capsys, groups_parts(answers, group_rows(answers, {})))[1]
-    words = drain_broker_command.outcome_words(DrainResponse(step=42, state=43))  # type: ignore[arg-type]  # as above
+    words = drain_broker_command.outcome_text(DrainResponse(step=42, state=43))  # type: ignore[arg-type]  # as above
     assert words == "42 43"
 
 
@@ -238,12 +238,10 @@ def test_a_drain_shows_each_group_with_its_unread_messages_and_why_one_is_not_wa
 
     assert shown(capsys, drain_broker_command.drain_parts(news))[1:] == [
         "          billing: 7 unread, 2 of them in retry queues; members: 3",
-        "          young: 1 unread; members not known yet",
+        "          young: 1 unread; members unknown",
         "          old: 8 unread; no member: not waited for",
     ]
-    assert (
-        drain_broker_command.outcome_words(news) == "WAIT_FOR_CONSUMERS TIMED_OUT (unread: billing 7, young 1, old 8)"
-    )
+    assert drain_broker_command.outcome_text(news) == "WAIT_FOR_CONSUMERS TIMED_OUT (unread: billing 7, young 1, old 8)"
     assert to_document(news)["groups"] == [
         {"group": "billing", "lag": 7, "retryLag": 2, "memberCount": 3},
         {"group": "young", "lag": 1, "retryLag": 0, "memberCount": None},
@@ -291,15 +289,15 @@ def test_retry_queues_that_are_read_to_their_end_are_folded_and_others_are_not(
     places = [(row.progress.committed.topic, row.progress.committed.queue_id) for row in kept]
     assert places == [("%RETRY%g", 2), ("%RETRY%g", 3), ("%RETRY%g", 4), ("t", 0)]
     lines = shown(capsys, offsets_parts(kept, group_totals(rows), folded=2))
-    assert "2 empty queues of retry topics not shown: --retry" in lines
+    assert "2 empty queues of retry topics hidden; show with --retry" in lines
     assert lines[-1].split()[:3] == ["g", "6", "2"]
 
 
 def test_a_group_with_empty_retry_queues_alone_has_its_total(capsys: pytest.CaptureFixture[str]) -> None:
     rows = offset_rows([(ONE, offsets((0, 0, 0), topic="%RETRY%g"))])
     lines = shown(capsys, offsets_parts((), group_totals(rows), folded=1))
-    assert lines[0] == "1 empty queue of retry topics not shown: --retry"
-    assert lines[-1].split() == ["g", "1", "0"]
+    assert lines[0] == "1 empty queue of retry topics hidden; show with --retry"
+    assert lines[-1].split() == ["g", "1", "0", "-"]
 
 
 @given(st.dictionaries(st.integers(0, 50), st.tuples(st.integers(0, 2**63), st.none() | st.integers(0, 2**63))))
@@ -322,10 +320,10 @@ def test_a_refusal_names_each_field_and_is_not_tried_again() -> None:
     alone = agents_failed({"a:1": refusal}, of=["a:1"], is_change=False)
     some = agents_failed({"a:1": refusal}, of=["a:1", "b:1"], is_change=True)
 
-    assert alone.to_line() == "pointsmanctl: refused by a:1 (to[0] must not be empty: '')"
+    assert alone.to_line() == "pointsmanctl: rejected by a:1 (to[0] must not be empty: '')"
     assert alone.code == some.code == "INVALID_REQUEST"
     assert (some.message, some.hint) == ("1 of 2 agents failed: a:1 (to[0] must not be empty: ''); done at b:1", "")
-    assert to_error_report(refusal).message == "a:1 refused: to[0] must not be empty: ''"
+    assert to_error_report(refusal).message == "a:1 rejected the request: to[0] must not be empty: ''"
 
 
 def test_each_kind_of_failure_has_its_own_exit_code_and_one_hint() -> None:
@@ -336,4 +334,4 @@ def test_each_kind_of_failure_has_its_own_exit_code_and_one_hint() -> None:
 
     assert report.code == "AGENTS_FAILED"
     assert report.hint == AGENT_HINT
-    assert report.servers == {"a:1": "connection refused", "b:1": "no answer in time", "a:2": "held"}
+    assert report.servers == {"a:1": "connection refused", "b:1": "no response in time", "a:2": "held"}

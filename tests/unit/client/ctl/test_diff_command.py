@@ -42,12 +42,14 @@ def test_differences_at_the_node_are_listed_line_by_line() -> None:
 def test_a_digest_that_differs_alone_is_a_difference() -> None:
     message = topic_route(groups=[broker_data()])
     message.revision.digest = b"another"
-    assert differences(client(route()), NodeRoute(message)) == ["differs in what this pointsmanctl cannot read"]
+    assert differences(client(route()), NodeRoute(message)) == [
+        "differs in fields unknown to this version of pointsmanctl"
+    ]
 
 
 def test_a_route_that_only_one_side_has_is_a_difference_and_one_that_none_has_is_none() -> None:
-    assert differences(client(None), NodeRoute(route())) == ["+ the client has no route of it"]
-    assert differences(client(route()), NodeRoute(None)) == ["- the node has no route of it"]
+    assert differences(client(None), NodeRoute(route())) == ["+ the client has no route"]
+    assert differences(client(route()), NodeRoute(None)) == ["- the node has no route"]
     assert differences(client(None), NodeRoute(None)) == []
 
 
@@ -80,7 +82,7 @@ def broken(path: list[str | int], value: object) -> str:
     ("text", "problem"),
     [
         ("", "Expecting value"),
-        ("[]", "one object"),
+        ("[]", "must be a JSON object"),
         ("{}", "route is missing"),
         (broken(["topic"], None), "topic is missing"),
         (broken(["route"], "x"), "indices must be integers"),

@@ -12,13 +12,13 @@ from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman.wire.error_details import ErrorDetails
 from pointsman_client import NameServerFailedError, RequestRejectedError
 from pointsman_ctl import operator_texts
-from pointsman_ctl.error_report import NO_GRPC, OLDER_SERVER, failure_words
+from pointsman_ctl.error_report import NO_GRPC, OLDER_SERVER, failure_text
 from pointsman_namesrv.core.events import EventKind, Reason
 
 
 @pytest.mark.parametrize(("perm", "words"), [(6, "rw"), (4, "r"), (2, "w"), (0, "-"), (1, "-"), (0b1111, "rw")])
 def test_permissions_are_letters(perm: int, words: str) -> None:
-    assert operator_texts.perm_words(perm) == words
+    assert operator_texts.perm_text(perm) == words
 
 
 @pytest.mark.parametrize(
@@ -34,19 +34,19 @@ def test_permissions_are_letters(perm: int, words: str) -> None:
     ],
 )
 def test_lengths_of_time_have_the_units_that_matter(seconds: float, words: str) -> None:
-    assert operator_texts.duration_words(seconds) == words
+    assert operator_texts.duration_text(seconds) == words
 
 
 def test_a_moment_is_shown_to_the_millisecond() -> None:
-    assert operator_texts.time_words(datetime(2026, 1, 1, 2, 3, 4, 5_999, UTC)) == "2026-01-01 02:03:04.005"
+    assert operator_texts.time_text(datetime(2026, 1, 1, 2, 3, 4, 5_999, UTC)) == "2026-01-01 02:03:04.005"
 
 
 @pytest.mark.parametrize(
     ("status", "message", "words"),
     [
-        (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", "no answer in time"),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded", "no response in time"),
         (grpc.StatusCode.UNAVAILABLE, "ipv4:1.2.3.4:5: connect: Connection refused (111)", "connection refused"),
-        (grpc.StatusCode.UNAVAILABLE, "errors resolving x:1: not found", "its name cannot be resolved"),
+        (grpc.StatusCode.UNAVAILABLE, "errors resolving x:1: not found", "host name cannot be resolved"),
         (grpc.StatusCode.UNAVAILABLE, "warming up", "warming up"),
         (grpc.StatusCode.UNIMPLEMENTED, "Method not found!", OLDER_SERVER),
         (grpc.StatusCode.INTERNAL, "", "INTERNAL"),
@@ -58,17 +58,17 @@ def test_a_moment_is_shown_to_the_millisecond() -> None:
         (
             grpc.StatusCode.UNAVAILABLE,
             "last error: UNKNOWN: ipv4:1.2.3.4:5: connection attempt timed out before receiving SETTINGS frame",
-            "connected, but no answer: is it hung?",
+            "connected, but not responding",
         ),
     ],
 )
 def test_a_failure_has_a_short_text(status: grpc.StatusCode, message: str, words: str) -> None:
-    assert failure_words(NameServerFailedError("a:1", status, message)) == words
+    assert failure_text(NameServerFailedError("a:1", status, message)) == words
 
 
 def test_a_refusal_names_the_call_where_the_server_logs_it() -> None:
     def words(status: grpc.StatusCode, request_id: str) -> str:
-        return failure_words(RequestRejectedError("a:1", status, "no", ErrorDetails(request_id=request_id)))
+        return failure_text(RequestRejectedError("a:1", status, "no", ErrorDetails(request_id=request_id)))
 
     assert words(grpc.StatusCode.INVALID_ARGUMENT, "4711") == "no [request 4711]"
     assert words(grpc.StatusCode.INVALID_ARGUMENT, "\x1b[2J") == "no [request \ufffd[2J]"
@@ -84,10 +84,10 @@ def test_an_event_is_explained_with_its_reason_or_alone_or_not_at_all() -> None:
 @pytest.mark.parametrize(
     ("event", "reason", "words"),
     [
-        ("PROTECTED", "PROBE", "the guard keeps it: its probe fails on weak evidence"),
+        ("PROTECTED", "PROBE", "protected by the guard: its probe fails on weak evidence"),
         ("PROBE_FAILED", "REFUSED", "its probe failed: strong evidence, the broker refuses to serve"),
         ("RECOVERED", "PROBE", "recovered: its probe passes again"),
-        ("GUARD_ON", "SHARE", "the guard of its cluster is on: too many brokers are lost at the same time"),
+        ("GUARD_ON", "SHARE", "the guard of its cluster is on: too many brokers were lost at the same time"),
         ("GUARD_OFF", "SHARE", "the guard of its cluster is off: enough brokers are up again"),
     ],
 )
@@ -106,8 +106,8 @@ def test_every_event_and_reason_of_a_name_server_about_a_broker_is_explained() -
 
 def test_evidence_that_is_not_stated_is_weak() -> None:
     strong = broker_pb2.BrokerHealth(evidence=broker_pb2.PROBE_EVIDENCE_STRONG)
-    assert operator_texts.evidence_words(strong) == "strong evidence"
-    assert operator_texts.evidence_words(broker_pb2.BrokerHealth()) == "weak evidence"
+    assert operator_texts.evidence_text(strong) == "strong evidence"
+    assert operator_texts.evidence_text(broker_pb2.BrokerHealth()) == "weak evidence"
 
 
 def test_a_guard_is_one_line_with_its_reason_and_duration() -> None:
@@ -119,7 +119,7 @@ def test_a_guard_is_one_line_with_its_reason_and_duration() -> None:
         mode_remaining=Duration(seconds=600),
         reason="set to HOLD\x1b",
     )
-    assert operator_texts.guard_words(guard) == (
+    assert operator_texts.guard_text(guard) == (
         "GUARD of c1 is HOLD, active for 90.0s, AUTO resumes in 10m 00s: set to HOLD\N{REPLACEMENT CHARACTER}"
     )
 
@@ -129,7 +129,7 @@ def test_further_facts_become_text_without_control_characters() -> None:
     detail |= {"writable": False, "seconds": None}
 
     assert (
-        operator_texts.detail_words(detail)
+        operator_texts.detail_text(detail)
         == "held by (id 0.5), ids 1 2, previous addr a:1, probe \N{REPLACEMENT CHARACTER}[2Jgone, seconds none, "
         "topics 4, writable no"
     )

@@ -7,7 +7,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
-from pointsman_ctl.outage_timeline import Timeline, change_words, timeline_of
+from pointsman_ctl.outage_timeline import Timeline, change_text, timeline_of
 
 
 def event(
@@ -28,7 +28,7 @@ REGISTERED = event(0, "REGISTERED", "UP")
 
 def timeline(*events: admin.BrokerEvent) -> tuple[Timeline, list[str]]:
     found = timeline_of(events)
-    return found, [change_words(step) for step in found.events]
+    return found, [change_text(step) for step in found.events]
 
 
 def test_an_outage_ends_with_its_length_and_whether_the_process_is_a_new_one() -> None:
@@ -120,10 +120,10 @@ def test_a_broker_that_shuts_down_while_out_has_left_unplanned() -> None:
     position = ("c1", "broker-a", 0)
     stopped, failed = event(20, "UNREGISTERED", "GONE", planned=True), event(10, "PROBE_FAILED", "OUT")
 
-    assert timeline_of([REGISTERED, failed, stopped]).is_gone_unplanned(position)
-    assert not timeline_of([REGISTERED, stopped]).is_gone_unplanned(position)
-    assert not timeline_of([REGISTERED, failed]).is_gone_unplanned(position)
-    assert not timeline_of([]).is_gone_unplanned(position)
+    assert timeline_of([REGISTERED, failed, stopped]).has_departed_unplanned(position)
+    assert not timeline_of([REGISTERED, stopped]).has_departed_unplanned(position)
+    assert not timeline_of([REGISTERED, failed]).has_departed_unplanned(position)
+    assert not timeline_of([]).has_departed_unplanned(position)
 
 
 def test_a_clock_that_was_set_back_makes_no_outage_negative() -> None:

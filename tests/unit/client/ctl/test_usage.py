@@ -1,4 +1,4 @@
-"""Wrong usage, help, and a missing extra: nothing is asked, and the line says what to do."""
+"""Wrong usage, help, and a missing extra: no server is queried, and the line has what to do."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import getpass
 import json
 import os
+import re
 import shlex
 import socket
 import subprocess
@@ -16,7 +17,9 @@ import click
 import pytest
 
 from pointsman_ctl import command_options
-from pointsman_ctl.command_line import cli, run
+from pointsman_ctl.access_options import ACCESS_OPTIONS
+from pointsman_ctl.command_line import TASKS, cli, run
+from pointsman_ctl.error_report import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_USAGE
 from pointsman_ctl.invocation import Invocation
 
 PIN = ["pin", "billing", "--for", "1h"]
@@ -43,66 +46,66 @@ PIN = ["pin", "billing", "--for", "1h"]
         (["flapping", "--limit", "1001"], "'--limit'"),
         (["watch"], "Missing argument 'TOPIC...'"),
         (["watch", "orders", "a b"], "topic 'a b' may hold only"),
-        (["watch", "orders", "--for", "10"], "'10' has no unit: write 10s, 10m, 10h or 10d"),
+        (["watch", "orders", "--for", "10"], "duration '10' has no unit: use 10s, 10m, 10h or 10d"),
         (["diff", "ns1:9876"], "Missing argument 'NODE'"),
         (["diff"], "or --client FILE"),
         (["diff", "ns1:9876", "ns2:9876", "ns3:9876"], "unexpected extra argument (ns3:9876)"),
-        (["diff", "--client", "/dev/null", "ns1:9876"], "name no NODE"),
+        (["diff", "--client", "/dev/null", "ns1:9876"], "remove NODE"),
         (["diff", "--client", "/does/not/exist"], "No such file"),
-        (["diff", "--client", sys.executable], "is not what a client's describe(topic) returns, as JSON"),
-        (["diff", "--client", "/dev/null"], "/dev/null is not what a client's describe(topic) returns, as JSON"),
+        (["diff", "--client", sys.executable], "is not the JSON of a client's describe(topic)"),
+        (["diff", "--client", "/dev/null"], "/dev/null is not the JSON of a client's describe(topic)"),
         (["diff", "ns1:9876", "ns1:9876"], "ns1:9876 is the same node twice"),
         (["diff", "ns1:9876", "ns2:1,ns3:1"], "'ns2:1,ns3:1' is more than one address"),
         (["guard", "hold"], "guard hold needs --cluster"),
         (["guard", "stop"], "'stop' is not one of 'show', 'auto', 'hold', 'off'"),
-        (["guard", "hold", "--cluster", "c1", "--for", "2d"], "'2d' is longer than 1d"),
+        (["guard", "hold", "--cluster", "c1", "--for", "2d"], "duration must be at most 1d, got '2d'"),
         (["guard", "auto", "--cluster", "c1", "--for", "5m"], "--for goes with hold or off"),
         (["guard", "--for", "5m"], "--for goes with hold or off"),
         (["maintenance", "on", "c1"], "Missing option '--for'"),
         (["maintenance", "on", "c1/", "--for", "5m"], "broker '' must not be empty"),
         (["maintenance", "on", "c1/a/0", "--for", "5m"], "broker 'a/0' may hold only"),
-        (["maintenance", "on", "c1", "--for", "8d"], "'8d' is longer than 7d"),
-        (["maintenance", "on", "c1", "--for", "soon"], "'soon' is no duration"),
-        (["maintenance", "on", "c1", "--for", "0m"], "'0m' must be more than zero"),
+        (["maintenance", "on", "c1", "--for", "8d"], "duration must be at most 7d, got '8d'"),
+        (["maintenance", "on", "c1", "--for", "soon"], "invalid duration 'soon'"),
+        (["maintenance", "on", "c1", "--for", "0m"], "duration must be greater than zero, got '0m'"),
         (["maintenance", "on", "c1", "--for", "5m", "--note", "a\nb"], "must not hold control characters"),
         (["maintenance", "on", "c1", "--for", "5m", "--note", "n" * 1025], "has 1025 characters"),
-        (["evict", "c1/broker-a"], "'c1/broker-a' must be CLUSTER/BROKER/ID"),
-        (["evict", "c1/broker-a/x"], "broker id 'x' must be a number from 0 to 2147483647"),
-        (["evict", "c1/broker-a/2147483648"], "broker id '2147483648' must be"),
+        (["evict", "c1/broker-a"], "broker must be CLUSTER/BROKER/ID, e.g. c1/broker-a/0, got 'c1/broker-a'"),
+        (["evict", "c1/broker-a/x"], "broker id must be a number from 0 to 2147483647, got 'x'"),
+        (["evict", "c1/broker-a/2147483648"], "broker id must be a number from 0 to 2147483647, got '2147483648'"),
         (["wipe-write-perm", "broker-a", "--cluster", "c1", "--by", "n" * 129], "has 129 characters"),
         (["wipe-write-perm", "broker-a", "--cluster", "c1", "--by", ""], "must not be empty"),
         (["order-topic", "set", "orders", "broker-a"], "'broker-a' must be brokerName:queues"),
         (["order-topic", "set", "orders", "a:1;a:2"], "it names a twice"),
         (["order-topic", "set", "orders", ""], "must not be empty; see `order-topic remove`"),
         (["kv", "put", "NS", "a b", "1"], "key 'a b' may hold only"),
-        (["delete-topic", "orders", "--force"], "There is no terminal to ask on: add --yes"),
-        (["--namesrv", "ns1:1,ns2:1", "drain"], "Drain all 2 name servers listed? There is no terminal"),
+        (["delete-topic", "orders", "--force"], "No terminal for the confirmation: add --yes"),
+        (["--namesrv", "ns1:1,ns2:1", "drain"], "Drain all 2 name servers listed? No terminal"),
         (["group"], "Missing argument 'GROUP'"),
         (["group", "a b"], "group 'a b' may hold only letters, digits and %|_-"),
         (["locks", "--group", "a b"], "group 'a b' may hold only"),
         (["offsets", "a/b"], "group 'a/b' may hold only"),
         (["groups", "--agent", "localhost"], "agent address 'localhost' must be host:port"),
         (["groups", "--agent", "h:1", "--agent", "h:0"], "agent address 'h:0' has a port outside 1 to 65535"),
-        (["groups", "--agent", "h:1", "--cluster", "c1"], "--agent asks these agents alone: leave --cluster and --all"),
-        (["offsets", "--agent", "h:1", "--all"], "--agent asks these agents alone"),
+        (["groups", "--agent", "h:1", "--cluster", "c1"], "--agent cannot be combined with --cluster or --all"),
+        (["offsets", "--agent", "h:1", "--all"], "--agent cannot be combined with --cluster or --all"),
         (PIN, "Missing option '--to'"),
         (["pin", "billing", "--to", "x@1"], "Missing option '--for'"),
         ([*PIN, "--to", ""], "'' must not be empty"),
-        ([*PIN, "--to", "a b"], "'a b' may hold only printable ASCII characters without spaces"),
-        ([*PIN, "--to", "ä"], "may hold only printable ASCII"),
+        ([*PIN, "--to", "a b"], "'a b' may contain only printable ASCII characters without spaces"),
+        ([*PIN, "--to", "ä"], "may contain only printable ASCII"),
         ([*PIN, "--to", "x" * 256], "has 256 characters, at most 255 are allowed"),
         ([*PIN, *(word for number in range(17) for word in ("--to", f"x@{number}"))], "at most 16 are allowed"),
-        (["pin", "billing", "--to", "x@1", "--for", "8d"], "'8d' is longer than 7d"),
+        (["pin", "billing", "--to", "x@1", "--for", "8d"], "duration must be at most 7d, got '8d'"),
         (["pin", "billing", "--to", "x@1", "--for", "60"], "'60' has no unit"),
-        ([*PIN, "--to", "x@1", "--agent", "h:1", "--cluster", "c1"], "--agent tells these agents alone"),
+        ([*PIN, "--to", "x@1", "--agent", "h:1", "--cluster", "c1"], "--agent cannot be combined with --cluster"),
         ([*PIN, "--to", "x@1", "--by", "n" * 129], "has 129 characters"),
-        (["drain-broker"], "say which broker, as CLUSTER/BROKER/ID or by its --agent"),
+        (["drain-broker"], "give the broker as CLUSTER/BROKER/ID or by its --agent"),
         (["drain-broker", "c1/a/0", "--agent", "h:1"], "by its --agent, not both"),
-        (["drain-broker", "c1/a"], "'c1/a' must be CLUSTER/BROKER/ID"),
-        (["drain-broker", "c1/a/0", "--wait", "2h"], "'2h' is longer than 1h"),
-        (["drain-broker", "c1/a/0", "--deadline", "2d"], "'2d' is longer than 24h"),
-        (["drain-broker", "c1/a/0", "--quiet", "6m"], "'6m' is longer than 5m"),
-        (["drain-broker", "c1/a/0"], "There is no terminal to ask on: add --yes"),
+        (["drain-broker", "c1/a"], "broker must be CLUSTER/BROKER/ID, e.g. c1/broker-a/0, got 'c1/a'"),
+        (["drain-broker", "c1/a/0", "--wait", "2h"], "duration must be at most 1h, got '2h'"),
+        (["drain-broker", "c1/a/0", "--deadline", "2d"], "duration must be at most 24h, got '2d'"),
+        (["drain-broker", "c1/a/0", "--quiet", "6m"], "duration must be at most 5m, got '6m'"),
+        (["drain-broker", "c1/a/0"], "No terminal for the confirmation: add --yes"),
     ],
 )
 def test_wrong_usage_is_one_line_on_stderr_and_exit_code_2(
@@ -150,11 +153,11 @@ def test_a_group_without_a_command_answers_with_its_help(capsys: pytest.CaptureF
 def test_the_shared_options_may_follow_the_command(monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     asked: list[Invocation] = []
 
-    def ask_every(invocation: Invocation, *_: object) -> list[object]:
+    def query_every(invocation: Invocation, *_: object) -> list[object]:
         asked.append(invocation)
         return []
 
-    monkeypatch.setattr(Invocation, "ask_every", ask_every)
+    monkeypatch.setattr(Invocation, "query_every", query_every)
     assert run(arguments) == 0
     assert asked == [Invocation(("ns1:1", "ns2:1"), "json", 7.0)]
 
@@ -168,7 +171,7 @@ def test_a_shared_option_after_the_command_is_checked_as_before_it(
 
 
 @pytest.mark.parametrize("command", [[], ["brokers"]])
-def test_what_people_call_the_servers_is_understood_enough_to_help(
+def test_a_guess_at_the_option_for_name_servers_is_corrected(
     capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     assert run([*command, "--servers", "x:1"]) == 2
@@ -192,12 +195,19 @@ def test_no_summary_of_a_command_is_cut(capsys: pytest.CaptureFixture[str], grou
     ]
 
 
-def test_name_servers_come_from_the_environment_by_default(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("arguments", "source"),
+    [
+        ([], "environment variable POINTSMAN_NAMESRV"),
+        (["--namesrv", "nowhere"], "'--namesrv'"),
+    ],
+)
+def test_a_wrong_address_is_reported_with_the_option_or_the_variable_that_it_comes_from(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], source: str
 ) -> None:
     monkeypatch.setenv("POINTSMAN_NAMESRV", "nowhere")
-    assert run(["topics"]) == 2
-    assert "POINTSMAN_NAMESRV" in capsys.readouterr().err
+    assert run([*arguments, "topics"]) == 2
+    assert f"Invalid value for {source}: name server address 'nowhere'" in capsys.readouterr().err
 
 
 def every_command() -> list[list[str]]:
@@ -217,10 +227,33 @@ def examples_of(command: list[str], capsys: pytest.CaptureFixture[str]) -> tuple
 
 
 def test_help_of_each_command_has_examples_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ([], *every_command()):
-        _, examples = examples_of(command, capsys)
+    for command in every_command():
+        text, examples = examples_of(command, capsys)
         assert len(examples) > 1, command
-        assert all(line.startswith("    pointsmanctl ") and f" {' '.join(command)}" in line for line in examples)
+        assert all(line.startswith("    pointsmanctl ") for line in examples)
+        if command != ["options"]:
+            assert all(f" {' '.join(command)}" in line for line in examples), command
+            assert text.endswith("Options of all commands, exit codes: `pointsmanctl options`.\n"), command
+
+
+def test_the_help_fits_on_a_screen_with_every_command_below_its_task(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+
+    assert len(lines) <= 40
+    assert [line for line in lines if line.endswith(":")] == [f"{task}:" for task, _ in TASKS]
+    listed = {line.split()[0] for line in lines if re.match(r"  [a-z-]+  ", line)}
+    assert listed | {"options"} == set(cli.commands)
+    assert "pointsmanctl options" in lines[-1]
+
+
+def test_the_options_of_all_commands_and_exit_codes_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["options"]) == 0
+    text = capsys.readouterr().out
+
+    assert all(f"--{name.replace('_', '-')}" in text for name in ("namesrv", "output", "timeout", *ACCESS_OPTIONS))
+    codes = [int(line.split()[0]) for line in text.splitlines() if re.match(r"    \d+ ", line)]
+    assert codes == [EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_TIMED_OUT, EXIT_INTERRUPTED]
 
 
 def test_help_of_each_command_fits_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
@@ -240,7 +273,7 @@ def test_the_examples_of_the_help_are_commands_that_can_be_read(
         sys.exit(0)
 
     monkeypatch.setattr(asyncio, "run", stop)
-    for command in ([], *every_command()):
+    for command in every_command():
         _, examples = examples_of(command, capsys)
         for example in examples:
             words = shlex.split(example.partition(" | ")[0])[1:]
@@ -252,7 +285,7 @@ def test_the_examples_of_the_help_are_commands_that_can_be_read(
 
 def test_no_arguments_show_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert run([]) == 0
-    assert "Examples:" in capsys.readouterr().out
+    assert capsys.readouterr().out.startswith("Usage: pointsmanctl [OPTIONS] COMMAND")
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pointsman.v1 import route_service_pb2
-from pointsman_ctl.watch_command import REMEMBERED_BOOTS, RouteNews, WatchedRoutes
+from pointsman_ctl.watch_command import REMEMBERED_BOOTS, RouteChange, WatchedRoutes
 from tests.fakes.scripted_route_server import broker_data, topic_route, with_digest
 
 
@@ -17,7 +17,7 @@ def gone(*, boot: int = 7, counter: int = 1, topic: str = "orders") -> route_ser
     return route_service_pb2.WatchTopicRoutesResponse(gone=route_service_pb2.TopicGone(topic=topic, revision=revision))
 
 
-def queues_of(accepted: list[RouteNews]) -> int | None:
+def queues_of(accepted: list[RouteChange]) -> int | None:
     (news,) = accepted
     return news.new.queue_datas[0].read_queue_nums if news.new else None
 

@@ -14,10 +14,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
-from pointsman_ctl import answer_layout
+from pointsman_ctl import output_layout
 from pointsman_ctl.name_server_queries import BrokerHistory
 from pointsman_ctl.outage_timeline import timeline_of
-from pointsman_ctl.server_calls import NodeAnswer
+from pointsman_ctl.server_calls import NodeResponse
 from pointsman_ctl.why_command import to_why_document, why_parts
 
 WHO = broker_pb2.BrokerIdentity(cluster="c1", broker_name="broker-a", addr="10.0.0.1:10911")
@@ -69,13 +69,13 @@ def event(
 
 def node(
     *brokers: broker_pb2.BrokerStatus, events: Sequence[admin.BrokerEvent] = (), guard: admin.GuardStatus | None = None
-) -> NodeAnswer[BrokerHistory]:
+) -> NodeResponse[BrokerHistory]:
     guards = {guard.cluster: guard} if guard else {}
-    return NodeAnswer("ns1:9876", BrokerHistory("ns-1", brokers, guards, timeline_of(events)), None)
+    return NodeResponse("ns1:9876", BrokerHistory("ns-1", brokers, guards, timeline_of(events)), None)
 
 
-def shown(capsys: pytest.CaptureFixture[str], *nodes: NodeAnswer[BrokerHistory], limit: int = 20) -> list[str]:
-    answer_layout.show(why_parts(nodes, limit=limit, now=NOW))
+def shown(capsys: pytest.CaptureFixture[str], *nodes: NodeResponse[BrokerHistory], limit: int = 20) -> list[str]:
+    output_layout.show(why_parts(nodes, limit=limit, now=NOW))
     return capsys.readouterr().out.splitlines()
 
 
@@ -180,13 +180,13 @@ def test_the_timeline_shows_events_reasons_and_the_duration_of_an_outage(
     # At 80 columns a long sentence continues in the next line, still indented.
     sentences = " ".join(" ".join(lines).split())
     for sentence in (
-        " c1: the guard of its cluster is on: too many brokers are lost at the same time; mode AUTO ",
+        " c1: the guard of its cluster is on: too many brokers were lost at the same time; mode AUTO ",
         "unregistered: removed from the configuration of its agent; left the routes, planned;",
         "; last heartbeat 2m 01s before ",
         "registered; back in the routes after 12.0s, planned",
     ):
         assert sentence in sentences
-    assert lines[-3:] == ["no replica of it is registered here", "", "no event of it is remembered here"]
+    assert lines[-3:] == ["no replica is registered here", "", "no events here"]
 
 
 def test_the_limit_applies_to_shown_events_and_not_to_the_measurement_of_outages(

@@ -1,4 +1,4 @@
-"""How answers are laid out: plain text when piped, colours on a terminal, nothing cut off, a part for each node."""
+"""Layout of the output: colours on a terminal, plain text in a pipe, no truncation, one part for each node."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rich.table import Table
 from rich.text import Text
 
 from pointsman.wire.json_document import Document, to_document
-from pointsman_ctl.error_report import answer_words, to_error_report
+from pointsman_ctl.error_report import failure_sentence, to_error_report
 from pointsman_ctl.operator_texts import printable
-from pointsman_ctl.server_calls import NodeAnswer
+from pointsman_ctl.server_calls import NodeResponse
 
 PIPED_WIDTH = 10_000
-"""Wide enough that no row breaks: what reads a pipe wants one row a line."""
+"""Wide enough that no row breaks: programs that read a pipe expect one row per line."""
 ALARM = "bold red"
 WARNING = "yellow"
 STATE_STYLES = {
@@ -34,21 +34,21 @@ STATE_STYLES = {
 
 
 def show(parts: Iterable[RenderableType]) -> None:
-    """Print to standard output, coloured on a terminal only: words fit its width, tables are as wide as they are."""
+    """Print to standard output. Text is wrapped to the width of the terminal, tables are not."""
     is_piped = not sys.stdout.isatty()
-    words_width = PIPED_WIDTH if is_piped and "COLUMNS" not in os.environ else Console().width
+    text_width = PIPED_WIDTH if is_piped and "COLUMNS" not in os.environ else Console().width
     console = Console(width=PIPED_WIDTH, highlight=False, markup=False, emoji=False)
     with console.capture() as captured:
         for part in parts:
-            # A row that is too long runs over; folded, an address cannot be read nor copied.
-            console.print(part, width=None if isinstance(part, Table) else words_width)
+            # A folded address could not be copied.
+            console.print(part, width=None if isinstance(part, Table) else text_width)
     for line in StringIO(captured.get()):
         sys.stdout.write(line.rstrip() + "\n")
     sys.stdout.flush()
 
 
 def new_table(*columns: str, right: Sequence[str] = ()) -> Table:
-    """Start a table without lines; columns named in ``right`` are numbers."""
+    """Return an empty table without borders; columns in ``right`` are right-aligned."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
         table.add_column(column, justify="right" if column in right else "left", overflow="fold")
@@ -61,7 +61,7 @@ def state_cell(state: str) -> Text:
 
 
 def node_heading(position: int, addr: str, node: str, *, state: str = "") -> Iterable[RenderableType]:
-    """Head one node's part: its address, its own name if that is another, its state if it is given."""
+    """Return the heading of a node: its address, its own name if it differs, its state if given."""
     if position:
         yield ""
     name = f" ({printable(node)})" if node and node != addr else ""
@@ -71,45 +71,45 @@ def node_heading(position: int, addr: str, node: str, *, state: str = "") -> Ite
     yield heading
 
 
-def failure_line(node: NodeAnswer[object]) -> Text:
-    """Say why a node gave no answer."""
-    return Text(answer_words(node.addr, node.failure) if node.failure else "", style=ALARM)
+def failure_line(node: NodeResponse[object]) -> Text:
+    """Return why a node failed."""
+    return Text(failure_sentence(node.addr, node.failure) if node.failure else "", style=ALARM)
 
 
 class HasNode(Protocol):
-    """An answer that names the server as that names itself."""
+    """A response with the server's own name."""
 
     @property
     def node(self) -> str:
-        """Its name."""
+        """The server's own name."""
 
 
-AnswerT = TypeVar("AnswerT", bound=HasNode)
+ResultT = TypeVar("ResultT", bound=HasNode)
 
 
 def node_parts(
-    nodes: Iterable[NodeAnswer[AnswerT]],
-    show_answer: Callable[[AnswerT], Iterable[RenderableType]],
+    nodes: Iterable[NodeResponse[ResultT]],
+    show_response: Callable[[ResultT], Iterable[RenderableType]],
     *,
-    state: Callable[[AnswerT], str] = lambda _: "",
+    state: Callable[[ResultT], str] = lambda _: "",
 ) -> Iterable[RenderableType]:
-    """Show each node's answer, or how it failed, below its name."""
+    """Show the response or the failure of each node below its heading."""
     for position, node in enumerate(nodes):
-        if node.answer is None:
+        if node.response is None:
             yield from node_heading(position, node.addr, "")
             yield failure_line(node)
         else:
-            yield from node_heading(position, node.addr, node.answer.node, state=state(node.answer))
-            yield from show_answer(node.answer)
+            yield from node_heading(position, node.addr, node.response.node, state=state(node.response))
+            yield from show_response(node.response)
 
 
-def node_documents(nodes: Iterable[NodeAnswer[Any]], to_answer: Callable[[Any], Document] = to_document) -> Document:
-    """Render each node's answer, or how it failed."""
-    return {"nodes": [node_document(node, to_answer) for node in nodes]}
+def node_documents(nodes: Iterable[NodeResponse[Any]], to_result: Callable[[Any], Document] = to_document) -> Document:
+    """Render the response or the failure of each node."""
+    return {"nodes": [node_document(node, to_result) for node in nodes]}
 
 
-def node_document(node: NodeAnswer[Any], to_answer: Callable[[Any], Document]) -> Document:
-    """Render one node's answer, or how it failed."""
-    if node.answer is not None:
-        return {"addr": node.addr, **to_answer(node.answer)}
+def node_document(node: NodeResponse[Any], to_result: Callable[[Any], Document]) -> Document:
+    """Render the response or the failure of one node."""
+    if node.response is not None:
+        return {"addr": node.addr, **to_result(node.response)}
     return {"addr": node.addr, "error": to_error_report(node.failure).to_document() if node.failure else None}

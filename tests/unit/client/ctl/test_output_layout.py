@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from pointsman.v1 import admin_service_pb2, broker_pb2, route_service_pb2
 from pointsman.wire.json_document import to_route_document
 from pointsman_client import NameServerFailedError
-from pointsman_ctl import answer_layout
+from pointsman_ctl import output_layout
 from pointsman_ctl.broker_commands import (
     FLAPPING_ABOVE,
     brokers_parts,
@@ -26,7 +26,7 @@ from pointsman_ctl.name_server_queries import NodeBrokers
 from pointsman_ctl.node_commands import health_parts, info_parts
 from pointsman_ctl.node_difference import NodeDigests, difference_parts, digest_difference
 from pointsman_ctl.route_commands import clusters_parts, route_parts, to_clusters_document
-from pointsman_ctl.server_calls import NodeAnswer
+from pointsman_ctl.server_calls import NodeResponse
 from pointsman_namesrv.core.flap_penalties import FlapRules
 from tests.fakes.scripted_route_server import broker_data, topic_route
 
@@ -55,12 +55,12 @@ def status(
     )
 
 
-def printed_of(nodes: list[NodeAnswer[NodeBrokers]]) -> Any:
-    return json.loads(json.dumps(answer_layout.node_documents(nodes, to_brokers_document)))
+def printed_of(nodes: list[NodeResponse[NodeBrokers]]) -> Any:
+    return json.loads(json.dumps(output_layout.node_documents(nodes, to_brokers_document)))
 
 
 def shown(capsys: pytest.CaptureFixture[str], parts: Iterable[RenderableType]) -> list[str]:
-    answer_layout.show(parts)
+    output_layout.show(parts)
     return capsys.readouterr().out.splitlines()
 
 
@@ -92,9 +92,9 @@ def test_a_route_as_a_table_fits_80_columns_and_has_one_row_a_broker(
     lines = shown(capsys, route_parts(W1))
 
     assert lines == [
-        "CLUSTER         BROKER    READ  WRITE  PERM",
-        "DefaultCluster  broker-a     4      4  rw",
-        "DefaultCluster  broker-b     4      4  rw",
+        "CLUSTER         BROKER    READ QUEUES  WRITE QUEUES  PERM",
+        "DefaultCluster  broker-a            4             4  rw",
+        "DefaultCluster  broker-b            4             4  rw",
         "",
         "CLUSTER         BROKER    ID  ADDR                STATE",
         "DefaultCluster  broker-a   0  192.168.1.10:10911  UP",
@@ -117,7 +117,7 @@ def test_an_order_configuration_and_zones_are_shown_where_there_are_any(capsys: 
     ("acting_master", "replicas", "words", "condition"),
     [
         (False, {1: "10.0.0.2:1"}, "NO MASTER", "NO_MASTER"),
-        (True, {1: "10.0.0.2:1", 2: "10.0.0.3:1"}, "NO MASTER, 1 ACTS", "NO_MASTER"),
+        (True, {1: "10.0.0.2:1", 2: "10.0.0.3:1"}, "NO MASTER, 1 ACTING", "NO_MASTER"),
         (False, {}, "NO BROKER", "NO_BROKER"),
     ],
 )
@@ -146,20 +146,20 @@ def test_each_node_shows_its_brokers_and_a_failed_node_its_error(
     suspect.reason = "SILENCE"
     brokers = [out, suspect, status(0, name="broker-b")]
     answer = NodeBrokers("ns-1", brokers, None)
-    nodes = [NodeAnswer("10.0.0.1:9876", answer, None), NodeAnswer("10.0.0.2:9876", None, FAILED)]
+    nodes = [NodeResponse("10.0.0.1:9876", answer, None), NodeResponse("10.0.0.2:9876", None, FAILED)]
 
     assert shown(capsys, brokers_parts(nodes)) == [
         "node 10.0.0.1:9876 (ns-1)",
-        "CLUSTER         BROKER    ID  ADDR                 STATE    REASON            HEARTBEAT  TOPICS",
-        "DefaultCluster  broker-a   0  192.168.100.0:10911  OUT      REFUSED, planned      31.2s  100000",
-        "DefaultCluster  broker-a   1  192.168.100.1:10911  SUSPECT  SILENCE               31.2s  100000",
-        "DefaultCluster  broker-b   0  192.168.100.0:10911  UP       -                     31.2s  100000",
-        "NO MASTER in DefaultCluster/broker-a: it cannot be written",
+        "CLUSTER         BROKER    ID  ADDR                 STATE    REASON            LAST HEARTBEAT  TOPICS",
+        "DefaultCluster  broker-a   0  192.168.100.0:10911  OUT      REFUSED, planned           31.2s  100000",
+        "DefaultCluster  broker-a   1  192.168.100.1:10911  SUSPECT  SILENCE                    31.2s  100000",
+        "DefaultCluster  broker-b   0  192.168.100.0:10911  UP       -                          31.2s  100000",
+        "NO MASTER in DefaultCluster/broker-a: not writable",
         "PROBE FAILED of DefaultCluster/broker-a 0: connect: refused (strong evidence)",
         "3 brokers in 1 cluster: 1 UP, 1 SUSPECT, 1 OUT",
         "",
         "node 10.0.0.2:9876",
-        "10.0.0.2:9876 did not answer (connection refused)",
+        "10.0.0.2:9876 is not responding (connection refused)",
     ], columns
     printed = printed_of(nodes)["nodes"]
     assert printed[0]["brokers"][0]["generation"] == "18446744073709551615"
@@ -186,10 +186,12 @@ def score(name: str, ago: int, last_event: str = "EXPIRED") -> admin_service_pb2
 
 def test_the_last_five_unplanned_departures_are_named_and_all_counted(capsys: pytest.CaptureFixture[str]) -> None:
     gone = [score("probed", 30, "PROBE_FAILED"), *(score(f"lost-{number}", 590 + number) for number in range(6))]
-    nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [status(0)], None, gone), None)]
+    nodes = [NodeResponse("ns1:9876", NodeBrokers("ns-1", [status(0)], None, gone), None)]
 
-    line = next(line for line in shown(capsys, brokers_parts(nodes)) if line.startswith("GONE"))
-    assert line.startswith("GONE: DefaultCluster/probed 0 (PROBE_FAILED 30.0s ago), DefaultCluster/lost-0 0 (EXPIRED")
+    line = next(line for line in shown(capsys, brokers_parts(nodes)) if line.startswith("DEPARTED"))
+    assert line.startswith(
+        "DEPARTED: DefaultCluster/probed 0 (PROBE_FAILED 30.0s ago), DefaultCluster/lost-0 0 (EXPIRED"
+    )
     assert line.endswith("DefaultCluster/lost-3 0 (EXPIRED 9m 53s ago) and 2 more: see `pointsmanctl flapping`")
     printed = printed_of(nodes)["nodes"][0]["gone"]
     assert (printed[0]["brokerName"], printed[0]["lastEvent"]) == ("probed", "PROBE_FAILED")
@@ -197,16 +199,16 @@ def test_the_last_five_unplanned_departures_are_named_and_all_counted(capsys: py
 
 
 def test_where_all_brokers_have_left_the_list_shows_the_departed_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [], None, [score("broker-a", 1)]), None)]
+    nodes = [NodeResponse("ns1:9876", NodeBrokers("ns-1", [], None, [score("broker-a", 1)]), None)]
     assert shown(capsys, brokers_parts(nodes))[1:] == [
         "no broker is registered",
-        "GONE: DefaultCluster/broker-a 0 (EXPIRED 1.0s ago)",
+        "DEPARTED: DefaultCluster/broker-a 0 (EXPIRED 1.0s ago)",
     ]
 
 
 def test_a_route_that_the_filter_empties_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = shown(capsys, route_parts(route_service_pb2.TopicRoute(topic="orders")))
-    assert "none in the cluster and zone that was asked for" in line
+    assert "no broker in this cluster and zone has the topic" in line
 
 
 def test_rows_are_never_wrapped_on_a_narrow_terminal_while_text_is(
@@ -216,7 +218,7 @@ def test_rows_are_never_wrapped_on_a_narrow_terminal_while_text_is(
     long = status(0, broker_pb2.BROKER_STATE_PROVISIONAL, name="broker-of-the-second-hall-payments-eu-central-1")
     long.identity.addr = "broker-17.payments.eu-central-1.example.internal:10911"
     long.health.status, long.health.detail = broker_pb2.PROBE_STATUS_FAILING, "timeout " * 20
-    lines = shown(capsys, brokers_parts([NodeAnswer("ns1:9876", NodeBrokers("", [long], None), None)]))
+    lines = shown(capsys, brokers_parts([NodeResponse("ns1:9876", NodeBrokers("", [long], None), None)]))
 
     assert lines[2].split()[:5] == [
         *("DefaultCluster", long.identity.broker_name, "0", long.identity.addr, "PROVISIONAL"),
@@ -225,7 +227,7 @@ def test_rows_are_never_wrapped_on_a_narrow_terminal_while_text_is(
 
 
 def health(**facts: Any) -> Any:
-    return [NodeAnswer("ns1:9876", admin_service_pb2.GetNodeInfoResponse(**facts), None)]
+    return [NodeResponse("ns1:9876", admin_service_pb2.GetNodeInfoResponse(**facts), None)]
 
 
 def test_a_warming_server_shows_its_progress_where_it_knows_the_number_of_brokers(
@@ -233,7 +235,10 @@ def test_a_warming_server_shows_its_progress_where_it_knows_the_number_of_broker
 ) -> None:
     warming, ready = broker_pb2.NODE_STATE_WARMING, broker_pb2.NODE_STATE_READY
     for facts, line in (
-        ({"state": warming, "provisional_brokers": 6, "sizes": {"brokers": 20}}, "WARMING: 14 of 20 brokers heard"),
+        (
+            {"state": warming, "provisional_brokers": 6, "sizes": {"brokers": 20}},
+            "WARMING: 14 of 20 brokers have sent a heartbeat",
+        ),
         ({"state": warming, "sizes": {"brokers": 20}}, "WARMING"),
         ({"state": warming, "provisional_brokers": 6}, "WARMING"),
         ({"state": ready, "provisional_brokers": 6, "sizes": {"brokers": 20}}, "READY"),
@@ -246,7 +251,7 @@ def test_a_watcher_that_has_not_read_all_shows_how_far_behind_it_is(capsys: pyte
     watchers = [admin_service_pb2.Watcher(peer="10.9.9.9:5", **facts)]
 
     assert shown(capsys, watchers_parts(admin_service_pb2.ListWatchersResponse(watchers=watchers, total=2))) == [
-        "CLIENT       SINCE  TOPICS  WAITING   LAG",
+        "CLIENT         AGE  TOPICS  PENDING   LAG",
         "10.9.9.9:5  5m 00s       2        1  3.0s",
         "2 watchers, the oldest 1 shown",
     ]
@@ -255,8 +260,8 @@ def test_a_watcher_that_has_not_read_all_shows_how_far_behind_it_is(capsys: pyte
 def test_a_node_shows_its_problems(capsys: pytest.CaptureFixture[str]) -> None:
     info = admin_service_pb2.GetNodeInfoResponse(complaints=["history is not written"], provisional_brokers=2)
     lines = shown(capsys, info_parts(info, with_configuration=False))
-    assert "COMPLAINT: history is not written" in lines
-    assert ["not", "heard", "since", "restart", "2"] in [line.split() for line in lines]
+    assert "PROBLEM: history is not written" in lines
+    assert ["provisional", "brokers", "2"] in [line.split() for line in lines]
 
 
 @pytest.mark.parametrize(("topics", "words"), [(1, "1 topic at a:1, 1 at b:1: equal"), (2, "2 topics at")])
@@ -281,7 +286,7 @@ def test_actions_of_operators_and_the_guard_are_listed_below_the_brokers(capsys:
             admin_service_pb2.GuardStatus(cluster="calm", mode=admin_service_pb2.GUARD_MODE_AUTO),
         ],
     )
-    nodes = [NodeAnswer("ns1:9876", NodeBrokers("ns-1", [kept, wiped, away], info), None)]
+    nodes = [NodeResponse("ns1:9876", NodeBrokers("ns-1", [kept, wiped, away], info), None)]
 
     lines = shown(capsys, brokers_parts(nodes))
     assert lines[0] == "node ns1:9876 (ns-1) WARMING"
@@ -306,4 +311,4 @@ def test_a_row_of_long_names_stays_one_line_when_piped(capsys: pytest.CaptureFix
     name = "b" * 127
     lines = shown(capsys, route_parts(topic_route(groups=[broker_data(name)])))
 
-    assert f"DefaultCluster  {name}     4      4  rw" in lines
+    assert f"DefaultCluster  {name}            4             4  rw" in lines
