@@ -172,7 +172,7 @@ class QueryResult(Generic[ResultT_co]):
     """By address."""
 
     @property
-    def whole(self) -> list[tuple[Agent, ResultT_co]]:
+    def received(self) -> list[tuple[Agent, ResultT_co]]:
         """The agents that responded, with their responses."""
         return [(agent, node.response) for agent, node in self.responses if node.response is not None]
 
@@ -236,7 +236,7 @@ def query_agents(invocation: Invocation, choice: AgentChoice, question: Query[Re
 def finish(
     invocation: Invocation,
     result: QueryResult[object],
-    whole: Document,
+    document: Document,
     parts: Iterable[RenderableType],
     *,
     is_change: bool = False,
@@ -246,8 +246,8 @@ def finish(
     A query succeeds when one agent responds, a change when all do.
     """
     failures = {node.addr: node.failure for _, node in result.responses if node.failure is not None}
-    if result.whole:
-        invocation.show(whole, parts)
+    if result.received:
+        invocation.show(document, parts)
     warn_of_name_servers(invocation, result.name_servers)
     if not result.responses:
         return invocation.fail(_no_agents(result.found.without, cluster=result.choice.cluster))
@@ -257,7 +257,7 @@ def finish(
     if not failures:
         return EXIT_OK
     report = agents_failed(failures, of=[node.addr for _, node in result.responses], is_change=is_change)
-    if is_change or not result.whole:
+    if is_change or not result.received:
         return invocation.fail(report)
     invocation.warn(report.code, report.message, report.hint)
     return EXIT_OK

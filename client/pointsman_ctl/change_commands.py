@@ -139,7 +139,7 @@ def delete_topic(invocation: Invocation, topic: str, cluster: str, force: bool, 
         held = f"; hidden on {', '.join(hidden)} until they register another set of topics" if hidden else ""
         return Outcome(f"topic {topic} deleted{held}", facts={"hiddenOn": list(response.hidden_on)})
 
-    return change_every(invocation, change, absent=f"had no topic {topic}")
+    return change_every(invocation, change, absent=f"topic {topic} did not exist")
 
 
 @click.command()
@@ -169,7 +169,7 @@ def evict(invocation: Invocation, broker: ReplicaTarget, by: str) -> int:
         addr = response.identity.addr
         return Outcome(f"{broker} at {printable(addr)} evicted", facts={"brokerAddr": addr})
 
-    return change_every(invocation, change, absent=f"had no {broker}")
+    return change_every(invocation, change, absent=f"{broker} was not registered")
 
 
 @click.command()

@@ -42,7 +42,7 @@ DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 
 
 class SharedOptions(click.Command):
-    """Prints as its help the options of the whole program."""
+    """A command whose help lists the options of the program."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options of the program, those for TLS and tokens separately."""

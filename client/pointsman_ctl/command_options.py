@@ -33,7 +33,7 @@ class GroupTarget(NamedTuple):
 
     cluster: str
     broker_name: str
-    """Empty: the whole cluster."""
+    """Empty: all of the cluster."""
 
     def __str__(self) -> str:
         return f"{self.cluster}/{self.broker_name}" if self.broker_name else self.cluster

@@ -54,13 +54,13 @@ MAX_CONCURRENT_CALLS = 8
 async def groups_of(server: Server, deadline: float) -> wire.ListGroupsResponse:
     """Return all groups of an agent."""
     request = wire.ListGroupsRequest(page_size=PAGE_SIZE)
-    return await server.whole(server.groups.ListGroups, request, deadline=deadline)
+    return await server.all_pages(server.groups.ListGroups, request, deadline=deadline)
 
 
 def _group_names(invocation: Invocation, ctx: click.Context) -> Iterable[str]:
     choice = AgentChoice(ctx.params.get("addrs") or (), chosen_cluster(ctx), bool(ctx.params.get("replicas_too")))
     found = query_agents(invocation, choice, groups_of)
-    return (each.group for _, response in found.whole for each in response.groups)
+    return (each.group for _, response in found.received for each in response.groups)
 
 
 complete_groups = completer(_group_names)
@@ -99,9 +99,9 @@ def groups(invocation: Invocation, choice: AgentChoice) -> int:
       pointsmanctl -o json groups | jq '.groups[] | select(.flags != [])'
     """
     result, members = asyncio.run(_groups_and_members(invocation, choice))
-    rows = group_rows(result.whole, members)
-    whole = to_groups_document(result, rows)
-    return finish(invocation, result, whole, groups_parts(result.whole, rows))
+    rows = group_rows(result.received, members)
+    document = to_groups_document(result, rows)
+    return finish(invocation, result, document, groups_parts(result.received, rows))
 
 
 async def _groups_and_members(
@@ -109,11 +109,11 @@ async def _groups_and_members(
 ) -> tuple[QueryResult[wire.ListGroupsResponse], Members]:
     async with agent_round(invocation, choice) as asking:
         result = await asking.query(groups_of)
-        wanted = {agent.addr: names for agent, names in shared_groups(result.whole).items()}
+        wanted = {agent.addr: names for agent, names in shared_groups(result.received).items()}
         if not any(wanted.values()):
             return result, {}
         members = await asking.query(lambda server, deadline: members_of(server, deadline, wanted.get(server.addr, ())))
-        return result, dict(members.whole)
+        return result, dict(members.received)
 
 
 @click.command()
@@ -149,10 +149,10 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
       pointsmanctl -o json group billing | jq -r '.members[].clientId'
     """
     result = query_agents(invocation, choice, lambda server, deadline: group_of(server, deadline, group))
-    view = group_view(result.whole)
-    whole = to_group_document(group, result, view)
-    if view.known or not result.whole:
-        return finish(invocation, result, whole, group_parts(view))
+    view = group_view(result.received)
+    document = to_group_document(group, result, view)
+    if view.known or not result.received:
+        return finish(invocation, result, document, group_parts(view))
     for _, node in result.responses:
         if node.failure is not None:
             invocation.warn("AGENT_FAILED", failure_sentence(node.addr, node.failure))

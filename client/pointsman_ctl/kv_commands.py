@@ -76,8 +76,8 @@ def kv_get(invocation: Invocation, namespace: str, key: str) -> int:
     values = [value_of(node.response, key) for node in nodes if node.response is not None]
     if values and all(value is None for value in values) and len(values) == len(nodes):
         raise KeyNotFoundError(namespace, key)
-    whole = node_documents(nodes, lambda response: {"node": response.node, "value": value_of(response, key)})
-    code = invocation.finish(nodes, whole, value_parts(nodes, key))
+    document = node_documents(nodes, lambda response: {"node": response.node, "value": value_of(response, key)})
+    code = invocation.finish(nodes, document, value_parts(nodes, key))
     if code == EXIT_OK and len(set(values)) > 1:
         invocation.warn(
             "NODES_DIFFER", "the value differs between name servers", "put the key again to make them equal"
@@ -246,7 +246,7 @@ def _delete(invocation: Invocation, namespace: str, key: str, by: str) -> int:
         await server.call(server.admin.DeleteKv, request, deadline=deadline)
         return Outcome(f"{namespace} {key} removed")
 
-    return change_every(invocation, change, absent=f"had no {namespace} {key}")
+    return change_every(invocation, change, absent=f"{namespace} {key} was not set")
 
 
 def value_of(response: admin.ListKvResponse, key: str) -> str | None:

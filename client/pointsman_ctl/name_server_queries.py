@@ -76,7 +76,7 @@ async def topics_of(server: Server, deadline: float, *, cluster: str) -> route_s
     """Return all topic names, sorted, and the server's state."""
     request = route_service_pb2.ListTopicsRequest(cluster=cluster, page_size=TOPICS_PER_PAGE)
     not_found = lambda: ClusterNotFoundError(cluster)  # noqa: E731
-    return await server.whole(server.routes.ListTopics, request, deadline=deadline, not_found=not_found)
+    return await server.all_pages(server.routes.ListTopics, request, deadline=deadline, not_found=not_found)
 
 
 async def clusters_of(
@@ -109,7 +109,7 @@ async def settings_of(server: Server, deadline: float) -> NodeSettings:
     """Return all operator settings; empty from a server that is too old for this call."""
 
     request = admin.ListSettingsRequest()
-    response = await _unless_too_old(server.whole(server.admin.ListSettings, request, deadline=deadline))
+    response = await _unless_too_old(server.all_pages(server.admin.ListSettings, request, deadline=deadline))
     return {
         (setting.kind, *setting.name): Setting(
             setting.value, seconds_of(setting.remaining) if setting.HasField("remaining") else None
@@ -129,7 +129,7 @@ async def brokers_of(
 
     request = admin.ListBrokersRequest(cluster=cluster, broker_name=broker_name)
     listed, about, remembered = await asyncio.gather(
-        server.whole(server.admin.ListBrokers, request, deadline=deadline),
+        server.all_pages(server.admin.ListBrokers, request, deadline=deadline),
         _unless_too_old(node_info_of(server, deadline)),
         _unless_too_old(scores()) if with_departed else asyncio.sleep(0, ()),
     )
@@ -187,7 +187,7 @@ async def digests_of(server: Server, deadline: float) -> NodeDigests:
     """Return the digests of all routes and the operator settings."""
     settings = await settings_of(server, deadline)
     request = admin.ListRouteDigestsRequest(page_size=DIGESTS_PER_PAGE)
-    response = await server.whole(server.admin.ListRouteDigests, request, deadline=deadline)
+    response = await server.all_pages(server.admin.ListRouteDigests, request, deadline=deadline)
     digests = {entry.topic: entry.digest for entry in response.digests}
     return NodeDigests(response.node, enum_name(response, "state"), digests, settings)
 

@@ -62,7 +62,7 @@ def locks(invocation: Invocation, group: str, choice: AgentChoice) -> int:
       pointsmanctl locks --group billing --cluster DefaultCluster
     """
     result = query_agents(invocation, choice, lambda server, deadline: locks_of(server, deadline, group))
-    return finish(invocation, result, to_locks_document(result), locks_parts(result.whole))
+    return finish(invocation, result, to_locks_document(result), locks_parts(result.received))
 
 
 @click.command()
@@ -93,23 +93,23 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
       pointsmanctl -o json offsets billing | jq '.totals[0].lag'
     """
     result = query_agents(invocation, choice, lambda server, deadline: offsets_of(server, deadline, group))
-    rows = offset_rows(result.whole)
+    rows = offset_rows(result.received)
     totals = group_totals(rows)
-    whole = to_offsets_document(result, rows, totals)
+    document = to_offsets_document(result, rows, totals)
     shown = rows if retry else without_empty_retries(rows)
-    return finish(invocation, result, whole, offsets_parts(shown, totals, folded=len(rows) - len(shown)))
+    return finish(invocation, result, document, offsets_parts(shown, totals, folded=len(rows) - len(shown)))
 
 
 async def locks_of(server: Server, deadline: float, group: str) -> locks_wire.ListQueueLocksResponse:
     """Return the locks of a group at an agent; of all groups if ``group`` is empty."""
     request = locks_wire.ListQueueLocksRequest(group=group, page_size=PAGE_SIZE)
-    return await server.whole(server.locks.ListQueueLocks, request, deadline=deadline)
+    return await server.all_pages(server.locks.ListQueueLocks, request, deadline=deadline)
 
 
 async def offsets_of(server: Server, deadline: float, group: str) -> offsets_wire.ListOffsetsResponse:
     """Return the offsets of a group at an agent; of all groups if ``group`` is empty."""
     request = offsets_wire.ListOffsetsRequest(group=group, page_size=PAGE_SIZE)
-    return await server.whole(server.offsets.ListOffsets, request, deadline=deadline)
+    return await server.all_pages(server.offsets.ListOffsets, request, deadline=deadline)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ def to_locks_document(result: QueryResult[locks_wire.ListQueueLocksResponse]) ->
         return {"lifetimeSeconds": seconds_of(response.lifetime), "locks": len(response.locks)}
 
     locks = []
-    for agent, response in result.whole:
+    for agent, response in result.received:
         for lock in response.locks:
             document = to_document(lock)
             queue = document.pop("queue")

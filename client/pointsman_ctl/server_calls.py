@@ -75,7 +75,7 @@ class Server:
             raise self._failed(self.addr, grpc.StatusCode.INTERNAL, "the response cannot be decoded")
         return response
 
-    async def whole(
+    async def all_pages(
         self,
         method: grpc.aio.UnaryUnaryMultiCallable[Any, ResponseT],
         request: Any,  # noqa: ANN401  # any request with a page_token
@@ -84,12 +84,12 @@ class Server:
         not_found: Callable[[], NotFoundError] | None = None,
     ) -> ResponseT:
         """Call once for each page and return all pages as one response. Raises what :meth:`call` raises."""
-        whole: Any = await self.call(method, request, deadline=deadline, not_found=not_found)
-        while whole.next_page_token:
-            request.page_token = whole.next_page_token
-            whole.ClearField("next_page_token")
-            whole.MergeFrom(await self.call(method, request, deadline=deadline, not_found=not_found))
-        return cast("ResponseT", whole)
+        merged: Any = await self.call(method, request, deadline=deadline, not_found=not_found)
+        while merged.next_page_token:
+            request.page_token = merged.next_page_token
+            merged.ClearField("next_page_token")
+            merged.MergeFrom(await self.call(method, request, deadline=deadline, not_found=not_found))
+        return cast("ResponseT", merged)
 
     @contextmanager
     def errors(self, not_found: Callable[[], NotFoundError] | None = None) -> Iterator[None]:

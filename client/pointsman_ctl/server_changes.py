@@ -42,8 +42,8 @@ def change_every(invocation: Invocation, change: Query[Outcome], *, absent: str 
     nodes: Sequence[NodeResponse[Outcome]] = invocation.query_every(change)
     if absent and any(node.response is not None for node in nodes):
         nodes = [_already_done(node, absent) for node in nodes]
-    whole: Document = node_documents(nodes, _to_document)
-    return invocation.finish(nodes, whole, [_line(node) for node in nodes], is_change=True)
+    document: Document = node_documents(nodes, _to_document)
+    return invocation.finish(nodes, document, [_line(node) for node in nodes], is_change=True)
 
 
 def not_there(server: Server, message: str, code: str) -> RequestRejectedError:

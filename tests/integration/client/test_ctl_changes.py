@@ -318,7 +318,7 @@ async def test_a_removal_is_finished_on_the_server_that_failed_before(pair: Pair
     await change_at(pair.two, "kv", "put", "NS", "key", "1")
 
     again = await pair.ctl("kv", "delete", "NS", "key")
-    assert again == Ended(0, f"{pair.one.addr}: had no NS key\n{pair.two.addr}: NS key removed\n", "")
+    assert again == Ended(0, f"{pair.one.addr}: NS key was not set\n{pair.two.addr}: NS key removed\n", "")
     assert (await pair.ctl("kv", "delete", "NS", "key")).code == 1
 
 

@@ -445,7 +445,7 @@ async def test_many_agents_are_queried_with_bounded_concurrency_and_each_has_the
 
     async with agent_round(invocation, choice) as asking:
         asked = await asking.query(question)
-    assert [answer for _, answer in asked.whole] == list(choice.addrs)
+    assert [answer for _, answer in asked.received] == list(choice.addrs)
     assert most == MAX_CONCURRENT_AGENTS
     assert shortest > 6.0
 
