@@ -64,7 +64,7 @@ def prepare(config: AgentConfig, given: Given) -> Callable[[], int]:
 
     def start() -> int:
         logs.configure(config.log.level, config.log.format)
-        return daemon_process.run(lambda stop: serve(agent, stop), loop=given.others["loop"], on_hangup=agent.look_now)
+        return daemon_process.run(lambda stop: serve(agent, stop), loop=given.others["loop"], on_hangup=agent.poll_now)
 
     return start
 

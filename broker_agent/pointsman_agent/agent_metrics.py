@@ -6,7 +6,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Plat
 
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeResult, ProbeStatus
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 
 _NAME_SERVER = "name_server"
 
@@ -18,7 +18,7 @@ class AgentMetrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self.standing = Gauge(
+        self.registration_state = Gauge(
             "pointsman_agent_registration_state",
             "Registration at a name server: 1 for the current state, 0 for the others.",
             [_NAME_SERVER, "state"],
@@ -81,7 +81,7 @@ class AgentMetrics:
 
     def forget_name_server(self, name_server: str) -> None:
         """Drop what was kept for a name server that is no longer listed: lists come and go with DNS."""
-        for metric in (self.standing, self.registrations, self.beats, self.round_trip):
+        for metric in (self.registration_state, self.registrations, self.beats, self.round_trip):
             metric.remove_by_labels({_NAME_SERVER: name_server})
 
     def count_probe(self, result: ProbeResult) -> None:
@@ -106,7 +106,7 @@ class NameServerMetrics:
     def __init__(self, metrics: AgentMetrics, name_server: str) -> None:
         self._metrics = metrics
         self._name_server = name_server
-        self.set_standing(Standing.UNREGISTERED)
+        self.set_registration_state(RegistrationState.UNREGISTERED)
 
     def count_registration(self, result: str) -> None:
         """Take in the end of a registration."""
@@ -120,7 +120,7 @@ class NameServerMetrics:
         """Take in how long an answer took."""
         self._metrics.round_trip.labels(self._name_server).observe(seconds)
 
-    def set_standing(self, standing: Standing) -> None:
+    def set_registration_state(self, state: RegistrationState) -> None:
         """Publish how we stand."""
-        for each in Standing:
-            self._metrics.standing.labels(self._name_server, each.value).set(each is standing)
+        for each in RegistrationState:
+            self._metrics.registration_state.labels(self._name_server, each.value).set(each is state)

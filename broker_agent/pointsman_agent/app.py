@@ -27,7 +27,7 @@ from pointsman_agent.config import AgentConfig
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.own_state import MASTER_ID, Leave, OwnState, decide_leave
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.deadline import within
 from pointsman_agent.drain.agent_servicer import AgentFacts, AgentService
@@ -37,6 +37,7 @@ from pointsman_agent.drain.put_rate import PutRate
 from pointsman_agent.drain.write_perm import WritePermissions
 from pointsman_agent.name_servers.list_sources import build_source
 from pointsman_agent.name_servers.name_server_follower import NameServerFollower, NameServerListMetrics
+from pointsman_agent.observable import Observable
 from pointsman_agent.probe import Probe
 from pointsman_agent.probe.prober import Prober
 from pointsman_agent.queue_stats.collector import QueueStatsCollector
@@ -48,13 +49,12 @@ from pointsman_agent.registration.registration_fleet import RegistrationFleet
 from pointsman_agent.registration.registration_messages import BrokerProfile
 from pointsman_agent.services import ClientServices
 from pointsman_agent.topic_source import TopicSource
-from pointsman_agent.topic_source.build import LOOK_SECONDS
+from pointsman_agent.topic_source.build import READ_TIMEOUT_SECONDS
 from pointsman_agent.topic_source.source_metrics import SourceMetrics
 from pointsman_agent.topic_source.toml import TomlTopicSource
 from pointsman_agent.topic_source.topic_follower import TopicFollower
-from pointsman_agent.watched import Watched
 
-LAST_LOOK_SHARE = 0.5
+FINAL_PROBE_SHARE = 0.5
 """Of the time to stop; the rest belongs to the leaves."""
 ENDS_SECONDS = 2.0
 """For one exchange with the broker about the ends of its queues."""
@@ -93,15 +93,15 @@ class Agent:
             topic_source or TomlTopicSource(config),
             clock=clock,
             interval=config.topics.check_interval_seconds,
-            timeout=LOOK_SECONDS[config.topics.source],
+            timeout=READ_TIMEOUT_SECONDS[config.topics.source],
             on_change=lambda topics: self._change(topics=topics),
             metrics=source_metrics or SourceMetrics(self.metrics.registry, clock=clock),
         )
         self._opener = ChannelOpener(config.credentials)
         self._prober = self._build_prober(probe) if probe is not None else None
         self._verdict = Verdict()
-        self._own: Watched[OwnState] | None = None
-        self._listed = Watched(config.name_servers.addrs)
+        self._own: Observable[OwnState] | None = None
+        self._listed = Observable(config.name_servers.addrs)
         self._fleet: RegistrationFleet | None = None
         self._registering: asyncio.Task[None] | None = None
         self._services: ClientServices | None = None
@@ -113,30 +113,30 @@ class Agent:
         try:
             async with asyncio.TaskGroup() as tasks:
                 following = self._opener.follow(self._clock, on_reload=self.metrics.count_credential_reload)
-                looking = [tasks.create_task(self._follower.run()), tasks.create_task(following)]
+                polling = [tasks.create_task(self._follower.run()), tasks.create_task(following)]
                 if self._prober is not None:
-                    looking.append(tasks.create_task(self._prober.run()))
+                    polling.append(tasks.create_task(self._prober.run()))
                 if self._certificates is not None:
-                    looking.append(tasks.create_task(self._certificates.run()))
-                await self._await_first_looks(stop)
+                    polling.append(tasks.create_task(self._certificates.run()))
+                await self._await_first_results(stop)
                 if not stop.is_set():
                     await self._serve(stop, tasks)
-                for task in looking:
+                for task in polling:
                     task.cancel()
         finally:
             await asyncio.to_thread(monitoring.stop)
         log.info("stopped")
 
-    def look_now(self) -> None:
+    def poll_now(self) -> None:
         """Read the topics again without waiting, as an operator asks for with SIGHUP."""
-        self._follower.look_now()
+        self._follower.poll_now()
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Healthy while at least one name server holds our registration. Only reads, from any thread."""
         reports = self._fleet.reports if self._fleet is not None else {}
         own = self._own.value if self._own is not None else None
         name_servers = {
-            name_server: {"standing": report.standing.value, "since": report.since, "holder_addr": report.holder_addr}
+            name_server: {"state": report.state.value, "since": report.since, "holder_addr": report.holder_addr}
             for name_server, report in reports.items()
         }
         facts: dict[str, object] = {
@@ -148,7 +148,7 @@ class Agent:
             "offsets": self._services.offsets_problem if self._services is not None else "",
         }
         facts |= {f"{what}_problem": problem for what, problem in problems.items() if problem}
-        return any(report.standing is Standing.REGISTERED for report in reports.values()), facts
+        return any(report.state is RegistrationState.REGISTERED for report in reports.values()), facts
 
     # --- from start to stop -----------------------------------------------------------------------------------
 
@@ -170,24 +170,24 @@ class Agent:
         log.info("started", extra={"facts": facts})
         return monitoring
 
-    async def _await_first_looks(self, stop: asyncio.Event) -> None:
+    async def _await_first_results(self, stop: asyncio.Event) -> None:
         """Let the first registration carry topics, health and incarnation; a probe that hangs has a deadline."""
         first: list[Awaitable[object]] = [self._follower.first()]
         if self._prober is not None:
-            first.append(self._prober.has_looked.wait())
-        looking, stopping = asyncio.gather(*first), asyncio.ensure_future(stop.wait())
-        waited_for: set[asyncio.Future[Any]] = {looking, stopping}
+            first.append(self._prober.has_verdict.wait())
+        polling, stopping = asyncio.gather(*first), asyncio.ensure_future(stop.wait())
+        waited_for: set[asyncio.Future[Any]] = {polling, stopping}
         try:
             await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            looking.cancel()
+            polling.cancel()
             stopping.cancel()
-            await asyncio.gather(looking, stopping, return_exceptions=True)
+            await asyncio.gather(polling, stopping, return_exceptions=True)
 
     async def _serve(self, stop: asyncio.Event, tasks: asyncio.TaskGroup) -> None:
         broker, topics = self._config.broker, await self._follower.first()
         own = OwnState(broker.id, topics, verdict=self._verdict, replica_id=broker.replica_id or None)
-        self._own = Watched(own)
+        self._own = Observable(own)
         self.metrics.set_own_state(own)
         async with AsyncExitStack() as closing:
             running, drainer = await self._start_services(self._build_ends(closing), tasks)
@@ -273,8 +273,8 @@ class Agent:
             return
         answers = None
         if self._prober is not None:
-            answers = await self._prober.answers_once_more(
-                tries=self._config.probe.fall, seconds=self._config.stop.timeout_seconds * LAST_LOOK_SHARE
+            answers = await self._prober.passes_again(
+                tries=self._config.probe.fall, seconds=self._config.stop.timeout_seconds * FINAL_PROBE_SHARE
             )
         leave = decide_leave(broker_answers=answers, unprobed=Leave(self._config.stop.unprobed))
         log.info("stopping; final probe is done", extra={"facts": {"leave": leave.value, "broker_answers": answers}})
@@ -287,13 +287,13 @@ class Agent:
             return {}
         await _ended(self._registering)
         return {
-            name_server: Answer(report.standing is Standing.LEFT, report.standing.value)
+            name_server: Answer(report.state is RegistrationState.LEFT, report.state.value)
             for name_server, report in self._fleet.reports.items()
         }
 
     # --- what is mine -----------------------------------------------------------------------------------------
 
-    def _on_look(self, result: ProbeResult, verdict: Verdict) -> None:
+    def _on_probe_result(self, result: ProbeResult, verdict: Verdict) -> None:
         self.metrics.count_probe(result)
         self._verdict = verdict
         if self._own is None:
@@ -341,7 +341,7 @@ class Agent:
             broker_name=broker.name,
             addr=broker.addr,
             own=self._own.value,
-            standings={addr: (report.standing.value, report.holder_addr) for addr, report in reports.items()},
+            registration_states={addr: (report.state.value, report.holder_addr) for addr, report in reports.items()},
         )
 
     # --- parts ------------------------------------------------------------------------------------------------
@@ -354,7 +354,7 @@ class Agent:
             interval=section.interval_seconds,
             timeout=section.timeout_seconds,
             keeper=VerdictKeeper(rise=section.rise, fall=section.fall),
-            on_look=self._on_look,
+            on_result=self._on_probe_result,
         )
 
     def _build_ends(self, closing: AsyncExitStack) -> QueueEnds:
@@ -380,7 +380,7 @@ class Agent:
             topics=self._topics,
             committed=services.offsets.commits if services is not None else tuple,
             members=services.groups.core.member_counts if services is not None else dict,
-            tell=reporter.tell,
+            report=reporter.report,
             interval=self._config.queue_stats.interval_seconds,
             clock=self._clock,
             metrics=metrics,
@@ -403,7 +403,7 @@ class Agent:
             DrainedAgent(
                 is_master=self._is_master,
                 name_servers=lambda: self._listed.value,
-                put_rate=rate.look if self._config.is_redis else None,
+                put_rate=rate.measure if self._config.is_redis else None,
                 group_lags=lags.measure if lags is not None else None,
                 stop_groups=services.stop_groups if services is not None else None,
                 serve_groups=services.serve_groups if services is not None else None,

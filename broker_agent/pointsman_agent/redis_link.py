@@ -61,7 +61,7 @@ class RedisLink:
             )
         )
 
-    async def ask(self, exchange: Coroutine[Any, Any, T]) -> T:
+    async def run(self, exchange: Coroutine[Any, Any, T]) -> T:
         """Return what an exchange gives, or raise a failure that names the server."""
         try:
             return await within(self._clock, self._timeout, exchange)
@@ -70,9 +70,9 @@ class RedisLink:
         except (RedisError, OSError, ValueError, EOFError) as error:  # ValueError: what answers does not speak RESP
             raise self._failure(f"redis {self._target}: {error}") from error
 
-    async def command(self, *words: object) -> Any:  # noqa: ANN401  # redis-py says no more
-        """Send one command; to be awaited within :meth:`ask`."""
-        return await self.client.execute_command(*words)  # type: ignore[no-untyped-call]  # untyped there
+    async def command(self, *arguments: object) -> Any:  # noqa: ANN401  # redis-py says no more
+        """Send one command; to be awaited within :meth:`run`."""
+        return await self.client.execute_command(*arguments)  # type: ignore[no-untyped-call]  # untyped there
 
     async def close(self) -> None:
         """Close the connection, whatever state it is in."""

@@ -65,7 +65,7 @@ def _built(config: AgentConfig, file: Path | None, flags: Mapping[str, object]) 
             file=file,
             environment=os.environ,
             flags=flags,
-            on_left_out=source_metrics.set_left_out,
+            on_skipped=source_metrics.set_skipped,
         ),
         metrics=metrics,
         source_metrics=source_metrics,

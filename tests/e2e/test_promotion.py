@@ -19,7 +19,7 @@ from pointsman_agent.config import (
     RpcSection,
     TopicsSection,
 )
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 from tests.fakes.agent_process import agent_process
 from tests.fakes.real_name_server import RealNameServer, real_name_server
 from tests.fakes.redis_member import RedisMember, redis_member
@@ -88,7 +88,9 @@ async def test_a_promotion_by_sentinel_moves_the_route_once_and_the_old_master_c
         await served(first)
 
         assert diary.masters == [first.addr, second.addr]
-        await until(lambda: old_master.standings == promoted.standings == [Standing.REGISTERED])
+        await until(
+            lambda: old_master.registration_states == promoted.registration_states == [RegistrationState.REGISTERED]
+        )
         await each_role_registered_once(name_server, first, second)
 
 
@@ -141,7 +143,7 @@ async def test_a_master_that_comes_back_together_with_its_agent_is_not_routed_be
 
         await first.restart()
         async with redis_member(first, [name_server.addr], replica_id=1) as returned:
-            await until(lambda: returned.standings == [Standing.HELD_BY_OTHER])
+            await until(lambda: returned.registration_states == [RegistrationState.HELD_BY_OTHER])
             assert await first.command("ROLE") == "*3", "it is corrected already: this shows nothing"
             await routed(diary, {0: second.addr, 1: first.addr}, seconds=CORRECTION_SECONDS)
 

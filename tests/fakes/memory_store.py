@@ -41,7 +41,7 @@ class MemoryStore:
     def is_ours(self) -> bool:
         return self.ours
 
-    def stays_ours(self) -> bool:
+    def is_exclusive(self) -> bool:
         return self.ours and not self.may_be_taken
 
     async def close(self) -> None:

@@ -13,13 +13,13 @@ from pointsman.wire.clock import SystemClock
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.observable import Observable
 from pointsman_agent.probe.prober import Prober
 from pointsman_agent.probe.redis_probe import RedisProbe
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
 from pointsman_agent.registration.registration_messages import BrokerProfile
-from pointsman_agent.watched import Watched
 from tests.fakes.redis_process import RedisProcess
 
 TOPICS = TopicSet.from_content([TopicConfig("orders", 4, 4, 6)], state_version=0)
@@ -29,14 +29,14 @@ TOPICS = TopicSet.from_content([TopicConfig("orders", 4, 4, 6)], state_version=0
 class RedisMember:
     """Queries of a test."""
 
-    own: Watched[OwnState]
+    own: Observable[OwnState]
     loops: list[RegistrationLoop]
     looks: int = 0
     """How often it has polled its server."""
 
     @property
-    def standings(self) -> list[Standing]:
-        return [loop.report.standing for loop in self.loops]
+    def registration_states(self) -> list[RegistrationState]:
+        return [loop.report.state for loop in self.loops]
 
 
 @asynccontextmanager
@@ -45,9 +45,9 @@ async def redis_member(
 ) -> AsyncIterator[RedisMember]:
     """Run it for the length of the block, with a heartbeat every second; cancelled at its end, not unregistered."""
     clock, metrics = SystemClock(), AgentMetrics(version="test")
-    own = Watched(OwnState(0, TOPICS, replica_id=replica_id))
+    own = Observable(OwnState(0, TOPICS, replica_id=replica_id))
 
-    def on_look(_: ProbeResult, verdict: Verdict) -> None:
+    def on_result(_: ProbeResult, verdict: Verdict) -> None:
         member.looks += 1
         own.set(replace(own.value, verdict=verdict))
 
@@ -57,7 +57,7 @@ async def redis_member(
         interval=probe_seconds,
         timeout=2.0,
         keeper=VerdictKeeper(rise=1, fall=2),
-        on_look=on_look,
+        on_result=on_result,
     )
     profile = BrokerProfile(cluster="c1", broker_name="a", addr=redis.addr, interval_seconds=1.0, expiry_seconds=4.0)
     loops = [
@@ -74,7 +74,7 @@ async def redis_member(
     ]
     member = RedisMember(own, loops)
     probing = asyncio.create_task(prober.run())
-    await prober.has_looked.wait()
+    await prober.has_verdict.wait()
     tasks = [probing, *(asyncio.create_task(loop.run()) for loop in loops)]
     try:
         yield member

@@ -19,7 +19,7 @@ from pointsman_agent.config import (
     TopicsSection,
 )
 from pointsman_agent.core.probe_verdict import ProbeResult
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.probe import Probe
 
 BROKER_ADDR = "10.0.0.1:10911"
@@ -40,7 +40,7 @@ class ScriptedProbe:
         self.result = result
         self.looks = 0
 
-    async def look(self) -> ProbeResult:
+    async def check(self) -> ProbeResult:
         self.looks += 1
         if self.result is None:
             await asyncio.Event().wait()
@@ -62,19 +62,19 @@ class RunningAgent:
     def registrations(self, name_server: str, result: str = "accepted") -> int:
         return self._count("pointsman_agent_registrations_total", name_server=name_server, result=result)
 
-    def standing(self, name_server: str) -> Standing:
-        for each in Standing:
+    def registration_state(self, name_server: str) -> RegistrationState:
+        for each in RegistrationState:
             if self._count("pointsman_agent_registration_state", name_server=name_server, state=each.value):
                 return each
-        return Standing.UNREGISTERED
+        return RegistrationState.UNREGISTERED
 
     async def counts_beats(self, name_server: str, count: int, answer: str = "ok") -> None:
         """Wait until it has processed the response, not only until the server has received the heartbeat."""
         await until(lambda: self.beats(name_server, answer) == count)
 
-    async def stands(self, name_server: str, standing: Standing) -> None:
+    async def stands(self, name_server: str, standing: RegistrationState) -> None:
         """Wait until it is in this state."""
-        await until(lambda: self.standing(name_server) is standing)
+        await until(lambda: self.registration_state(name_server) is standing)
 
     async def stopped(self) -> None:
         """Stop it, and wait until it has stopped."""

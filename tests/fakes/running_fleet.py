@@ -13,12 +13,12 @@ from pointsman.wire.clock import Clock, SystemClock
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.observable import Observable
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
 from pointsman_agent.registration.registration_fleet import RegistrationFleet
 from pointsman_agent.registration.registration_messages import BrokerProfile
-from pointsman_agent.watched import Watched
 from tests.fakes.running_agent import BROKER_ADDR, until
 
 PROFILE = BrokerProfile(cluster="c1", broker_name="a", addr=BROKER_ADDR, host="host-1")
@@ -36,8 +36,8 @@ class RunningFleet:
     """The state that a test sets and reads."""
 
     fleet: RegistrationFleet
-    listed: Watched[tuple[str, ...]]
-    own: Watched[OwnState]
+    listed: Observable[tuple[str, ...]]
+    own: Observable[OwnState]
     metrics: AgentMetrics
     task: asyncio.Task[None]
     forgotten: list[str] = field(default_factory=list)
@@ -54,16 +54,16 @@ class RunningFleet:
     def registrations(self, name_server: str, result: str = "accepted") -> int:
         return self._count("pointsman_agent_registrations_total", name_server=name_server, result=result)
 
-    def standing(self, name_server: str) -> Standing | None:
+    def registration_state(self, name_server: str) -> RegistrationState | None:
         """None: there is no loop for it."""
         report = self.fleet.reports.get(name_server)
-        return None if report is None else report.standing
+        return None if report is None else report.state
 
     async def counts_beats(self, name_server: str, count: int, answer: str = "ok") -> None:
         await until(lambda: self.beats(name_server, answer) == count)
 
-    async def stands(self, name_server: str, standing: Standing) -> None:
-        await until(lambda: self.standing(name_server) is standing)
+    async def stands(self, name_server: str, standing: RegistrationState) -> None:
+        await until(lambda: self.registration_state(name_server) is standing)
 
     def _count(self, name: str, **labels: str) -> int:
         return int(self.metrics.registry.get_sample_value(name, labels) or 0)
@@ -80,7 +80,7 @@ async def running_fleet(
     draw: Callable[[float, float], float] = max,
 ) -> AsyncIterator[RunningFleet]:
     """Run for the length of the block. Waits have their maximum length unless ``draw`` sets another."""
-    watched, listed = Watched(own or own_state(["orders"])), Watched(tuple(addrs))
+    watched, listed = Observable(own or own_state(["orders"])), Observable(tuple(addrs))
     metrics = AgentMetrics(version="0.0.0-test")
     forgotten: list[str] = []
 

@@ -161,8 +161,8 @@ class GroupsMachine(RuleBasedStateMachine):
     def pause(self, seconds: float) -> None:
         """The agent is paused: nothing due was done during it, and the pause is credited first."""
         self.now += seconds
-        self.groups.excuse(seconds, now=self.now)
-        self.expect(None, Changes(), call="excuse", seconds=seconds)
+        self.groups.credit_pause(seconds, now=self.now)
+        self.expect(None, Changes(), call="credit_pause", seconds=seconds)
         self.advance()
 
     def advance(self) -> None:

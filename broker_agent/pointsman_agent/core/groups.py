@@ -235,7 +235,7 @@ class Groups:
         self._due = self._earliest()
         return Changes(changed, tuple(removals), is_state=is_ready)
 
-    def excuse(self, seconds: float, *, now: float) -> None:
+    def credit_pause(self, seconds: float, *, now: float) -> None:
         """Credit a pause of our own: nobody was heard in it.
 
         Because of a long one clients may have hung up on us: for the time of a warm-up the end of a stream says little.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BELIEVED_AFTER_SECONDS = 15.0
+ACCEPT_AFTER_SECONDS = 15.0
 """Sentinel corrects the role of a server that it takes for a replica after 8 s and a round of its own, which is 1 s."""
 MAX_EPOCH = 2**63 - 1
 
@@ -82,14 +82,14 @@ class MastershipKeeper:
         if run != self._run:
             self._run, self._master_since, self._epoch = run, now, 0
         was_promoted = bool(run) and run == self._replica_run
-        is_believed = was_promoted or now - self._master_since >= BELIEVED_AFTER_SECONDS
+        is_accepted = was_promoted or now - self._master_since >= ACCEPT_AFTER_SECONDS
         is_own = held is not None and held.member == self._member
         held_epoch = 0 if held is None else held.epoch
         if self._epoch:
             epoch = max(self._epoch, held_epoch if is_own else 0)
         elif is_own and not was_promoted:
             epoch = held_epoch
-        elif is_believed:
+        elif is_accepted:
             epoch = min(MAX_EPOCH, held_epoch + 1)
         else:
             return Claim(max(0, held_epoch - 1), None)

@@ -50,7 +50,7 @@ class Failure(Enum):
 
     UNREACHABLE = "unreachable"
     """No answer, or the connection broke: try again soon."""
-    TROUBLED = "temporary_error"
+    TEMPORARY_ERROR = "temporary_error"
     """The server could not do it now: try again, ever more slowly."""
     REFUSED = "refused"
     """The server does not want what we say; saying it again at once cannot help."""
@@ -58,7 +58,7 @@ class Failure(Enum):
     """A living broker holds our identity with a higher state version."""
 
 
-class Standing(Enum):
+class RegistrationState(Enum):
     """How we stand with the server."""
 
     UNREGISTERED = "unregistered"
@@ -148,7 +148,7 @@ class Session:
         """The registration's fence; 0 while we never held this identity."""
         self.broker_id = 0
         """The position that is claimed, and that every word on the wire speaks of."""
-        self.standing = Standing.UNREGISTERED
+        self.state = RegistrationState.UNREGISTERED
         self.holder_addr = ""
         """Who holds our identity, while ``standing`` is HELD_BY_OTHER; our own address: another agent speaks for it."""
         self._own_addr = own_addr
@@ -156,12 +156,12 @@ class Session:
         self._repeat = repeat
         self._draw = draw
         self._must_register = True
-        self._was_asked = False
-        self._is_answer_lost = False
+        self._was_requested = False
+        self._is_response_lost = False
         self._reclaimed_at: float | None = None
         self._known = KnownTopicSets()
-        self._distrusts_deltas = False
-        self._told_key: RegistrationKey | None = None
+        self._needs_full_registration = False
+        self._sent_key: RegistrationKey | None = None
         self._sent_outcome: tuple[ProbeStatus, Evidence] | None = None
         self._register_not_before: float | None = None
         self._not_before: float | None = None
@@ -174,12 +174,12 @@ class Session:
             return self._leave_step(own.leave)
         if not own.may_claim:
             return Wait(self.interval)
-        self._turn_to(own.broker_id)
+        self._claim(own.broker_id)
         if self._not_before is not None and now < self._not_before:
             return Wait(self._not_before - now)
         register_at = self._register_at(own, now=now)
         if register_at is not None and now >= register_at:
-            return self._telling_step(own)
+            return self._register_step(own)
         if self._must_register and register_at is not None:
             return Wait(register_at - now)
         if self._next_beat is None or now >= self._next_beat or self._sent_outcome != own.probe_outcome:
@@ -192,23 +192,23 @@ class Session:
         self.interval = interval
         self.expiry = expiry
         self._must_register = False
-        self._is_answer_lost = False
-        self._distrusts_deltas = False
-        self._told_key = own.registration_key
+        self._is_response_lost = False
+        self._needs_full_registration = False
+        self._sent_key = own.registration_key
         self._sent_outcome = own.probe_outcome
         self._register_not_before = None
         # A beat at once opens the stream, whose end tells the server of a crash long before silence does.
         self._next_beat = None
-        self._hear(Standing.REGISTERED, now=now)
+        self._on_reachable(RegistrationState.REGISTERED, now=now)
 
     def on_updated(self, own: OwnState, *, now: float) -> None:
         """Take in an accepted change to the topics of ``own``."""
-        if self._told_key is not None:
-            self._told_key = replace(self._told_key, data_version=own.data_version)
+        if self._sent_key is not None:
+            self._sent_key = replace(self._sent_key, data_version=own.data_version)
         self._register_not_before = None
-        self._hear(Standing.REGISTERED, now=now)
+        self._on_reachable(RegistrationState.REGISTERED, now=now)
 
-    def on_beat_answer(
+    def on_beat_response(
         self,
         answer: BeatStatus,
         own: OwnState,
@@ -224,94 +224,94 @@ class Session:
             self._yield_to(holder_addr, now=sent_at)
             return
         if answer is BeatStatus.OK:
-            self._was_asked = False
-            if not self._is_answer_lost:
+            self._was_requested = False
+            if not self._is_response_lost:
                 self._repeat.reset()
-            if self._told_key is not None:
-                self._told_key = replace(self._told_key, data_version=own.data_version)
-            self._hear(Standing.REGISTERED, now=sent_at)
+            if self._sent_key is not None:
+                self._sent_key = replace(self._sent_key, data_version=own.data_version)
+            self._on_reachable(RegistrationState.REGISTERED, now=sent_at)
             return
         if answer is BeatStatus.TOPICS_OUT_OF_DATE:
             # It holds us all the same, so beats go on if the registration has to wait.
-            told, self._told_key = self._told_key, None
+            told, self._sent_key = self._sent_key, None
             if told is not None and held_version is not None:
-                self._told_key = replace(told, data_version=held_version)
-            self._distrusts_deltas |= self._was_asked
-            self._hear(Standing.REGISTERED, now=sent_at)
+                self._sent_key = replace(told, data_version=held_version)
+            self._needs_full_registration |= self._was_requested
+            self._on_reachable(RegistrationState.REGISTERED, now=sent_at)
         else:
-            if self.standing is Standing.HELD_BY_OTHER:
+            if self.state is RegistrationState.HELD_BY_OTHER:
                 self._register_not_before = None
             self._must_register = True
-            self._hear(Standing.UNREGISTERED, now=sent_at)
-        if self._was_asked and (self._register_not_before is None or sent_at >= self._register_not_before):
+            self._on_reachable(RegistrationState.UNREGISTERED, now=sent_at)
+        if self._was_requested and (self._register_not_before is None or sent_at >= self._register_not_before):
             self._register_not_before = sent_at + self._repeat.next_wait()
-        self._was_asked = True
+        self._was_requested = True
 
     def on_register_failure(self, failure: Failure, *, now: float, holder_addr: str = "") -> None:
         """Take in a registration that was not accepted. What the server held of us before, it still holds."""
-        if failure in {Failure.UNREACHABLE, Failure.TROUBLED}:
+        if failure in {Failure.UNREACHABLE, Failure.TEMPORARY_ERROR}:
             # A path that carries beats and breaks on registrations must not be sent one after each beat.
-            self._is_answer_lost = True
+            self._is_response_lost = True
             self._register_not_before = now + self._repeat.next_wait()
-            self._lose(Failure.UNREACHABLE, now=now)
+            self._on_unreachable(Failure.UNREACHABLE, now=now)
             return
-        self.standing = Standing.HELD_BY_OTHER if failure is Failure.HELD_BY_OTHER else Standing.REFUSED
+        self.state = RegistrationState.HELD_BY_OTHER if failure is Failure.HELD_BY_OTHER else RegistrationState.REFUSED
         self.holder_addr = holder_addr
         self._register_not_before = now + self.expiry
 
     def on_update_failure(self, failure: Failure, *, now: float, holder_addr: str = "") -> None:
         """Take in a change that was not accepted. A ``holder_addr`` says that our generation is over."""
-        if failure in {Failure.UNREACHABLE, Failure.TROUBLED}:
-            self._lose(failure, now=now)
+        if failure in {Failure.UNREACHABLE, Failure.TEMPORARY_ERROR}:
+            self._on_unreachable(failure, now=now)
         elif holder_addr and not self._may_take_back(holder_addr, now=now):
             self._yield_to(holder_addr, now=now)
         else:
             # Whatever it was refused for, a whole registration says the same without a base.
-            self._distrusts_deltas = True
+            self._needs_full_registration = True
             self._must_register |= bool(holder_addr)
 
     def on_beat_failure(self, failure: Failure, *, now: float) -> None:
         """Take in a beat without an answer, or the end of the stream."""
-        if failure in {Failure.UNREACHABLE, Failure.TROUBLED}:
-            self._lose(failure, now=now)
+        if failure in {Failure.UNREACHABLE, Failure.TEMPORARY_ERROR}:
+            self._on_unreachable(failure, now=now)
             return
-        self.standing = Standing.REFUSED
+        self.state = RegistrationState.REFUSED
         self._pause(self.expiry, now=now)
 
     def on_new_credentials(self) -> None:
         """Try again without a wait what failed or was refused, perhaps for the credentials before."""
-        if self.standing in {Standing.REFUSED, Standing.UNREACHABLE}:
+        if self.state in {RegistrationState.REFUSED, RegistrationState.UNREACHABLE}:
             self._not_before = self._register_not_before = None
 
     def on_left(self) -> None:
         """Take in that the leave was said, or could not be said."""
-        self.standing = Standing.LEFT
+        self.state = RegistrationState.LEFT
 
-    def _turn_to(self, broker_id: int) -> None:
+    def _claim(self, broker_id: int) -> None:
         """Claim another position in the group from now on; what was said of the one before says nothing of it."""
         if broker_id == self.broker_id:
             return
         self.broker_id = broker_id
         self.generation = 0
         self._must_register = True
-        self._told_key = None
+        self._sent_key = None
         self._register_not_before = None
-        if self.standing is not Standing.UNREACHABLE:
-            self.standing = Standing.UNREGISTERED
+        if self.state is not RegistrationState.UNREACHABLE:
+            self.state = RegistrationState.UNREGISTERED
             self.holder_addr = ""
             self._not_before = None
 
     def _register_at(self, own: OwnState, *, now: float) -> float | None:
         """When to register: None where there is no need to, or where a beat has to come first."""
-        if self.standing is Standing.UNREACHABLE:
+        if self.state is RegistrationState.UNREACHABLE:
             return None
         # Told otherwise counts only where the registration is known to be ours.
-        is_told_otherwise = self.standing is Standing.REGISTERED and self._told_key != own.registration_key
-        if not (self._must_register or is_told_otherwise):
+        is_outdated = self.state is RegistrationState.REGISTERED and self._sent_key != own.registration_key
+        if not (self._must_register or is_outdated):
             return None
         return now if self._register_not_before is None else self._register_not_before
 
-    def _telling_step(self, own: OwnState) -> Register | Update:
+    def _register_step(self, own: OwnState) -> Register | Update:
         wanted = TopicSet(own.topics.topics, own.data_version)
         held = self._held_topics(own)
         delta = None if held is None else small_delta(held, wanted)
@@ -322,8 +322,8 @@ class Session:
 
     def _held_topics(self, own: OwnState) -> TopicSet | None:
         """What the server holds, where it is known and nothing else has to be told."""
-        told = self._told_key
-        if self._must_register or self._distrusts_deltas or told is None:
+        told = self._sent_key
+        if self._must_register or self._needs_full_registration or told is None:
             return None
         if replace(told, data_version=own.data_version) != own.registration_key:
             return None
@@ -335,7 +335,7 @@ class Session:
             return True  # a position that we never held is claimed; the server decides between two claims
         if holder_addr != self._own_addr:
             return False
-        if self._is_answer_lost:
+        if self._is_response_lost:
             return True  # the registration that took our place is the one that we were not answered
         is_too_soon = self._reclaimed_at is not None and now - self._reclaimed_at < RECLAIM_SHARE * self.expiry
         if not is_too_soon:
@@ -345,27 +345,29 @@ class Session:
     def _yield_to(self, holder_addr: str, *, now: float) -> None:
         """Leave our identity to its holder, who would take it back: two agents in a fight."""
         self._must_register = False
-        self._hear(Standing.HELD_BY_OTHER, now=now)
+        self._on_reachable(RegistrationState.HELD_BY_OTHER, now=now)
         self.holder_addr = holder_addr
         if holder_addr != self._own_addr:
             self._pause(self.expiry, now=now)
 
     def _leave_step(self, leave: Leave) -> Step:
-        may_hold_us = self.standing in {Standing.REGISTERED, Standing.UNREACHABLE} and not self._must_register
+        may_hold_us = (
+            self.state in {RegistrationState.REGISTERED, RegistrationState.UNREACHABLE} and not self._must_register
+        )
         if not may_hold_us:
             return Finish()
         return Beat(hand_over=True) if leave is Leave.HAND_OVER else Unregister(is_drained=leave is Leave.DRAIN)
 
-    def _hear(self, standing: Standing, *, now: float) -> None:
-        self.standing = standing
+    def _on_reachable(self, state: RegistrationState, *, now: float) -> None:
+        self.state = state
         self.holder_addr = ""
         self._not_before = None
         # A server that answers one beat after each reconnect and breaks again must not be tried at full speed.
         if self._failed_at is None or now - self._failed_at >= self.interval:
             self._reconnect.reset()
 
-    def _lose(self, failure: Failure, *, now: float) -> None:
-        self.standing = Standing.UNREACHABLE
+    def _on_unreachable(self, failure: Failure, *, now: float) -> None:
+        self.state = RegistrationState.UNREACHABLE
         self.holder_addr = ""
         self._failed_at = now
         backoff = self._reconnect if failure is Failure.UNREACHABLE else self._repeat

@@ -19,7 +19,7 @@ COUNTER_BYTES = 8
 AMENDED_BIT = 2**63
 """Set in the counter of an amended set, and in no counter that a broker counts: those are Java's signed longs."""
 
-SORT_AT_ONCE = 5_000
+SORT_BATCH = 5_000
 """Topics. A sort holds the interpreter from its first to its last comparison, and with it whatever runs beside it."""
 
 _every_part = attrgetter("topic", "read_queue_nums", "write_queue_nums", "perm", "topic_sys_flag")
@@ -85,7 +85,7 @@ def by_name(topics: Iterable[TopicConfig]) -> tuple[TopicConfig, ...]:
     """Sort topics by name, and then by every other part."""
     remaining = iter(topics)
     parts: list[list[TopicConfig]] = []
-    while part := sorted(islice(remaining, SORT_AT_ONCE), key=_every_part):
+    while part := sorted(islice(remaining, SORT_BATCH), key=_every_part):
         parts.append(part)
     return tuple(parts[0]) if len(parts) == 1 else tuple(heapq.merge(*parts, key=_every_part))
 

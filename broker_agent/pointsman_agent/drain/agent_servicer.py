@@ -20,7 +20,7 @@ from pointsman.wire.refusals import FieldViolation, refuse_if_any
 from pointsman.wire.wire_time import seconds_of
 from pointsman_agent.core.drain import Answer, DrainOptions, DrainStep, Progress, StepState
 from pointsman_agent.core.own_state import OwnState
-from pointsman_agent.drain.drainer import Drainer, DrainRun, DrainRuns
+from pointsman_agent.drain.drainer import Drainer, DrainRun, DrainRunning
 from pointsman_agent.registration.registration_messages import to_health
 from pointsman_agent.rpc.agent_refusals import HeldByOther, Unavailable
 
@@ -47,7 +47,7 @@ class AgentFacts:
     broker_name: str
     addr: str
     own: OwnState
-    standings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    registration_states: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Of each name server: the standing, and who holds the identity if somebody else does."""
 
 
@@ -69,9 +69,9 @@ class AgentService:
         request = wire.DrainRequest.FromString(request_bytes)
         drain = self._begin(_to_options(request), by=author(request.by, peer.caller).name or peer.addr)
         try:
-            async with aclosing(drain.news()) as news:
-                async for progress, elapsed in news:
-                    await write(_to_news(progress, elapsed).SerializeToString())
+            async with aclosing(drain.progress()) as reports:
+                async for progress, elapsed in reports:
+                    await write(_to_response(progress, elapsed).SerializeToString())
         finally:
             drain.abort()
         if not drain.is_done:
@@ -97,8 +97,8 @@ class AgentService:
             ),
             topic_count=len(own.topics.topics),
             name_servers=[
-                wire.NameServerStanding(addr=addr, standing=standing, holder_addr=holder)
-                for addr, (standing, holder) in sorted(facts.standings.items())
+                wire.NameServerStanding(addr=addr, standing=state, holder_addr=holder)
+                for addr, (state, holder) in sorted(facts.registration_states.items())
             ],
             uptime=_to_duration(self._clock.monotonic() - self._started_at),
             drain=self._drainer.state,
@@ -107,7 +107,7 @@ class AgentService:
     def _begin(self, options: DrainOptions, *, by: str) -> DrainRun:
         try:
             return self._drainer.drain(options, by=by)
-        except DrainRuns as error:
+        except DrainRunning as error:
             raise HeldByOther("the drain of this broker", holder=error.by) from error
 
 
@@ -137,7 +137,7 @@ def _outside(name: str, seconds: float, most: float) -> Iterable[FieldViolation]
         yield FieldViolation(name, f"must be from 0 to {most:g} s, not {seconds:g} s")
 
 
-def _to_news(progress: Progress, elapsed: float) -> wire.DrainResponse:
+def _to_response(progress: Progress, elapsed: float) -> wire.DrainResponse:
     return wire.DrainResponse(
         step=_STEPS[progress.step],
         state=_STATES[progress.state],

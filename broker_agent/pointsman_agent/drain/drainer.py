@@ -34,7 +34,7 @@ from pointsman_agent.core.drain_lag import LagReport
 from pointsman_agent.deadline import within
 from pointsman_agent.drain.write_perm import PermChange
 
-LOOK_SECONDS = 1.0
+POLL_INTERVAL_SECONDS = 1.0
 """How often it is looked at how much is written."""
 LOG_EVERY_POLLS = 10
 """Report the put rate every Nth poll."""
@@ -46,7 +46,7 @@ LAG_REPORT_SECONDS = 5.0
 """Between two reports of it, unless a group lost its last member."""
 LAG_PAUSE_RATIO = 4.0
 """Pause after a measurement, as a multiple of what it took: a broker with very many queues is not kept busy by it."""
-MAX_NEWS = 1_000
+MAX_REPORTS = 1_000
 """Reports that a drain keeps for those who read it; beyond, the first are dropped."""
 STOP_GROUPS_SECONDS = 10.0
 UNREGISTER_SECONDS = 10.0
@@ -83,7 +83,7 @@ class DrainedAgent:
     """Leave every name server with the reason DRAIN, and say what each one answered."""
 
 
-class DrainRuns(Exception):
+class DrainRunning(Exception):
     """Somebody else's drain runs."""
 
     def __init__(self, by: str) -> None:
@@ -105,9 +105,9 @@ class DrainRun:
         self._options = options
         self._clock = clock
         self._began_at = clock.monotonic()
-        self._reports: deque[tuple[Progress, float]] = deque(maxlen=MAX_NEWS)
+        self._reports: deque[tuple[Progress, float]] = deque(maxlen=MAX_REPORTS)
         self._report_count = 0
-        self._is_news = asyncio.Event()
+        self._has_reports = asyncio.Event()
         self._begun: list[DrainStep] = []
         self._wiped: set[str] = set()
         self._is_undoing = False
@@ -121,7 +121,7 @@ class DrainRun:
     def start(self) -> None:
         """Begin."""
         self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(lambda _: self._is_news.set())
+        self._task.add_done_callback(lambda _: self._has_reports.set())
 
     def abort(self) -> None:
         """Undo it, if it has not come to its last step."""
@@ -134,20 +134,20 @@ class DrainRun:
         if self._task is not None:
             await asyncio.wait({self._task})
 
-    async def news(self) -> AsyncGenerator[tuple[Progress, float], None]:
+    async def progress(self) -> AsyncGenerator[tuple[Progress, float], None]:
         """Each piece of news, from the first, with the seconds since the drain began; ends with it.
 
         Raises what the drain failed of, once it is undone.
         """
         sent = 0
         while True:
-            self._is_news.clear()
+            self._has_reports.clear()
             while sent < self._report_count:
                 sent = max(sent, self._report_count - len(self._reports)) + 1
                 yield self._reports[sent - 1 - self._report_count]
             if self._task is None or self._task.done():
                 break
-            await self._is_news.wait()
+            await self._has_reports.wait()
         if self._task is not None:
             self._task.result()
 
@@ -197,21 +197,21 @@ class DrainRun:
     async def _wait_for_producers(self) -> bool:
         watch = QuietWatch(quiet_seconds=self._options.quiet_seconds)
         ends_at = self._clock.monotonic() + self._options.producers_seconds
-        looks = 0
+        polls = 0
         while True:
             rate = await self._put_rate()
             now = self._clock.monotonic()
             if watch.take(rate, now=now):
                 self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.DONE))
                 return True
-            said = "how much is written is not known now" if rate is None else f"{rate:g} messages/s are written"
+            rate_text = "how much is written is not known now" if rate is None else f"{rate:g} messages/s are written"
             if now >= ends_at:
-                self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.TIMED_OUT, f"{said}; going on"))
+                self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.TIMED_OUT, f"{rate_text}; going on"))
                 return True
-            if looks % LOG_EVERY_POLLS == 0:
-                self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.RUNNING, said))
-            looks += 1
-            await self._clock.sleep(min(LOOK_SECONDS, ends_at - now))
+            if polls % LOG_EVERY_POLLS == 0:
+                self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.RUNNING, rate_text))
+            polls += 1
+            await self._clock.sleep(min(POLL_INTERVAL_SECONDS, ends_at - now))
 
     async def _put_rate(self) -> float | None:
         if self._agent.put_rate is None:
@@ -223,7 +223,7 @@ class DrainRun:
 
     async def _wait_for_consumers(self) -> bool:
         # Two measurements at least: of one, the ends are older than the commits.
-        watch = QuietWatch(quiet_seconds=max(self._options.quiet_seconds, LOOK_SECONDS))
+        watch = QuietWatch(quiet_seconds=max(self._options.quiet_seconds, POLL_INTERVAL_SECONDS))
         ends_at = self._clock.monotonic() + self._options.consumers_seconds
         last, report_at, alone = None, -math.inf, frozenset[str]()
         while True:
@@ -239,7 +239,7 @@ class DrainRun:
             if alone - before or (now >= report_at and report != last):
                 self._report(lag_progress(report, seconds_left=ends_at - now))
                 last, report_at = report, now + LAG_REPORT_SECONDS
-            await self._clock.sleep(min(max(LOOK_SECONDS, LAG_PAUSE_RATIO * (now - began)), ends_at - now))
+            await self._clock.sleep(min(max(POLL_INTERVAL_SECONDS, LAG_PAUSE_RATIO * (now - began)), ends_at - now))
 
     async def _group_lags(self) -> LagReport | None:
         if self._agent.group_lags is None:
@@ -298,7 +298,7 @@ class DrainRun:
     def _report(self, progress: Progress) -> None:
         self._reports.append((progress, self._clock.monotonic() - self._began_at))
         self._report_count += 1
-        self._is_news.set()
+        self._has_reports.set()
         facts: dict[str, object] = {
             "step": progress.step.value,
             "state": progress.state.value,
@@ -330,9 +330,9 @@ class Drainer:
         return "drained" if self._last.is_done else ""
 
     def drain(self, options: DrainOptions, *, by: str) -> DrainRun:
-        """Begin a drain, or give the one that is done already. Raises DrainRuns."""
+        """Begin a drain, or give the one that is done already. Raises DrainRunning."""
         if self._last is not None and self._last.is_running:
-            raise DrainRuns(self._last.by)
+            raise DrainRunning(self._last.by)
         if self._last is None or not self._last.is_done:
             self._last = DrainRun(self._agent, self._permissions, options, by=by, clock=self._clock)
             self._last.start()

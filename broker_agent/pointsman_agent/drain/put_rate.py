@@ -27,7 +27,7 @@ class PutRate:
         self._clock = clock
         self._last: tuple[dict[QueueKey, int], float] | None = None
 
-    async def look(self) -> float | None:
+    async def measure(self) -> float | None:
         """Messages a second; None at the first look, and when the broker does not tell."""
         wanted = (
             QueueKey(each.topic, queue_id)

@@ -30,7 +30,7 @@ from pointsman_agent.core.group_membership import (
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules
 from pointsman_agent.core.groups import Groups
 from pointsman_agent.groups import group_codec
-from pointsman_agent.groups.group_timer import GroupUpkeep
+from pointsman_agent.groups.group_timer import GroupTimer
 from pointsman_agent.groups.group_watches import GroupWatches
 from pointsman_agent.groups.membership_stream import MemberStream
 from pointsman_agent.groups.silent_streams import SilentStreams
@@ -57,9 +57,9 @@ class ConsumerGroups:
 
     def __init__(self, rules: GroupRules, *, clock: Clock, boot: int, max_watchers: int) -> None:
         self.core = Groups(rules, boot=boot, now=clock.monotonic())
-        self.watches = GroupWatches(self.core, encode=self._encode_news, clock=clock, max_watchers=max_watchers)
+        self.watches = GroupWatches(self.core, encode=self._encode_membership, clock=clock, max_watchers=max_watchers)
         self.tallies = Tallies()
-        self._upkeep = GroupUpkeep(self.core, clock=clock, apply=self._apply)
+        self._timer = GroupTimer(self.core, clock=clock, apply=self._apply)
         self._clock = clock
         self._wall = group_codec.WallTime(clock)
         self._expiry = group_codec.duration(rules.expiry)
@@ -92,7 +92,7 @@ class ConsumerGroups:
     async def run(self) -> None:
         """Act on time and wake watchers, for ever."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._upkeep.run())
+            tasks.create_task(self._timer.run())
             tasks.create_task(self._silent.run())
             tasks.create_task(self.watches.run())
 
@@ -149,13 +149,13 @@ class ConsumerGroups:
             raise _limit_exceeded(reached) from reached
         self.tallies.beats[answer.status] += 1
         for takeover in answer.took_over:
-            self._tell_taken_over(takeover, beat.client_id, peer=peer)
+            self._notify_taken_over(takeover, beat.client_id, peer=peer)
         for number, limit in answer.refused:
             self._refuse(number, limit)
         if answer.changes is not NOTHING:
             self._apply(answer.changes)
         else:
-            self._upkeep.look()  # a change may be held back
+            self._timer.reschedule()  # a change may be held back
             self._note_members()
         return answer
 
@@ -248,8 +248,8 @@ class ConsumerGroups:
     def _apply(self, changes: Changes) -> None:
         """Pass on what a call of the core changed."""
         self.tallies.take(changes)
-        self.watches.tell(changes)
-        self._upkeep.look()
+        self.watches.notify(changes)
+        self._timer.reschedule()
         self._note_members()
         for removal in changes.removals:
             level = logging.DEBUG if removal.cause is Cause.LEFT else logging.INFO
@@ -275,7 +275,7 @@ class ConsumerGroups:
         for stream in list(self._streams):
             stream.cut_off()
 
-    def _tell_taken_over(self, takeover: Takeover, client_id: str, *, peer: str) -> None:
+    def _notify_taken_over(self, takeover: Takeover, client_id: str, *, peer: str) -> None:
         self.tallies.takeovers += 1
         older = self._entered.get(takeover.stream)
         if older is None:
@@ -309,7 +309,7 @@ class ConsumerGroups:
     def _membership(self, group: str) -> wire.GroupMembership:
         return group_codec.membership(self.core.membership(group), boot=self.core.boot, wall=self._wall)
 
-    def _encode_news(self, group: str) -> bytes:
+    def _encode_membership(self, group: str) -> bytes:
         return wire.WatchGroupResponse(membership=self._membership(group)).SerializeToString()
 
 

@@ -18,7 +18,7 @@ PAUSE_SECONDS = 0.5
 """Lateness beyond this is a pause; what is below it every busy loop has."""
 
 
-class GroupUpkeep:
+class GroupTimer:
     """Acts on time. :meth:`run` must run as long as there are groups; ``apply`` is told what changed."""
 
     def __init__(self, groups: Groups, *, clock: Clock, apply: Callable[[Changes], None]) -> None:
@@ -28,7 +28,7 @@ class GroupUpkeep:
         self._sleeping: asyncio.Future[None] | None = None
         self._due = 0.0
 
-    def look(self) -> None:
+    def reschedule(self) -> None:
         """Wake up earlier if something is due earlier now. To be called after every change."""
         if self._sleeping is not None and self._groups.next_due() < self._due:
             self._sleeping.cancel()
@@ -42,7 +42,7 @@ class GroupUpkeep:
             await self._sleep(self._due - self._clock.monotonic())
             now = self._clock.monotonic()
             if now - self._due > PAUSE_SECONDS:
-                self._groups.excuse(now - self._due, now=now)
+                self._groups.credit_pause(now - self._due, now=now)
             self._apply(self._groups.advance(now=now))
 
     async def _sleep(self, seconds: float) -> None:

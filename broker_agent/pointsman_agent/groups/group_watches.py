@@ -21,21 +21,21 @@ from pointsman_agent.core.group_membership import Changes, GroupState
 from pointsman_agent.core.groups import Groups
 from pointsman_agent.rpc.agent_refusals import LimitExceeded
 
-REST_SECONDS = 0.02
+PAUSE_SECONDS = 0.02
 """Between two rounds."""
-WARMING_REST_SECONDS = 1.0
+WARM_UP_PAUSE_SECONDS = 1.0
 """The same while this agent warms up and no list can be relied on: all clients come back then."""
-REST_SHARE = 3.0
+PAUSE_RATIO = 3.0
 """A round is followed by a rest of so many times its length: at most a quarter of the loop."""
-WAKES_AT_ONCE = 100
+WAKE_BATCH = 100
 """Watchers woken at once: each of them then writes before the loop does anything else."""
-UNSAID = -1
+NEVER_SENT = -1
 
 
 @dataclass(slots=True, eq=False)
 class _Watcher:
     task: asyncio.Task[None]
-    told: int = UNSAID
+    sent_counter: int = NEVER_SENT
     """The counter of what it was last sent."""
     is_ended: bool = False
     """Whether we ended it."""
@@ -43,9 +43,9 @@ class _Watcher:
 
 
 @dataclass(slots=True)
-class _Watched:
+class _WatchedGroup:
     watchers: set[_Watcher] = field(default_factory=set)
-    counter: int = UNSAID
+    counter: int = NEVER_SENT
     message: bytes = b""
 
 
@@ -57,7 +57,7 @@ class GroupWatches:
         self._encode = encode
         self._clock = clock
         self._bound = FairBound(max_watchers)
-        self._watched: dict[str, _Watched] = {}
+        self._watched: dict[str, _WatchedGroup] = {}
         self._dirty: set[str] = set()
         self._is_dirty = asyncio.Event()
         self.sent = 0
@@ -84,7 +84,7 @@ class GroupWatches:
         if share is None:
             raise LimitExceeded("watchers", self._bound.bound)
         watcher = _Watcher(task)
-        watched = self._watched.setdefault(group, _Watched())
+        watched = self._watched.setdefault(group, _WatchedGroup())
         watched.watchers.add(watcher)
         try:
             await self._follow(group, watched, watcher, write)
@@ -99,8 +99,8 @@ class GroupWatches:
             if not watched.watchers:
                 del self._watched[group]
 
-    def tell(self, changes: Changes) -> None:
-        """Have the watchers of what changed told soon."""
+    def notify(self, changes: Changes) -> None:
+        """Have the watchers of what changed sent_counter soon."""
         if changes.is_state:
             self._dirty.update(self._watched)
         else:
@@ -117,8 +117,8 @@ class GroupWatches:
             started = self._clock.monotonic()
             await self._wake_dirty()
             is_relied_on = self._groups.state is not GroupState.WARMING or self._groups.is_recalled
-            rest = REST_SECONDS if is_relied_on else WARMING_REST_SECONDS
-            await self._clock.sleep(max(rest, REST_SHARE * (self._clock.monotonic() - started)))
+            rest = PAUSE_SECONDS if is_relied_on else WARM_UP_PAUSE_SECONDS
+            await self._clock.sleep(max(rest, PAUSE_RATIO * (self._clock.monotonic() - started)))
 
     async def drain(self) -> None:
         """End every watch once it was sent what there is; one that does not read is cut off after a second."""
@@ -126,27 +126,27 @@ class GroupWatches:
         for number, watcher in enumerate(watchers, 1):
             watcher.is_ended = True
             watcher.woken.set()
-            if number % WAKES_AT_ONCE == 0:
+            if number % WAKE_BATCH == 0:
                 await asyncio.sleep(0)
         if watchers:
-            _, reading_not = await asyncio.wait({watcher.task for watcher in watchers}, timeout=ENDING_SECONDS)
-            for task in reading_not:
+            _, not_reading = await asyncio.wait({watcher.task for watcher in watchers}, timeout=ENDING_SECONDS)
+            for task in not_reading:
                 task.cancel()
 
-    async def _follow(self, group: str, watched: _Watched, watcher: _Watcher, write: Write) -> None:
+    async def _follow(self, group: str, watched: _WatchedGroup, watcher: _Watcher, write: Write) -> None:
         while True:
             watcher.woken.clear()
             counter = self._groups.revision(group)
-            if counter != watcher.told:
+            if counter != watcher.sent_counter:
                 if counter != watched.counter:
                     watched.message, watched.counter = self._encode(group), counter
-                watcher.told = counter
+                watcher.sent_counter = counter
                 self.sent += 1
                 await write(watched.message)
             if not watcher.is_ended:
                 await watcher.woken.wait()
             # It may have been ended while it was sent what was known before.
-            elif watcher.told == self._groups.revision(group):
+            elif watcher.sent_counter == self._groups.revision(group):
                 return
 
     async def _wake_dirty(self) -> None:
@@ -158,7 +158,7 @@ class GroupWatches:
             for watcher in list(watched.watchers) if watched is not None else ():
                 watcher.woken.set()
                 number += 1
-                if number % WAKES_AT_ONCE == 0:
+                if number % WAKE_BATCH == 0:
                     await self._clock.sleep(0)
 
 

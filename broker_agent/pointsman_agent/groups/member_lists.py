@@ -14,7 +14,7 @@ from pointsman.wire.clock import Clock
 from pointsman.wire.names import name_problem
 from pointsman_agent.deadline import within
 from pointsman_agent.groups.group_servicer import ConsumerGroups
-from pointsman_agent.lone_thread import LoneThread
+from pointsman_agent.single_call_thread import SingleCallThread
 
 RECALL_SECONDS = 1.0
 """From the start until groups may be RECOVERED where no list was kept: connected clients come back in it."""
@@ -164,7 +164,7 @@ class MemberListFile:
     def __init__(self, path: Path, *, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._thread = LoneThread("member-lists", busy=MemberListsFailed)
+        self._thread = SingleCallThread("member-lists", busy=MemberListsFailed)
 
     async def load(self) -> MemberLists | None:
         """See :meth:`MemberListStore.load`. A file that cannot be read counts as none."""

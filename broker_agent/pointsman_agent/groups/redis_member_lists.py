@@ -41,11 +41,11 @@ class RedisMemberLists:
 
     async def load(self) -> MemberLists | None:
         """See :meth:`MemberListStore.load`."""
-        return await self._link.ask(self._load())
+        return await self._link.run(self._load())
 
     async def write(self, lists: MemberLists) -> None:
         """See :meth:`MemberListStore.write`. Only what differs is sent, unless another process has written since."""
-        await self._link.ask(self._write(lists))
+        await self._link.run(self._write(lists))
         self._held = lists
 
     def is_ours(self) -> bool:

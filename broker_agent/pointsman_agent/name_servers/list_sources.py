@@ -39,8 +39,8 @@ class DnsNameServers:
         try:
             hosts = self._resolve(self._host)
         except (OSError, UnicodeError) as error:
-            said = getattr(error, "strerror", None) or error
-            raise NameServerSourceError(f"{self._host!r} cannot be resolved: {said}") from error
+            reason = getattr(error, "strerror", None) or error
+            raise NameServerSourceError(f"{self._host!r} cannot be resolved: {reason}") from error
         return tuple(join_addr(host, self._port) for host in hosts)
 
 

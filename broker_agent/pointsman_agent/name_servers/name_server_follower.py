@@ -9,9 +9,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from pointsman.wire.clock import Clock
 from pointsman_agent.config import MAX_NAME_SERVERS
 from pointsman_agent.deadline import within
-from pointsman_agent.lone_thread import LoneThread
 from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
-from pointsman_agent.watched import Watched
+from pointsman_agent.observable import Observable
+from pointsman_agent.single_call_thread import SingleCallThread
 
 READ_TIMEOUT_SECONDS = 5.0
 """For one read. With a refresh each 10 s a change is known after 15 s at the latest."""
@@ -40,14 +40,14 @@ class NameServerFollower:
     def __init__(
         self,
         source: NameServerSource,
-        listed: Watched[tuple[str, ...]],
+        listed: Observable[tuple[str, ...]],
         *,
         clock: Clock,
         refresh: float,
         metrics: NameServerListMetrics,
     ) -> None:
         self._source = source
-        self._thread = LoneThread("name-server-list", busy=NameServerSourceError)
+        self._thread = SingleCallThread("name-server-list", busy=NameServerSourceError)
         self._listed = listed
         self._clock = clock
         self._refresh = refresh

@@ -65,8 +65,8 @@ class FileStore:
         """See :meth:`OffsetStore.is_ours`."""
         return not self._not_ours
 
-    def stays_ours(self) -> bool:
-        """See :meth:`OffsetStore.stays_ours`."""
+    def is_exclusive(self) -> bool:
+        """See :meth:`OffsetStore.is_exclusive`."""
         return self.is_ours()
 
     async def close(self) -> None:

@@ -20,16 +20,16 @@ from pointsman_agent.offsets.stored_offsets import OffsetStore, StoreFailed
 
 ROUND_SHARE = 0.8
 """Of the interval from round to round; the rest is for the writing itself."""
-LOAD_AGAIN_SECONDS = 1.0
-AT_ONCE = 5_000
+LOAD_RETRY_SECONDS = 1.0
+ABSORB_BATCH = 5_000
 """Offsets taken in before other calls get their turn: about 10 ms."""
-REST_SECONDS = 0.001
+PAUSE_SECONDS = 0.001
 CLOSE_SECONDS = 2.0
 """For letting the store go, after the last round."""
 
 READ, WRITE = "read", "write"
 FAILED = {READ: "cannot be read from the store", WRITE: "cannot be written; they are in memory only"}
-AGAIN = {READ: "are read again", WRITE: "are written again"}
+RECOVERED = {READ: "are read again", WRITE: "are written again"}
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ class Flusher:
         self._metrics = metrics
         self._turn = asyncio.Lock()
         self._has_changes = asyncio.Event()
-        self._whole_at = clock.monotonic()
+        self._in_sync_at = clock.monotonic()
         """When memory was last known to hold nothing but what is in the store now."""
         self._was_ours = False
         self._problems: dict[str, str] = {}
@@ -96,25 +96,25 @@ class Flusher:
         while not self.is_loaded:
             await self.refresh()
             if not self.is_loaded:
-                await self._clock.sleep(min(LOAD_AGAIN_SECONDS, self._interval))
+                await self._clock.sleep(min(LOAD_RETRY_SECONDS, self._interval))
         while True:
-            await self._rest()
+            await self._wait_for_round()
             is_ours = self._store.is_ours()
             # Once more when it has become ours: somebody may have written until then.
             if not (is_ours and self._was_ours):
                 self._was_ours = await self.refresh() and is_ours
             await self.flush()
 
-    async def _rest(self) -> None:
+    async def _wait_for_round(self) -> None:
         """Sleep until the next round is due; without a change in a store that stays ours none is."""
         self._has_changes.clear()
-        if self._was_ours and self._store.stays_ours() and not self._offsets.unwritten:
+        if self._was_ours and self._store.is_exclusive() and not self._offsets.unwritten:
             await self._has_changes.wait()
         await self._clock.sleep(self._interval * ROUND_SHARE)
 
     def _expect_change(self) -> None:
         if not self._offsets.unwritten:
-            self._whole_at = self._clock.monotonic()
+            self._in_sync_at = self._clock.monotonic()
         self._has_changes.set()
 
     async def refresh(self) -> bool:
@@ -133,7 +133,7 @@ class Flusher:
             await self._absorb(stored)
             if not self.is_loaded:
                 self.is_loaded = True
-                self._whole_at = self._clock.monotonic()
+                self._in_sync_at = self._clock.monotonic()
                 log.info("offsets loaded", extra={"facts": {"offsets": len(stored)}})
             self._metrics.rounds.labels("loaded").inc()
             return True
@@ -155,7 +155,7 @@ class Flusher:
                 if not is_written:
                     self._offsets.not_written()
             if is_written:
-                self._whole_at = taken_at
+                self._in_sync_at = taken_at
                 self._note(WRITE, None)
             return is_written
 
@@ -180,14 +180,14 @@ class Flusher:
 
     async def _absorb(self, stored: Mapping[OffsetKey, int]) -> None:
         rest = iter(stored.items())
-        while part := tuple(islice(rest, AT_ONCE)):
+        while part := tuple(islice(rest, ABSORB_BATCH)):
             self._offsets.absorb(part)
-            if len(part) == AT_ONCE:
-                await self._clock.sleep(REST_SECONDS)
+            if len(part) == ABSORB_BATCH:
+                await self._clock.sleep(PAUSE_SECONDS)
 
     @property
     def _age(self) -> float:
-        return self._clock.monotonic() - self._whole_at if self._offsets.unwritten else 0.0
+        return self._clock.monotonic() - self._in_sync_at if self._offsets.unwritten else 0.0
 
     def _note(self, what: str, error: StoreFailed | None) -> None:
         """Say once that reading or writing fails, and once that it works again."""
@@ -200,4 +200,4 @@ class Flusher:
                 log.error("offsets %s", FAILED[what], extra={"facts": facts})
         elif before:
             del self._problems[what]
-            log.info("offsets %s", AGAIN[what])
+            log.info("offsets %s", RECOVERED[what])

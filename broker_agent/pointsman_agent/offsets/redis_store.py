@@ -131,7 +131,7 @@ class RedisStore:
         """See :meth:`OffsetStore.write`."""
         higher: dict[OffsetKey, int] = {}
         for start in range(0, len(changes), BATCH):
-            higher.update(await self._link.ask(self._advance(changes[start : start + BATCH])))
+            higher.update(await self._link.run(self._advance(changes[start : start + BATCH])))
         return higher
 
     def is_ours(self) -> bool:
@@ -140,8 +140,8 @@ class RedisStore:
         is_settled = loaded_at is not None and self._clock.monotonic() - loaded_at > SETTLING_SECONDS
         return is_settled and self._is_master()
 
-    def stays_ours(self) -> bool:
-        """See :meth:`OffsetStore.stays_ours`. A master may become a replica, of one that others write."""
+    def is_exclusive(self) -> bool:
+        """See :meth:`OffsetStore.is_exclusive`. A master may become a replica, of one that others write."""
         return False
 
     async def close(self) -> None:
@@ -172,7 +172,7 @@ class RedisStore:
     async def _groups(self) -> AsyncIterator[str]:
         cursor = -1
         while cursor:
-            cursor, groups = await self._link.ask(
+            cursor, groups = await self._link.run(
                 self._link.command("SSCAN", GROUPS_KEY, max(cursor, 0), "COUNT", BATCH)
             )
             for group in groups:
@@ -181,7 +181,7 @@ class RedisStore:
     async def _fields(self, key: str) -> AsyncIterator[tuple[str, str]]:
         cursor = -1
         while cursor:
-            cursor, fields = await self._link.ask(self._link.command("HSCAN", key, max(cursor, 0), "COUNT", BATCH))
+            cursor, fields = await self._link.run(self._link.command("HSCAN", key, max(cursor, 0), "COUNT", BATCH))
             for field in fields.items():
                 yield field
 

@@ -33,7 +33,7 @@ RULES: Rules = {
 SERVICE = wire.DESCRIPTOR.services_by_name["OffsetService"]
 MAX_MOMENT_SECONDS = 253_402_300_799
 """The last second of the year 9999, where timestamps end."""
-MOST_NAMED = 5
+MAX_NAMED = 5
 """Offsets beyond an end that an answer names: it travels in trailers."""
 
 
@@ -177,9 +177,9 @@ def _refuse_beyond(offsets: Mapping[QueueKey, int], ends: Mapping[QueueKey, int]
         for index, (queue, offset) in enumerate(offsets.items())
         if offset > ends.get(queue, offset)
     ]
-    if len(violations) > MOST_NAMED:
-        more = len(violations) - MOST_NAMED
-        violations[MOST_NAMED:] = [FieldViolation("...", f"and {more} more faults")]
+    if len(violations) > MAX_NAMED:
+        more = len(violations) - MAX_NAMED
+        violations[MAX_NAMED:] = [FieldViolation("...", f"and {more} more faults")]
     if violations:
         raise OutOfRange(violations)
 

@@ -41,7 +41,7 @@ class OffsetStore(Protocol):
         """Whether nobody else writes the store now, so that memory cannot be behind it."""
         ...
 
-    def stays_ours(self) -> bool:
+    def is_exclusive(self) -> bool:
         """Whether it is ours and nothing takes it from us before :meth:`close`, so that it need not be asked again."""
         ...
 

@@ -14,6 +14,6 @@ class ProbeNotInstalledError(Exception):
 class Probe(Protocol):
     """Looks at the broker once."""
 
-    async def look(self) -> ProbeResult:
+    async def check(self) -> ProbeResult:
         """Say how the broker is. Need not end by itself: the caller has the deadline and cancels."""
         ...

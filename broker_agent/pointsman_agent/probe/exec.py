@@ -31,8 +31,8 @@ class ExecProbe:
         self._command = tuple(command)
         self._what = f"exec {self._command[0]}"
 
-    async def look(self) -> ProbeResult:
-        """See :meth:`pointsman_agent.probe.Probe.look`."""
+    async def check(self) -> ProbeResult:
+        """See :meth:`pointsman_agent.probe.Probe.check`."""
         with _Output.opened() as output:
             try:
                 process = await asyncio.create_subprocess_exec(

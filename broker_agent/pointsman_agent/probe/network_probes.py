@@ -33,15 +33,15 @@ class TcpProbe:
         self._target = target
         self._host, self._port = split_addr(target)
 
-    async def look(self) -> ProbeResult:
-        """See :meth:`pointsman_agent.probe.Probe.look`."""
+    async def check(self) -> ProbeResult:
+        """See :meth:`pointsman_agent.probe.Probe.check`."""
         loop = asyncio.get_running_loop()
         try:
             transport, connection = await loop.create_connection(_Connection, self._host, self._port)
         except (OSError, ValueError) as error:  # ValueError: a name that no resolver can be asked for
-            said = getattr(error, "strerror", None) or error
+            reason = getattr(error, "strerror", None) or error
             failure = await classify_failed_connection(self._target)
-            return ProbeResult(passed=False, detail=f"tcp {self._target}: {said}", failure=failure)
+            return ProbeResult(passed=False, detail=f"tcp {self._target}: {reason}", failure=failure)
         transport.close()
         await connection.is_closed.wait()
         return ProbeResult(passed=True, detail=f"tcp {self._target}: connected")
@@ -74,18 +74,18 @@ class HttpProbe:
             f"Host: {target}\r\nUser-Agent: pointsman-agent\r\nAccept: */*\r\nConnection: close\r\n\r\n"
         ).encode("ascii")
 
-    async def look(self) -> ProbeResult:
-        """See :meth:`pointsman_agent.probe.Probe.look`."""
+    async def check(self) -> ProbeResult:
+        """See :meth:`pointsman_agent.probe.Probe.check`."""
         try:
             line = await self._status_line()
         except (OSError, ValueError) as error:  # ValueError: a name that cannot be asked for, a line without an end
-            said = getattr(error, "strerror", None) or error
+            reason = getattr(error, "strerror", None) or error
             failure = await classify_failed_connection(self._target)
-            return ProbeResult(passed=False, detail=f"{self._what}: {said}", failure=failure)
+            return ProbeResult(passed=False, detail=f"{self._what}: {reason}", failure=failure)
         match = _STATUS_LINE.fullmatch(line)
         if match is None:
-            said = "hung up without an answer" if not line else "what answers does not speak HTTP/1"
-            return ProbeResult(passed=False, detail=f"{self._what}: {said}")
+            reason = "hung up without an answer" if not line else "what answers does not speak HTTP/1"
+            return ProbeResult(passed=False, detail=f"{self._what}: {reason}")
         status = int(match[1])
         failure = ProbeFailure.REFUSED_TO_SERVE if status >= REFUSES_FROM else ProbeFailure.OTHER
         return ProbeResult(passed=status < PASSES_BELOW, detail=f"{self._what}: status {status}", failure=failure)
@@ -102,7 +102,7 @@ class HttpProbe:
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-_SAID = {
+_MEANINGS = {
     grpc.StatusCode.UNAVAILABLE: "cannot be reached",
     grpc.StatusCode.UNIMPLEMENTED: "has no health service",
 }
@@ -119,8 +119,8 @@ class GrpcProbe:
         self._service = service
         self._what = f"grpc {target}{f' service {service!r}' if service else ''}"
 
-    async def look(self) -> ProbeResult:
-        """See :meth:`pointsman_agent.probe.Probe.look`."""
+    async def check(self) -> ProbeResult:
+        """See :meth:`pointsman_agent.probe.Probe.check`."""
         request = health_pb2.HealthCheckRequest(service=self._service)
         channel = grpc.aio.insecure_channel(self._target, options=CHANNEL_OPTIONS)
         try:
@@ -128,18 +128,18 @@ class GrpcProbe:
         except grpc.aio.AioRpcError as error:
             is_unavailable = error.code() is grpc.StatusCode.UNAVAILABLE
             failure = await classify_failed_connection(self._target) if is_unavailable else ProbeFailure.OTHER
-            return ProbeResult(passed=False, detail=f"{self._what}: {self._said(error)}", failure=failure)
+            return ProbeResult(passed=False, detail=f"{self._what}: {self._reason(error)}", failure=failure)
         finally:
             await channel.close()
         statuses = health_pb2.HealthCheckResponse.ServingStatus
         known = answer.status in statuses.values()
-        said = statuses.Name(answer.status) if known else f"status {answer.status}"
+        reason = statuses.Name(answer.status) if known else f"status {answer.status}"
         failure = ProbeFailure.REFUSED_TO_SERVE if answer.status == NOT_SERVING else ProbeFailure.OTHER
-        return ProbeResult(passed=answer.status == SERVING, detail=f"{self._what}: {said}", failure=failure)
+        return ProbeResult(passed=answer.status == SERVING, detail=f"{self._what}: {reason}", failure=failure)
 
-    def _said(self, error: grpc.aio.AioRpcError) -> str:
+    def _reason(self, error: grpc.aio.AioRpcError) -> str:
         # gRPC's own words are left out: they carry what differs from one try to the next.
         code = error.code()
         if code is grpc.StatusCode.NOT_FOUND:
             return f"knows no service {self._service!r}"
-        return _SAID.get(code, code.name)
+        return _MEANINGS.get(code, code.name)

@@ -25,37 +25,37 @@ class Prober:
         interval: float,
         timeout: float,
         keeper: VerdictKeeper,
-        on_look: Callable[[ProbeResult, Verdict], None],
+        on_result: Callable[[ProbeResult, Verdict], None],
     ) -> None:
         self._probe = probe
         self._clock = clock
         self._interval = interval
         self._timeout = timeout
         self._keeper = keeper
-        self._on_look = on_look
-        self.has_looked = asyncio.Event()
+        self._on_probe_result = on_result
+        self.has_verdict = asyncio.Event()
         """Set once there is a verdict."""
 
     async def run(self) -> None:
         """Probe each interval, for ever."""
         while True:
-            result = await self._look(self._timeout)
-            self._on_look(result, self._keeper.record(result))
-            self.has_looked.set()
+            result = await self._check(self._timeout)
+            self._on_probe_result(result, self._keeper.record(result))
+            self.has_verdict.set()
             await self._clock.sleep(self._interval)
 
-    async def answers_once_more(self, *, tries: int, seconds: float) -> bool:
+    async def passes_again(self, *, tries: int, seconds: float) -> bool:
         """Say whether the broker answers now: whether one of ``tries`` looks within ``seconds`` passes."""
         until = self._clock.monotonic() + seconds
         for _ in range(tries):
             left = until - self._clock.monotonic()
-            if left > 0 and (await self._look(min(left, self._timeout))).passed:
+            if left > 0 and (await self._check(min(left, self._timeout))).passed:
                 return True
         return False
 
-    async def _look(self, seconds: float) -> ProbeResult:
+    async def _check(self, seconds: float) -> ProbeResult:
         try:
-            return await within(self._clock, seconds, self._probe.look())
+            return await within(self._clock, seconds, self._probe.check())
         except TimeoutError:
             return ProbeResult(passed=False, detail=f"no answer in {seconds:g} s")
         except Exception as error:  # foreign code that speaks to foreign programs: its failure must not stop heartbeats

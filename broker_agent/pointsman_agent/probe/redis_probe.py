@@ -44,13 +44,13 @@ PEER_SECONDS = 0.5
 """For all peers together, which are asked at the same time."""
 MAX_PEERS = 16
 """That are remembered, those seen last."""
-MAX_KEYS_LOOKED_THROUGH = 20_000
+MAX_KEYS_SCANNED = 20_000
 """A server with more is not empty, whatever they are."""
 SCAN_COUNT = 1_000
 
 _REFUSALS = (BusyLoadingError, MasterDownError)
 """LOADING, and MASTERDOWN of a replica that does not serve stale data: the server refuses its clients as well."""
-_FAULTS = (RedisError, OSError, ValueError, EOFError)
+_ERRORS = (RedisError, OSError, ValueError, EOFError)
 """ValueError: what answers does not speak RESP."""
 
 log = logging.getLogger(__name__)
@@ -90,8 +90,8 @@ class RedisProbe:
         """The process that may serve as a master, however empty it is from now on."""
         self._warned: frozenset[str] = frozenset()
 
-    async def look(self) -> ProbeResult:
-        """See :meth:`pointsman_agent.probe.Probe.look`."""
+    async def check(self) -> ProbeResult:
+        """See :meth:`pointsman_agent.probe.Probe.check`."""
         try:
             async with self._connected(self._target) as redis:
                 await redis.ping()
@@ -102,7 +102,7 @@ class RedisProbe:
                 return await self._judge(redis, facts)
         except _REFUSALS as error:
             return self._failed(error, ProbeFailure.REFUSED_TO_SERVE)
-        except _FAULTS as error:
+        except _ERRORS as error:
             return self._failed(error, await classify_failed_connection(self._target))
 
     def _failed(self, error: Exception, failure: ProbeFailure) -> ProbeResult:
@@ -165,11 +165,11 @@ class RedisProbe:
 
     async def _peer_holds_streams(self, peer: str) -> bool:
         try:
-            return await within(self._clock, PEER_SECONDS, self._ask_for_streams(peer))
-        except (TimeoutError, *_FAULTS):
+            return await within(self._clock, PEER_SECONDS, self._query_streams(peer))
+        except (TimeoutError, *_ERRORS):
             return False
 
-    async def _ask_for_streams(self, addr: str) -> bool:
+    async def _query_streams(self, addr: str) -> bool:
         async with self._connected(addr) as redis:
             return await _holds_streams(redis)
 
@@ -241,11 +241,11 @@ async def _read_facts(redis: Redis) -> RedisFacts:
 async def _holds_streams(redis: Redis) -> bool:
     """Whether there is a stream, or more than can be looked through."""
     keys = await redis.dbsize()
-    if keys == 0 or keys > MAX_KEYS_LOOKED_THROUGH:
+    if keys == 0 or keys > MAX_KEYS_SCANNED:
         return bool(keys)
     cursor = 0
     # Twice: SCAN may take more rounds than keys by count, when they come and go meanwhile.
-    for _ in range(2 * MAX_KEYS_LOOKED_THROUGH // SCAN_COUNT):
+    for _ in range(2 * MAX_KEYS_SCANNED // SCAN_COUNT):
         cursor, found = await redis.scan(cursor, count=SCAN_COUNT, _type="stream")
         if found:
             return True

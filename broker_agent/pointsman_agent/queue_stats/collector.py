@@ -19,7 +19,7 @@ from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 
-LOOK_SECONDS = 60.0
+POLL_INTERVAL_SECONDS = 60.0
 """Time between two looks, unless reports are more frequent."""
 MAX_QUEUES = 50_000
 """Of more only the first by name are measured; they are about 12 MB, and of Redis 0.35 s of work a look."""
@@ -54,7 +54,7 @@ class QueueStatsCollector:
         topics: Callable[[], TopicSet],
         committed: Callable[[], Iterable[Commit]],
         members: Callable[[], Mapping[str, int]] = _no_members,
-        tell: Callable[[QueueStats], Awaitable[None]],
+        report: Callable[[QueueStats], Awaitable[None]],
         interval: float,
         clock: Clock,
         metrics: QueueStatsMetrics,
@@ -64,7 +64,7 @@ class QueueStatsCollector:
         self._topics = topics
         self._committed = committed
         self._members = members
-        self._tell = tell
+        self._report_to = report
         self._interval = interval
         self._clock = clock
         self._metrics = metrics
@@ -75,23 +75,23 @@ class QueueStatsCollector:
 
     async def run(self) -> None:
         """Look each minute, for ever; the first report is spread, so that a fleet that starts at once tells apart."""
-        pause = min(LOOK_SECONDS, self._interval or LOOK_SECONDS)
+        pause = min(POLL_INTERVAL_SECONDS, self._interval or POLL_INTERVAL_SECONDS)
         report_at = self._clock.monotonic() + self._interval * self._draw(0.5, 1.0)
         while True:
             began = self._clock.monotonic()
-            if await self._look():
+            if await self._measure():
                 self._metrics.show(await self._add_up(self._meter.last_rate))
                 if self._interval and self._clock.monotonic() >= report_at and await self._report():
                     report_at += self._interval * max(1, 1 + (began - report_at) // self._interval)
             await self._clock.sleep(max(0.0, began + pause - self._clock.monotonic()))
 
-    async def _look(self) -> bool:
+    async def _measure(self) -> bool:
         """Measure every queue; return whether the broker answered for all."""
         topics = self._topics()
         count = sum(_queue_count(each) for each in topics.topics)
         measured = set[QueueKey]()
         for batch in slices(islice(_queues(topics), MAX_QUEUES), BATCH_QUEUES):
-            ends = await self._ask(batch)
+            ends = await self._query(batch)
             if ends is None:
                 self._metrics.count_measurement("failed")
                 return False
@@ -106,7 +106,7 @@ class QueueStatsCollector:
         self._is_failing = False
         return True
 
-    async def _ask(self, batch: list[QueueKey]) -> Mapping[QueueKey, QueueEnd] | None:
+    async def _query(self, batch: list[QueueKey]) -> Mapping[QueueKey, QueueEnd] | None:
         try:
             return await self._source.ends(batch)
         except QueueEndsError as error:
@@ -127,7 +127,7 @@ class QueueStatsCollector:
         if not stats.period:
             return False
         self._meter.begin_period()
-        await self._tell(stats)
+        await self._report_to(stats)
         return True
 
     async def _add_up(self, rate_of: Callable[[QueueKey], float]) -> QueueStats:

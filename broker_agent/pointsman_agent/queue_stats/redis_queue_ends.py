@@ -18,18 +18,18 @@ from pointsman_agent.redis_link import RedisLink
 BATCH_QUEUES = 200
 """Queues asked for at once: Redis serves nobody else meanwhile, for about 1.5 milliseconds."""
 
-LOOK = """
+QUERY = """
 local found = {}
 for i, key in ipairs(KEYS) do
-  local told = redis.pcall('XINFO', 'STREAM', key)
+  local info = redis.pcall('XINFO', 'STREAM', key)
   local length, last, first = -1, '', ''
-  if not told.err then
-    for j = 1, #told, 2 do
-      if told[j] == 'length' then length = told[j + 1]
-      elseif told[j] == 'last-generated-id' then last = told[j + 1]
-      elseif told[j] == 'first-entry' and told[j + 1] then first = told[j + 1][1] end
+  if not info.err then
+    for j = 1, #info, 2 do
+      if info[j] == 'length' then length = info[j + 1]
+      elseif info[j] == 'last-generated-id' then last = info[j + 1]
+      elseif info[j] == 'first-entry' and info[j + 1] then first = info[j + 1][1] end
     end
-  elseif string.find(told.err, 'no such key', 1, true) then
+  elseif string.find(info.err, 'no such key', 1, true) then
     length, last = 0, '0-0'
   end
   found[i] = {length, last, first}
@@ -39,7 +39,7 @@ return found
 """For each key: length, last id, first id; length -1 for what is no stream. In the server, because XINFO STREAM
 answers with the first and the last message, and a queue may hold messages of megabytes."""
 
-_Look = tuple[int, bytes, bytes]
+_StreamInfo = tuple[int, bytes, bytes]
 
 
 class RedisQueueEnds:
@@ -65,8 +65,8 @@ class RedisQueueEnds:
         found: dict[QueueKey, QueueEnd] = {}
         rest = iter(queues)
         while batch := list(islice(rest, BATCH_QUEUES)):
-            for queue, look in zip(batch, await self._link.ask(self._look(batch)), strict=True):
-                end = _end(look)
+            for queue, info in zip(batch, await self._link.run(self._query(batch)), strict=True):
+                end = _end(info)
                 if end is not None:
                     found[queue] = end
         return found
@@ -79,39 +79,39 @@ class RedisQueueEnds:
         """Close the connections."""
         await self._link.close()
 
-    async def _look(self, batch: Sequence[QueueKey]) -> Sequence[_Look]:
+    async def _query(self, batch: Sequence[QueueKey]) -> Sequence[_StreamInfo]:
         keys = [stream_key(*queue) for queue in batch]
         try:
-            looks: Sequence[_Look] = await self._link.client.eval_ro(LOOK, len(keys), *keys)
+            found: Sequence[_StreamInfo] = await self._link.client.eval_ro(QUERY, len(keys), *keys)
         except ResponseError as error:
             if not _is_without_scripts(error):
                 raise
         else:
-            return looks
+            return found
         # A user without scripts: the same in plain commands, at the price of the messages.
         pipeline = self._link.client.pipeline(transaction=False)
         for key in keys:
             pipeline.xinfo_stream(key)
-        return [_from_xinfo(told) for told in await pipeline.execute(raise_on_error=False)]
+        return [_from_xinfo(info) for info in await pipeline.execute(raise_on_error=False)]
 
 
 def _is_without_scripts(error: ResponseError) -> bool:
     return isinstance(error, NoPermissionError) or "unknown command" in str(error)
 
 
-def _from_xinfo(told: Any) -> _Look:  # noqa: ANN401  # redis-py has no type for it
-    if isinstance(told, ResponseError):
-        if isinstance(told, NoPermissionError):
-            raise told
-        return (0, b"0-0", b"") if "no such key" in str(told) else (-1, b"", b"")
-    if isinstance(told, Exception):
-        raise told
-    first = told["first-entry"]
-    return told["length"], told["last-generated-id"], first[0] if first else b""
+def _from_xinfo(info: Any) -> _StreamInfo:  # noqa: ANN401  # redis-py has no type for it
+    if isinstance(info, ResponseError):
+        if isinstance(info, NoPermissionError):
+            raise info
+        return (0, b"0-0", b"") if "no such key" in str(info) else (-1, b"", b"")
+    if isinstance(info, Exception):
+        raise info
+    first = info["first-entry"]
+    return info["length"], info["last-generated-id"], first[0] if first else b""
 
 
-def _end(look: _Look) -> QueueEnd | None:
-    length, last_id, first_id = look
+def _end(info: _StreamInfo) -> QueueEnd | None:
+    length, last_id, first_id = info
     if length < 0:
         return None
     max_offset = offset_after(last_id.decode())

@@ -55,20 +55,20 @@ class Reporter:
         self._metrics = metrics
         self._results: dict[str, str] = {}
 
-    async def tell(self, stats: QueueStats) -> None:
+    async def report(self, stats: QueueStats) -> None:
         """Report once."""
         message, listeners = to_message(stats), list(self._listeners())
         # One whose connection is closed meanwhile by its loop ends as cancelled, and leaves no result.
         results = {listener.name_server: (FAILED, "the connection was closed") for listener in listeners}
         async with asyncio.TaskGroup() as tasks:
             for listener in listeners:
-                tasks.create_task(self._tell(listener, message, results))
+                tasks.create_task(self._report(listener, message, results))
         for name_server, (result, reason) in results.items():
             self._metrics.count_report(result)
             self._log(name_server, result, reason)
         self._results = {name_server: result for name_server, (result, _) in results.items()}
 
-    async def _tell(self, listener: Listener, message: wire.QueueStats, results: dict[str, tuple[str, str]]) -> None:
+    async def _report(self, listener: Listener, message: wire.QueueStats, results: dict[str, tuple[str, str]]) -> None:
         try:
             response = await within(self._clock, self._timeout, listener.report_queue_stats(message))
         except TimeoutError:

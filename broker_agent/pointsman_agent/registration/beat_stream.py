@@ -20,14 +20,14 @@ class BeatStream:
     """An open stream. A task of ``tasks`` reads it all the time, so that its end is known when it happens.
 
     (Reading only after each beat would notice a restarted name server half a minute late; and in grpc.aio a cancelled
-    read cancels the whole call.) ``on_news`` is called for each thing that arrives.
+    read cancels the whole call.) ``on_event`` is called for each thing that arrives.
     """
 
     def __init__(
-        self, stub: RegistrationServiceAsyncStub, *, tasks: asyncio.TaskGroup, on_news: Callable[[], None]
+        self, stub: RegistrationServiceAsyncStub, *, tasks: asyncio.TaskGroup, on_event: Callable[[], None]
     ) -> None:
         self._call = stub.KeepAlive()
-        self._on_news = on_news
+        self._on_event = on_event
         self._inbox: asyncio.Queue[wire.BeatAnswer | FailedCall] = asyncio.Queue()
         self._reader = tasks.create_task(self._read())
 
@@ -64,6 +64,6 @@ class BeatStream:
         except grpc.aio.AioRpcError as error:
             self._put(from_error(error))
 
-    def _put(self, news: wire.BeatAnswer | FailedCall) -> None:
-        self._inbox.put_nowait(news)
-        self._on_news()
+    def _put(self, event: wire.BeatAnswer | FailedCall) -> None:
+        self._inbox.put_nowait(event)
+        self._on_event()

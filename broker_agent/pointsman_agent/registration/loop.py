@@ -32,13 +32,14 @@ from pointsman_agent.core.registration_session import (
     Failure,
     Finish,
     Register,
+    RegistrationState,
     Session,
-    Standing,
     Unregister,
     Update,
     Wait,
 )
 from pointsman_agent.deadline import within
+from pointsman_agent.observable import Observable
 from pointsman_agent.registration.beat_stream import BeatStream
 from pointsman_agent.registration.registration_failure import UNANSWERED, FailedCall, from_error
 from pointsman_agent.registration.registration_messages import (
@@ -52,7 +53,6 @@ from pointsman_agent.registration.registration_messages import (
     to_unregister,
     to_update,
 )
-from pointsman_agent.watched import Watched
 
 if TYPE_CHECKING:
     from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceAsyncStub
@@ -61,7 +61,7 @@ RECONNECT_CAP_SECONDS = 3.0
 """Longest wait before a server that is away is tried again. With gRPC's own 2 s between connection attempts, a server
 that returns has every agent back in about 5 s, spread over that time by jitter."""
 
-CLOCK_TOLD_SECONDS = 300.0
+CLOCK_REPORT_SECONDS = 300.0
 """Each beat that tells our wall clock differs from the one before, and costs a name server its decoding."""
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class Timeouts:
 class Report:
     """How we stand with this name server, for people."""
 
-    standing: Standing
+    state: RegistrationState
     since: str
     """UTC, RFC 3339."""
     holder_addr: str = ""
@@ -97,7 +97,7 @@ class RegistrationLoop:
         name_server: str,
         *,
         profile: BrokerProfile,
-        own: Watched[OwnState],
+        own: Observable[OwnState],
         opener: ChannelOpener,
         clock: Clock,
         metrics: AgentMetrics,
@@ -121,19 +121,19 @@ class RegistrationLoop:
             repeat=FullJitterBackoff(draw, cap=profile.interval_seconds),
             draw=draw,
         )
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._channel: grpc.aio.Channel | None = None
         self._stream: BeatStream | None = None
         self._last_beat: tuple[OwnState, float] | None = None
-        self._clock_told_at = -math.inf
+        self._clock_sent_at = -math.inf
         self._is_to_end = False
-        self.report = Report(self._session.standing, self._at())
+        self.report = Report(self._session.state, self._at())
         self.master_agent_addr = ""
         """Agent of the broker's master, as of the last response; empty for a master, and while there is none."""
 
     async def run(self) -> None:
         """Run until the leave is said; cancel it to stop without one."""
-        ends = [self._own.on_change(self._news.set), self._opener.on_change(self._news.set)]
+        ends = [self._own.on_change(self._changed.set), self._opener.on_change(self._changed.set)]
         try:
             async with asyncio.TaskGroup() as tasks:
                 await self._run(tasks)
@@ -150,12 +150,12 @@ class RegistrationLoop:
         take it away from clients that still ask this name server.
         """
         self._is_to_end = True
-        self._news.set()
+        self._changed.set()
 
     async def report_queue_stats(self, stats: wire.QueueStats) -> wire.ReportQueueStatsResponse | None:
         """Send a report under the present registration; None where there is none. Raises AioRpcError."""
         session = self._session
-        if session.standing is not Standing.REGISTERED:
+        if session.state is not RegistrationState.REGISTERED:
             return None
         request = wire.ReportQueueStatsRequest(
             identity=self._profile.to_identity(session.broker_id), generation=session.generation, stats=stats
@@ -164,8 +164,8 @@ class RegistrationLoop:
 
     async def _run(self, tasks: asyncio.TaskGroup) -> None:
         while True:
-            self._news.clear()
-            await self._take_news()
+            self._changed.clear()
+            await self._process_events()
             await self._follow_credentials(tasks)
             own = self._own.value
             if self._is_to_end and own.leave is None:
@@ -181,14 +181,14 @@ class RegistrationLoop:
                 case Unregister(is_drained):
                     await self._unregister(is_drained=is_drained)
                 case Wait(seconds):
-                    await self._rest(seconds)
+                    await self._wait(seconds)
                 case Finish():
                     return
-            self._tell()
+            self._publish_state()
 
-    async def _rest(self, seconds: float) -> None:
+    async def _wait(self, seconds: float) -> None:
         try:
-            await within(self._clock, seconds, self._news.wait())
+            await within(self._clock, seconds, self._changed.wait())
         except TimeoutError:
             return
 
@@ -234,17 +234,17 @@ class RegistrationLoop:
     async def _beat(self, own: OwnState, tasks: asyncio.TaskGroup, *, hand_over: bool) -> None:
         stream = self._stream
         if stream is None:
-            stream = self._stream = BeatStream(self._stub(), tasks=tasks, on_news=self._news.set)
-            self._clock_told_at = -math.inf
+            stream = self._stream = BeatStream(self._stub(), tasks=tasks, on_event=self._changed.set)
+            self._clock_sent_at = -math.inf
         sent_at = self._clock.monotonic()
-        news = await self._exchange_on(stream, own, sent_at=sent_at, hand_over=hand_over)
-        if isinstance(news, FailedCall):
-            await self._on_stream_failure(news)
+        event = await self._exchange_on(stream, own, sent_at=sent_at, hand_over=hand_over)
+        if isinstance(event, FailedCall):
+            await self._on_stream_failure(event)
         else:
             self._metrics.observe_round_trip(self._clock.monotonic() - sent_at)
-            self._on_answer(news, own, sent_at=sent_at)
+            self._on_response(event, own, sent_at=sent_at)
         if hand_over:
-            answer = news.code if isinstance(news, FailedCall) else from_beat_status(news.status).value
+            answer = event.code if isinstance(event, FailedCall) else from_beat_status(event.status).value
             log.info("registration handed over to the next agent", extra={"facts": self._facts() | {"answer": answer}})
             await self._finish_stream()
             self._session.on_left()
@@ -253,16 +253,16 @@ class RegistrationLoop:
         self, stream: BeatStream, own: OwnState, *, sent_at: float, hand_over: bool = False
     ) -> wire.BeatAnswer | FailedCall:
         self._last_beat = own, sent_at
-        tells_clock = sent_at - self._clock_told_at >= CLOCK_TOLD_SECONDS
-        if tells_clock:
-            self._clock_told_at = sent_at
+        sends_clock = sent_at - self._clock_sent_at >= CLOCK_REPORT_SECONDS
+        if sends_clock:
+            self._clock_sent_at = sent_at
         beat = to_beat(
             self._profile,
             own,
             broker_id=self._session.broker_id,
             generation=self._session.generation,
             hand_over=hand_over,
-            sent_at=self._clock.utc_now() if tells_clock else None,
+            sent_at=self._clock.utc_now() if sends_clock else None,
         )
         try:
             return await within(self._clock, self._timeouts.beat, _exchange(stream, beat))
@@ -279,7 +279,7 @@ class RegistrationLoop:
             await self._close_channel()
             session.on_new_credentials()
         elif (
-            session.standing is Standing.REGISTERED
+            session.state is RegistrationState.REGISTERED
             and session.broker_id == own.broker_id
             and self._clock.monotonic() >= self._next_move_at
         ):
@@ -291,7 +291,7 @@ class RegistrationLoop:
         unused: grpc.aio.Channel | None
         unused = channel = self._opener.open(self.name_server, CHANNEL_OPTIONS)
         try:
-            stream = BeatStream(RegistrationServiceStub(channel), tasks=tasks, on_news=self._news.set)
+            stream = BeatStream(RegistrationServiceStub(channel), tasks=tasks, on_event=self._changed.set)
             sent_at = self._clock.monotonic()
             answer = await self._exchange_on(stream, own, sent_at=sent_at)
             if isinstance(answer, FailedCall):
@@ -303,7 +303,7 @@ class RegistrationLoop:
             await self._close_stream()
             unused, self._channel = self._channel, channel
             self._stream, self._credentials_version = stream, version
-            self._on_answer(answer, own, sent_at=sent_at)
+            self._on_response(answer, own, sent_at=sent_at)
         finally:
             if unused is not None:
                 await unused.close()
@@ -326,18 +326,18 @@ class RegistrationLoop:
         await self._finish_stream()
         self._session.on_left()
 
-    async def _take_news(self) -> None:
+    async def _process_events(self) -> None:
         """Take in what the stream said between two beats: mostly its end."""
-        while self._stream is not None and (news := self._stream.take()) is not None:
-            if isinstance(news, FailedCall):
-                await self._on_stream_failure(news)
+        while self._stream is not None and (event := self._stream.take()) is not None:
+            if isinstance(event, FailedCall):
+                await self._on_stream_failure(event)
             elif self._last_beat is not None:
                 # Nobody asked, so it speaks of the last beat and puts off no other.
                 own, sent_at = self._last_beat
-                self._on_answer(news, own, sent_at=sent_at)
-            self._tell()
+                self._on_response(event, own, sent_at=sent_at)
+            self._publish_state()
 
-    def _on_answer(self, answer: wire.BeatAnswer, own: OwnState, *, sent_at: float) -> None:
+    def _on_response(self, answer: wire.BeatAnswer, own: OwnState, *, sent_at: float) -> None:
         status = from_beat_status(answer.status)
         self.master_agent_addr = answer.group.master_agent_addr
         self._metrics.count_beat(status.value)
@@ -345,7 +345,7 @@ class RegistrationLoop:
         if status is not BeatStatus.OK:
             facts = {"answer": status.value, "holder_addr": answer.holder_addr}
             log.info("registration is not up to date at the name server", extra={"facts": self._facts() | facts})
-        self._session.on_beat_answer(
+        self._session.on_beat_response(
             status,
             own,
             holder_addr=answer.holder_addr,
@@ -381,8 +381,8 @@ class RegistrationLoop:
 
     def _log_failure(self, message: str, failed: FailedCall) -> None:
         # A server that stays away is one line, not one a try.
-        is_old_news = failed.failure is Failure.UNREACHABLE and self._session.standing is Standing.UNREACHABLE
-        level = logging.DEBUG if is_old_news else logging.WARNING
+        is_repeated = failed.failure is Failure.UNREACHABLE and self._session.state is RegistrationState.UNREACHABLE
+        level = logging.DEBUG if is_repeated else logging.WARNING
         log.log(level, message, extra={"facts": self._facts() | failed.facts})
 
     def _stub(self) -> RegistrationServiceAsyncStub:
@@ -408,15 +408,15 @@ class RegistrationLoop:
             channel, self._channel = self._channel, None
             await channel.close()
 
-    def _tell(self) -> None:
+    def _publish_state(self) -> None:
         """Publish how we stand, if that changed."""
-        standing = self._session.standing
-        if standing is self.report.standing and self._session.holder_addr == self.report.holder_addr:
+        state = self._session.state
+        if state is self.report.state and self._session.holder_addr == self.report.holder_addr:
             return
-        facts = {"previous_state": self.report.standing.value, "state": standing.value}
+        facts = {"previous_state": self.report.state.value, "state": state.value}
         log.info("registration state changed", extra={"facts": self._facts() | facts})
-        self.report = Report(standing, self._at(), self._session.holder_addr)
-        self._metrics.set_standing(standing)
+        self.report = Report(state, self._at(), self._session.holder_addr)
+        self._metrics.set_registration_state(state)
 
     def _at(self) -> str:
         return self._clock.utc_now().isoformat(timespec="milliseconds").replace("+00:00", "Z")

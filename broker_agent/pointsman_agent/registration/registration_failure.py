@@ -23,7 +23,7 @@ _UNREACHABLE = {
     grpc.StatusCode.ABORTED,
 }
 
-_TROUBLED = {
+_TEMPORARY = {
     grpc.StatusCode.RESOURCE_EXHAUSTED,
     grpc.StatusCode.INTERNAL,
     grpc.StatusCode.UNKNOWN,
@@ -82,8 +82,8 @@ def from_error(error: grpc.aio.AioRpcError) -> FailedCall:
 def _classify(code: grpc.StatusCode) -> Failure:
     if code in _UNREACHABLE:
         return Failure.UNREACHABLE
-    if code in _TROUBLED:
-        return Failure.TROUBLED
+    if code in _TEMPORARY:
+        return Failure.TEMPORARY_ERROR
     return Failure.HELD_BY_OTHER if code is grpc.StatusCode.ALREADY_EXISTS else Failure.REFUSED
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pointsman_agent.core.own_state import OwnState
+from pointsman_agent.observable import Observable
 from pointsman_agent.registration.loop import RegistrationLoop, Report
-from pointsman_agent.watched import Watched
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ class RegistrationFleet:
 
     def __init__(
         self,
-        listed: Watched[tuple[str, ...]],
-        own: Watched[OwnState],
+        listed: Observable[tuple[str, ...]],
+        own: Observable[OwnState],
         *,
         build: Callable[[str], RegistrationLoop],
         forget: Callable[[str], None],
@@ -41,23 +41,23 @@ class RegistrationFleet:
         self._build = build
         self._forget = forget
         self._running: dict[str, _Running] = {}
-        self._told: tuple[RegistrationLoop, ...] = ()
-        self._news = asyncio.Event()
+        self._current: tuple[RegistrationLoop, ...] = ()
+        self._changed = asyncio.Event()
 
     @property
     def loops(self) -> tuple[RegistrationLoop, ...]:
         """The loops of the name servers that are listed."""
-        return self._told
+        return self._current
 
     @property
     def reports(self) -> Mapping[str, Report]:
         """How we stand with each name server that is listed. Only reads, from any thread."""
-        return {loop.name_server: loop.report for loop in self._told}
+        return {loop.name_server: loop.report for loop in self._current}
 
     @property
     def master_agent_addr(self) -> str:
         """Agent of the broker's master, by the first name server that reports one; empty where none does."""
-        return next((loop.master_agent_addr for loop in self._told if loop.master_agent_addr), "")
+        return next((loop.master_agent_addr for loop in self._current if loop.master_agent_addr), "")
 
     @property
     def unfinished(self) -> list[str]:
@@ -66,13 +66,13 @@ class RegistrationFleet:
 
     async def run(self) -> None:
         """Run until every loop has said its leave; cancel it to stop without."""
-        stop_following = [self._listed.on_change(self._news.set), self._own.on_change(self._news.set)]
+        stop_following = [self._listed.on_change(self._changed.set), self._own.on_change(self._changed.set)]
         try:
             async with asyncio.TaskGroup() as tasks:
                 while self._own.value.leave is None:
-                    self._news.clear()
+                    self._changed.clear()
                     self._follow(tasks)
-                    await self._news.wait()
+                    await self._changed.wait()
         finally:
             for stop in stop_following:
                 stop()
@@ -83,7 +83,7 @@ class RegistrationFleet:
             if name_server not in listed and not running.is_ending:
                 running.is_ending = True
                 running.loop.end()
-                facts = {"name_server": name_server, "state": running.loop.report.standing.value}
+                facts = {"name_server": name_server, "state": running.loop.report.state.value}
                 log.info(
                     "name server removed from the list; the registration expires there",
                     extra={"facts": facts},
@@ -91,7 +91,7 @@ class RegistrationFleet:
         for name_server in listed:
             if name_server not in self._running:
                 self._start(name_server, tasks)
-        self._told = tuple(running.loop for running in self._running.values() if not running.is_ending)
+        self._current = tuple(running.loop for running in self._running.values() if not running.is_ending)
 
     def _start(self, name_server: str, tasks: asyncio.TaskGroup) -> None:
         loop = self._build(name_server)
@@ -103,4 +103,4 @@ class RegistrationFleet:
         # One that came back to the list while its loop said its last word gets a new one now.
         if self._running.pop(name_server).is_ending:
             self._forget(name_server)
-        self._news.set()
+        self._changed.set()

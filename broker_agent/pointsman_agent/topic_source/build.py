@@ -11,7 +11,7 @@ from pointsman_agent.topic_source import TopicSource
 from pointsman_agent.topic_source.rocketmq import RocketmqTopicSource
 from pointsman_agent.topic_source.toml import TomlTopicSource
 
-LOOK_SECONDS: Mapping[str, float] = {"toml": 120.0, "rocketmq": 30.0, "redis": 10.0}
+READ_TIMEOUT_SECONDS: Mapping[str, float] = {"toml": 120.0, "rocketmq": 30.0, "redis": 10.0}
 """How long a look at each source may take. Files take processor time, on a thread: for 100,000 tables of TOML half a
 minute on a busy core, for as many topics of RocketMQ a second."""
 
@@ -23,7 +23,7 @@ def build_topic_source(
     file: Path | None,
     environment: Mapping[str, str],
     flags: Mapping[str, object] | None = None,
-    on_left_out: Callable[[int], None] | None = None,
+    on_skipped: Callable[[int], None] | None = None,
 ) -> TopicSource:
     """Build it. ``file``, ``environment`` and ``flags`` are what ``config`` was loaded from.
 
@@ -37,7 +37,7 @@ def build_topic_source(
             max_topics=topics.max_topics,
             clock=clock,
             environment=environment,
-            on_left_out=on_left_out,
+            on_skipped=on_skipped,
         )
     if topics.source == "redis":
         from pointsman_agent.topic_source.redis_topics import RedisTopicSource  # noqa: PLC0415  # needs the extra `redis`
@@ -51,6 +51,6 @@ def build_topic_source(
             state_version=config.broker.state_version,
             username=probe.username if goes_to_redis else "",
             password=probe.password if goes_to_redis else "",
-            on_left_out=on_left_out,
+            on_skipped=on_skipped,
         )
     return TomlTopicSource(config, file=file, environment=environment, flags=flags, clock=clock)

@@ -66,7 +66,7 @@ class FollowedFile(Generic[T]):
         self._outcome: T | None = None
         self._problem: TopicSourceError | None = None
 
-    def look(self) -> T:
+    def read(self) -> T:
         """Return what the file holds now. Raises UnusableFileError or another TopicSourceError, each naming the file.
 
         A signature is believed from the second look on: a file that was written twice within one tick of the file

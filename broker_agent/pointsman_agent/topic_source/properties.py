@@ -40,13 +40,13 @@ def _logical_lines(text: str) -> Iterator[str]:
         # Where nothing stands before the backslash, the next line is a new one to Java, and may be a comment.
         if line.startswith(("#", "!")) or line == "\\":
             continue
-        while _goes_on(line):
+        while _is_continued(line):
             line = line[:-1] + next(natural, "").lstrip(_BLANKS)
         if line:
             yield line
 
 
-def _goes_on(line: str) -> bool:
+def _is_continued(line: str) -> bool:
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pointsman.wire.names import MAX_NAME_LENGTH, MAX_QUEUES, PERM_READ, PERM_WRITE, split_addr
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.deadline import finish
-from pointsman_agent.lone_thread import LoneThread
+from pointsman_agent.single_call_thread import SingleCallThread
 from pointsman_agent.topic_source import TopicSourceError, TopicSourceNotInstalledError
 from pointsman_agent.topic_source.paused_collector import collector_paused
 
@@ -38,7 +38,7 @@ MAX_STEPS = 40_000
 """So a check looks at about 20 million keys at most, of whatever kind."""
 
 MAX_STREAMS = 2_000_000
-MAX_LEFT_OUT = 1_000
+MAX_SKIPPED = 1_000
 """So many are remembered and counted."""
 
 NAMED_EXAMPLES = 5
@@ -63,7 +63,7 @@ class RedisTopicSource:
         state_version: int,
         username: str = "",
         password: str = "",
-        on_left_out: Callable[[int], None] | None = None,
+        on_skipped: Callable[[int], None] | None = None,
     ) -> None:
         self._target = target
         self._host, self._port = split_addr(target)
@@ -71,17 +71,17 @@ class RedisTopicSource:
         self._state_version = state_version
         self._username = username or None
         self._password = password or None
-        self._on_left_out = on_left_out
-        self._thread = LoneThread("topics-redis", busy=TopicSourceError)
+        self._on_skipped = on_skipped
+        self._thread = SingleCallThread("topics-redis", busy=TopicSourceError)
         self._queue_nums: dict[str, int] | None = None
         self._held: TopicSet | None = None
-        self._left_out = _LeftOut()
+        self._skipped = _Skipped()
 
     async def read(self) -> TopicSet:
         """See :meth:`pointsman_agent.topic_source.TopicSource.read`."""
         found = await self._scan()
-        if (left_out := found.left_out) != self._left_out:
-            self._say_left_out(left_out)
+        if (skipped := found.skipped) != self._skipped:
+            self._log_skipped(skipped)
         if self._held is None or found.queue_nums != self._queue_nums:
             self._held = await self._thread.run(lambda: self._to_set(found.queue_nums))
             self._queue_nums = found.queue_nums
@@ -128,17 +128,17 @@ class RedisTopicSource:
                 state_version=self._state_version,
             )
 
-    def _say_left_out(self, left_out: _LeftOut) -> None:
-        self._left_out = left_out
-        if self._on_left_out is not None:
-            self._on_left_out(left_out.count)
-        if left_out.count:
-            facts = {"left_out": left_out.count, "first": list(left_out.examples)}
+    def _log_skipped(self, skipped: _Skipped) -> None:
+        self._skipped = skipped
+        if self._on_skipped is not None:
+            self._on_skipped(skipped.count)
+        if skipped.count:
+            facts = {"skipped": skipped.count, "first": list(skipped.examples)}
             log.warning("ignored streams with an invalid name", extra={"facts": facts})
 
 
 @dataclass(frozen=True, slots=True)
-class _LeftOut:
+class _Skipped:
     count: int = 0
     examples: tuple[str, ...] = ()
 
@@ -150,13 +150,13 @@ class _Found:
         self._target = target
         self._max_topics = max_topics
         self._streams = 0
-        self._left_out: set[bytes] = set()
+        self._skipped: set[bytes] = set()
         self.queue_nums: dict[str, int] = {}
 
     @property
-    def left_out(self) -> _LeftOut:
+    def skipped(self) -> _Skipped:
         """What cannot be a queue: how many, and the first by name."""
-        return _LeftOut(len(self._left_out), tuple(repr(key[:200]) for key in sorted(self._left_out)[:NAMED_EXAMPLES]))
+        return _Skipped(len(self._skipped), tuple(repr(key[:200]) for key in sorted(self._skipped)[:NAMED_EXAMPLES]))
 
     def take(self, key: bytes) -> None:
         """Take in a stream; SCAN may name one twice. Raises TopicSourceError when there are too many."""
@@ -168,8 +168,8 @@ class _Found:
         match = _STREAM.fullmatch(key)
         count = int(match[2]) + 1 if match is not None else 0
         if match is None or count > MAX_QUEUES:
-            if len(self._left_out) < MAX_LEFT_OUT:
-                self._left_out.add(key)
+            if len(self._skipped) < MAX_SKIPPED:
+                self._skipped.add(key)
             return
         topic = match[1].decode("ascii")
         held = self.queue_nums.get(topic, 0)

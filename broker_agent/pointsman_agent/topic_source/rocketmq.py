@@ -18,7 +18,7 @@ from pathlib import Path
 
 from pointsman.wire.clock import Clock
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
-from pointsman_agent.lone_thread import LoneThread
+from pointsman_agent.single_call_thread import SingleCallThread
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.broker_conf import BrokerConf, BrokerConfError, read_broker_conf
 from pointsman_agent.topic_source.followed_file import FollowedFile, UnusableFileError
@@ -43,7 +43,7 @@ def load_broker_conf(path: Path, *, environment: Mapping[str, str]) -> BrokerCon
 
     Raises TopicSourceError, also for a broker that keeps its topics in RocksDB.
     """
-    conf = _conf_file(path, environment).look()
+    conf = _conf_file(path, environment).read()
     if conf.foreign_store:
         raise TopicSourceError(f"{path}: {conf.foreign_store}")
     return conf
@@ -52,7 +52,7 @@ def load_broker_conf(path: Path, *, environment: Mapping[str, str]) -> BrokerCon
 class RocketmqTopicSource:
     """Reads the files beside a broker. ``store_path`` is its storePathRootDir; empty: as ``broker_conf`` says.
 
-    An empty ``broker_conf`` stands for a file without settings. ``on_left_out`` is told the number of topics that the
+    An empty ``broker_conf`` stands for a file without settings. ``on_skipped`` is told the number of topics that the
     broker has and that cannot be named here, whenever it changes.
     """
 
@@ -64,21 +64,21 @@ class RocketmqTopicSource:
         max_topics: int,
         clock: Clock,
         environment: Mapping[str, str],
-        on_left_out: Callable[[int], None] | None = None,
+        on_skipped: Callable[[int], None] | None = None,
     ) -> None:
         self._store_path = store_path
         self._clock = clock
-        self._on_left_out = on_left_out
-        self._thread = LoneThread("topics-rocketmq", busy=TopicSourceError)
+        self._on_skipped = on_skipped
+        self._thread = SingleCallThread("topics-rocketmq", busy=TopicSourceError)
         self._conf_file = _conf_file(Path(broker_conf), environment) if broker_conf else None
         self._reader = TopicsJson(max_topics)
         self._conf: BrokerConf | None = None if broker_conf else BrokerConf()
         self._conf_problem = ""
         self._identity_changes: list[str] = []
         self._copies: _Copies | None = None
-        self._told = _Told()
+        self._registered = _RegisteredTopics()
         self._reads_backup = False
-        self._left_out: tuple[int, tuple[str, ...]] = (0, ())
+        self._skipped: tuple[int, tuple[str, ...]] = (0, ())
 
     async def read(self) -> TopicSet:
         """See :meth:`pointsman_agent.topic_source.TopicSource.read`."""
@@ -88,14 +88,14 @@ class RocketmqTopicSource:
         copies = self._copies = self._copies or _Copies(self._topics_path(conf), self._reader)
         for _ in range(TRIES - 1):
             try:
-                table = await self._thread.run(copies.look_at_main)
+                table = await self._thread.run(copies.read_main)
             except UnusableFileError:
                 await self._clock.sleep(SETTLE_SECONDS)
             else:
-                self._say_backup(reads_backup=False)
+                self._log_backup(reads_backup=False)
                 return await self._give(table, conf)
-        found = await self._thread.run(copies.look_at_both)
-        self._say_backup(reads_backup=found.is_backup, problem=found.main_problem)
+        found = await self._thread.run(copies.read_both)
+        self._log_backup(reads_backup=found.is_backup, problem=found.main_problem)
         return await self._give(found.table, conf)
 
     async def _read_conf(self) -> BrokerConf:
@@ -104,21 +104,21 @@ class RocketmqTopicSource:
             return self._conf or BrokerConf()
         held = self._conf
         try:
-            conf = await self._thread.run(self._conf_file.look)
+            conf = await self._thread.run(self._conf_file.read)
             if held is not None and conf != held:
                 await self._clock.sleep(SETTLE_SECONDS)
-                if await self._thread.run(self._conf_file.look) != conf:
+                if await self._thread.run(self._conf_file.read) != conf:
                     return held
         except TopicSourceError as error:
             if held is None:
                 raise
-            self._say_conf_problem(str(error))
+            self._log_conf_problem(str(error))
             return held
-        self._say_conf_problem("")
+        self._log_conf_problem("")
         if held is None:
             self._conf = conf
             return conf
-        self._say_identity(held.changed_settings(conf))
+        self._log_identity(held.changed_settings(conf))
         # What else changed waits for a start of the agent, so it stays what it was here as well.
         self._conf = replace(held, broker_permission=conf.broker_permission, foreign_store=conf.foreign_store)
         return self._conf
@@ -128,25 +128,25 @@ class RocketmqTopicSource:
         return (Path(root) if root else Path.home() / DEFAULT_STORE) / "config" / "topics.json"
 
     async def _give(self, table: TopicTable, conf: BrokerConf) -> TopicSet:
-        if (table.left_out_count, table.left_out) != self._left_out:
-            self._say_left_out(table)
-        if not self._told.is_current(table, conf):
+        if (table.skipped_count, table.skipped) != self._skipped:
+            self._log_skipped(table)
+        if not self._registered.is_current(table, conf):
             await self._thread.run(lambda: self._take(table, conf))
-        return self._told.topic_set()
+        return self._registered.topic_set()
 
     def _take(self, table: TopicTable, conf: BrokerConf) -> None:
         with collector_paused():
-            self._told.take(table, conf)
+            self._registered.take(table, conf)
 
-    def _say_left_out(self, table: TopicTable) -> None:
-        self._left_out = table.left_out_count, table.left_out
-        if self._on_left_out is not None:
-            self._on_left_out(table.left_out_count)
-        if table.left_out_count:
-            facts = {"left_out": table.left_out_count, "first": list(table.left_out)}
+    def _log_skipped(self, table: TopicTable) -> None:
+        self._skipped = table.skipped_count, table.skipped
+        if self._on_skipped is not None:
+            self._on_skipped(table.skipped_count)
+        if table.skipped_count:
+            facts = {"skipped": table.skipped_count, "first": list(table.skipped)}
             log.warning("ignored topics that cannot be registered", extra={"facts": facts})
 
-    def _say_backup(self, *, reads_backup: bool, problem: str = "") -> None:
+    def _log_backup(self, *, reads_backup: bool, problem: str = "") -> None:
         if reads_backup is not self._reads_backup:
             self._reads_backup = reads_backup
             facts = {"problem": problem} if problem else {}
@@ -158,7 +158,7 @@ class RocketmqTopicSource:
                 extra={"facts": facts},
             )
 
-    def _say_conf_problem(self, problem: str) -> None:
+    def _log_conf_problem(self, problem: str) -> None:
         if problem != self._conf_problem:
             self._conf_problem = problem
             if problem:
@@ -168,7 +168,7 @@ class RocketmqTopicSource:
             else:
                 log.info("broker.conf is valid again")
 
-    def _say_identity(self, changes: list[str]) -> None:
+    def _log_identity(self, changes: list[str]) -> None:
         if changes != self._identity_changes:
             self._identity_changes = changes
             if changes:
@@ -190,23 +190,23 @@ class _Copies:
         self._main = FollowedFile(main, max_bytes=reader.max_bytes, parse=reader.parse)
         self._backup = FollowedFile(backup, max_bytes=reader.max_bytes, parse=reader.parse)
 
-    def look_at_main(self) -> TopicTable:
-        table = self._main.look()
+    def read_main(self) -> TopicTable:
+        table = self._main.read()
         self._backup.forget()
         return table
 
-    def look_at_both(self) -> _Found:
+    def read_both(self) -> _Found:
         try:
-            return _Found(self.look_at_main())
+            return _Found(self.read_main())
         except UnusableFileError as error:
             problem = str(error)
         try:
-            return _Found(self._backup.look(), is_backup=True, main_problem=problem)
+            return _Found(self._backup.read(), is_backup=True, main_problem=problem)
         except UnusableFileError as error:
             raise TopicSourceError(f"{problem}; {error}") from None
 
 
-class _Told:
+class _RegisteredTopics:
     """From a table to what name servers are told: the mask of ``brokerPermission``, and the version."""
 
     def __init__(self) -> None:

@@ -29,7 +29,7 @@ class SourceMetrics:
             registry=registry,
         )
         age.set_function(self._age)
-        self._left_out = Gauge(
+        self._skipped = Gauge(
             "pointsman_agent_topics_skipped",
             "Topics of the broker that cannot be registered; the log names the first.",
             registry=registry,
@@ -43,9 +43,9 @@ class SourceMetrics:
         """Take in when the source could be read last, in monotonic seconds."""
         self._last_good_at = at
 
-    def set_left_out(self, count: int) -> None:
+    def set_skipped(self, count: int) -> None:
         """Take in how many topics cannot be told."""
-        self._left_out.set(count)
+        self._skipped.set(count)
 
     def _age(self) -> float:
         return float("nan") if self._last_good_at is None else self._clock.monotonic() - self._last_good_at

@@ -15,13 +15,13 @@ from pointsman.service.config import ConfigError, changed_settings
 from pointsman.wire.clock import Clock, SystemClock
 from pointsman_agent.config import PERMS, AgentConfig, TopicRow, load
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
-from pointsman_agent.lone_thread import LoneThread
+from pointsman_agent.single_call_thread import SingleCallThread
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.followed_file import FollowedFile
 from pointsman_agent.topic_source.paused_collector import collector_paused
 
 MAX_BYTES = 64 * 2**20
-MAX_FAULTS = 100
+MAX_PROBLEMS = 100
 """Named in one line; of more only the number is said."""
 
 SETTLE_SECONDS = 0.2
@@ -53,7 +53,7 @@ class TomlTopicSource:
         self._environment = environment or {}
         self._flags = flags
         self._clock = clock or SystemClock()
-        self._thread = LoneThread("topics-toml", busy=TopicSourceError)
+        self._thread = SingleCallThread("topics-toml", busy=TopicSourceError)
         self._file = FollowedFile(file, max_bytes=MAX_BYTES, parse=_digest) if file is not None else None
         self._seen = b""
         """Digest of the content that was last acted on."""
@@ -73,17 +73,17 @@ class TomlTopicSource:
         return self._held
 
     async def _follow(self, path: Path, file: FollowedFile[bytes]) -> None:
-        digest = await self._thread.run(file.look)
+        digest = await self._thread.run(file.read)
         for _ in range(TRIES):
             if digest == self._seen:
                 return
             await self._clock.sleep(SETTLE_SECONDS)
-            before, digest = digest, await self._thread.run(file.look)
+            before, digest = digest, await self._thread.run(file.read)
             if digest != before:
                 continue
             outcome = await self._thread.run(lambda: self._load(path))
             # The configuration was read by name: was it this content?
-            before, digest = digest, await self._thread.run(file.look)
+            before, digest = digest, await self._thread.run(file.read)
             if digest == before:
                 self._seen = digest
                 await self._take(outcome)
@@ -102,7 +102,7 @@ class TomlTopicSource:
             self._problem = _joined(outcome.problems)
             return
         self._problem = ""
-        self._say_waiting(list(_waiting_changes(self._config, outcome)))
+        self._log_waiting(list(_waiting_changes(self._config, outcome)))
         rows = outcome.topics.topic
         # Another source has no tables, and no tables would be no topics.
         if outcome.topics.source == self._config.topics.source:
@@ -113,7 +113,7 @@ class TomlTopicSource:
         with collector_paused():
             return TopicSet.from_content(map(_to_topic, rows), state_version=self._config.broker.state_version)
 
-    def _say_waiting(self, changes: list[tuple[str, object]]) -> None:
+    def _log_waiting(self, changes: list[tuple[str, object]]) -> None:
         if changes != self._waiting:
             self._waiting = changes
             if changes:
@@ -138,8 +138,8 @@ def _waiting_changes(old: AgentConfig, new: AgentConfig) -> Iterator[tuple[str, 
 
 
 def _joined(problems: tuple[str, ...]) -> str:
-    more = [f"and {len(problems) - MAX_FAULTS} faults more"] if len(problems) > MAX_FAULTS else []
-    return "; ".join([*problems[:MAX_FAULTS], *more])
+    more = [f"and {len(problems) - MAX_PROBLEMS} faults more"] if len(problems) > MAX_PROBLEMS else []
+    return "; ".join([*problems[:MAX_PROBLEMS], *more])
 
 
 def _digest(content: bytes) -> bytes:

@@ -21,7 +21,7 @@ from pointsman_agent.topic_source import TopicSource, TopicSourceError
 REMIND_SECONDS = 60.0
 """A source that fails in ever new words is said at most so often; one that fails in the same words, once."""
 
-REST_RATIO = 10.0
+PAUSE_RATIO = 10.0
 """A look that took long is followed by a rest of so many times that long, so that looking takes no tenth of a core."""
 
 log = logging.getLogger(__name__)
@@ -74,7 +74,7 @@ class TopicFollower:
         self._topics: TopicSet | None = None
         self._now = asyncio.Event()
         self._has_topics = asyncio.Event()
-        self._said_at = 0.0
+        self._logged_at = 0.0
         self.state = Following()
 
     @property
@@ -88,7 +88,7 @@ class TopicFollower:
         assert self._topics is not None  # noqa: S101  # set before the event
         return self._topics
 
-    def look_now(self) -> None:
+    def poll_now(self) -> None:
         """Look without waiting for the interval to end, as an operator asks for with SIGHUP. Several are one."""
         self._now.set()
 
@@ -97,11 +97,11 @@ class TopicFollower:
         while True:
             self._now.clear()
             started_at = self._clock.monotonic()
-            problem = await self._look()
+            problem = await self._poll()
             took = self._clock.monotonic() - started_at
-            await self._rest(self._interval if problem else max(self._interval, REST_RATIO * took))
+            await self._wait(self._interval if problem else max(self._interval, PAUSE_RATIO * took))
 
-    async def _look(self) -> str:
+    async def _poll(self) -> str:
         """Look once; return the problem, or nothing."""
         try:
             topics = await within(self._clock, self._timeout, self._source.read())
@@ -144,8 +144,8 @@ class TopicFollower:
         if self._metrics is not None:
             self._metrics.count_read("failed")
         is_new = was.problem in ("", Following().problem)
-        if is_new or (problem != was.problem and now - self._said_at >= REMIND_SECONDS):
-            self._said_at = now
+        if is_new or (problem != was.problem and now - self._logged_at >= REMIND_SECONDS):
+            self._logged_at = now
             known = (
                 "keeping the last valid topics"
                 if was.last_good_at is not None
@@ -153,7 +153,7 @@ class TopicFollower:
             )
             log.warning("topics cannot be read; %s", known, extra={"facts": {"problem": problem} | _age(now, was)})
 
-    async def _rest(self, seconds: float) -> None:
+    async def _wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
             await within(self._clock, seconds, self._now.wait())
 

@@ -19,11 +19,11 @@ from pointsman_agent.topic_source.followed_file import UnusableFileError
 BYTES_A_TOPIC = 1_024
 """Four times what a broker writes for a topic without attributes."""
 
-BYTES_BESIDE = 2**20
+BASE_BYTES = 2**20
 OBJECTS_A_TOPIC = 8
 """JSON objects; a broker writes two a topic."""
 
-DICT_AT_ONCE = 1_000
+DICT_BATCH = 1_000
 NAMED_EXAMPLES = 5
 SHOWN_CHARACTERS = 100
 
@@ -41,8 +41,8 @@ class TopicTable:
     data_version: DataVersion
     topics: tuple[TopicConfig, ...]
     """By name; permissions as written."""
-    left_out_count: int = 0
-    left_out: tuple[str, ...] = ()
+    skipped_count: int = 0
+    skipped: tuple[str, ...] = ()
     """The first of them, each with what is wrong."""
 
 
@@ -60,7 +60,7 @@ class TopicsJson:
     @property
     def max_bytes(self) -> int:
         """How large a file of so many topics may be."""
-        return BYTES_BESIDE + BYTES_A_TOPIC * self.max_topics
+        return BASE_BYTES + BYTES_A_TOPIC * self.max_topics
 
     def parse(self, content: bytes) -> TopicTable:
         """Read ``content``. Raises UnusableFileError, and TopicSourceError when there are more than ``max_topics``.
@@ -70,7 +70,7 @@ class TopicsJson:
         """
         if not content.strip():
             raise UnusableFileError("is empty")
-        whole = _Objects(BYTES_BESIDE // 256 + OBJECTS_A_TOPIC * self.max_topics).load(content)
+        whole = _Objects(BASE_BYTES // 256 + OBJECTS_A_TOPIC * self.max_topics).load(content)
         if not isinstance(whole, dict):
             raise UnusableFileError("is not a JSON object")
         table = whole.get("topicConfigTable")
@@ -110,7 +110,7 @@ class _Objects:
         self._left -= 1
         if self._left < 0:
             raise UnusableFileError("holds more JSON objects than topics would")
-        if len(pairs) <= DICT_AT_ONCE:
+        if len(pairs) <= DICT_BATCH:
             return dict(pairs)
         whole: dict[str, object] = {}
         # dict() would not let other threads in before its end.
@@ -131,8 +131,8 @@ def _to_data_version(value: object) -> DataVersion:
 
 def _to_table(version: DataVersion, table: dict[str, object], known: dict[str, TopicConfig]) -> TopicTable:
     topics: list[TopicConfig] = []
-    left_out: list[str] = []
-    left_out_count = 0
+    skipped: list[str] = []
+    skipped_count = 0
     for name in list(table):
         # Freeing all entries at once, at the end, would hold every thread as parsing them at once would.
         value = table.pop(name)
@@ -144,12 +144,12 @@ def _to_table(version: DataVersion, table: dict[str, object], known: dict[str, T
             same = known.get(name)
             topics.append(same if same == topic and same is not None else topic)
             continue
-        left_out_count += 1
-        if len(left_out) < NAMED_EXAMPLES:
-            left_out.append(f"{shown(name)} {problem}")
+        skipped_count += 1
+        if len(skipped) < NAMED_EXAMPLES:
+            skipped.append(f"{shown(name)} {problem}")
     if not topics:
-        raise UnusableFileError(f"holds no topic that can be named: {'; '.join(left_out)}")
-    return TopicTable(version, by_name(topics), left_out_count, tuple(left_out))
+        raise UnusableFileError(f"holds no topic that can be named: {'; '.join(skipped)}")
+    return TopicTable(version, by_name(topics), skipped_count, tuple(skipped))
 
 
 def _to_topic(name: str, value: dict[str, object]) -> TopicConfig:

@@ -15,7 +15,7 @@ from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.credentials import Credentials
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import AgentConfig, HeartbeatSection, load
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.drain.write_perm import WritePermissions
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes.certificates import Authority, Files
@@ -92,7 +92,7 @@ async def test_a_registration_survives_three_rotations(
             await agent.counts_beats(server.addr, beats + 1)
             await eventually(lambda: streams(server) == 1)
         await heartbeats(clock, agent, server.addr, 5)
-        assert agent.standing(server.addr) is Standing.REGISTERED
+        assert agent.registration_state(server.addr) is RegistrationState.REGISTERED
         assert agent.registrations(server.addr) == 1
         assert agent.beats(server.addr, "stream_broken") == agent.beats(server.addr, "timeout") == 0
         # A wipe is the last row, after all earlier ones.
@@ -125,7 +125,7 @@ async def test_new_certificates_that_the_name_server_rejects_leave_the_registrat
         foreign.issue("agent")
         await in_time(clock, lambda: "changed credentials failed, the connection stays as it was" in caplog.messages)
         await heartbeats(clock, agent, server.addr, 5)
-        assert agent.standing(server.addr) is Standing.REGISTERED
+        assert agent.registration_state(server.addr) is RegistrationState.REGISTERED
         authority.issue("agent")
         await in_time(clock, lambda: reloads(agent, "applied") == 2)
         await heartbeats(clock, agent, server.addr, 2)
@@ -155,9 +155,9 @@ async def test_an_agent_that_could_not_connect_registers_with_the_first_valid_ce
     foreign = Authority(tmp_path, "other").issue("agent")
     rejected = with_credentials(server, credentials(foreign, ca=authority.file))
     async with running_agent(rejected, clock=clock) as agent:
-        await agent.stands(server.addr, Standing.UNREACHABLE)
+        await agent.stands(server.addr, RegistrationState.UNREACHABLE)
         authority.issue("agent")
-        await in_time(clock, lambda: agent.standing(server.addr) is Standing.REGISTERED)
+        await in_time(clock, lambda: agent.registration_state(server.addr) is RegistrationState.REGISTERED)
 
 
 def test_nothing_but_the_probe_of_a_broker_opens_a_channel_without_the_credentials() -> None:

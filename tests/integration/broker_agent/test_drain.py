@@ -32,16 +32,16 @@ from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.drain.agent_servicer import AgentFacts, AgentService
 from pointsman_agent.drain.drainer import DrainedAgent, Drainer
 from pointsman_agent.drain.put_rate import PutRate
 from pointsman_agent.drain.write_perm import WritePermissions
+from pointsman_agent.observable import Observable
 from pointsman_agent.queue_stats.ends import QueueEndsError
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
 from pointsman_agent.registration.registration_messages import BrokerProfile
-from pointsman_agent.watched import Watched
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import agent_services
 from tests.fakes.history_rows import rows_in
@@ -201,7 +201,9 @@ async def served(clock: ManualClock, *, name_servers: int = 1, knows_lag: bool =
         facts = AgentFacts(version="1.0", cluster="c1", broker_name="a", addr=ADDR, own=rig.own)
         service = AgentService(
             drainer,
-            facts=lambda: replace(facts, own=rig.own, standings=dict.fromkeys(rig.addrs(), ("registered", ""))),
+            facts=lambda: replace(
+                facts, own=rig.own, registration_states=dict.fromkeys(rig.addrs(), ("registered", ""))
+            ),
             clock=clock,
         )
         async with agent_services.served(service.service()) as channel:
@@ -579,7 +581,7 @@ async def left_over(call: Call) -> list[wire.DrainResponse]:
 
 async def test_a_loop_whose_broker_is_drained_unregisters_with_that_reason(tmp_path: Path) -> None:
     async with running_name_server(history=tmp_path) as app:
-        own = Watched(OWN)
+        own = Observable(OWN)
         loop = RegistrationLoop(
             app.addr,
             profile=BrokerProfile(cluster="c1", broker_name="a", addr=ADDR),
@@ -590,7 +592,7 @@ async def test_a_loop_whose_broker_is_drained_unregisters_with_that_reason(tmp_p
             timeouts=Timeouts(),
         )
         running = asyncio.create_task(loop.run())
-        await until(lambda: loop.report.standing is Standing.REGISTERED)
+        await until(lambda: loop.report.state is RegistrationState.REGISTERED)
 
         own.set(replace(own.value, leave=Leave.DRAIN))
 
@@ -626,12 +628,12 @@ async def test_the_put_rate_is_what_was_written_between_two_polls(clock: ManualC
     topics = TopicSet.from_content([TopicConfig("orders", 4, 2, 6)], state_version=0)
     rate = PutRate(ends, topics=lambda: topics, clock=clock)
 
-    assert await rate.look() is None
+    assert await rate.measure() is None
     ends.offsets = {QUEUES[0]: 6, QUEUES[1]: 4}
     await clock.advance(2.0)
-    assert await rate.look() == 5.0
+    assert await rate.measure() == 5.0
     await clock.advance(1.0)
-    assert await rate.look() == 0.0
+    assert await rate.measure() == 0.0
     assert [list(asked) for asked in ends.asked] == [QUEUES] * 3
 
 
@@ -639,22 +641,22 @@ async def test_a_queue_that_appears_or_starts_over_adds_nothing_to_the_put_rate(
     ends = ScriptedEnds()
     rate = PutRate(ends, topics=lambda: OWN.topics, clock=clock)
     ends.offsets = {QUEUES[0]: 100}
-    await rate.look()
+    await rate.measure()
     await clock.advance(1.0)
     ends.offsets = {QUEUES[0]: 3, QUEUES[1]: 1_000}
 
-    assert await rate.look() == 0.0
+    assert await rate.measure() == 0.0
 
 
 async def test_the_put_rate_is_unknown_where_the_broker_does_not_report_its_queue_ends(clock: ManualClock) -> None:
     ends = ScriptedEnds()
     rate = PutRate(ends, topics=lambda: OWN.topics, clock=clock)
-    await rate.look()
+    await rate.measure()
     await clock.advance(1.0)
     ends.offsets = None
-    assert await rate.look() is None
+    assert await rate.measure() is None
     ends.offsets = {}
-    assert await rate.look() is None
+    assert await rate.measure() is None
 
 
 async def test_a_put_rate_that_never_comes_is_not_waited_for(clock: ManualClock) -> None:

@@ -15,7 +15,7 @@ from pointsman.wire.error_details import build_status
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.own_state import Leave
 from pointsman_agent.core.probe_verdict import Role
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.registration.loop import Timeouts
 from tests.fakes.beat_clock import BeatClock
 from tests.fakes.condition import eventually
@@ -112,7 +112,7 @@ async def test_a_name_server_listed_again_while_its_loop_is_stopping_gets_a_new_
 async def test_a_dead_name_server_is_removed_from_the_list_without_waiting_for_it(clock: ManualClock) -> None:
     dead = f"127.0.0.1:{free_port()}"
     async with running_fleet([dead], clock=clock) as fleet:
-        await fleet.stands(dead, Standing.UNREACHABLE)
+        await fleet.stands(dead, RegistrationState.UNREACHABLE)
         fleet.listed.set(())
         await until(lambda: fleet.forgotten == [dead])
         assert fleet.fleet.reports == {}
@@ -146,7 +146,7 @@ async def test_queue_statistics_go_out_under_the_present_registration_and_not_wi
     async with scripted_registration_server() as server:
         server.register_outcomes.append(STALE_BASE)
         async with running_fleet([server.addr], clock=clock) as fleet:
-            await fleet.stands(server.addr, Standing.REFUSED)
+            await fleet.stands(server.addr, RegistrationState.REFUSED)
             (loop,) = fleet.fleet.loops
             assert await loop.report_queue_stats(stats) is None
 
@@ -202,7 +202,7 @@ async def test_a_change_in_a_superseded_generation_does_not_claim_the_identity_a
         server.update_outcomes.append(STALE_GENERATION)
         fleet.set_topics(SIX)
         await server.next_update()
-        await fleet.stands(server.addr, Standing.HELD_BY_OTHER)
+        await fleet.stands(server.addr, RegistrationState.HELD_BY_OTHER)
         assert fleet.fleet.reports[server.addr].holder_addr == "10.0.0.2:10911"
         await clock.advance(119)
         assert server.said_nothing_more()
@@ -216,7 +216,7 @@ async def test_a_server_that_holds_the_previous_set_is_updated_with_a_delta() ->
         await server.next_update()
         await until(lambda: fleet.registrations(server.addr, "updated") == 1)
         await server.stop()
-        await fleet.stands(server.addr, Standing.UNREACHABLE)
+        await fleet.stands(server.addr, RegistrationState.UNREACHABLE)
         server.beat_answers.append(answer(wire.BEAT_STATUS_TOPICS_OUT_OF_DATE, held=registration.broker.data_version))
         await server.start()
         await server.next_beat()
@@ -277,7 +277,7 @@ async def test_a_server_that_accepts_connections_and_never_responds_gets_one_reg
                     whole += isinstance(server.events.get_nowait(), Registration)
             await until(lambda: fleet.beats(server.addr, "timeout") >= 10)
             assert whole == 1
-            assert fleet.standing(server.addr) is Standing.UNREACHABLE
+            assert fleet.registration_state(server.addr) is RegistrationState.UNREACHABLE
 
 
 async def test_a_server_whose_responses_are_lost_gets_no_second_registration(clock: ManualClock) -> None:
@@ -337,7 +337,7 @@ async def test_two_agents_with_one_identity_do_not_fight_over_several_expiries(
                     await asyncio.sleep(0.01)  # for registrations
                     assert len(list(server.core.replicas())) == 1
                 registrations = first.registrations(server.addr) + second.registrations(server.addr)
-                standings = {first.standing(server.addr), second.standing(server.addr)}
+                registration_states = {first.registration_state(server.addr), second.registration_state(server.addr)}
 
-    assert Standing.REGISTERED in standings  # the displaced agent learns it with its next heartbeat
+    assert RegistrationState.REGISTERED in registration_states  # the displaced agent learns it with its next heartbeat
     assert registrations <= (2 if second_addr != BROKER_ADDR else 2 + 4 * expiries)

@@ -279,7 +279,7 @@ async def test_a_failed_background_task_is_noticed(clock: ManualClock, monkeypat
     async def dies() -> None:
         raise RuntimeError("upkeep is gone")
 
-    monkeypatch.setattr(agent.groups._upkeep, "run", dies)
+    monkeypatch.setattr(agent.groups._timer, "run", dies)
     await agent.server.start([agent.groups.service()])
     with pytest.raises(ExceptionGroup):
         await agent.server.watch_over()

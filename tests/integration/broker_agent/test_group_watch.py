@@ -107,7 +107,7 @@ async def test_a_watching_member_is_not_notified_of_what_does_not_change_its_gro
 
 def all_are_notified(agent: GroupAgent) -> bool:
     revision = agent.groups.core.revision("g")
-    return all(watcher.told == revision for watcher in agent.groups.watches._watched["g"].watchers)
+    return all(watcher.sent_counter == revision for watcher in agent.groups.watches._watched["g"].watchers)
 
 
 async def rolled(agent: GroupAgent, clock: ManualClock, count: int, *, renamed: bool) -> None:

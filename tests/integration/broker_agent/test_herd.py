@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.registration.loop import Timeouts
 from tests.fakes.real_name_server import real_name_server
 from tests.fakes.redis_process import free_port
@@ -30,7 +30,7 @@ async def all_registered(fleets: list[RunningFleet], addr: str) -> list[float]:
     waiting = list(fleets)
     async with asyncio.timeout(PATIENCE_SECONDS):
         while waiting:
-            still = [each for each in waiting if each.standing(addr) is not Standing.REGISTERED]
+            still = [each for each in waiting if each.registration_state(addr) is not RegistrationState.REGISTERED]
             seen += [time.monotonic() - started_at] * (len(waiting) - len(still))
             waiting = still
             await asyncio.sleep(0.05)
@@ -67,7 +67,7 @@ async def test_many_agents_are_back_in_seconds_after_their_name_server_was_sprea
 
         await server.kill()
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while {each.standing(addr) for each in fleets} != {Standing.UNREACHABLE}:  # noqa: ASYNC110  # of another process
+            while {each.registration_state(addr) for each in fleets} != {RegistrationState.UNREACHABLE}:  # noqa: ASYNC110  # of another process
                 await asyncio.sleep(0.5)
         await asyncio.sleep(AWAY_SECONDS)
         await server.start()

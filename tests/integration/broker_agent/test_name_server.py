@@ -8,7 +8,7 @@ from dataclasses import replace
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import StopSection
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.core.replica_state import Phase
 from tests.fakes.name_server import running_name_server
@@ -78,7 +78,7 @@ async def test_a_name_server_that_lost_its_state_gets_a_full_registration_again(
             addr = server.addr
             agent = await stack.enter_async_context(running_agent(agent_config([addr])))
             await agent.counts_beats(addr, 1)
-        await agent.stands(addr, Standing.UNREACHABLE)
+        await agent.stands(addr, RegistrationState.UNREACHABLE)
 
         async with running_name_server(listen=addr) as restarted:
             await until(lambda: agent.registrations(addr) == 2)
@@ -98,7 +98,7 @@ async def test_of_two_agents_with_one_identity_the_newer_holds_it_and_the_other_
                 for beats in (1, 2, 3, 4):
                     await newer.counts_beats(server.addr, beats)
                     await clock.advance(30)
-                    await older.stands(server.addr, Standing.HELD_BY_OTHER)
+                    await older.stands(server.addr, RegistrationState.HELD_BY_OTHER)
 
                 assert older.registrations(server.addr) == newer.registrations(server.addr) == 1
                 assert older.beats(server.addr, "stale_generation") == 1
@@ -116,7 +116,7 @@ async def test_a_claim_with_a_lower_state_version_is_refused_with_the_holder_of_
         async with running_agent(promoted, clock=clock) as holder:
             await holder.counts_beats(server.addr, 1)
             async with running_agent(config, clock=clock) as lower:
-                await lower.stands(server.addr, Standing.HELD_BY_OTHER)
+                await lower.stands(server.addr, RegistrationState.HELD_BY_OTHER)
                 healthy, facts = lower.agent.health()
 
     assert not healthy

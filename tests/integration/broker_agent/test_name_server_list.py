@@ -20,7 +20,7 @@ from pointsman_agent.config import MAX_NAME_SERVERS, NameServersSection
 from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
 from pointsman_agent.name_servers.list_sources import MAX_BYTES, DnsNameServers, FileNameServers, build_source
 from pointsman_agent.name_servers.name_server_follower import NameServerFollower, NameServerListMetrics
-from pointsman_agent.watched import Watched
+from pointsman_agent.observable import Observable
 from tests.fakes.running_agent import until
 
 GOOD = ("10.0.0.1:9876", "10.0.0.2:9876")
@@ -49,7 +49,7 @@ class ScriptedResolver:
 class Following:
     """A running follower, with what tests check of it."""
 
-    listed: Watched[tuple[str, ...]]
+    listed: Observable[tuple[str, ...]]
     registry: CollectorRegistry
 
     def reads(self, result: str) -> int:
@@ -64,7 +64,7 @@ class Following:
 @asynccontextmanager
 async def following(source: NameServerSource, clock: ManualClock) -> AsyncIterator[Following]:
     """Follow a source, each 10 s, for the length of the block."""
-    listed, registry = Watched[tuple[str, ...]](()), CollectorRegistry()
+    listed, registry = Observable[tuple[str, ...]](()), CollectorRegistry()
     follower = NameServerFollower(source, listed, clock=clock, refresh=10.0, metrics=NameServerListMetrics(registry))
     task = asyncio.create_task(follower.run())
     try:

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import OffsetKey, Offsets
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.offsets.flusher import AT_ONCE, Flusher, OffsetMetrics
+from pointsman_agent.offsets.flusher import ABSORB_BATCH, Flusher, OffsetMetrics
 from tests.fakes.memory_store import MemoryStore
 
 Q0, Q1 = QueueKey("orders", 0), QueueKey("orders", 1)
@@ -66,10 +66,10 @@ async def test_the_content_of_the_store_is_loaded(flushing: Flushing, clock: Man
 async def test_very_many_offsets_are_loaded_with_pauses_and_nothing_is_served_before_all_are(
     flushing: Flushing, clock: ManualClock
 ) -> None:
-    flushing.store.table = {OffsetKey("g", "orders", n): n for n in range(2 * AT_ONCE + 1)}
+    flushing.store.table = {OffsetKey("g", "orders", n): n for n in range(2 * ABSORB_BATCH + 1)}
     reading = asyncio.create_task(flushing.flusher.refresh())
     await clock.advance(0.0)
-    assert len(flushing.offsets) == AT_ONCE
+    assert len(flushing.offsets) == ABSORB_BATCH
     assert not flushing.flusher.is_loaded
     await clock.advance(1.0)
     assert await reading

@@ -33,7 +33,7 @@ async def test_tcp_passes_where_a_server_listens() -> None:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()
-        result = await TcpProbe(f"127.0.0.1:{listening.getsockname()[1]}").look()
+        result = await TcpProbe(f"127.0.0.1:{listening.getsockname()[1]}").check()
 
     assert result.passed
     assert (result.incarnation, result.role) == ("", Role.UNKNOWN)
@@ -42,7 +42,7 @@ async def test_tcp_passes_where_a_server_listens() -> None:
 async def test_tcp_fails_where_no_server_listens_and_gives_the_reason() -> None:
     target = f"127.0.0.1:{free_port()}"
 
-    result = await TcpProbe(target).look()
+    result = await TcpProbe(target).check()
 
     assert not result.passed
     assert result.detail.startswith(f"tcp {target}: ")
@@ -50,7 +50,7 @@ async def test_tcp_fails_where_no_server_listens_and_gives_the_reason() -> None:
 
 
 async def test_tcp_fails_where_the_name_does_not_resolve() -> None:
-    assert not (await TcpProbe("no-such-host.invalid:80").look()).passed
+    assert not (await TcpProbe("no-such-host.invalid:80").check()).passed
 
 
 @pytest.mark.redis
@@ -58,7 +58,7 @@ async def test_redis_reports_its_process_and_its_role(tmp_path: Path) -> None:
     async with redis_process(tmp_path / "master") as master, redis_process(tmp_path / "replica") as replica:
         await replica.replica_of(master)
 
-        of_master, of_replica = await RedisProbe(master.addr).look(), await RedisProbe(replica.addr).look()
+        of_master, of_replica = await RedisProbe(master.addr).check(), await RedisProbe(replica.addr).check()
 
     assert (of_master.passed, of_master.role) == (True, Role.MASTER)
     assert (of_replica.passed, of_replica.role) == (True, Role.SLAVE)
@@ -70,11 +70,11 @@ async def test_redis_reports_its_process_and_its_role(tmp_path: Path) -> None:
 async def test_redis_has_a_new_incarnation_after_a_restart_and_the_same_without_one(tmp_path: Path) -> None:
     async with redis_process(tmp_path) as redis:
         probe = RedisProbe(redis.addr)
-        first, again = await probe.look(), await probe.look()
+        first, again = await probe.check(), await probe.check()
         redis.kill()
-        dead = await probe.look()
+        dead = await probe.check()
         await redis.restart()
-        back = await probe.look()
+        back = await probe.check()
 
     assert first == again
     assert not dead.passed
@@ -85,9 +85,9 @@ async def test_redis_has_a_new_incarnation_after_a_restart_and_the_same_without_
 @pytest.mark.redis
 async def test_redis_with_a_password_fails_without_it_and_passes_with_it(tmp_path: Path) -> None:
     async with redis_process(tmp_path, options=["--requirepass", "secret"]) as redis:
-        without = await RedisProbe(redis.addr).look()
-        wrong = await RedisProbe(redis.addr, password="wrong").look()
-        right = await RedisProbe(redis.addr, password="secret").look()
+        without = await RedisProbe(redis.addr).check()
+        wrong = await RedisProbe(redis.addr, password="wrong").check()
+        right = await RedisProbe(redis.addr, password="secret").check()
 
     assert not without.passed
     assert without.detail.endswith("Authentication required.")
@@ -99,7 +99,7 @@ async def test_redis_with_a_password_fails_without_it_and_passes_with_it(tmp_pat
 async def test_redis_that_refuses_only_info_passes_without_an_incarnation(tmp_path: Path) -> None:
     acl = ["--user", "probe", "on", ">secret", "+ping", "+auth"]
     async with redis_process(tmp_path, options=acl) as redis:
-        result = await RedisProbe(redis.addr, username="probe", password="secret").look()
+        result = await RedisProbe(redis.addr, username="probe", password="secret").check()
 
     assert result.passed
     assert result.incarnation == ""
@@ -115,7 +115,7 @@ async def test_a_response_that_is_not_redis_protocol_is_a_failed_probe_and_not_a
         await writer.wait_closed()
 
     async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
-        result = await RedisProbe(f"127.0.0.1:{server.sockets[0].getsockname()[1]}").look()
+        result = await RedisProbe(f"127.0.0.1:{server.sockets[0].getsockname()[1]}").check()
     assert not result.passed
 
 
@@ -126,7 +126,7 @@ async def test_a_server_that_is_not_redis_fails() -> None:
         writer.close()
 
     async with await asyncio.start_server(answer_nonsense, "127.0.0.1", 0) as server:
-        result = await RedisProbe(f"127.0.0.1:{server.sockets[0].getsockname()[1]}").look()
+        result = await RedisProbe(f"127.0.0.1:{server.sockets[0].getsockname()[1]}").check()
 
     assert not result.passed
 
@@ -220,7 +220,7 @@ async def answering(answer: bytes, *, closes: bool = True) -> AsyncIterator[tupl
 )
 async def test_http_passes_with_a_status_below_400(status: str, *, passes: bool) -> None:
     async with answering(f"HTTP/1.1 {status}\r\nLocation: http://elsewhere/\r\n\r\n".encode()) as (target, requests):
-        result = await HttpProbe(target, path="/health?deep=1").look()
+        result = await HttpProbe(target, path="/health?deep=1").check()
 
     assert (result.passed, result.detail) == (passes, f"http {target}/health?deep=1: status {status[:3]}")
     assert requests == [
@@ -231,7 +231,7 @@ async def test_http_passes_with_a_status_below_400(status: str, *, passes: bool)
 
 async def test_http_reads_no_more_than_the_status_line_of_an_endless_response() -> None:
     async with answering(b"HTTP/1.1 200 OK\r\n" + b"x" * 1_000_000, closes=False) as (target, _):
-        assert (await HttpProbe(target).look()).passed
+        assert (await HttpProbe(target).check()).passed
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ async def test_http_reads_no_more_than_the_status_line_of_an_endless_response() 
 )
 async def test_http_fails_on_an_invalid_response(answer: bytes, message: str) -> None:
     async with answering(answer) as (target, _):
-        first, again = await HttpProbe(target).look(), await HttpProbe(target).look()
+        first, again = await HttpProbe(target).check(), await HttpProbe(target).check()
 
     assert not first.passed
     assert message in first.detail
@@ -257,7 +257,7 @@ async def test_http_fails_on_an_invalid_response(answer: bytes, message: str) ->
 async def test_http_fails_where_no_server_listens_and_gives_the_reason() -> None:
     target = f"127.0.0.1:{free_port()}"
 
-    result = await HttpProbe(target).look()
+    result = await HttpProbe(target).check()
 
     assert not result.passed
     assert result.detail.startswith(f"http {target}/: ")
@@ -265,7 +265,7 @@ async def test_http_fails_where_no_server_listens_and_gives_the_reason() -> None
 
 async def test_a_path_cannot_inject_headers() -> None:
     async with answering(b"HTTP/1.1 200 OK\r\n") as (target, requests):
-        await HttpProbe(target, path="/a b\r\nHost: other").look()
+        await HttpProbe(target, path="/a b\r\nHost: other").check()
 
     assert requests[0].startswith(b"GET /a%20b%0D%0AHost:%20other HTTP/1.1\r\n")
 
@@ -281,11 +281,11 @@ async def test_grpc_checks_the_health_of_the_server_or_of_one_service() -> None:
     await server.start()
     try:
         await servicer.set("broker", health_pb2.HealthCheckResponse.NOT_SERVING)
-        whole = await GrpcProbe(target).look()
-        ill = await GrpcProbe(target, service="broker").look()
+        whole = await GrpcProbe(target).check()
+        ill = await GrpcProbe(target, service="broker").check()
         await servicer.set("broker", health_pb2.HealthCheckResponse.SERVING)
-        well = await GrpcProbe(target, service="broker").look()
-        unknown = await GrpcProbe(target, service="other").look()
+        well = await GrpcProbe(target, service="broker").check()
+        unknown = await GrpcProbe(target, service="other").check()
     finally:
         await server.stop(None)
 
@@ -299,9 +299,9 @@ async def test_grpc_fails_without_a_health_service_or_a_server_always_with_the_s
     server = grpc.aio.server()
     target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
-    without = await GrpcProbe(target).look()
+    without = await GrpcProbe(target).check()
     await server.stop(None)
-    dead, still_dead = await GrpcProbe(target).look(), await GrpcProbe(target).look()
+    dead, still_dead = await GrpcProbe(target).check(), await GrpcProbe(target).check()
 
     assert (without.passed, without.detail) == (False, f"grpc {target}: has no health service")
     assert (dead.passed, dead.detail) == (False, f"grpc {target}: cannot be reached")
@@ -336,20 +336,20 @@ def is_alive(pid: int) -> bool:
     ids=["zero", "three", "silent", "killed", "missing", "no-program"],
 )
 async def test_exec_passes_with_exit_code_0(command: list[str], message: str, *, passes: bool) -> None:
-    first, again = await ExecProbe(command).look(), await ExecProbe(command).look()
+    first, again = await ExecProbe(command).check(), await ExecProbe(command).check()
 
     assert (first.passed, first.detail) == (passes, message)
     assert first == again
 
 
 async def test_exec_gives_the_program_its_arguments_and_no_shell() -> None:
-    result = await ExecProbe([*python("import sys; print(sys.argv[1:]); sys.exit(1)"), "a b", "$HOME"]).look()
+    result = await ExecProbe([*python("import sys; print(sys.argv[1:]); sys.exit(1)"), "a b", "$HOME"]).check()
 
     assert result.detail.endswith("exit code 1: ['a b', '$HOME']")
 
 
 async def test_exec_keeps_the_beginning_of_a_long_output() -> None:
-    result = await ExecProbe(python("print('x' * 5_000_000); raise SystemExit(1)")).look()
+    result = await ExecProbe(python("print('x' * 5_000_000); raise SystemExit(1)")).check()
 
     assert result.detail == f"exec {sys.executable}: exit code 1: {'x' * MAX_OUTPUT_BYTES}"
 
@@ -363,7 +363,7 @@ async def test_exec_kills_the_program_and_its_children_at_the_deadline(clock: Ma
         f"os.rename({str(pids) + '.new'!r}, {str(pids)!r})\n"
         "time.sleep(600)"
     )
-    looking = asyncio.create_task(within(clock, 2.0, ExecProbe(python(code)).look()))
+    looking = asyncio.create_task(within(clock, 2.0, ExecProbe(python(code)).check()))
     await until(pids.exists)
     program, child = map(int, pids.read_text().split())
     assert is_alive(program)
@@ -378,7 +378,7 @@ async def test_exec_kills_the_program_and_its_children_at_the_deadline(clock: Ma
 async def test_exec_does_not_wait_for_a_child_that_keeps_the_output_open_and_ends_it(tmp_path: Path) -> None:
     pid = tmp_path / "pid"
     async with asyncio.timeout(60):
-        result = await ExecProbe(["/bin/sh", "-c", f"sleep 600 & echo $! > {pid}; exit 0"]).look()
+        result = await ExecProbe(["/bin/sh", "-c", f"sleep 600 & echo $! > {pid}; exit 0"]).check()
 
     assert result.passed
     await until(lambda: not is_alive(int(pid.read_text())))
@@ -386,10 +386,10 @@ async def test_exec_does_not_wait_for_a_child_that_keeps_the_output_open_and_end
 
 async def test_exec_leaves_no_descriptor_open() -> None:
     probe = ExecProbe(["/bin/sh", "-c", "exit 1"])
-    await probe.look()
+    await probe.check()
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(5):
-        await probe.look()
+        await probe.check()
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
@@ -430,9 +430,9 @@ class SlowToHang:
     def hangs(self) -> bool:
         return self.looks > 1
 
-    async def look(self) -> ProbeResult:
+    async def check(self) -> ProbeResult:
         self.looks += 1
-        return await ExecProbe(["sleep", "600"] if self.hangs else ["true"]).look()
+        return await ExecProbe(["sleep", "600"] if self.hangs else ["true"]).check()
 
 
 # --- what is configured --------------------------------------------------------------------------------------------

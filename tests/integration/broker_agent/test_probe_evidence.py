@@ -36,14 +36,14 @@ def new_keeper() -> VerdictKeeper:
 async def evidence(probe: Probe, keeper: VerdictKeeper, *, looks: int = FALL) -> Evidence:
     """The evidence after some more checks."""
     for _ in range(looks):
-        keeper.record(await probe.look())
+        keeper.record(await probe.check())
     return keeper.verdict.evidence
 
 
 async def has_passed(probe: Probe) -> VerdictKeeper:
     """A keeper whose probe has passed once."""
     keeper = new_keeper()
-    assert keeper.record(await probe.look()).ever_passed
+    assert keeper.record(await probe.check()).ever_passed
     return keeper
 
 
@@ -268,7 +268,7 @@ async def test_a_timeout_is_weak_also_after_a_pass(target: str) -> None:
             interval=0.01,
             timeout=0.1,
             keeper=keeper,
-            on_look=lambda _, verdict: verdicts.append(verdict),
+            on_result=lambda _, verdict: verdicts.append(verdict),
         )
         probing = asyncio.create_task(prober.run())
         await until(lambda: len(verdicts) == FALL)

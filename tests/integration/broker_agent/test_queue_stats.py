@@ -229,7 +229,7 @@ class Collecting:
             topics=lambda: self.topics,
             committed=lambda: list(self.commits),
             members=lambda: {"g": 3},
-            tell=self._report,
+            report=self._report,
             interval=interval,
             clock=clock,
             metrics=self.metrics,
@@ -452,7 +452,7 @@ async def reported(listeners: Iterable[OneListener], *, seconds: float = 10.0, t
     reporter = Reporter(lambda: all_of_them, clock=SystemClock(), timeout=seconds, metrics=QueueStatsMetrics(registry))
     try:
         for _ in range(times):
-            await reporter.tell(measured())
+            await reporter.report(measured())
     finally:
         for listener in all_of_them:
             await listener.close()
@@ -518,7 +518,7 @@ async def test_from_messages_in_redis_to_a_row_of_the_history(clock: ManualClock
         listener = OneListener(server.addr, generation=held.generation)
         collecting = Collecting(clock, source=ends)
         reporter = Reporter(lambda: [listener], clock=clock, timeout=3.0, metrics=collecting.metrics)
-        collecting.collector._tell = reporter.tell
+        collecting.collector._report_to = reporter.report
         collecting.commits = [("g", "orders", 0, 2)]
         await put(redis, ORDERS, 5)
 

@@ -39,10 +39,10 @@ async def full_pair(folder: Path) -> AsyncIterator[tuple[RedisProcess, RedisProc
 async def test_a_master_restarted_empty_fails_immediately_while_its_replica_holds_streams(tmp_path: Path) -> None:
     async with full_pair(tmp_path) as (master, replica):
         probe, keeper = RedisProbe(master.addr), VerdictKeeper(rise=1, fall=3)
-        assert keeper.record(await probe.look()).status is ProbeStatus.PASSING
+        assert keeper.record(await probe.check()).status is ProbeStatus.PASSING
 
         await master.restart()
-        verdict = keeper.record(await probe.look())
+        verdict = keeper.record(await probe.check())
 
     assert (verdict.status, verdict.evidence) == (ProbeStatus.FAILING, Evidence.STRONG)
     assert f"is an empty master while {replica.addr} still holds streams" in verdict.detail
@@ -51,25 +51,25 @@ async def test_a_master_restarted_empty_fails_immediately_while_its_replica_hold
 async def test_it_passes_again_once_its_data_are_back(tmp_path: Path) -> None:
     async with full_pair(tmp_path) as (master, _):
         probe = RedisProbe(master.addr)
-        await probe.look()
+        await probe.check()
         await master.restart()
-        assert not (await probe.look()).passed
+        assert not (await probe.check()).passed
 
         await master.command("XADD", "orders:queue:0", "0-*", "k", "v")
 
-        assert (await probe.look()).passed
+        assert (await probe.check()).passed
 
 
 async def test_it_passes_again_once_no_replica_holds_more_than_it(tmp_path: Path) -> None:
     async with full_pair(tmp_path) as (master, replica):
         probe = RedisProbe(master.addr)
-        await probe.look()
+        await probe.check()
         await master.restart()
-        assert not (await probe.look()).passed
+        assert not (await probe.check()).passed
 
         replica.kill()
 
-        assert (await probe.look()).passed
+        assert (await probe.check()).passed
 
 
 async def test_an_agent_that_was_just_started_queries_the_connected_replicas(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ async def test_an_agent_that_was_just_started_queries_the_connected_replicas(tmp
             while "ip=" not in await master.bulk("INFO", "replication"):  # noqa: ASYNC110  # two other processes
                 await asyncio.sleep(0.02)
 
-        result = await RedisProbe(master.addr).look()
+        result = await RedisProbe(master.addr).check()
 
     assert not result.passed
     assert replica.addr in result.detail
@@ -90,8 +90,8 @@ async def test_an_agent_that_was_just_started_queries_the_peers_of_the_configura
         await replica.replica_of(None)
         await master.restart()
 
-        assert (await RedisProbe(master.addr).look()).passed
-        assert not (await RedisProbe(master.addr, peers=[replica.addr]).look()).passed
+        assert (await RedisProbe(master.addr).check()).passed
+        assert not (await RedisProbe(master.addr, peers=[replica.addr]).check()).passed
 
 
 async def test_a_replica_that_is_promoted_before_it_has_copied_anything_fails_while_its_old_master_runs(
@@ -101,22 +101,22 @@ async def test_a_replica_that_is_promoted_before_it_has_copied_anything_fails_wh
         await master.command("CONFIG", "SET", "repl-diskless-sync-delay", "3600")
         await late.replica_of(master)
         probe = RedisProbe(late.addr)
-        assert (await probe.look()).passed
+        assert (await probe.check()).passed
 
         await late.replica_of(None)
 
-        assert not (await probe.look()).passed
+        assert not (await probe.check()).passed
 
 
 async def test_streams_that_clients_delete_are_their_own_doing(tmp_path: Path) -> None:
     async with full_pair(tmp_path) as (master, replica):
         probe = RedisProbe(master.addr)
-        assert (await probe.look()).passed
+        assert (await probe.check()).passed
         await replica.replica_of(None)
 
         await master.command("FLUSHALL")
 
-        assert (await probe.look()).passed
+        assert (await probe.check()).passed
 
 
 async def test_a_new_master_without_a_stream_passes_when_no_replica_has_one(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_a_new_master_without_a_stream_passes_when_no_replica_has_one(tmp_
         await replica.command("CONFIG", "SET", "replica-read-only", "no")
         await replica.command("SET", "no-stream", "x")
 
-        assert (await RedisProbe(master.addr, peers=[replica.addr], member="1").look()).passed
+        assert (await RedisProbe(master.addr, peers=[replica.addr], member="1").check()).passed
 
 
 async def test_a_peer_that_hangs_or_is_down_is_ignored_and_delays_the_check_no_longer_than_its_timeout(
@@ -141,7 +141,7 @@ async def test_a_peer_that_hangs_or_is_down_is_ignored_and_delays_the_check_no_l
 async def check_peers_count_for_nothing(redis: RedisProcess, *peers: str) -> None:
     started_at = asyncio.get_running_loop().time()
 
-    result = await RedisProbe(redis.addr, peers=peers).look()
+    result = await RedisProbe(redis.addr, peers=peers).check()
 
     assert result.passed
     assert PEER_SECONDS <= asyncio.get_running_loop().time() - started_at < 4 * PEER_SECONDS

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pointsman.wire.manual_clock import ManualClock
-from pointsman_agent.core.mastership import BELIEVED_AFTER_SECONDS
+from pointsman_agent.core.mastership import ACCEPT_AFTER_SECONDS
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.probe.redis_facts import DOES_NOT_PERSIST, RedisFacts
 from pointsman_agent.probe.redis_probe import MASTERSHIP_KEY, RedisProbe
@@ -35,7 +35,7 @@ async def in_step(replica: RedisProcess) -> None:
     """Wait until a replica's link to its master is up."""
     probe = RedisProbe(replica.addr)
     async with asyncio.timeout(IN_STEP_SECONDS):
-        while (await probe.look()).warnings:  # noqa: ASYNC110  # two other processes decide
+        while (await probe.check()).warnings:  # noqa: ASYNC110  # two other processes decide
             await asyncio.sleep(0.02)
 
 
@@ -61,8 +61,8 @@ def claim(result: ProbeResult) -> tuple[Role, int]:
 async def test_facts_are_reported_with_each_check(tmp_path: Path) -> None:
     facts: list[RedisFacts] = []
     async with pair(tmp_path) as (master, replica):
-        await RedisProbe(master.addr, on_facts=facts.append).look()
-        await RedisProbe(replica.addr, on_facts=facts.append).look()
+        await RedisProbe(master.addr, on_facts=facts.append).check()
+        await RedisProbe(replica.addr, on_facts=facts.append).check()
 
     of_master, of_replica = facts
     assert (of_master.role, of_master.replicas, of_master.persists) == (Role.MASTER, (replica.addr,), True)
@@ -75,7 +75,7 @@ async def test_a_replica_that_lost_its_master_passes_and_warns(tmp_path: Path) -
         probe = RedisProbe(replica.addr)
         master.kill()
         async with asyncio.timeout(IN_STEP_SECONDS):
-            while not (result := await probe.look()).warnings:  # noqa: ASYNC110  # two other processes decide
+            while not (result := await probe.check()).warnings:  # noqa: ASYNC110  # two other processes decide
                 await asyncio.sleep(0.02)
 
     assert result.passed
@@ -88,11 +88,11 @@ async def test_a_server_that_does_not_persist_warns_in_each_check_and_logs_it_on
     caplog.set_level(logging.WARNING, "pointsman_agent.probe.redis_probe")
     async with redis_process(tmp_path) as redis:
         probe = RedisProbe(redis.addr)
-        assert (await probe.look()).warnings == ()
+        assert (await probe.check()).warnings == ()
         await redis.command("CONFIG", "SET", "appendonly", "no")
-        first, second = await probe.look(), await probe.look()
+        first, second = await probe.check(), await probe.check()
         await redis.command("CONFIG", "SET", "save", "60 1")
-        assert (await probe.look()).warnings == ()
+        assert (await probe.check()).warnings == ()
 
     assert first.passed
     assert first.warnings == second.warnings == (DOES_NOT_PERSIST,)
@@ -102,7 +102,7 @@ async def test_a_server_that_does_not_persist_warns_in_each_check_and_logs_it_on
 async def test_a_user_who_may_only_run_ping_and_info_is_enough_and_nothing_is_guessed(tmp_path: Path) -> None:
     acl = ["--appendonly", "no", "--user", "probe", "on", ">secret", "+ping", "+info"]
     async with redis_process(tmp_path, options=acl) as redis:
-        result = await RedisProbe(redis.addr, username="probe", password="secret").look()
+        result = await RedisProbe(redis.addr, username="probe", password="secret").check()
 
     assert result.passed
     assert result.role is Role.MASTER
@@ -114,16 +114,16 @@ async def test_the_first_master_keeps_epoch_one_and_its_replica_has_no_epoch(
 ) -> None:
     async with pair(tmp_path) as (master, replica):
         probe = RedisProbe(master.addr, member="1", clock=clock)
-        assert claim(await probe.look()) == (Role.MASTER, 0)
-        await clock.advance(BELIEVED_AFTER_SECONDS)
-        assert claim(await probe.look()) == (Role.MASTER, 1)
-        assert claim(await RedisProbe(replica.addr, member="2").look()) == (Role.SLAVE, 0)
+        assert claim(await probe.check()) == (Role.MASTER, 0)
+        await clock.advance(ACCEPT_AFTER_SECONDS)
+        assert claim(await probe.check()) == (Role.MASTER, 1)
+        assert claim(await RedisProbe(replica.addr, member="2").check()) == (Role.SLAVE, 0)
         await copied(replica, "1 1")
 
 
 async def test_nothing_is_written_for_a_broker_that_is_never_promoted(tmp_path: Path) -> None:
     async with redis_process(tmp_path) as redis:
-        assert claim(await RedisProbe(redis.addr).look()) == (Role.MASTER, 0)
+        assert claim(await RedisProbe(redis.addr).check()) == (Role.MASTER, 0)
         assert await redis.command("DBSIZE") == ":0"
 
 
@@ -135,17 +135,17 @@ async def test_a_promoted_replica_claims_a_higher_epoch_than_the_old_master_that
         of_replica = RedisProbe(replica.addr, member="2", clock=clock)
         await master.command("SET", MASTERSHIP_KEY, "1 1")
         await copied(replica, "1 1")
-        await of_replica.look()
+        await of_replica.check()
 
         master.kill()
         await replica.replica_of(None)
-        promoted = await of_replica.look()
+        promoted = await of_replica.check()
         await master.restart()
-        back = await of_master.look()
-        back_under_a_new_agent = await RedisProbe(master.addr, member="1", clock=clock).look()
+        back = await of_master.check()
+        back_under_a_new_agent = await RedisProbe(master.addr, member="1", clock=clock).check()
         await master.replica_of(replica)
         await in_step(master)
-        demoted = await of_master.look()
+        demoted = await of_master.check()
         await copied(master, "2 2")
 
     assert claim(promoted) == (Role.MASTER, 2)
@@ -161,15 +161,15 @@ async def test_a_restarted_replica_that_lost_its_master_claims_a_lower_epoch_unt
         await copied(replica, "1 1")
         await kept_on_disk(replica)
         probe = RedisProbe(replica.addr, member="2", clock=clock)
-        await probe.look()
+        await probe.check()
 
         await replica.restart()
-        lost = await probe.look()
-        await clock.advance(BELIEVED_AFTER_SECONDS)
-        believed = await probe.look()
+        lost = await probe.check()
+        await clock.advance(ACCEPT_AFTER_SECONDS)
+        accepted = await probe.check()
 
     assert claim(lost) == (Role.MASTER, 0)
-    assert claim(believed) == (Role.MASTER, 2)
+    assert claim(accepted) == (Role.MASTER, 2)
 
 
 async def test_a_promoted_master_that_accepts_no_writes_claims_its_epoch_and_warns_that_it_is_not_stored(
@@ -179,13 +179,13 @@ async def test_a_promoted_master_that_accepts_no_writes_claims_its_epoch_and_war
         await master.command("SET", MASTERSHIP_KEY, "1 1")
         await copied(replica, "1 1")
         probe = RedisProbe(replica.addr, member="2")
-        await probe.look()
+        await probe.check()
         await replica.command("CONFIG", "SET", "min-replicas-to-write", "1")
 
         await replica.replica_of(None)
-        refused = await probe.look()
+        refused = await probe.check()
         await replica.command("CONFIG", "SET", "min-replicas-to-write", "0")
-        kept = await probe.look()
+        kept = await probe.check()
         text = await replica.bulk("GET", MASTERSHIP_KEY)
 
     assert claim(refused) == claim(kept) == (Role.MASTER, 2)
@@ -198,9 +198,9 @@ async def test_a_claimed_epoch_stays_valid_when_the_key_can_no_longer_be_read(tm
     async with redis_process(tmp_path) as redis:
         await redis.command("SET", MASTERSHIP_KEY, "3 1")
         probe = RedisProbe(redis.addr, member="1")
-        first = await probe.look()
+        first = await probe.check()
         await redis.command("ACL", "SETUSER", "default", "-get")
-        second = await probe.look()
+        second = await probe.check()
 
     assert claim(first) == claim(second) == (Role.MASTER, 3)
     assert "NOPERM" in second.warnings[0] or "no permissions" in second.warnings[0]
@@ -209,10 +209,10 @@ async def test_a_claimed_epoch_stays_valid_when_the_key_can_no_longer_be_read(tm
 async def test_a_key_with_foreign_content_is_not_overwritten_and_reported(tmp_path: Path) -> None:
     async with redis_process(tmp_path) as redis:
         await redis.command("SET", MASTERSHIP_KEY, "mine")
-        result = await RedisProbe(redis.addr, member="1").look()
+        result = await RedisProbe(redis.addr, member="1").check()
         await redis.command("DEL", MASTERSHIP_KEY)
         await redis.command("LPUSH", MASTERSHIP_KEY, "mine")
-        of_another_type = await RedisProbe(redis.addr, member="1").look()
+        of_another_type = await RedisProbe(redis.addr, member="1").check()
 
     assert claim(result) == claim(of_another_type) == (Role.MASTER, 0)
     assert "is no 'epoch member': 'mine'" in result.warnings[0]

@@ -20,7 +20,7 @@ from pointsman.wire.manual_clock import ManualClock
 from pointsman.wire.refusals import FieldViolation
 from pointsman_agent.config import HeartbeatSection
 from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 from tests.fakes.redis_process import free_port
 from tests.fakes.running_agent import (
     BROKER_ADDR,
@@ -161,13 +161,15 @@ async def test_name_servers_that_are_down_or_never_respond_delay_no_other(clock:
                 await agent.counts_beats(server.addr, 1)
                 await clock.advance(30)
                 await server.next_beat()
-                await agent.stands(addrs[0], Standing.UNREACHABLE)
+                await agent.stands(addrs[0], RegistrationState.UNREACHABLE)
 
                 healthy, facts = agent.agent.health()
 
     assert healthy
-    standings = {addr: facts["name_servers"][addr]["standing"] for addr in addrs}  # type: ignore[index]  # JSON
-    assert standings == dict(zip(addrs, ["unreachable", "unregistered", "unregistered", "registered"], strict=True))
+    registration_states = {addr: facts["name_servers"][addr]["state"] for addr in addrs}  # type: ignore[index]  # JSON
+    assert registration_states == dict(
+        zip(addrs, ["unreachable", "unregistered", "unregistered", "registered"], strict=True)
+    )
 
 
 @pytest.mark.parametrize(
@@ -206,7 +208,7 @@ async def test_an_identity_held_by_another_broker_is_left_alone_for_an_expiry(
                 for times in (1, 2):
                     beat = await server.next_beat()
                     await agent.counts_beats(server.addr, times, "stale_generation")
-                    assert agent.standing(server.addr) is Standing.HELD_BY_OTHER
+                    assert agent.registration_state(server.addr) is RegistrationState.HELD_BY_OTHER
                     await clock.advance(119.9)
                     assert server.said_nothing_more()
                     await clock.advance(0.1)
@@ -224,7 +226,7 @@ async def test_a_refused_claim_names_the_holder_and_is_made_again_after_an_expir
         server.register_outcomes.append(CONFLICT)
         async with running_agent(agent_config([server.addr]), clock=clock) as agent:
             await server.next_registration()
-            await agent.stands(server.addr, Standing.HELD_BY_OTHER)
+            await agent.stands(server.addr, RegistrationState.HELD_BY_OTHER)
             healthy, facts = agent.agent.health()
             await clock.advance(119.9)
             assert server.said_nothing_more()
@@ -243,7 +245,7 @@ async def test_a_refused_registration_logs_every_violation_and_waits_an_expiry(
         server.register_outcomes.append(INVALID)
         async with running_agent(agent_config([server.addr]), clock=clock) as agent:
             await server.next_registration()
-            await agent.stands(server.addr, Standing.REFUSED)
+            await agent.stands(server.addr, RegistrationState.REFUSED)
             await clock.advance(119.9)
             assert server.said_nothing_more()
             await clock.advance(0.1)
@@ -266,7 +268,7 @@ async def test_after_a_restart_of_the_name_server_the_agent_sends_heartbeats_and
         await agent.counts_beats(server.addr, 1)
 
         await server.stop()
-        await agent.stands(server.addr, Standing.UNREACHABLE)
+        await agent.stands(server.addr, RegistrationState.UNREACHABLE)
         await server.start()
         await until_it_says(server, clock)
         first = await server.next_call()
@@ -276,7 +278,7 @@ async def test_after_a_restart_of_the_name_server_the_agent_sends_heartbeats_and
         assert server.said_nothing_more()
 
         await server.stop()
-        await agent.stands(server.addr, Standing.UNREACHABLE)
+        await agent.stands(server.addr, RegistrationState.UNREACHABLE)
         server.beat_answers.append(answer(wire.BEAT_STATUS_UNKNOWN_BROKER))
         await server.start()
         await until_it_says(server, clock)
@@ -300,7 +302,7 @@ async def test_a_name_server_that_returns_has_its_agent_back_in_seconds() -> Non
         await server.next_registration()
         await server.next_beat()
         await server.stop()
-        await agent.stands(server.addr, Standing.UNREACHABLE)
+        await agent.stands(server.addr, RegistrationState.UNREACHABLE)
         await asyncio.sleep(3.0)  # long enough for both back-offs, the agent's and gRPC's, to reach their caps
         await server.start()
         async with asyncio.timeout(30.0):  # 3.0 + 2.4 s at worst, and a busy machine
@@ -319,12 +321,12 @@ async def test_a_heartbeat_without_a_response_times_out_and_is_sent_again(clock:
             await clock.advance(0.1)
             assert await server.next_event() == StreamEnded()
             assert agent.beats(server.addr, "timeout") == 1
-            assert agent.standing(server.addr) is Standing.UNREACHABLE
+            assert agent.registration_state(server.addr) is RegistrationState.UNREACHABLE
 
             await clock.advance(0.2)
             assert await server.next_event() == StreamOpened()
             await server.next_beat()
-            await agent.stands(server.addr, Standing.REGISTERED)
+            await agent.stands(server.addr, RegistrationState.REGISTERED)
 
 
 async def test_a_connection_that_broke_silently_is_replaced_and_not_waited_for() -> None:
@@ -524,7 +526,7 @@ async def test_monitoring_serves_registration_states_and_counts_over_http() -> N
             metrics = await fetch(port, "/metrics")
 
     assert health["healthy"] is True
-    assert health["name_servers"][server.addr]["standing"] == "registered"
+    assert health["name_servers"][server.addr]["state"] == "registered"
     assert f'pointsman_agent_registration_state{{name_server="{server.addr}",state="registered"}} 1.0' in metrics
     assert f'pointsman_agent_registrations_total{{name_server="{server.addr}",result="accepted"}} 1.0' in metrics
     assert "pointsman_agent_topics 1.0" in metrics

@@ -12,7 +12,7 @@ from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import AgentConfig, StopSection
 from pointsman_agent.core.probe_verdict import ProbeResult
-from pointsman_agent.core.registration_session import Standing
+from pointsman_agent.core.registration_session import RegistrationState
 from tests.fakes.redis_process import free_port
 from tests.fakes.running_agent import BROKER_ADDR, ScriptedProbe, agent_config, running_agent, with_probe
 from tests.fakes.scripted_registration_server import (
@@ -34,7 +34,7 @@ class FalteringProbe(ScriptedProbe):
         super().__init__(ANSWERS)
         self._failures = failures
 
-    async def look(self) -> ProbeResult:
+    async def check(self) -> ProbeResult:
         self.looks += 1
         return REFUSES if 1 < self.looks <= 1 + self._failures else ANSWERS
 
@@ -63,7 +63,7 @@ async def test_a_broker_that_responds_is_handed_over_on_the_open_stream() -> Non
         assert last.generation == server.generation
         assert end == StreamEnded()
         assert server.said_nothing_more()
-        assert agent.standing(server.addr) is Standing.LEFT
+        assert agent.registration_state(server.addr) is RegistrationState.LEFT
 
 
 async def test_a_broker_that_stopped_too_is_unregistered_everywhere() -> None:
@@ -148,7 +148,7 @@ async def test_a_name_server_that_refuses_to_unregister_does_not_block_the_stop(
         async with running_agent(config) as agent:
             await registered(server)
             await agent.stopped()
-            assert agent.standing(server.addr) is Standing.LEFT
+            assert agent.registration_state(server.addr) is RegistrationState.LEFT
 
 
 async def test_a_hand_over_does_not_wait_long_for_a_stream_that_the_server_keeps_open(clock: ManualClock) -> None:
@@ -181,7 +181,7 @@ async def test_a_hand_over_without_a_response_is_not_repeated(clock: ManualClock
 async def test_an_agent_that_reached_no_name_server_stops_immediately(clock: ManualClock) -> None:
     addr = f"127.0.0.1:{free_port()}"
     async with running_agent(agent_config([addr]), clock=clock) as agent:
-        await agent.stands(addr, Standing.UNREACHABLE)
+        await agent.stands(addr, RegistrationState.UNREACHABLE)
         await agent.stopped()
 
 

@@ -109,7 +109,7 @@ async def test_keys_that_are_not_queues_are_skipped_and_malformed_queue_names_ar
         assert queue_nums(await source.read()) == {"orders": 1, "last": 65_535}
 
     assert [record.message for record in caplog.records] == ["ignored streams with an invalid name"]
-    assert caplog.records[0].facts["left_out"] == 7  # type: ignore[attr-defined]
+    assert caplog.records[0].facts["skipped"] == 7  # type: ignore[attr-defined]
 
 
 async def test_streams_are_found_among_many_other_keys(redis: RedisProcess) -> None:
@@ -251,7 +251,7 @@ async def test_a_read_that_timed_out_leaves_no_connection(redis: RedisProcess) -
 
 async def test_a_read_or_a_probe_that_is_cancelled_at_any_step_leaves_no_connection(redis: RedisProcess) -> None:
     for steps in range(200):
-        for look in (source_of(redis).read, RedisProbe(redis.addr).look):
+        for look in (source_of(redis).read, RedisProbe(redis.addr).check):
             task = asyncio.ensure_future(look())
             for _ in range(steps):
                 await asyncio.sleep(0)

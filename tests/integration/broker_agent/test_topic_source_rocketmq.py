@@ -307,7 +307,7 @@ async def test_topics_with_invalid_names_are_logged_once(
         max_topics=100,
         clock=InstantClock(),
         environment={},
-        on_left_out=counts.append,
+        on_skipped=counts.append,
     )
     write(main, topics_json({"orders": topic("orders"), "or.ders": topic("or.ders")}, counter=1))
     for number in (2, 3):

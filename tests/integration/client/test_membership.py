@@ -423,7 +423,7 @@ async def test_a_notice_that_was_lost_is_made_up_for_by_the_next_rebalance(
         first = await join(C1, routes_of(a))
         await eventually(lambda: first.sees(C1), clock=clock)
         with monkeypatch.context() as lossy:
-            lossy.setattr(a.groups.watches, "tell", lambda _changes: None)
+            lossy.setattr(a.groups.watches, "notify", lambda _changes: None)
             second = await join(C2, routes_of(a))
             await eventually(lambda: second.sees(C1, C2), clock=clock)
         assert first.sees(C1)

@@ -117,7 +117,7 @@ async def test_a_group_whose_notice_was_lost_is_right_again_after_the_next_rebal
         y = await setup.join("y", Seen(), make_coordination=agent_coordination)
         await shared_within(clock, 30.0, [2, 2], x, y)
         with monkeypatch.context() as lossy:
-            lossy.setattr(agent.groups.watches, "tell", lambda _changes: None)
+            lossy.setattr(agent.groups.watches, "notify", lambda _changes: None)
             await y.close()
         assert [len(each) for each in held(x)] == [2]
         await shared_within(clock, 22.0, [4], x)

@@ -8,7 +8,7 @@ import pytest
 
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.deadline import within
-from pointsman_agent.watched import Watched
+from pointsman_agent.observable import Observable
 
 
 async def test_work_that_ends_in_time_gives_its_result(clock: ManualClock) -> None:
@@ -66,7 +66,7 @@ async def test_cancelling_the_wait_cancels_the_work(clock: ManualClock) -> None:
 
 
 def test_a_watched_value_wakes_every_listener_once_per_change() -> None:
-    watched, wakened = Watched(1), []
+    watched, wakened = Observable(1), []
     watched.on_change(lambda: wakened.append("a"))
     watched.on_change(lambda: wakened.append("b"))
 

@@ -184,7 +184,7 @@ def test_after_a_pause_of_the_agent_streams_have_a_warm_up_to_return() -> None:
     join(groups, A)
     join(groups, B, stream=2)
     groups.end_stream(A, stream=1, by_us=False, now=START)
-    groups.excuse(300.0, now=START + 300.0)
+    groups.credit_pause(300.0, now=START + 300.0)
     groups.end_stream(B, stream=2, by_us=False, now=START + 300.0)
     assert groups.advance(now=START + 329.9).removals == ()
     # A's grace was 2 s longer than the pause; both ended while the agent could not be reached.
@@ -193,7 +193,7 @@ def test_after_a_pause_of_the_agent_streams_have_a_warm_up_to_return() -> None:
 
 def test_a_pause_is_credited_at_most_up_to_the_silence(groups: Groups) -> None:
     join(groups, A, now=START + 290.0)
-    groups.excuse(300.0, now=START + 300.0)
+    groups.credit_pause(300.0, now=START + 300.0)
     assert groups.members("g")[0].last_beat_at == START + 300.0
 
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_agent.core.mastership import BELIEVED_AFTER_SECONDS, Claim, Mastership, MastershipKeeper, NoMastership
+from pointsman_agent.core.mastership import ACCEPT_AFTER_SECONDS, Claim, Mastership, MastershipKeeper, NoMastership
 
 
 def test_the_first_master_starts_with_epoch_one_once_it_is_accepted() -> None:
     keeper = MastershipKeeper("1")
 
     assert keeper.on_master("run-1", None, now=0.0) == Claim(0, None)
-    assert keeper.on_master("run-1", None, now=BELIEVED_AFTER_SECONDS) == Claim(1, Mastership(1, "1"))
+    assert keeper.on_master("run-1", None, now=ACCEPT_AFTER_SECONDS) == Claim(1, Mastership(1, "1"))
 
 
 def test_a_replica_promoted_before_any_epoch_gets_the_first() -> None:
@@ -82,17 +82,17 @@ def test_a_master_without_an_observed_promotion_is_accepted_once_sentinel_had_ti
     held = Mastership(3, "1")
 
     assert keeper.on_master("run-1", held, now=0.0).epoch == 2
-    assert keeper.on_master("run-1", held, now=BELIEVED_AFTER_SECONDS - 0.001).epoch == 2
-    assert keeper.on_master("run-1", held, now=BELIEVED_AFTER_SECONDS) == Claim(4, Mastership(4, "2"))
+    assert keeper.on_master("run-1", held, now=ACCEPT_AFTER_SECONDS - 0.001).epoch == 2
+    assert keeper.on_master("run-1", held, now=ACCEPT_AFTER_SECONDS) == Claim(4, Mastership(4, "2"))
 
 
 def test_the_time_to_acceptance_starts_over_with_each_process_and_each_demotion() -> None:
     keeper = MastershipKeeper("2")
     held = Mastership(3, "1")
     keeper.on_master("run-1", held, now=0.0)
-    assert keeper.on_master("run-2", held, now=BELIEVED_AFTER_SECONDS).epoch == 2
+    assert keeper.on_master("run-2", held, now=ACCEPT_AFTER_SECONDS).epoch == 2
     keeper.on_replica("run-2")
-    assert keeper.on_master("run-3", held, now=2 * BELIEVED_AFTER_SECONDS).epoch == 2
+    assert keeper.on_master("run-3", held, now=2 * ACCEPT_AFTER_SECONDS).epoch == 2
 
 
 def test_a_server_without_a_run_id_never_counts_as_promoted() -> None:
@@ -126,7 +126,7 @@ def test_of_two_members_that_replicate_each_other_the_last_promoted_one_claims_t
     keepers = {name: MastershipKeeper(name) for name in "AB"}
     data: dict[str, Mastership | None] = {"A": None, "B": None}
     keepers["A"].on_master("run-A", None, now=0.0)
-    now = BELIEVED_AFTER_SECONDS
+    now = ACCEPT_AFTER_SECONDS
     data["A"] = data["B"] = keepers["A"].on_master("run-A", None, now=now).to_keep
     master, claimed = "A", 1
     for name, is_demoted in steps:

@@ -17,8 +17,8 @@ from pointsman_agent.core.registration_session import (
     Failure,
     Finish,
     Register,
+    RegistrationState,
     Session,
-    Standing,
     Unregister,
     Update,
     Wait,
@@ -69,7 +69,7 @@ def answer(
     own: OwnState = OWN,
     held: DataVersion | None = None,
 ) -> None:
-    session.on_beat_answer(status, own, holder_addr=holder, held_version=held, sent_at=now)
+    session.on_beat_response(status, own, holder_addr=holder, held_version=held, sent_at=now)
 
 
 def do(session: Session, *, now: float, own: OwnState) -> Update | Register:
@@ -207,7 +207,7 @@ def test_a_stale_generation_of_the_same_address_is_registered_again_immediately(
 def test_after_a_stale_generation_of_another_address_the_next_heartbeat_waits_an_expiry(session: Session) -> None:
     answer(session, BeatStatus.STALE_GENERATION, now=1_030, holder=OTHER)
 
-    assert session.standing is Standing.HELD_BY_OTHER
+    assert session.state is RegistrationState.HELD_BY_OTHER
     assert session.holder_addr == OTHER
     assert session.next_step(OWN, now=1_030) == Wait(EXPIRY)
     assert session.next_step(replace(OWN, topics=TopicSet.from_content([], state_version=0)), now=1_149) == Wait(1)
@@ -226,7 +226,7 @@ def test_a_conflict_at_registration_waits_an_expiry_and_registers_again() -> Non
     fresh = new_session()
     fresh.on_register_failure(Failure.HELD_BY_OTHER, now=1_000, holder_addr=OTHER)
 
-    assert (fresh.standing, fresh.holder_addr) == (Standing.HELD_BY_OTHER, OTHER)
+    assert (fresh.state, fresh.holder_addr) == (RegistrationState.HELD_BY_OTHER, OTHER)
     assert fresh.next_step(OWN, now=1_000) == Wait(EXPIRY)
     assert fresh.next_step(OWN, now=1_120) == Register()
 
@@ -235,7 +235,7 @@ def test_a_refused_first_registration_waits_an_expiry() -> None:
     fresh = new_session()
     fresh.on_register_failure(Failure.REFUSED, now=1_000)
 
-    assert fresh.standing is Standing.REFUSED
+    assert fresh.state is RegistrationState.REFUSED
     assert fresh.next_step(OWN, now=1_119) == Wait(1)
     assert fresh.next_step(OWN, now=1_120) == Register()
 
@@ -274,7 +274,7 @@ def test_after_a_reconnect_the_agent_first_sends_a_heartbeat(session: Session) -
     changed = replace(OWN, topics=TopicSet.from_content([], state_version=0))
     session.on_beat_failure(Failure.UNREACHABLE, now=1_010)
 
-    assert session.standing is Standing.UNREACHABLE
+    assert session.state is RegistrationState.UNREACHABLE
     assert seconds_to_wait(session, now=1_010, own=changed) == pytest.approx(0.2)
     assert session.next_step(changed, now=1_010.2) == Beat()
 
@@ -289,7 +289,7 @@ def test_a_server_that_holds_the_version_of_the_heartbeat_gets_no_topics_again(s
     assert seconds_to_wait(session, now=1_011, own=FIVE) == pytest.approx(29.2)
 
 
-@pytest.mark.parametrize("failure", [Failure.UNREACHABLE, Failure.TROUBLED])
+@pytest.mark.parametrize("failure", [Failure.UNREACHABLE, Failure.TEMPORARY_ERROR])
 def test_after_an_unanswered_registration_heartbeats_check_whether_the_server_responds(failure: Failure) -> None:
     fresh = new_session()
     fresh.on_register_failure(failure, now=1_000)
@@ -373,7 +373,7 @@ def test_a_change_refused_for_another_holder_is_not_retried_against_it(holding_f
     do(holding_five, now=1_001, own=SIX)
     holding_five.on_update_failure(Failure.REFUSED, now=1_001, holder_addr=OTHER)
 
-    assert (holding_five.standing, holding_five.holder_addr) == (Standing.HELD_BY_OTHER, OTHER)
+    assert (holding_five.state, holding_five.holder_addr) == (RegistrationState.HELD_BY_OTHER, OTHER)
     assert holding_five.next_step(SIX, now=1_001) == Wait(EXPIRY)
     assert holding_five.next_step(SIX, now=1_121) == BEAT
 
@@ -521,7 +521,7 @@ def test_an_identity_repeatedly_claimed_from_the_same_address_is_reclaimed_once_
             register(session, now=now)
             answer(session, BeatStatus.OK, now=now)
         else:
-            assert (session.standing, session.holder_addr) == (Standing.HELD_BY_OTHER, ADDR)
+            assert (session.state, session.holder_addr) == (RegistrationState.HELD_BY_OTHER, ADDR)
             assert session.next_step(OWN, now=now) == Wait(30)  # for it may come free at any time
 
     assert taken_back == [1_030.0 + 60 * i for i in range(20)]
@@ -538,7 +538,7 @@ def test_a_registration_without_an_answer_explains_a_later_generation_until_one_
     register(session, now=1_041)
     answer(session, BeatStatus.OK, now=1_041)
     answer(session, BeatStatus.STALE_GENERATION, now=1_071, holder=ADDR)
-    assert session.standing is Standing.HELD_BY_OTHER
+    assert session.state is RegistrationState.HELD_BY_OTHER
 
 
 def test_an_identity_that_another_held_and_lost_is_registered_as_soon_as_that_is_known(session: Session) -> None:
@@ -557,7 +557,7 @@ def test_an_identity_lost_to_the_same_address_is_registered_as_soon_as_that_is_k
             register(session, now=now)
             answer(session, BeatStatus.OK, now=now)
     answer(session, BeatStatus.STALE_GENERATION, now=1_080, holder=ADDR)
-    assert session.standing is Standing.HELD_BY_OTHER
+    assert session.state is RegistrationState.HELD_BY_OTHER
 
     answer(session, BeatStatus.UNKNOWN_BROKER, now=1_085)
 
@@ -609,7 +609,7 @@ def test_a_server_that_repeats_its_request_is_answered_with_backoff(session: Ses
 def test_a_failing_server_is_retried_with_backoff(session: Session) -> None:
     waits = []
     for _ in range(9):
-        session.on_beat_failure(Failure.TROUBLED, now=1_030)
+        session.on_beat_failure(Failure.TEMPORARY_ERROR, now=1_030)
         waits.append(round(seconds_to_wait(session, now=1_030), 3))
 
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0]

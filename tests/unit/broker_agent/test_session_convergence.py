@@ -21,8 +21,8 @@ from pointsman_agent.core.registration_session import (
     Failure,
     Finish,
     Register,
+    RegistrationState,
     Session,
-    Standing,
     Unregister,
     Update,
     Wait,
@@ -111,7 +111,7 @@ class Fate(Enum):
     LOST = "the request never arrives"
     UNHEARD = "the answer never arrives"
     LATE = "the caller has timed out when the request arrives"
-    TROUBLED = "the server cannot do it now"
+    TEMPORARY_ERROR = "the server cannot do it now"
 
 
 class Agent:
@@ -176,7 +176,7 @@ class Agent:
             self.session.on_beat_failure(response, now=self.now)
         else:
             status, holder, held = response
-            self.session.on_beat_answer(
+            self.session.on_beat_response(
                 status,
                 own,
                 holder_addr=holder,
@@ -187,8 +187,8 @@ class Agent:
     def _reach(self, fate: Fate, call: Callable[[], T], *, seconds: float) -> T | Failure:
         if fate is Fate.ANSWERED:
             return call()
-        if fate is Fate.TROUBLED:
-            return Failure.TROUBLED
+        if fate is Fate.TEMPORARY_ERROR:
+            return Failure.TEMPORARY_ERROR
         if fate is Fate.UNHEARD:
             call()
         if fate is Fate.LATE:
@@ -289,7 +289,7 @@ def test_when_faults_end_the_server_has_exactly_the_agents_state(
         own.verdict.incarnation,
         own.verdict.role,
     )
-    assert agent.session.standing is Standing.REGISTERED
+    assert agent.session.state is RegistrationState.REGISTERED
 
 
 @given(own=OWNS, changes=st.lists(OWNS, min_size=1, max_size=20))
@@ -349,7 +349,7 @@ class Stubborn(Agent):
             self.session.on_beat_failure(answer, now=self.now)
         else:
             status, holder = answer
-            self.session.on_beat_answer(
+            self.session.on_beat_response(
                 status, self.own, holder_addr=holder, held_version=SIX.data_version, sent_at=self.now
             )
 

@@ -53,7 +53,7 @@ def test_the_counter_is_stable_across_releases() -> None:
 def test_sorting_in_parts_is_sorting(extra: int, random: Random) -> None:
     topics = [TopicConfig(f"t{random.randrange(100)}", random.randrange(3), 1, 6) for _ in range(9 + extra)]
 
-    with patch("pointsman_agent.core.topic_set.SORT_AT_ONCE", 3):
+    with patch("pointsman_agent.core.topic_set.SORT_BATCH", 3):
         assert by_name(topics) == tuple(sorted(topics))
 
 

@@ -10,7 +10,7 @@ import pytest
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import TOPIC_SOURCES, AgentConfig, ProbeSection, TopicsSection
 from pointsman_agent.topic_source import TopicSource
-from pointsman_agent.topic_source.build import LOOK_SECONDS, build_topic_source
+from pointsman_agent.topic_source.build import READ_TIMEOUT_SECONDS, build_topic_source
 from pointsman_agent.topic_source.redis_topics import RedisTopicSource
 from pointsman_agent.topic_source.rocketmq import RocketmqTopicSource
 from pointsman_agent.topic_source.toml import TomlTopicSource
@@ -33,11 +33,11 @@ def test_each_source_is_built_and_has_a_deadline(topics: TopicsSection, expected
     config = replace(agent_config(["127.0.0.1:9876"]), topics=topics)
 
     assert type(built(config)) is expected
-    assert LOOK_SECONDS[topics.source] > 0
+    assert READ_TIMEOUT_SECONDS[topics.source] > 0
 
 
 def test_every_source_of_the_configuration_has_a_deadline() -> None:
-    assert set(LOOK_SECONDS) == set(TOPIC_SOURCES)
+    assert set(READ_TIMEOUT_SECONDS) == set(TOPIC_SOURCES)
 
 
 @pytest.mark.parametrize(

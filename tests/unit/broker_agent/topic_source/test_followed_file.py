@@ -41,10 +41,10 @@ def file(path: Path, parser: Parser) -> FollowedFile[str]:
 
 def test_a_content_is_parsed_once(file: FollowedFile[str], path: Path, parser: Parser) -> None:
     path.write_bytes(b"one")
-    assert [file.look() for _ in range(5)] == ["one"] * 5
+    assert [file.read() for _ in range(5)] == ["one"] * 5
 
     path.write_bytes(b"two")
-    assert [file.look() for _ in range(5)] == ["two"] * 5
+    assert [file.read() for _ in range(5)] == ["two"] * 5
     assert parser.contents == [b"one", b"two"]
 
 
@@ -54,7 +54,7 @@ def test_content_written_within_the_same_clock_tick_is_noticed(
     monkeypatch.setattr(Signature, "of", lambda facts: Signature(facts.st_dev, facts.st_ino, facts.st_size, 0, 0))
     for content in (b"one", b"two", b"six"):
         path.write_bytes(content)
-        assert file.look() == content.decode()
+        assert file.read() == content.decode()
     assert parser.contents == [b"one", b"two", b"six"]
 
 
@@ -71,21 +71,21 @@ def test_an_unchanged_file_is_read_twice_and_then_only_checked(
     monkeypatch.setattr(followed_file, "read_whole", count)
     path.write_bytes(b"one")
     for _ in range(5):
-        file.look()
+        file.read()
 
     assert reads == 2
 
 
 def test_a_renamed_file_is_another_file(file: FollowedFile[str], path: Path) -> None:
     path.write_bytes(b"one")
-    assert [file.look() for _ in range(3)] == ["one"] * 3
+    assert [file.read() for _ in range(3)] == ["one"] * 3
     other = path.with_name("other")
     other.write_bytes(b"two")
     os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
 
     other.rename(path)
 
-    assert file.look() == "two"
+    assert file.read() == "two"
 
 
 def test_a_content_that_is_refused_is_refused_again_without_being_parsed(
@@ -94,9 +94,9 @@ def test_a_content_that_is_refused_is_refused_again_without_being_parsed(
     path.write_bytes(b"!")
     for _ in range(3):
         with pytest.raises(UnusableFileError, match="file: is bad"):
-            file.look()
+            file.read()
     path.write_bytes(b"good")
-    assert file.look() == "good"
+    assert file.read() == "good"
 
     assert parser.contents == [b"!", b"good"]
 
@@ -105,35 +105,35 @@ def test_a_missing_file_is_an_error_and_may_return_with_the_same_content(
     file: FollowedFile[str], path: Path, parser: Parser
 ) -> None:
     with pytest.raises(UnusableFileError, match="is missing"):
-        file.look()
+        file.read()
     path.write_bytes(b"one")
-    assert file.look() == file.look() == "one"
+    assert file.read() == file.read() == "one"
     path.unlink()
     with pytest.raises(UnusableFileError, match="is missing"):
-        file.look()
+        file.read()
     path.write_bytes(b"one")
 
-    assert file.look() == "one"
+    assert file.read() == "one"
     assert parser.contents == [b"one"]
 
 
 def test_content_that_was_dropped_is_parsed_again(file: FollowedFile[str], path: Path, parser: Parser) -> None:
     path.write_bytes(b"one")
-    assert file.look() == file.look() == "one"
+    assert file.read() == file.read() == "one"
 
     file.forget()
 
-    assert file.look() == "one"
+    assert file.read() == "one"
     assert parser.contents == [b"one", b"one"]
 
 
 def test_a_file_beyond_the_bound_is_not_read_to_its_end(file: FollowedFile[str], path: Path, parser: Parser) -> None:
     path.write_bytes(b"x" * 10)
-    assert file.look() == "x" * 10
+    assert file.read() == "x" * 10
     os.truncate(path, 2**40)
 
     with pytest.raises(TopicSourceError, match="has more than 10 bytes") as raised:
-        file.look()
+        file.read()
     assert not isinstance(raised.value, UnusableFileError)
     assert len(parser.contents) == 1
 
@@ -141,11 +141,11 @@ def test_a_file_beyond_the_bound_is_not_read_to_its_end(file: FollowedFile[str],
 def test_a_pipe_or_a_folder_is_rejected_and_does_not_block(file: FollowedFile[str], path: Path) -> None:
     os.mkfifo(path)
     with pytest.raises(TopicSourceError, match="is no regular file"):
-        file.look()
+        file.read()
     path.unlink()
     path.mkdir()
     with pytest.raises(TopicSourceError, match="is no regular file"):
-        file.look()
+        file.read()
 
 
 def test_a_file_that_cannot_be_opened_does_not_count_as_missing(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_file_that_cannot_be_opened_does_not_count_as_missing(tmp_path: Path) 
     file = FollowedFile(tmp_path / "a" / "file", max_bytes=10, parse=Parser())
 
     with pytest.raises(TopicSourceError, match="cannot be read: Not a directory") as raised:
-        file.look()
+        file.read()
     assert not isinstance(raised.value, UnusableFileError)
 
 
@@ -175,7 +175,7 @@ def test_a_file_that_changes_between_two_reads_is_being_written(
 
     monkeypatch.setattr(os, "lseek", rewrite_before_the_second_read)
     with pytest.raises(UnusableFileError, match="is being written"):
-        file.look()
+        file.read()
     assert parser.contents == []
 
-    assert file.look() == "new"
+    assert file.read() == "new"

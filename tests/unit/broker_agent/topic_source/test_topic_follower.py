@@ -163,7 +163,7 @@ async def test_an_immediate_poll_does_not_wait_for_the_interval(clock: ManualClo
     async with running(topics("a"), clock) as run:
         run.source.answer = topics("b")
         for _ in range(5):
-            run.follower.look_now()
+            run.follower.poll_now()
         await clock.advance(0)
 
         assert run.changes == [topics("a"), topics("b")]
@@ -173,9 +173,9 @@ async def test_an_immediate_poll_does_not_wait_for_the_interval(clock: ManualClo
 async def test_an_immediate_poll_during_a_poll_is_one_more_poll(clock: ManualClock) -> None:
     async with running(topics("a"), clock) as run:
         run.source.seconds = 1.0
-        run.follower.look_now()
+        run.follower.poll_now()
         await clock.advance(0.5)
-        run.follower.look_now()
+        run.follower.poll_now()
         await clock.advance(0.6)
 
         assert run.source.reads == 3

@@ -67,7 +67,7 @@ def test_reads_what_5_writes() -> None:
 
     assert table.data_version == DataVersion(2, 1_700_000_000_000, 3)
     assert table.topics == (TopicConfig("TBW102", 8, 8, 7), TopicConfig("TopicTest", 8, 4, 6))
-    assert table.left_out_count == 0
+    assert table.skipped_count == 0
 
 
 def test_absent_fields_have_the_defaults_of_the_broker() -> None:
@@ -144,14 +144,14 @@ def test_a_topic_that_cannot_be_registered_is_skipped_and_named(
     table = parse(topics_json({"a": topic("a"), name: entry}))
 
     assert [each.topic for each in table.topics] == ["a"]
-    assert table.left_out_count == 1
-    assert message in table.left_out[0]
+    assert table.skipped_count == 1
+    assert message in table.skipped[0]
 
 
 def test_of_many_skipped_topics_a_few_are_named() -> None:
     table = parse(topics_json({"a": {}} | {f"x.{i}": {} for i in range(50)}))
 
-    assert (table.left_out_count, len(table.left_out)) == (50, 5)
+    assert (table.skipped_count, len(table.skipped)) == (50, 5)
 
 
 def test_of_equal_keys_the_last_one_wins_as_in_the_broker() -> None:

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-class Watched(Generic[T]):
+class Observable(Generic[T]):
     """The present value, and whom to wake when it changes. Latest wins: nobody is told what it was in between."""
 
     def __init__(self, value: T) -> None:

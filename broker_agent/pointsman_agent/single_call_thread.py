@@ -11,7 +11,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-class LoneThread:
+class SingleCallThread:
     """One call at a time, each on a thread that does not keep the process alive; ``busy`` is raised for one too many.
 
     A file system that hangs holds a thread for ever, and no cancellation reaches it: with a pool the next look would

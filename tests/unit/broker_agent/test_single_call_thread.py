@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from pointsman_agent.lone_thread import LoneThread
+from pointsman_agent.single_call_thread import SingleCallThread
 from pointsman_agent.topic_source import TopicSourceError
 
 
 async def test_the_result_or_exception_of_the_work_is_returned() -> None:
-    thread = LoneThread("test", busy=TopicSourceError)
+    thread = SingleCallThread("test", busy=TopicSourceError)
 
     def fail() -> int:
         raise KeyError("why")
@@ -24,7 +24,7 @@ async def test_the_result_or_exception_of_the_work_is_returned() -> None:
 
 
 async def test_a_thread_ends_with_its_call_and_keeps_no_process_alive() -> None:
-    thread = await LoneThread("test", busy=TopicSourceError).run(threading.current_thread)
+    thread = await SingleCallThread("test", busy=TopicSourceError).run(threading.current_thread)
     await asyncio.to_thread(thread.join, 20)
     assert thread.daemon
     assert not thread.is_alive()
@@ -34,7 +34,7 @@ async def test_where_no_thread_can_be_started_a_later_call_tries_again(monkeypat
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    lone = LoneThread("test", busy=TopicSourceError)
+    lone = SingleCallThread("test", busy=TopicSourceError)
     with monkeypatch.context() as without_threads:
         without_threads.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="new thread"):
@@ -45,7 +45,7 @@ async def test_where_no_thread_can_be_started_a_later_call_tries_again(monkeypat
 
 
 async def test_while_one_call_hangs_the_next_is_refused_immediately_and_later_ones_run() -> None:
-    thread = LoneThread("test", busy=TopicSourceError)
+    thread = SingleCallThread("test", busy=TopicSourceError)
     may_end, has_ended = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -81,7 +81,7 @@ def test_a_closed_loop_is_not_an_error() -> None:
 
     async def give_up() -> None:
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(LoneThread("test", busy=TopicSourceError).run(hang), 0.05)
+            await asyncio.wait_for(SingleCallThread("test", busy=TopicSourceError).run(hang), 0.05)
 
     asyncio.run(give_up())
     may_end.set()
