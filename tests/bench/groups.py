@@ -54,7 +54,7 @@ async def measure(report: Report) -> None:
             our_bytes = await _grown(ours, members, "open")
             bare_bytes = await _grown(bare, echoes, "open")
             turns = {"ours": Turn(ours, _beating(members)), "bare": Turn(bare, _beating(echoes))}
-            costs = await in_turns(turns, report, title="beats")
+            costs = await in_turns(turns, report, title="heartbeats")
             report.figure(
                 "heartbeats per CPU second, share of a bare echo's",
                 f"{costs.ratio('ours', 'bare'):.2f} ({costs.median('ours'):.1f} against {costs.median('bare'):.1f} us)",
