@@ -13,7 +13,6 @@ from pointsman.remoting.codes import BrokerRequestCode as Request
 from pointsman.remoting.codes import BrokerResponseCode as Code
 from pointsman.remoting.frames import (
     ANSWER_FLAG,
-    BINARY_FORM,
     JSON_FORM,
     ONE_WAY_FLAG,
     Command,
@@ -89,6 +88,7 @@ class FakeBroker:
         self._waiting: list[tuple[asyncio.StreamWriter, bytes]] = []
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._serving: set[asyncio.Task[Any]] = set()
         self._changed = asyncio.Condition()
 
     async def start(self) -> Self:
@@ -106,7 +106,7 @@ class FakeBroker:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._serving, return_exceptions=True)
         await self._server.wait_closed()
         self._waiting.clear()
 
@@ -147,11 +147,20 @@ class FakeBroker:
         async with asyncio.timeout(20), self._changed:
             await self._changed.wait_for(lambda: self.codes().count(code) >= times)
 
+    async def until_held(self, times: int = 1) -> None:
+        """Wait until this number of answers is held."""
+        async with asyncio.timeout(20), self._changed:
+            await self._changed.wait_for(lambda: len(self._waiting) >= times)
+
     # Connections
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.peers.add(writer)
         self.connections += 1
+        task = asyncio.current_task()
+        assert task is not None
+        self._serving.add(task)
+        task.add_done_callback(self._serving.discard)
         frames = FrameReader()
         try:
             with contextlib.suppress(ConnectionError):
@@ -196,6 +205,8 @@ class FakeBroker:
         data = encode(header, answer.body, form=self.form)
         if command.code in self.held:
             self._waiting.append((writer, data))
+            async with self._changed:
+                self._changed.notify_all()
         elif command.code in self.cut:
             writer.write(data[: len(data) // 2])
             writer.close()
@@ -272,7 +283,8 @@ class FakeBroker:
         return Answer(Code.SUCCESS, ext | {"nextBeginOffset": str(offset + len(found))}, b"".join(found), "FOUND")
 
 
-def binary(broker: FakeBroker) -> FakeBroker:
-    """Have it answer with binary headers, as 4.9.7 does to clients that send such."""
-    broker.form = BINARY_FORM
-    return broker
+async def until(check: Callable[[], bool]) -> None:
+    """Wait until what another task does is done."""
+    async with asyncio.timeout(20):
+        while not check():  # noqa: ASYNC110  # sockets have no event for it
+            await asyncio.sleep(0.01)

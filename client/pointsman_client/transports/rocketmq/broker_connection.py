@@ -67,7 +67,10 @@ class _InFlight(NamedTuple):
 
 
 class BrokerConnection(asyncio.Protocol):
-    """Made by ``loop.create_connection``. ``ended`` is done when the connection is closed."""
+    """Made by ``loop.create_connection``. ``ended`` is done when the connection is closed.
+
+    ``on_end`` is called when it is closed, and before when it became silent, so that it is used no longer.
+    """
 
     def __init__(
         self,
@@ -79,6 +82,7 @@ class BrokerConnection(asyncio.Protocol):
         self.version = 0
         """Of the broker, from its last response."""
         self.is_usable = True
+        self.is_retired = False
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._addr = addr
         self._options = options
@@ -129,11 +133,12 @@ class BrokerConnection(asyncio.Protocol):
     def retire(self) -> None:
         """Accept no requests from now on; close when none is in flight."""
         self.is_usable = False
+        self.is_retired = True
         self._close_if_done()
 
     def close(self) -> None:
         """Close now; requests in flight raise ClientClosedError."""
-        self._is_closed = True
+        self._is_closed = self.is_retired = True
         self._abort()
 
     def _abort(self) -> None:
@@ -147,7 +152,7 @@ class BrokerConnection(asyncio.Protocol):
 
     def _write(self, frame: bytes) -> None:
         if self._transport is None or not self.is_usable:
-            raise BrokerUnreachableError(self._addr, "the connection is closed")
+            raise BrokerUnreachableError(self._addr, self._end_text)
         if self._is_blocked or self._unsent_bytes > self._options.max_unsent_bytes:
             text = f"more than {self._options.max_unsent_bytes} bytes are unsent (max_unsent_bytes): the broker is slow"
             raise BrokerUnreachableError(self._addr, text)
@@ -200,6 +205,7 @@ class BrokerConnection(asyncio.Protocol):
         if self._received_at < late.sent_at:
             # Not one byte since: the connection may be broken, so that later requests need another one.
             self.is_usable = False
+            self._on_end(self)
         if not late.outcome.done():
             text = f"no response within {late.deadline - late.sent_at:.3g} s"
             late.outcome.set_exception(BrokerTimeoutError(self._addr, text))

@@ -163,7 +163,7 @@ class Link:
         except TimeoutError:
             text = f"not connected within {seconds:g} s (connect_timeout_seconds)"
             raise BrokerUnreachableError(self.addr, text) from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             raise BrokerUnreachableError(self.addr, f"cannot connect: {error}") from error
         self._open_connections.add(connection)
         return connection
@@ -172,11 +172,13 @@ class Link:
         return BrokerConnection(self.addr, self._options, self._on_request, self._ended)
 
     def _ended(self, connection: BrokerConnection) -> None:
-        self._open_connections.discard(connection)
+        """A connection is closed, or silent: it is used no longer."""
+        if connection.ended.done():
+            self._open_connections.discard(connection)
         if connection is self._connection:
             self._version = self.version
             self._connection = None
-            if self._on_lost is not None and not self._closed:
+            if self._on_lost is not None and not connection.is_retired:
                 self._on_lost()
 
 

@@ -1,0 +1,360 @@
+"""One connection to a RocketMQ broker, on sockets, against a broker that misbehaves."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from pointsman.remoting.codes import BrokerRequestCode as Request
+from pointsman.remoting.codes import BrokerResponseCode as Code
+from pointsman.remoting.frames import BINARY_FORM, JSON_FORM, Command
+from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, ClientClosedError
+from pointsman_client.transports.rocketmq import broker_connection
+from pointsman_client.transports.rocketmq.broker_connection import Reply, Response
+from pointsman_client.transports.rocketmq.broker_link import Link
+from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
+from tests.fakes.fake_broker import Answer, FakeBroker, until
+
+HEART_BEAT = Request.HEART_BEAT
+SECONDS = 10.0
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[FakeBroker]:
+    async with FakeBroker() as broker:
+        broker.answers[HEART_BEAT] = Answer()
+        broker.handlers[99] = lambda command, body: Answer(ext=dict(command.ext), body=body)
+        yield broker
+
+
+@pytest.fixture
+async def open_link(broker: FakeBroker) -> AsyncIterator[Callable[..., Link]]:
+    links: list[Link] = []
+
+    def open_link(addr: str = "", *, options: RocketmqOptions | None = None, **more: Any) -> Link:
+        links.append(Link(addr or broker.addr, options or RocketmqOptions(), **more))
+        return links[-1]
+
+    yield open_link
+    for link in links:
+        await link.close()
+
+
+async def echo(link: Link, text: str, *, timeout_seconds: float = SECONDS, is_read: bool = False) -> str:
+    response = await link.request(99, {"text": text}, timeout_seconds=timeout_seconds, is_read=is_read)
+    return response.command.ext["text"]
+
+
+async def test_a_request_is_answered_with_the_version(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
+    for form in (JSON_FORM, BINARY_FORM):
+        broker.form = form
+        link = open_link()
+        assert (link.version, link.is_idle) == (0, True)
+        command, body = await link.request(99, {"a": "ü"}, b"body", timeout_seconds=SECONDS)
+        assert (command.code, command.ext, body, link.version) == (0, {"a": "ü"}, b"body", 479)
+    assert (broker.requests[0].language, broker.requests[0].version) == ("PYTHON", 479)
+
+
+async def test_answers_find_their_requests_in_any_order_and_number(
+    broker: FakeBroker, open_link: Callable[..., Link]
+) -> None:
+    link = open_link()
+    broker.held.add(99)
+    waiting = [asyncio.create_task(echo(link, str(number))) for number in range(50)]
+    await broker.until_held(50)
+    broker.release(reverse=True)
+    assert await asyncio.gather(*waiting) == [str(number) for number in range(50)]
+    broker.held.clear()
+    broker.doubled.add(99)
+    assert [await echo(link, str(number)) for number in range(5)] == [str(number) for number in range(5)]
+    assert broker.connections == 1
+
+
+async def test_requests_of_one_turn_are_written_together(
+    open_link: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = open_link()
+    await echo(link, "first")
+    assert link.connection is not None
+    transport = link.connection._transport
+    assert transport is not None
+    written: list[int] = []
+    write = transport.write
+
+    def count(data: bytes) -> None:
+        written.append(len(data))
+        write(data)
+
+    monkeypatch.setattr(transport, "write", count)
+    await asyncio.gather(*(echo(link, str(number)) for number in range(30)))
+    assert len(written) == 1
+
+
+async def test_one_way_requests_get_no_answer(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
+    link = open_link()
+    await link.send_one_way(99, {"a": "b"}, b"x", timeout_seconds=SECONDS)
+    await broker.until_asked(99)
+    assert broker.requests[0].flag == 2
+    assert await echo(link, "still matched") == "still matched"
+
+
+async def test_a_silent_broker_ends_a_request_in_time_and_its_connection(
+    broker: FakeBroker, open_link: Callable[..., Link]
+) -> None:
+    link = open_link()
+    await echo(link, "a")
+    broker.is_hanging = True
+    with pytest.raises(BrokerTimeoutError, match=r"no response within 0\.05 s"):
+        await echo(link, "b", timeout_seconds=0.05)
+    broker.is_hanging = False
+    assert await echo(link, "c") == "c"
+    assert broker.connections == 2
+    await until(lambda: len(broker.peers) == 1)
+
+
+async def test_a_request_that_is_slow_alone_leaves_the_connection(
+    broker: FakeBroker, open_link: Callable[..., Link]
+) -> None:
+    link = open_link()
+    broker.dropped.add(HEART_BEAT)
+    slow = asyncio.create_task(link.request(HEART_BEAT, {}, timeout_seconds=0.3))
+    while not slow.done():
+        await echo(link, "others")
+        await asyncio.sleep(0.02)
+    with pytest.raises(BrokerTimeoutError):
+        await slow
+    assert await echo(link, "after") == "after"
+    assert broker.connections == 1
+
+
+async def test_late_answers_are_dropped(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
+    link = open_link()
+    broker.held.add(99)
+    with pytest.raises(BrokerTimeoutError):
+        await echo(link, "late", timeout_seconds=0.05)
+    cancelled = asyncio.create_task(echo(link, "cancelled"))
+    await broker.until_held(2)
+    cancelled.cancel()
+    await asyncio.gather(cancelled, return_exceptions=True)
+    broker.held.clear()
+    broker.release()
+    assert await echo(link, "next") == "next"
+
+
+async def test_a_request_that_was_cancelled_still_finds_a_silent_connection(
+    broker: FakeBroker, open_link: Callable[..., Link]
+) -> None:
+    link = open_link()
+    await echo(link, "a")
+    broker.is_hanging = True
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await echo(link, "b", timeout_seconds=0.1)
+    await until(lambda: link.connection is None)
+
+
+async def test_a_connection_that_breaks_fails_what_changes_something_and_repeats_what_reads(
+    broker: FakeBroker, open_link: Callable[..., Link]
+) -> None:
+    lost: list[int] = []
+    link = open_link(on_lost=lambda: lost.append(1))
+    broker.held.add(99)
+    await link.request(HEART_BEAT, {}, timeout_seconds=SECONDS)
+    reading = asyncio.create_task(echo(link, "read", is_read=True))
+    writing = asyncio.create_task(echo(link, "write"))
+    await broker.until_held(2)
+    broker.held.clear()
+    broker.close_connections()
+    with pytest.raises(BrokerTimeoutError, match="connection"):
+        await writing
+    assert await reading == "read"
+    assert (broker.connections, lost) == (2, [1])
+
+
+async def test_an_answer_that_is_cut_off_breaks_the_connection(
+    broker: FakeBroker, open_link: Callable[..., Link]
+) -> None:
+    link = open_link()
+    broker.cut.add(99)
+    with pytest.raises(BrokerTimeoutError, match="the broker closed the connection"):
+        await echo(link, "write")
+    with pytest.raises(BrokerUnreachableError, match="the broker closed the connection"):
+        await echo(link, "read", is_read=True)
+    broker.cut.clear()
+    assert await echo(link, "whole") == "whole"
+
+
+async def test_a_server_of_another_protocol_is_named(open_link: Callable[..., Link]) -> None:
+    async def speak(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(speak, "127.0.0.1", 0) as server:
+        link = open_link(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        with pytest.raises(BrokerUnreachableError, match="it does not send RocketMQ frames"):
+            await echo(link, "a", is_read=True)
+        await link.close()
+
+
+@pytest.mark.parametrize("addr", ["127.0.0.1:1", "no port", "nowhere.invalid:10911", "127.0.0.1:99999"])
+async def test_a_broker_that_cannot_be_reached(open_link: Callable[..., Link], addr: str) -> None:
+    link = open_link(addr)
+    for _ in range(2):
+        with pytest.raises(BrokerUnreachableError, match="cannot connect"):
+            await echo(link, "a")
+    assert link.is_idle
+
+
+async def test_callers_that_connect_share_one_connection_and_one_may_be_cancelled(
+    broker: FakeBroker, open_link: Callable[..., Link]
+) -> None:
+    link = open_link()
+    callers = [asyncio.create_task(echo(link, str(number))) for number in range(5)]
+    await asyncio.sleep(0)
+    callers[0].cancel()
+    await asyncio.gather(*callers, return_exceptions=True)
+    assert [caller.result() for caller in callers[1:]] == ["1", "2", "3", "4"]
+    assert broker.connections == 1
+
+
+async def test_an_idle_connection_is_closed_before_the_broker_does(
+    broker: FakeBroker, open_link: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_connection, "IDLE_SECONDS", 0.1)
+    lost: list[int] = []
+    link = open_link(on_lost=lambda: lost.append(1))
+    await echo(link, "a")
+    await until(lambda: not broker.peers)
+    assert await echo(link, "b") == "b"
+    assert (broker.connections, lost) == (2, [])
+
+
+async def test_bounds_on_requests_in_flight_and_on_bytes(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
+    broker.held.add(99)
+    few = open_link(options=RocketmqOptions(max_in_flight=2))
+    waiting = [asyncio.create_task(echo(few, str(number))) for number in range(2)]
+    await broker.until_held(2)
+    with pytest.raises(BrokerUnreachableError, match="2 requests are in flight"):
+        await echo(few, "third")
+    broker.release()
+    assert await asyncio.gather(*waiting) == ["0", "1"]
+
+    small = open_link(options=RocketmqOptions(max_unsent_bytes=100_000))
+    outcomes = await asyncio.gather(
+        *(small.request(HEART_BEAT, {}, bytes(60_000), timeout_seconds=SECONDS) for _ in range(4)),
+        return_exceptions=True,
+    )
+    assert [isinstance(each, Response) for each in outcomes] == [True, True, False, False]
+    assert "more than 100000 bytes are unsent" in str(outcomes[2])
+    await small.request(HEART_BEAT, {}, timeout_seconds=SECONDS)
+
+
+async def test_a_peer_that_reads_nothing_blocks_no_memory(open_link: Callable[..., Link]) -> None:
+    peers: list[asyncio.Transport] = []
+
+    class ReadsNothing(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            assert isinstance(transport, asyncio.Transport)
+            transport.pause_reading()
+            peers.append(transport)
+
+    server = await asyncio.get_running_loop().create_server(ReadsNothing, "127.0.0.1", 0)
+    addr = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    link = open_link(addr, options=RocketmqOptions(max_unsent_bytes=100_000))
+
+    async def send_on() -> None:
+        while True:
+            await link.send_one_way(99, {}, bytes(90_000), timeout_seconds=SECONDS)
+            await asyncio.sleep(0)
+
+    with pytest.raises(BrokerUnreachableError, match="bytes are unsent"):
+        await send_on()
+    await link.close()
+    peers[0].abort()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_requests_of_the_broker_reach_the_handler(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
+    seen: list[tuple[int, str, bytes]] = []
+    later: list[Callable[[Reply], None]] = []
+
+    def handle(command: Command, body: bytes, reply: Callable[[Reply], None]) -> None:
+        seen.append((command.code, command.ext.get("consumerGroup", ""), body))
+        if command.code == Request.GET_CONSUMER_RUNNING_INFO:
+            later.append(reply)
+        if command.code == Request.CONSUME_MESSAGE_DIRECTLY:
+            raise RuntimeError("a fault of the handler")
+
+    link = open_link(on_request=handle)
+    await echo(link, "a")
+    ids_changed = Command(code=Request.NOTIFY_CONSUMER_IDS_CHANGED, opaque=1, flag=2, ext={"consumerGroup": "g"})
+    broker.push(ids_changed)
+    broker.push(Command(code=Request.GET_CONSUMER_RUNNING_INFO, opaque=1, ext={"consumerGroup": "g"}), b"x")
+    broker.push(Command(code=Request.CONSUME_MESSAGE_DIRECTLY, opaque=243))
+    assert await echo(link, "between") == "between"
+    await until(lambda: len(broker.replies) == 1)
+    later[0](Reply(body=b"info"))
+    await until(lambda: len(broker.replies) == 2)
+    assert seen == [(40, "g", b""), (307, "g", b"x"), (309, "", b"")]
+    (failed, _), (info, body) = broker.replies
+    assert (failed.code, failed.opaque, failed.remark) == (1, 243, "a fault of the handler")
+    assert (info.code, info.opaque, body) == (0, 1, b"info")
+    await link.close()
+    later[0](Reply())
+
+
+async def test_without_a_handler_the_broker_learns_that_nothing_is_supported(
+    broker: FakeBroker, open_link: Callable[..., Link]
+) -> None:
+    link = open_link()
+    await echo(link, "a")
+    broker.push(Command(code=Request.GET_CONSUMER_RUNNING_INFO, opaque=9))
+    broker.push(Command(code=Request.NOTIFY_CONSUMER_IDS_CHANGED, opaque=10, flag=2))
+    await until(lambda: bool(broker.replies))
+    await echo(link, "b")
+    assert [(command.code, command.opaque) for command, _ in broker.replies] == [(Code.REQUEST_CODE_NOT_SUPPORTED, 9)]
+
+
+async def test_retired_means_another_connection_for_what_comes_after(
+    broker: FakeBroker, open_link: Callable[..., Link]
+) -> None:
+    link = open_link()
+    broker.held.add(99)
+    waiting = asyncio.create_task(echo(link, "before"))
+    await broker.until_held()
+    link.retire()
+    await link.request(HEART_BEAT, {}, timeout_seconds=SECONDS)
+    assert (broker.connections, len(broker.peers)) == (2, 2)
+    broker.release()
+    assert await waiting == "before"
+    await until(lambda: len(broker.peers) == 1)
+
+
+async def test_closing_ends_all_calls_for_good(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
+    lost: list[int] = []
+    link, connecting = open_link(on_lost=lambda: lost.append(1)), open_link()
+    broker.held.add(99)
+    calls = [asyncio.create_task(echo(link, "a"))]
+    await broker.until_asked(99)
+    calls.append(asyncio.create_task(echo(connecting, "b")))
+    await asyncio.sleep(0)
+    await asyncio.gather(link.close(), connecting.close())
+    for call in calls:
+        with pytest.raises(ClientClosedError):
+            await call
+    for each in (link, connecting):
+        with pytest.raises(ClientClosedError):
+            await echo(each, "c")
+        await each.close()
+    assert lost == []
+
+
+def test_options_out_of_bounds_are_refused() -> None:
+    for wrong in ({"compress_level": 10}, {"max_in_flight": 0}, {"tls": True}, {"producer_group": "a b"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            RocketmqOptions(**wrong)
