@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from pointsman.wire.redis_queues import entry_id, stream_key
@@ -24,6 +26,13 @@ READER = Reader("billing")
 def outgoing(body: str, *, born_at: datetime = BORN_AT, topic: str = "orders", **more: Any) -> OutgoingMessage:
     """A message on its way; its id is made of its body."""
     return OutgoingMessage(Message(topic, body.encode()), f"id-{body}", born_at, **more)
+
+
+def shared_tests(module: ModuleType, *, without: Collection[str]) -> dict[str, Any]:
+    """Return the tests of a module by name, to be run by another one with its own fixtures."""
+    found = {name: test for name, test in vars(module).items() if name.startswith("test_")}
+    assert found.keys() >= set(without)
+    return {name: test for name, test in found.items() if name not in without}
 
 
 class BrokersUnderTest(Protocol):

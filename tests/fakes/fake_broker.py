@@ -20,6 +20,7 @@ from pointsman.remoting.frames import (
     encode,
     read_header,
 )
+from pointsman_client.transports.rocketmq.message_codec import store_times
 from tests.fakes.stored_messages import property_map, read_batch, stored_message
 
 
@@ -75,6 +76,7 @@ class FakeBroker:
             Request.PULL_MESSAGE: self._pull,
             Request.GET_MIN_OFFSET: lambda command, _: self._offset(self._log(command).first),
             Request.GET_MAX_OFFSET: lambda command, _: self._offset(self._log(command).end),
+            Request.SEARCH_OFFSET_BY_TIMESTAMP: self._search,
             Request.CONSUMER_SEND_MSG_BACK: self._send_back,
         }
         self.held: set[int] = set()
@@ -220,6 +222,14 @@ class FakeBroker:
 
     def _offset(self, offset: int) -> Answer:
         return Answer(ext={"offset": str(offset)})
+
+    def _search(self, command: Command, _: bytes) -> Answer:
+        """The first at the time or later; before 5.1.4 the nearest."""
+        log, at = self._log(command), int(command.ext["timestamp"])
+        times = [stored_ms for record in log.records for _, stored_ms in store_times(record)]
+        if self.version < 441 and times:
+            return self._offset(log.first + min(range(len(times)), key=lambda index: abs(times[index] - at)))
+        return self._offset(log.first + sum(stored_ms < at for stored_ms in times))
 
     async def _send(self, command: Command, body: bytes) -> Answer:
         ext = command.ext

@@ -159,7 +159,7 @@ class RocketmqTransport:
             now = loop.time()
             if pulled.next_offset != offset or pulled.is_reset or now >= ends_at:
                 return pulled
-            if now - sent_at < PAUSE_SECONDS:
+            if now - sent_at < (min(PAUSE_SECONDS, suspend_seconds) if is_held else PAUSE_SECONDS):
                 await asyncio.sleep(min(PAUSE_SECONDS, ends_at - now))
             elif ends_at - now <= GRID_SECONDS:
                 return pulled
