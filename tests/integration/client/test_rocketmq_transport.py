@@ -35,13 +35,13 @@ from tests.integration.client.test_transport_contract import TIMEOUT_SECONDS, bo
 
 WITHOUT = {
     # Other words, or fields that RocketMQ has not: with tests below.
-    "test_a_message_comes_back_as_it_was_sent",
+    "test_a_message_is_received_as_it_was_sent",
     "test_an_offset_beyond_the_end_is_an_error_that_names_the_end",
     "test_trimmed_messages_are_passed_over_and_counted",
     # What brokers keep, and their replicas, are no matter of the transport.
     "test_a_queue_keeps_about_its_maximum_length",
-    "test_a_replica_serves_reads_and_takes_no_messages",
-    "test_the_status_says_whether_enough_replicas_have_it",
+    "test_a_replica_serves_reads_and_accepts_no_messages",
+    "test_the_status_shows_whether_enough_replicas_have_the_message",
 }
 globals().update(shared_tests(test_transport_contract, without=WITHOUT))
 
@@ -128,7 +128,7 @@ def test_it_is_a_transport_that_sends_back(transport: RocketmqTransport) -> None
 # --- sending --------------------------------------------------------------------------------------------------
 
 
-async def test_a_message_comes_back_as_it_was_sent(transport: RocketmqTransport, broker: FakeBroker) -> None:
+async def test_a_message_is_received_as_it_was_sent(transport: RocketmqTransport, broker: FakeBroker) -> None:
     message = Message("orders", b"\x00\r\n\xff" * 2_000, "paid", ("k1", "k2"), {"trace": "ü"})
     sent = OutgoingMessage(message, "id-1", BORN_AT + timedelta(milliseconds=123), 2)
     await transport.send(broker.addr, QUEUE, [sent], timeout_seconds=TIMEOUT_SECONDS)
