@@ -27,7 +27,7 @@ END_SECONDS = 0.1
 def start_task(work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
     """Start a task; the caller keeps it and ends it. What it dies of goes to the log."""
     task = asyncio.create_task(work, name=name)
-    task.add_done_callback(_log_death)
+    task.add_done_callback(_log_failure)
     return task
 
 
@@ -65,7 +65,7 @@ class Closing:
         await asyncio.shield(self._task)
 
 
-def _log_death(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         logger.error("%s died", task.get_name(), exc_info=error)
 
@@ -167,7 +167,7 @@ class Wakeup:
 class Callbacks(Generic[ArgumentT]):
     """Functions of the application, called for each event until they are removed.
 
-    The event loop calls them, so a callback's fault goes to the loop's handler, not to the caller of :meth:`tell`.
+    The event loop calls them, so a callback's fault goes to the loop's handler, not to the caller of :meth:`notify`.
     """
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ class Callbacks(Generic[ArgumentT]):
 
         return remove
 
-    def tell(self, argument: ArgumentT) -> None:
+    def notify(self, argument: ArgumentT) -> None:
         """Have each called soon."""
         for callback in list(self._callbacks.values()):
             asyncio.get_running_loop().call_soon(callback, argument)
@@ -214,7 +214,7 @@ class SingleFlight(Generic[ResultT]):
             raise ClientClosedError
         return flight.result()
 
-    async def do_anew(self, key: str, start: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
+    async def rerun(self, key: str, start: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
         """As :meth:`do`, but not in a flight that began before this call."""
         flight = self._flights.get(key)
         if flight is not None:
@@ -233,7 +233,7 @@ class SingleFlight(Generic[ResultT]):
         await end_tasks(list(self._flights.values()), timeout_seconds=timeout_seconds)
 
 
-class SharedQuestion(Generic[SubjectT, AnswerT]):
+class BatchedQuery(Generic[SubjectT, AnswerT]):
     """One question about many subjects: what is asked in one turn of the loop is one call.
 
     Thousands of queues that are taken up or let go of at once would else be thousands of calls.

@@ -28,15 +28,15 @@ from pointsman_client.errors import (
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.routes.description import Descriptions, describe_route
 from pointsman_client.routes.failover import Failover, NameServerChoice
-from pointsman_client.routes.question import ask_alive, ask_clusters, ask_route, ask_topics
-from pointsman_client.routes.route_keeper import AddrsGoneCallback, RouteKeeper
-from pointsman_client.routes.route_upkeep import RouteUpkeep
+from pointsman_client.routes.queries import ping, query_clusters, query_route, query_topics
+from pointsman_client.routes.route_keeper import AddrsRemovedCallback, RouteKeeper
+from pointsman_client.routes.route_tasks import RouteTasks
 from pointsman_client.routes.route_watch import RouteChangeCallback, RouteChanges, RouteWatch
 from pointsman_client.rpc.links import NameServerLink, NameServerLinks, OpenChannel
 
 logger = logging.getLogger(__name__)
 
-AnswerT = TypeVar("AnswerT")
+ResponseT = TypeVar("ResponseT")
 
 READY_POLL_SECONDS = 0.5
 """Between two tries of :meth:`NameServerClient.wait_until_ready`."""
@@ -90,14 +90,14 @@ class NameServerClient:
             max_topics=options.max_topics,
             lookup_timeout_seconds=options.lookup_timeout_seconds,
             zone=options.zone,
-            on_work=self._wake_upkeep,
+            on_work=self._wake_tasks,
         )
         self._table = self._keeper.table
         self._lookups = self._keeper.lookups
         self._descriptions = Descriptions()
         self._binding = LoopBinding("NameServerClient")
         self._closing = Closing()
-        self._upkeep = RouteUpkeep(
+        self._tasks = RouteTasks(
             self._options,
             choice=self._choice,
             links=self._links,
@@ -120,7 +120,7 @@ class NameServerClient:
         if not self._binding.is_bound:
             self._binding.bind()
             self._binding.check()
-            self._upkeep.start()
+            self._tasks.start()
         self._binding.check()
         return self
 
@@ -136,7 +136,7 @@ class NameServerClient:
     async def _close(self) -> None:
         self._watch.close()
         share = self._options.close_timeout_seconds / 3
-        await self._upkeep.close(timeout_seconds=share)
+        await self._tasks.close(timeout_seconds=share)
         await self._lookups.close(timeout_seconds=share)
         await self._links.close(timeout_seconds=share)
 
@@ -188,12 +188,12 @@ class NameServerClient:
         """Return the replica groups of these topics' cached routes, each once, sorted by cluster and name."""
         return self._table.brokers_of(topics)
 
-    def on_addrs_gone(self, callback: AddrsGoneCallback) -> Callable[[], None]:
+    def on_addrs_removed(self, callback: AddrsRemovedCallback) -> Callable[[], None]:
         """Call ``callback(addrs)`` with addresses of brokers that no cached route has any more.
 
         Returns the function that ends it. See RocketMQ's ``cleanOfflineBroker``.
         """
-        return self._keeper.on_addrs_gone(callback)
+        return self._keeper.on_addrs_removed(callback)
 
     def route_age_seconds(self, topic: str) -> float | None:
         """Return how long ago a name server last confirmed the cached route; None when none is cached."""
@@ -215,7 +215,7 @@ class NameServerClient:
             topic, current=lambda: self._known_route(topic), look_up=lambda: self._look_up_if_possible(topic)
         )
         self._watch.add(reader)
-        self._upkeep.wake()
+        self._tasks.wake()
         return reader
 
     async def wait_until_ready(self, topics: Collection[str] = (), *, timeout_seconds: float = 30.0) -> None:
@@ -231,7 +231,7 @@ class NameServerClient:
                 for topic in topics:
                     await self.topic_route(topic)
                 if not topics:
-                    await self._ask(ask_alive)
+                    await self._query(ping)
             except (TopicNotFoundError, NameServersUnavailableError):
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
@@ -252,7 +252,7 @@ class NameServerClient:
         check_name("topic", topic)
         if cluster:
             check_name("cluster", cluster)
-        return await self._ask(lambda link, seconds: ask_route(link, topic, seconds, cluster=cluster, zone=zone))
+        return await self._query(lambda link, seconds: query_route(link, topic, seconds, cluster=cluster, zone=zone))
 
     async def list_topics(self, cluster: str = "") -> tuple[str, ...]:
         """Return the names of all topics, or of those with queues in one cluster, sorted.
@@ -262,17 +262,17 @@ class NameServerClient:
         self._binding.check()
         if cluster:
             check_name("cluster", cluster)
-        return await self._ask(lambda link, seconds: ask_topics(link, seconds, cluster=cluster, clock=self._clock))
+        return await self._query(lambda link, seconds: query_topics(link, seconds, cluster=cluster, clock=self._clock))
 
     async def list_clusters(self, cluster: str = "") -> tuple[ClusterData, ...]:
         """Return the clusters, or one, with their replica groups. Raises :class:`ClusterNotFoundError`."""
         self._binding.check()
         if cluster:
             check_name("cluster", cluster)
-        return await self._ask(lambda link, seconds: ask_clusters(link, seconds, cluster=cluster))
+        return await self._query(lambda link, seconds: query_clusters(link, seconds, cluster=cluster))
 
-    async def _ask(self, question: Callable[[NameServerLink, float], Awaitable[AnswerT]]) -> AnswerT:
-        return await self._failover.ask(
+    async def _query(self, question: Callable[[NameServerLink, float], Awaitable[ResponseT]]) -> ResponseT:
+        return await self._failover.call(
             lambda addr, seconds: question(self._links.to(addr), seconds),
             timeout_seconds=self._options.lookup_timeout_seconds,
         )
@@ -292,7 +292,7 @@ class NameServerClient:
         return {
             **describe_route(topic, cached, now=self._clock.monotonic()),
             "zone": self._options.zone,
-            "watched": topic in self._upkeep.watched,
+            "watched": topic in self._tasks.watched,
             "nameServers": list(self._name_servers),
             "nameServerInUse": self._choice.in_use,
             **self._descriptions.of(topic),
@@ -365,8 +365,8 @@ class NameServerClient:
     def _note_failure(self, addr: str) -> None:
         self._hook.name_server_failed(addr=addr)
 
-    def _wake_upkeep(self) -> None:
-        self._upkeep.wake()
+    def _wake_tasks(self) -> None:
+        self._tasks.wake()
 
 
 def _opener_of(credentials: Credentials | None) -> ChannelOpener:

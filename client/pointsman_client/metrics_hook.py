@@ -72,5 +72,5 @@ class MetricsHook:
     def route_confirmed(self, *, topic: str, at: float) -> None:
         """A name server said what a topic's route is; ``at`` by the client's monotonic clock."""
 
-    def route_forgotten(self, *, topic: str) -> None:
+    def route_dropped(self, *, topic: str) -> None:
         """A topic's route is no longer kept."""

@@ -25,7 +25,7 @@ TransportOrMaker = Transport | Callable[[], Transport]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartOptions(SharedOptions):
+class MessagingOptions(SharedOptions):
     """Options of what sends or receives messages."""
 
     name_servers: str | Sequence[str] | NameServerClient = field(kw_only=False)
@@ -42,7 +42,7 @@ class PartOptions(SharedOptions):
             raise InvalidOptionError("transport", self.transport, problem)
 
 
-class OwnedParts:
+class Resources:
     """What :class:`Producer` and the consumers stand on.
 
     A list of name servers makes a client that is started and closed here, with the settings given here; a client that
@@ -52,7 +52,7 @@ class OwnedParts:
 
     def __init__(
         self,
-        options: PartOptions,
+        options: MessagingOptions,
         *,
         zone: str = "",
         zone_option: str = "zone",
@@ -85,7 +85,7 @@ class OwnedParts:
             self._transport = options.transport
         self.binding = LoopBinding(owner)
         """Says whether these parts can be used here and now."""
-        self._end_forgetting: Callable[[], None] = lambda: None
+        self._unsubscribe: Callable[[], None] = lambda: None
 
     @property
     def transport(self) -> Transport:
@@ -111,7 +111,7 @@ class OwnedParts:
             self._transport = made
         if self._owns_client:
             await self.client.start()
-        self._end_forgetting = self.client.on_addrs_gone(self._forget)
+        self._unsubscribe = self.client.on_addrs_removed(self._forget)
         self.binding.bind()
 
     def stop_use(self) -> None:
@@ -126,7 +126,7 @@ class OwnedParts:
     async def close(self, *, timeout_seconds: float) -> None:
         """Close what is ours within the time; a second call does nothing."""
         self.stop_use()
-        self._end_forgetting()
+        self._unsubscribe()
         closings: list[Coroutine[Any, Any, None]] = []
         if self._make_transport is not None and self._transport is not None:
             self._make_transport = None

@@ -219,7 +219,7 @@ class PrometheusMetrics(MetricsHook):
         """See :class:`MetricsHook`."""
         self._route_ages.since[topic,] = at
 
-    def route_forgotten(self, *, topic: str) -> None:
+    def route_dropped(self, *, topic: str) -> None:
         """See :class:`MetricsHook`."""
         self._route_ages.since.pop((topic,), None)
 

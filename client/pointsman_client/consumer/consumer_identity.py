@@ -22,7 +22,7 @@ from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.subscription import Subscription, Subscriptions, to_subscriptions
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.ownership import OwnedParts
+from pointsman_client.ownership import Resources
 from pointsman_client.transports.rocketmq.rocketmq_transport import RocketmqTransport
 from pointsman_client.transports.transport import Transport
 
@@ -38,7 +38,7 @@ DEFAULT_INSTANCE = "DEFAULT"
 class ConsumerIdentity:
     """Group, client id and subscriptions of one consumer. Opens no connection."""
 
-    def __init__(self, parts: OwnedParts, options: ConsumerOptions, subscriptions: Subscriptions) -> None:
+    def __init__(self, parts: Resources, options: ConsumerOptions, subscriptions: Subscriptions) -> None:
         self.parts = parts
         self._options = options
         self.subscriptions: dict[str, Subscription] = to_subscriptions(subscriptions)

@@ -16,14 +16,14 @@ from pointsman_client.core.process_queue import FlowLimits
 from pointsman_client.core.rebalance import REBALANCE_MIN_INTERVAL_SECONDS, MessageModel
 from pointsman_client.core.subscription import Subscriptions
 from pointsman_client.errors import InvalidNameError, InvalidOptionError
-from pointsman_client.ownership import PartOptions
+from pointsman_client.ownership import MessagingOptions
 
 MAX_CONCURRENCY = 64
 MAX_BATCH = 1_024
 
 
 @dataclass(frozen=True, kw_only=True)
-class ConsumerOptions(PartOptions):
+class ConsumerOptions(MessagingOptions):
     """Options of both kinds of consumers; a value out of bounds raises :class:`InvalidOptionError`. In brackets
     RocketMQ's names, of ``DefaultMQPushConsumer`` unless stated otherwise."""
 

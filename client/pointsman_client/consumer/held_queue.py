@@ -11,7 +11,7 @@ from typing import Any
 
 from pointsman.wire.backoff import FullJitterBackoff
 from pointsman.wire.clock import Clock
-from pointsman_client.aio import SharedQuestion, Wakeup, end_tasks
+from pointsman_client.aio import BatchedQuery, Wakeup, end_tasks
 from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.queue_reader import QueueReader
 from pointsman_client.core.message import ReceivedMessage
@@ -280,8 +280,8 @@ class HandOver:
         timeout_seconds: float,
         clock: Clock,
     ) -> None:
-        self._lock = SharedQuestion(locks.lock)
-        self._holders = SharedQuestion(locks.holders)
+        self._lock = BatchedQuery(locks.lock)
+        self._holders = BatchedQuery(locks.holders)
         self._members = members
         self._is_ordered = is_ordered
         self._timeout_seconds = timeout_seconds

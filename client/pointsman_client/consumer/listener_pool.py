@@ -16,7 +16,7 @@ from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.listener import CallEnd, ListenerCaller, Outcome, raised
 from pointsman_client.core.message import ReceivedMessage
-from pointsman_client.core.retry_rules import SUSPEND_SECONDS, BlockedQueue, how_it_ends, is_given_up_in_place
+from pointsman_client.core.retry_rules import SUSPEND_SECONDS, BlockedQueue, has_exhausted_attempts, unblock_hint
 from pointsman_client.metrics_hook import MetricsHook
 
 logger = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class ListenerPool:
         if outcome is Outcome.SUCCESS:
             held.finish(message)
             self._unblock(held)
-        elif self._is_ordered and not is_given_up_in_place(message, max_reconsume_times=self._max_reconsume_times):
+        elif self._is_ordered and not has_exhausted_attempts(message, max_reconsume_times=self._max_reconsume_times):
             self._block(held, message, end)
             held.give_back(message)
             self._pause(held, SUSPEND_SECONDS)
@@ -235,7 +235,7 @@ class ListenerPool:
             now - blocked.since,
             "at least " if messages is not None and messages.is_full else "",
             behind,
-            how_it_ends(
+            unblock_hint(
                 self._group,
                 max_reconsume_times=self._max_reconsume_times,
                 has_dead_letters=self._failed is not None,

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable
 
 from pointsman.wire.clock import Clock
-from pointsman_client.aio import SharedQuestion
+from pointsman_client.aio import BatchedQuery
 from pointsman_client.consumer.coordination import OffsetStore
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.core.message_queue import MessageQueue
@@ -25,7 +25,7 @@ class OffsetCommitter:
         self._group = group
         self._clock = clock
         self._hook = hook
-        self._batch = SharedQuestion(self._commit_all, one_at_a_time=True)
+        self._batch = BatchedQuery(self._commit_all, one_at_a_time=True)
         self._failing = QueueFailures()
 
     async def run(self, held: Callable[[], Iterable[HeldQueue]], *, interval_seconds: float) -> None:

@@ -22,7 +22,7 @@ from pointsman_client.core.checks import check_number
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
-from pointsman_client.ownership import OwnedParts
+from pointsman_client.ownership import Resources
 
 POLL_INTERVAL_SECONDS = 15.0
 
@@ -52,7 +52,7 @@ class PullConsumer:
 
         Raises :class:`InvalidOptionError`, :class:`InvalidNameError` and :class:`InvalidAddressError`.
         """
-        parts = OwnedParts(options, zone=options.route_zone, zone_option="route_zone", owner="PullConsumer")
+        parts = Resources(options, zone=options.route_zone, zone_option="route_zone", owner="PullConsumer")
         self._options = options
         self._identity = ConsumerIdentity(parts, options, options.subscriptions or {})
         self._setting = ConsumerSetting(

@@ -19,7 +19,7 @@ from pointsman_client.consumer.listener_pool import ListenerPool
 from pointsman_client.core.allocation import Averagely
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.retry_rules import MAX_RECONSUME_TIMES
-from pointsman_client.ownership import OwnedParts
+from pointsman_client.ownership import Resources
 
 
 class PushConsumer:
@@ -47,7 +47,7 @@ class PushConsumer:
 
         Raises :class:`InvalidOptionError`, :class:`InvalidNameError` and :class:`InvalidAddressError`.
         """
-        parts = OwnedParts(options, zone=options.route_zone, zone_option="route_zone", owner="PushConsumer")
+        parts = Resources(options, zone=options.route_zone, zone_option="route_zone", owner="PushConsumer")
         self._options = options
         self._identity = ConsumerIdentity(parts, options, options.subscriptions)
         is_clustering = options.message_model is MessageModel.CLUSTERING
@@ -150,7 +150,7 @@ class PushConsumer:
         if self._pool is not None:
             self._pool.offer(held)
 
-    def _make_pool(self, parts: OwnedParts) -> ListenerPool:
+    def _make_pool(self, parts: Resources) -> ListenerPool:
         setting = self._setting
         is_clustering = setting.model is MessageModel.CLUSTERING
         times = self._options.max_reconsume_times

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable
 
 from pointsman.wire.clock import Clock
-from pointsman_client.aio import SharedQuestion, done_within, end_tasks
+from pointsman_client.aio import BatchedQuery, done_within, end_tasks
 from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.offset_committer import OffsetCommitter
@@ -36,7 +36,7 @@ class QueueTable:
         ``is_ordered``: a queue with a message in flight is not unlocked; its lock expires."""
         self._make = make
         self._committer = committer
-        self._unlock = None if locks is None else SharedQuestion(locks.unlock)
+        self._unlock = None if locks is None else BatchedQuery(locks.unlock)
         self._finish_seconds = finish_seconds
         self._is_ordered = is_ordered
         self._clock = clock

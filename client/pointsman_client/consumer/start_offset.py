@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from pointsman.wire.clock import Clock
 from pointsman.wire.group_topics import is_retry_topic
-from pointsman_client.aio import SharedQuestion
+from pointsman_client.aio import BatchedQuery
 from pointsman_client.consumer.coordination import BegunTopics, OffsetStore
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.transport import Transport
@@ -51,8 +51,8 @@ class StartOffsets:
         clock: Clock,
     ) -> None:
         self._store = store
-        self._load = SharedQuestion(store.load)
-        self._begin = SharedQuestion(self._begin_topics)
+        self._load = BatchedQuery(store.load)
+        self._begin = BatchedQuery(self._begin_topics)
         self._begun: dict[str, datetime] = {}
         """The earliest times known here; they are recorded again in a store that lost them."""
         self._clock = clock

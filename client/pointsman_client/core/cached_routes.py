@@ -22,7 +22,7 @@ class BrokerIndex:
         self._groups: dict[BrokerKey, BrokerData] = {}
         self._routes_with: Counter[BrokerKey] = Counter()
         self._routes_naming: Counter[str] = Counter()
-        self._gone: set[str] = set()
+        self._removed: set[str] = set()
 
     def replace(self, old: TopicRoute | None, new: TopicRoute | None) -> None:
         """Take ``new`` for ``old``; None: none was cached, or none is any more."""
@@ -31,13 +31,13 @@ class BrokerIndex:
             self._routes_with[data.key] += 1
             for replica in data.replicas:
                 self._routes_naming[replica.addr] += 1
-                self._gone.discard(replica.addr)
+                self._removed.discard(replica.addr)
         for data in old.broker_datas if old is not None else ():
-            if _falls_to_nothing(self._routes_with, data.key):
+            if _decrement_to_zero(self._routes_with, data.key):
                 del self._groups[data.key]
             for replica in data.replicas:
-                if _falls_to_nothing(self._routes_naming, replica.addr):
-                    self._gone.add(replica.addr)
+                if _decrement_to_zero(self._routes_naming, replica.addr):
+                    self._removed.add(replica.addr)
 
     def confirm(self, route: TopicRoute) -> None:
         """Note that a cached route is still what it was: its groups were heard of last."""
@@ -53,13 +53,13 @@ class BrokerIndex:
         keys = {data.key for route in routes for data in route.broker_datas}
         return tuple(self._groups[key] for key in sorted(keys))
 
-    def take_gone(self) -> tuple[str, ...]:
+    def take_removed(self) -> tuple[str, ...]:
         """Return the addresses of brokers that no cached route has any more; each is told once."""
-        gone, self._gone = tuple(sorted(self._gone)), set()
-        return gone
+        removed, self._removed = tuple(sorted(self._removed)), set()
+        return removed
 
 
-def _falls_to_nothing(counts: Counter[KeyT], key: KeyT) -> bool:
+def _decrement_to_zero(counts: Counter[KeyT], key: KeyT) -> bool:
     counts[key] -= 1
     if counts[key]:
         return False
@@ -98,7 +98,7 @@ class RouteTable:
         self._cached: OrderedDict[str, CachedRoute] = OrderedDict()
         self.brokers = BrokerIndex()
         """The brokers of the cached routes."""
-        self._forgotten: list[str] = []
+        self._dropped: list[str] = []
         self.accepted = 0
         """How often a route was accepted, over all topics."""
 
@@ -129,7 +129,7 @@ class RouteTable:
             return None
         self._cached[route.topic] = CachedRoute(route, now, source, self.accepted)
         self.brokers.replace(old.route if old else None, route)
-        self._make_room(route.topic, keep)
+        self._evict_surplus(route.topic, keep)
         return RouteChange(route.topic, old.route if old else None, route)
 
     def mark_stale(self, topic: str) -> RouteChange | None:
@@ -146,29 +146,29 @@ class RouteTable:
         cached = self._cached.get(topic)
         if cached is None:
             return None
-        self._forget(topic)
+        self._remove(topic)
         return RouteChange(topic, cached.route, None)
 
-    def take_forgotten(self) -> tuple[str, ...]:
+    def take_dropped(self) -> tuple[str, ...]:
         """Return the topics whose route is no longer kept; each is told once."""
-        forgotten, self._forgotten = tuple(self._forgotten), []
-        return forgotten
+        dropped, self._dropped = tuple(self._dropped), []
+        return dropped
 
-    def take_gone_addrs(self) -> tuple[str, ...]:
+    def take_removed_addrs(self) -> tuple[str, ...]:
         """Return the addresses of brokers that no cached route has any more; each is told once."""
-        return self.brokers.take_gone()
+        return self.brokers.take_removed()
 
     def brokers_of(self, topics: Iterable[str]) -> tuple[BrokerData, ...]:
         """Return the replica groups of these topics' cached routes, each once, sorted."""
         found = (self._cached.get(topic) for topic in topics)
         return self.brokers.of_routes(cached.route for cached in found if cached is not None)
 
-    def _make_room(self, newest: str, keep: Collection[str]) -> None:
+    def _evict_surplus(self, newest: str, keep: Collection[str]) -> None:
         surplus = len(self._cached) - self._max_topics
         candidates = [topic for topic in self._cached if topic != newest and topic not in keep] if surplus > 0 else []
         for topic in candidates[: max(0, surplus)]:
-            self._forget(topic)
+            self._remove(topic)
 
-    def _forget(self, topic: str) -> None:
+    def _remove(self, topic: str) -> None:
         self.brokers.replace(self._cached.pop(topic).route, None)
-        self._forgotten.append(topic)
+        self._dropped.append(topic)

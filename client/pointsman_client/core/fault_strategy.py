@@ -170,7 +170,7 @@ class Choice:
     """A queue, and whom it was chosen instead of."""
 
     queue: MessageQueue
-    passed_over: tuple[BrokerKey, ...] = ()
+    skipped: tuple[BrokerKey, ...] = ()
     """Brokers whose turn it was, and who are isolated."""
 
 
@@ -228,21 +228,21 @@ class QueueSelector:
             return self._select_as_4_9(info, self._faults, available, now=now)
         if last_broker is not None:
             info.start_anywhere()
-        queue, passed_over = info.next_of(available - {last_broker})
+        queue, skipped = info.next_of(available - {last_broker})
         if queue is None:
             reachable = {broker for broker in info.brokers if self._faults.is_reachable(broker)}
-            queue, passed_over = info.next_of(reachable - {last_broker})
+            queue, skipped = info.next_of(reachable - {last_broker})
         if queue is None:
             return Choice(info.next())
-        return Choice(queue, tuple(broker for broker in passed_over if broker not in available))
+        return Choice(queue, tuple(broker for broker in skipped if broker not in available))
 
     def _select_as_4_9(
         self, info: PublishInfo, faults: LatencyFaultTolerance, available: set[BrokerKey], *, now: float
     ) -> Choice:
-        queue, passed_over = info.next_of(available)
+        queue, skipped = info.next_of(available)
         if queue is not None:
-            return Choice(queue, passed_over)
+            return Choice(queue, skipped)
         picked = faults.pick_at_least_one(info.brokers, turn=self._turn, now=now)
         self._turn += 1
-        queue, passed_over = info.next_of(() if picked is None else (picked,))
-        return Choice(queue or info.next(), passed_over)
+        queue, skipped = info.next_of(() if picked is None else (picked,))
+        return Choice(queue or info.next(), skipped)

@@ -10,7 +10,7 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData, BrokerKey
 from pointsman_client.errors import BrokerRefusedError, PointsmanError, ResponseCode, UnreadableMessageError
 
-PASSED_OVER_SECONDS = 10.0
+SKIP_SECONDS = 10.0
 """As long as a producer isolates a broker that failed."""
 
 
@@ -18,24 +18,24 @@ class ReadChoice:
     """Failures of brokers, by address."""
 
     def __init__(self) -> None:
-        self._passed_over_until: dict[str, float] = {}
+        self._skipped_until: dict[str, float] = {}
 
     def choose(self, broker: BrokerData | None, *, now: float) -> str | None:
         """Return the address to read from; the master's if every one failed; None: the group is in no route."""
         if broker is None or not broker.replicas:
             return None
         replicas = sorted(broker.replicas, key=lambda replica: replica.broker_id)
-        healthy = [each for each in replicas if self._passed_over_until.get(each.addr, now) <= now]
+        healthy = [each for each in replicas if self._skipped_until.get(each.addr, now) <= now]
         return (healthy or replicas)[0].addr
 
     def failed(self, addr: str, *, now: float) -> None:
         """Note that a broker could not be read from."""
-        self._passed_over_until = {each: until for each, until in self._passed_over_until.items() if until > now}
-        self._passed_over_until[addr] = now + PASSED_OVER_SECONDS
+        self._skipped_until = {each: until for each, until in self._skipped_until.items() if until > now}
+        self._skipped_until[addr] = now + SKIP_SECONDS
 
     def succeeded(self, addr: str) -> None:
         """Note an answer."""
-        self._passed_over_until.pop(addr, None)
+        self._skipped_until.pop(addr, None)
 
 
 Subject = MessageQueue | BrokerKey

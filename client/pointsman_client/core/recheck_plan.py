@@ -8,16 +8,16 @@ from dataclasses import dataclass
 
 from pointsman.wire.backoff import FullJitterBackoff
 
-MOST_RECHECKS = 8
+MAX_RECHECKS = 8
 """For one dispute; then the poll alone goes on. With the waits below that is about 10 s: name servers that lose sight
 of the same broker do so within a sweep of 5 s of each other."""
-LONGEST_WAIT_SECONDS = 5.0
+MAX_BACKOFF_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class _Recheck:
     backoff: FullJitterBackoff
-    left: int = MOST_RECHECKS
+    left: int = MAX_RECHECKS
     due_at: float | None = None
 
 
@@ -58,11 +58,11 @@ class RecheckPlan:
 
     def _recheck_of(self, topic: str) -> _Recheck:
         if topic not in self._rechecks:
-            self._rechecks[topic] = _Recheck(FullJitterBackoff(self._draw, cap=LONGEST_WAIT_SECONDS))
+            self._rechecks[topic] = _Recheck(FullJitterBackoff(self._draw, cap=MAX_BACKOFF_SECONDS))
         return self._rechecks[topic]
 
 
-GIVEN_UP_AFTER_SECONDS = 600.0
+WANTED_TTL_SECONDS = 600.0
 """After the last use; a topic deleted for good must not be asked for for ever."""
 
 
@@ -90,7 +90,7 @@ class WantedTopics:
         """Return what is still wanted, the oldest first; the rest is forgotten."""
         while self._wanted_at:
             topic, wanted_at = next(iter(self._wanted_at.items()))
-            if now - wanted_at <= GIVEN_UP_AFTER_SECONDS:
+            if now - wanted_at <= WANTED_TTL_SECONDS:
                 break
             del self._wanted_at[topic]
         return list(self._wanted_at)

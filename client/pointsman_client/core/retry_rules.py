@@ -90,7 +90,7 @@ def origin_of(message: ReceivedMessage) -> str:
     return f"{queue.cluster}/{queue.broker_name}/{queue.topic}/{queue.queue_id}@{message.queue_offset}"
 
 
-def is_given_up_in_place(failed: ReceivedMessage, *, max_reconsume_times: int | None) -> bool:
+def has_exhausted_attempts(failed: ReceivedMessage, *, max_reconsume_times: int | None) -> bool:
     """Whether an ordered consumer gives up on a message; None: never (RocketMQ's ``Integer.MAX_VALUE``)."""
     return max_reconsume_times is not None and failed.reconsume_times >= max_reconsume_times
 
@@ -126,7 +126,7 @@ class BlockedQueue:
         }
 
 
-def how_it_ends(group: str, *, max_reconsume_times: int | None, has_dead_letters: bool) -> str:
+def unblock_hint(group: str, *, max_reconsume_times: int | None, has_dead_letters: bool) -> str:
     """Say what ends the block: a sentence for the log."""
     again = f"it is tried again every {SUSPEND_SECONDS:g} s until the listener succeeds"
     if max_reconsume_times is None:

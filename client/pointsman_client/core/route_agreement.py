@@ -17,13 +17,13 @@ Loss = frozenset[tuple[object, ...]]
 _THE_TOPIC = ("topic",)
 
 
-def loss(known: TopicRoute | None, said: TopicRoute | None) -> Loss:
-    """Return what the known route has and the said one has not: queues of groups, groups, replicas; or the topic.
+def loss(known: TopicRoute | None, received: TopicRoute | None) -> Loss:
+    """Return what the known route has and the received one has not: queues of groups, groups, replicas; or the topic.
 
     Fewer queues, another permission or another address is a change, and no loss.
     """
     parts = frozenset() if known is None else _parts(known)
-    return parts - _parts(said) if said is not None else parts | {_THE_TOPIC}
+    return parts - _parts(received) if received is not None else parts | {_THE_TOPIC}
 
 
 def _parts(route: TopicRoute) -> Loss:
@@ -37,14 +37,14 @@ def _parts(route: TopicRoute) -> Loss:
 class Verdict:
     """What to make of the answers."""
 
-    answer: int | None
+    accepted: int | None
     """Position of the answer that counts; None: none of them, the known route stays."""
     is_disputed: bool
     """Whether name servers contradict each other on what is gone: ask again soon."""
 
 
-def judge(known: TopicRoute | None, answers: Sequence[TopicRoute | None], *, all_asked: bool) -> Verdict | None:
-    """Decide by what name servers said, in the order in which they were asked; None of them: not found.
+def judge(known: TopicRoute | None, answers: Sequence[TopicRoute | None], *, all_queried: bool) -> Verdict | None:
+    """Decide by what name servers received, in the order in which they were asked; None of them: not found.
 
     None as the result: ask another one. The first answer counts if it lost nothing, or if nobody else answers. Else
     the answer counts that lost most among those whose whole loss another one has, too.
@@ -53,7 +53,7 @@ def judge(known: TopicRoute | None, answers: Sequence[TopicRoute | None], *, all
     if not losses[0]:
         return Verdict(0, is_disputed=False)
     if len(answers) == 1:
-        return Verdict(0, is_disputed=False) if all_asked else None
+        return Verdict(0, is_disputed=False) if all_queried else None
     witnessed = [
         position
         for position, lost in enumerate(losses)
@@ -61,7 +61,7 @@ def judge(known: TopicRoute | None, answers: Sequence[TopicRoute | None], *, all
     ]
     best = max(witnessed, key=lambda position: (len(losses[position]), -position), default=None)
     is_disputed = best is None or any(not lost <= losses[best] for lost in losses)
-    if is_disputed and not all_asked:
+    if is_disputed and not all_queried:
         return None
     return Verdict(best, is_disputed=is_disputed)
 
@@ -71,7 +71,7 @@ def as_stale(route: TopicRoute) -> TopicRoute:
     return route if route.stale else replace(route, stale=True)
 
 
-REMEMBERED_BOOTS = 16
+MAX_BOOTS = 16
 """Processes of name servers whose counters are remembered, for each topic."""
 
 
@@ -92,6 +92,6 @@ class RevisionOrder:
             return False
         counters.pop(revision.boot, None)
         counters[revision.boot] = revision.counter
-        if len(counters) > REMEMBERED_BOOTS:
+        if len(counters) > MAX_BOOTS:
             del counters[next(iter(counters))]
         return True

@@ -233,7 +233,7 @@ class ConfiguredQueues:
       permission now, and also of groups seen before that are in no route at present, with the numbers they had. They
       change when a group comes for the first time, or its number of write queues changes, also to 0.
     - A group that was taken away for good is remembered all the same: nothing distinguishes it from one that is dead.
-      :meth:`forget` removes it, and so does a restart of the producers.
+      :meth:`drop_absent` removes it, and so does a restart of the producers.
     """
 
     def __init__(self, topic: str) -> None:
@@ -263,7 +263,7 @@ class ConfiguredQueues:
             self._queues = queues
         return self._queues
 
-    def forget(self) -> None:
+    def drop_absent(self) -> None:
         """Forget groups that are in no route: the next route that is seen says what there is."""
         self._numbers.clear()
         self._route = None
@@ -310,8 +310,8 @@ class KeyQueues:
         seen = self._topics.get(topic)
         return None if seen is None or seen.map is None else seen.map.queue_of(key, second=second)
 
-    def forget(self, topic: str) -> None:
+    def drop_absent(self, topic: str) -> None:
         """Forget brokers of the topic that are in no route: they were taken away for good."""
         if topic in self._topics:
-            self._topics[topic].configured.forget()
+            self._topics[topic].configured.drop_absent()
             self._topics[topic].map = None

@@ -18,9 +18,9 @@ from pointsman_client.errors import (
     SendFailedError,
     TopicNotFoundError,
 )
-from pointsman_client.ownership import OwnedParts
+from pointsman_client.ownership import Resources
 from pointsman_client.producer.outbox import Outbox
-from pointsman_client.producer.parking import Parking
+from pointsman_client.producer.outbox_sender import OutboxSender
 from pointsman_client.producer.producer_options import Fallback, OnUnavailable, Park, ProducerOptions
 from pointsman_client.producer.sender import Sender
 
@@ -28,13 +28,13 @@ from pointsman_client.producer.sender import Sender
 class ExplicitSends:
     """Sends to chosen queues for one producer; owns its :class:`Sender` and the outboxes that are used on the way."""
 
-    def __init__(self, parts: OwnedParts, sender: Sender, *, options: ProducerOptions) -> None:
-        self._parts = parts
+    def __init__(self, resources: Resources, sender: Sender, *, options: ProducerOptions) -> None:
+        self._resources = resources
         self.sender = sender
         self._options = options
-        self._parkings: dict[Outbox, Parking] = {}
+        self._outbox_senders: dict[Outbox, OutboxSender] = {}
         self._opening = asyncio.Lock()
-        self._end_waking = parts.client.on_route_change(lambda _: self._wake())
+        self._end_waking = resources.client.on_route_change(lambda _: self._wake())
 
     async def send(
         self, queue: MessageQueue, outgoing: OutgoingMessage, *, on_unavailable: OnUnavailable, deadline: float
@@ -53,71 +53,73 @@ class ExplicitSends:
             case _:
                 return await self._send_to(queue, outgoing, deadline)
 
-    async def open(self, outbox: Outbox) -> Parking:
-        """Return the outbox's parking; the first time, open it and begin to send what is in it."""
+    async def open(self, outbox: Outbox) -> OutboxSender:
+        """Return the outbox's outbox_sender; the first time, open it and begin to send what is in it."""
         async with self._opening:
-            parking = self._parkings.get(outbox)
-            if parking is None:
-                parking = self._parking(outbox)
+            outbox_sender = self._outbox_senders.get(outbox)
+            if outbox_sender is None:
+                outbox_sender = self._outbox_sender(outbox)
                 try:
-                    await parking.start()
+                    await outbox_sender.start()
                 except asyncio.CancelledError:
-                    await parking.close(timeout_seconds=1.0)
+                    await outbox_sender.close(timeout_seconds=1.0)
                     raise
-                self._parkings[outbox] = parking
-            return parking
+                self._outbox_senders[outbox] = outbox_sender
+            return outbox_sender
 
     @property
     def parked(self) -> int:
         """Messages that wait in outboxes."""
-        return sum(parking.waiting for parking in self._parkings.values())
+        return sum(outbox_sender.waiting for outbox_sender in self._outbox_senders.values())
 
     async def close(self, *, timeout_seconds: float) -> None:
         """Close the outboxes, whose files keep what waits, and the sender."""
         self._end_waking()
-        closings = [parking.close(timeout_seconds=timeout_seconds) for parking in self._parkings.values()]
+        closings = [
+            outbox_sender.close(timeout_seconds=timeout_seconds) for outbox_sender in self._outbox_senders.values()
+        ]
         await asyncio.gather(self.sender.close(timeout_seconds=timeout_seconds), *closings)
 
     def _wake(self) -> None:
-        for parking in self._parkings.values():
-            parking.wake()
+        for outbox_sender in self._outbox_senders.values():
+            outbox_sender.wake()
 
-    def _parking(self, outbox: Outbox) -> Parking:
-        clock, seconds = self._parts.clock, self._options.send_msg_timeout_seconds
-        return Parking(
+    def _outbox_sender(self, outbox: Outbox) -> OutboxSender:
+        clock, seconds = self._resources.clock, self._options.send_msg_timeout_seconds
+        return OutboxSender(
             outbox,
             clock=clock,
             send=lambda queue, messages: self.sender.send_to(queue, messages, deadline=clock.monotonic() + seconds),
             max_batch_size=self._options.max_message_size,
-            metrics_hook=self._parts.metrics_hook,
+            metrics_hook=self._resources.metrics_hook,
         )
 
     async def _send_or_park(
-        self, queue: MessageQueue, outgoing: OutgoingMessage, parking: Parking, deadline: float
+        self, queue: MessageQueue, outgoing: OutgoingMessage, outbox_sender: OutboxSender, deadline: float
     ) -> SendResult:
         tries = 0
         # Behind those that wait: order is what a queue is chosen for.
-        if not parking.is_waiting_for(queue):
+        if not outbox_sender.is_waiting_for(queue):
             try:
                 return await self._send_to(queue, outgoing, deadline)
             except (QueueUnavailableError, NameServersUnavailableError, SendFailedError, TopicNotFoundError) as error:
                 # With its last broker a topic is gone from the routes: whoever names a queue knows that there was one.
                 _raise_if_refused(error)
                 tries = _tries_of(error)
-        await parking.put(queue, outgoing)
+        await outbox_sender.put(queue, outgoing)
         return SendResult(outgoing.message_id, queue, queue_offset=None, status=None, tries=tries)
 
     async def _send_or_fall_back(
         self, queue: MessageQueue, outgoing: OutgoingMessage, fallback: Fallback, deadline: float
     ) -> SendResult:
-        now = self._parts.clock.monotonic()
+        now = self._resources.clock.monotonic()
         try:
             # A broker that hangs leaves half of the time for the other queue.
             return await self._send_to(queue, outgoing, now + (deadline - now) / 2)
         except (QueueUnavailableError, SendFailedError) as error:
             _raise_if_refused(error)
             tries = _tries_of(error)
-            other = fallback.queue_instead_of(queue, await self._parts.client.publish_queues(queue.topic))
+            other = fallback.queue_instead_of(queue, await self._resources.client.publish_queues(queue.topic))
             check_queue("on_unavailable", other, queue.topic)
             result = await self._send_to(other, outgoing, deadline)
             return replace(result, tries=tries + result.tries)

@@ -20,11 +20,11 @@ logger = logging.getLogger(__name__)
 MasterAddr = Callable[[BrokerKey], str | None]
 """The address of a replica group's master; None: no cached route has one."""
 
-LEAST_GAP_SECONDS = 1.0
+MIN_LOOKUP_INTERVAL_SECONDS = 1.0
 """Between two lookups of a topic: while a broker is down every send may fail; name servers are not to feel it."""
-LOOKUPS_AT_ONCE = 16
+MAX_PARALLEL_LOOKUPS = 16
 """Topics that are looked up at the same time; one more is left to the watch and the poll."""
-PROBES_AT_ONCE = 16
+MAX_PARALLEL_PROBES = 16
 
 
 class RouteRefresher:
@@ -36,17 +36,17 @@ class RouteRefresher:
     def __init__(self, refresh: Callable[[str], Awaitable[object]], *, clock: Clock) -> None:
         self._refresh = refresh
         self._clock = clock
-        self._asked_at: dict[str, float] = {}
+        self._requested_at: dict[str, float] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self.left_out = 0
+        self.skipped = 0
         """Requests beyond what may run at the same time."""
 
-    def ask_for(self, topic: str) -> None:
+    def request(self, topic: str) -> None:
         """Have the route looked up; returns at once."""
         if topic in self._tasks:
             return
-        if len(self._tasks) >= LOOKUPS_AT_ONCE:
-            self.left_out += 1
+        if len(self._tasks) >= MAX_PARALLEL_LOOKUPS:
+            self.skipped += 1
             return
         task = asyncio.create_task(self._look_up(topic), name=f"pointsman-refresh-{topic}")
         self._tasks[topic] = task
@@ -58,10 +58,14 @@ class RouteRefresher:
 
     async def _look_up(self, topic: str) -> None:
         now = self._clock.monotonic()
-        self._asked_at = {each: at for each, at in self._asked_at.items() if now - at < LEAST_GAP_SECONDS}
-        if (wait := self._asked_at.get(topic, now - LEAST_GAP_SECONDS) + LEAST_GAP_SECONDS - now) > 0:
+        self._requested_at = {
+            each: at for each, at in self._requested_at.items() if now - at < MIN_LOOKUP_INTERVAL_SECONDS
+        }
+        if (
+            wait := self._requested_at.get(topic, now - MIN_LOOKUP_INTERVAL_SECONDS) + MIN_LOOKUP_INTERVAL_SECONDS - now
+        ) > 0:
             await self._clock.sleep(wait)
-        self._asked_at[topic] = self._clock.monotonic()
+        self._requested_at[topic] = self._clock.monotonic()
         try:
             await self._refresh(topic)
         except PointsmanError as error:
@@ -73,7 +77,7 @@ class RouteRefresher:
             logger.error("looking up %s after a failed send failed", topic, exc_info=error)
 
 
-class FaultUpkeep:
+class FaultDetector:
     """Keeps the fault table beside the sends: brokers that were not reached are probed, gone ones dropped.
 
     One task with a round each ``detector_interval_seconds`` (RocketMQ ``LatencyFaultToleranceImpl.startDetector``).
@@ -110,9 +114,9 @@ class FaultUpkeep:
             return
         now = self._clock.monotonic()
         due = self._faults.due_probes(now=now, interval_seconds=self._options.detect_interval_seconds)
-        for begin in range(0, len(due), PROBES_AT_ONCE):
+        for begin in range(0, len(due), MAX_PARALLEL_PROBES):
             async with asyncio.TaskGroup() as group:
-                for broker, topic in due[begin : begin + PROBES_AT_ONCE]:
+                for broker, topic in due[begin : begin + MAX_PARALLEL_PROBES]:
                     group.create_task(self._probe(broker, topic), name="pointsman-probe")
 
     async def _probe(self, broker: BrokerKey, topic: str) -> None:

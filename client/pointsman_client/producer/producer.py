@@ -29,7 +29,7 @@ from pointsman_client.errors import (
     TooManyInFlightError,
     TopicNotFoundError,
 )
-from pointsman_client.ownership import OwnedParts
+from pointsman_client.ownership import Resources
 from pointsman_client.producer.explicit_send import ExplicitSends, check_queue
 from pointsman_client.producer.producer_options import (
     OnUnavailable,
@@ -72,13 +72,13 @@ class Producer:
         """
         self._options = options
         self._rng = options.rng or random.Random()  # noqa: S311  it spreads load and guards no secret
-        self._parts = OwnedParts(options, zone=options.zone, owner="Producer")
-        self._clock = self._parts.clock
+        self._resources = Resources(options, zone=options.zone, owner="Producer")
+        self._clock = self._resources.clock
         self._tracing = options.tracing_hook
         self._in_flight = _InFlight(
             most=options.back_pressure_for_async_send_num, most_bytes=options.back_pressure_for_async_send_size
         )
-        self._key_queues = KeyQueues(options.sharding or HashRing(), zone=self._parts.client.zone)
+        self._key_queues = KeyQueues(options.sharding or HashRing(), zone=self._resources.client.zone)
         self._sends: ExplicitSends | None = None
         self._starting = asyncio.Lock()
         self._closing = Closing()
@@ -91,13 +91,13 @@ class Producer:
         Waits for no name server and no broker. Raises :class:`OutboxFailedError` when its outbox cannot be opened.
         """
         async with self._starting:
-            await self._parts.start()
+            await self._resources.start()
             if self._sends is None:
                 if self._options.rng is None:
                     # Made before a fork, the children's producers would all give the same message ids.
                     self._rng.seed()
-                sender = Sender(self._parts, options=self._options, rng=self._rng)
-                sends = ExplicitSends(self._parts, sender, options=self._options)
+                sender = Sender(self._resources, options=self._options, rng=self._rng)
+                sends = ExplicitSends(self._resources, sender, options=self._options)
                 try:
                     if isinstance(self._options.on_unavailable, Park):
                         await sends.open(self._options.on_unavailable.outbox)
@@ -106,7 +106,7 @@ class Producer:
                 finally:
                     if self._sends is None:
                         await sends.close(timeout_seconds=1.0)
-                        await self._parts.close(timeout_seconds=self._options.close_timeout_seconds)
+                        await self._resources.close(timeout_seconds=self._options.close_timeout_seconds)
         return self
 
     async def close(self) -> None:
@@ -114,7 +114,7 @@ class Producer:
 
         Callbacks of sends that did not end in time get :class:`ClientClosedError`. What is parked stays in its file.
         """
-        self._parts.stop_use()
+        self._resources.stop_use()
         await self._closing.do(self._close)
 
     async def _close(self) -> None:
@@ -124,7 +124,7 @@ class Producer:
         if self._sends is not None:
             await self._sends.close(timeout_seconds=seconds / 8)
         left = ends_at - asyncio.get_running_loop().time()
-        await self._parts.close(timeout_seconds=max(left, seconds / 8))
+        await self._resources.close(timeout_seconds=max(left, seconds / 8))
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -137,7 +137,7 @@ class Producer:
     @property
     def client(self) -> NameServerClient:
         """The client that it asks for routes; ``client.describe(topic)`` also has its isolations."""
-        return self._parts.client
+        return self._resources.client
 
     @property
     def parked(self) -> int:
@@ -249,7 +249,9 @@ class Producer:
             check_key(second, name="second")
         queue: MessageQueue | None
         try:
-            route = await sends.sender.within(deadline, self._parts.client.topic_route(message.topic), message.topic)
+            route = await sends.sender.within(
+                deadline, self._resources.client.topic_route(message.topic), message.topic
+            )
             queue = self._key_queues.queue_of(route, key, second=second)
         except TopicNotFoundError:
             # All its brokers are away: the key's queue is the one that it was.
@@ -258,12 +260,12 @@ class Producer:
                 raise
         return await self._explicit(sends, outgoing, queue, on_unavailable, deadline)
 
-    def forget_away_brokers(self, topic: str) -> None:
+    def drop_absent_brokers(self, topic: str) -> None:
         """Let :meth:`send_by_key` spread keys over the brokers in the route only: those that are away were taken away.
 
         Keys of theirs move. Without this call they keep their keys for as long as the producer runs.
         """
-        self._key_queues.forget(topic)
+        self._key_queues.drop_absent(topic)
 
     # How
 
@@ -275,7 +277,7 @@ class Producer:
         return sends, outgoing, self._deadline(timeout_seconds)
 
     def _usable(self) -> ExplicitSends:
-        self._parts.binding.check()
+        self._resources.binding.check()
         if self._sends is None:
             raise ClientNotStartedError
         return self._sends
@@ -350,14 +352,14 @@ class Producer:
             raise
         finally:
             seconds = self._clock.monotonic() - began_at
-            self._parts.metrics_hook.sent(topic=topic, outcome=outcome, seconds=seconds, tries=tries)
+            self._resources.metrics_hook.sent(topic=topic, outcome=outcome, seconds=seconds, tries=tries)
         if span is not None:
             span.end(outcome, queue=results[0].queue, addr=self._addr_of(results[0]))
         return results
 
     def _addr_of(self, result: SendResult) -> str:
         """Return the address of the broker that has the message, if the routes have it."""
-        group = None if result.is_parked else self._parts.client.broker(*result.queue.broker_key)
+        group = None if result.is_parked else self._resources.client.broker(*result.queue.broker_key)
         return "" if group is None or group.master is None else group.master.addr
 
 

@@ -12,7 +12,7 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES
 from pointsman_client.core.sharding import ShardingMap
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.ownership import PartOptions
+from pointsman_client.ownership import MessagingOptions
 from pointsman_client.producer.outbox import Outbox
 
 ChooseFallback = Callable[[MessageQueue, tuple[MessageQueue, ...]], MessageQueue]
@@ -58,7 +58,7 @@ def check_on_unavailable(value: OnUnavailable) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProducerOptions(PartOptions):
+class ProducerOptions(MessagingOptions):
     """Options of :class:`Producer`; a value out of bounds raises :class:`InvalidOptionError`. In brackets RocketMQ's
     names, all of ``DefaultMQProducer`` or ``ClientConfig``."""
 

@@ -29,14 +29,14 @@ from pointsman_client.errors import (
     QueueUnavailableError,
     SendFailedError,
 )
-from pointsman_client.ownership import OwnedParts
-from pointsman_client.producer.fault_recovery import FaultUpkeep, RouteRefresher
+from pointsman_client.ownership import Resources
+from pointsman_client.producer.fault_recovery import FaultDetector, RouteRefresher
 from pointsman_client.producer.producer_options import ProducerOptions
 from pointsman_client.transports.transport import SendReceipt, response_of
 
 logger = logging.getLogger(__name__)
 
-MOST_TOPICS = 1_000
+MAX_TOPICS = 1_000
 """Topics whose turn is remembered; another one begins anywhere, as a new topic does."""
 
 DOWN_POLL_SECONDS = 0.5
@@ -73,13 +73,13 @@ class Sent:
 class Sender:
     """Sends for one producer, in tries: each at one broker, in one queue. The fault table learns from each."""
 
-    def __init__(self, parts: OwnedParts, *, options: ProducerOptions, rng: random.Random) -> None:
-        """Made inside the event loop, on parts that are started."""
-        self._client = parts.client
-        self._transport = parts.transport
+    def __init__(self, resources: Resources, *, options: ProducerOptions, rng: random.Random) -> None:
+        """Made inside the event loop, on resources that are started."""
+        self._client = resources.client
+        self._transport = resources.transport
         self._options = options
-        self._clock = parts.clock
-        self._metrics_hook = parts.metrics_hook
+        self._clock = resources.clock
+        self._metrics_hook = resources.metrics_hook
         self._rng = rng
         self._table = LatencyFaultTolerance(options.fault_rules)
         self._faults = self._table if options.send_latency_fault_enable else None
@@ -95,23 +95,23 @@ class Sender:
             SendMode.ASYNC: 1 + options.retry_times_when_send_async_failed,
             SendMode.ONEWAY: 1,
         }
-        self._refresher = RouteRefresher(parts.client.refresh, clock=parts.clock)
-        self._upkeep: list[asyncio.Task[None]] = []
-        self._end_description = parts.client.attach_description("isolations", self._describe_isolations)
+        self._refresher = RouteRefresher(resources.client.refresh, clock=resources.clock)
+        self._detector_tasks: list[asyncio.Task[None]] = []
+        self._end_description = resources.client.attach_description("isolations", self._describe_isolations)
 
     def start(self) -> None:
         """Begin the work beside the sends."""
         if self._faults is not None:
-            upkeep = FaultUpkeep(
+            detector = FaultDetector(
                 self._faults, self._transport, master_addr=self._master_addr, options=self._options, clock=self._clock
             )
-            self._upkeep.append(start_task(upkeep.run(), name="pointsman-fault-upkeep"))
+            self._detector_tasks.append(start_task(detector.run(), name="pointsman-fault-detector"))
 
     async def close(self, *, timeout_seconds: float) -> None:
         """End it within the time."""
         self._end_description()
         await asyncio.gather(
-            end_tasks(self._upkeep, timeout_seconds=timeout_seconds),
+            end_tasks(self._detector_tasks, timeout_seconds=timeout_seconds),
             self._refresher.close(timeout_seconds=timeout_seconds),
         )
 
@@ -136,7 +136,7 @@ class Sender:
         while tries_left and (left := deadline - self._clock.monotonic()) > 0:
             tries_left -= 1
             choice = self._selector.select(info, last_broker=last_broker, now=self._clock.monotonic())
-            for cluster, broker_name in choice.passed_over:
+            for cluster, broker_name in choice.skipped:
                 self._metrics_hook.isolation_hit(cluster=cluster, broker_name=broker_name)
             seconds = min(left, most) if most is not None and tries_left else left
             attempt = await self._try(choice.queue, messages, mode=mode, timeout_seconds=seconds)
@@ -161,7 +161,7 @@ class Sender:
         route = await self.within(deadline, self._client.topic_route(queue.topic), queue.topic)
         why = why_not_writable(route, queue)
         if why is not None:
-            self._refresher.ask_for(queue.topic)
+            self._refresher.request(queue.topic)
             raise QueueUnavailableError(str(queue), why)
         left = deadline - self._clock.monotonic()
         if left <= 0:
@@ -191,7 +191,7 @@ class Sender:
             seconds = self._clock.monotonic() - began_at
             outcome = self._rules.of_error(error, mode, had_addr=addr is not None)
             self._note(queue, outcome, error.code, seconds, error)
-            self._refresher.ask_for(queue.topic)
+            self._refresher.request(queue.topic)
             failed = FailedTry(queue.cluster, queue.broker_name, addr or "", queue.queue_id, error, seconds)
             return Attempt(queue, None, failed, outcome.try_again)
         outcome = self._rules.of_status(receipt.status, mode)
@@ -284,7 +284,7 @@ class Sender:
     def _info_of(self, topic: str, queues: tuple[MessageQueue, ...]) -> PublishInfo:
         info = self._infos.get(topic)
         if info is None or (info.queues is not queues and info.queues != queues):
-            if info is None and len(self._infos) >= MOST_TOPICS:
+            if info is None and len(self._infos) >= MAX_TOPICS:
                 del self._infos[next(iter(self._infos))]
             info = self._infos[topic] = PublishInfo(queues, rng=self._rng)
         return info

@@ -13,7 +13,7 @@ from pointsman_client.errors import (
     RequestRejectedError,
 )
 
-SHORTEST_TRY_SECONDS = 0.05
+MIN_ATTEMPT_SECONDS = 0.05
 """What a server gets even if our own process overslept the deadline."""
 
 ResultT = TypeVar("ResultT")
@@ -63,7 +63,7 @@ class Failover:
         self._clock = clock
         self._on_failure = on_failure
 
-    async def ask(self, attempt: Callable[[str, float], Awaitable[ResultT]], *, timeout_seconds: float) -> ResultT:
+    async def call(self, attempt: Callable[[str, float], Awaitable[ResultT]], *, timeout_seconds: float) -> ResultT:
         """Return the first answer of ``attempt(addr, seconds)``; one round, each server once.
 
         A try gets an equal share of the time that is left, so one server that hangs leaves enough for the others, and
@@ -71,17 +71,17 @@ class Failover:
         goes to the caller; :class:`AccessDeniedError` only when no other server answers, since each has its own grants.
         Raises :class:`NameServersUnavailableError` when no name server answered.
         """
-        answers = await self.ask_until(lambda _: True, attempt, timeout_seconds=timeout_seconds)
+        answers = await self.call_until(lambda _: True, attempt, timeout_seconds=timeout_seconds)
         return answers[0]
 
-    async def ask_until(
+    async def call_until(
         self,
-        is_enough: Callable[[Sequence[ResultT]], bool],
+        is_sufficient: Callable[[Sequence[ResultT]], bool],
         attempt: Callable[[str, float], Awaitable[ResultT]],
         *,
         timeout_seconds: float,
     ) -> list[ResultT]:
-        """Ask as :meth:`ask` does, one server after another until their answers are enough; return them all.
+        """Ask as :meth:`call` does, one server after another until their answers are enough; return them all.
 
         Once there is an answer, a server that refuses counts as one that is silent.
         """
@@ -93,7 +93,7 @@ class Failover:
         for position, addr in enumerate(order):
             share = (deadline - self._clock.monotonic()) / (len(order) - position)
             try:
-                answers.append(await attempt(addr, max(share, SHORTEST_TRY_SECONDS)))
+                answers.append(await attempt(addr, max(share, MIN_ATTEMPT_SECONDS)))
             except NameServerFailedError as failure:
                 self._choice.move_on_from(addr)
                 self._on_failure(addr)
@@ -106,7 +106,7 @@ class Failover:
                 if not answers:
                     raise
             else:
-                if is_enough(answers):
+                if is_sufficient(answers):
                     break
         if not answers and denials:
             raise denials[0]

@@ -17,20 +17,20 @@ from pointsman_client.core.route_agreement import RevisionOrder, as_stale, judge
 from pointsman_client.errors import OrderTopicConfError, TopicNotFoundError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.routes.failover import Failover
-from pointsman_client.routes.question import ask_route
+from pointsman_client.routes.queries import query_route
 from pointsman_client.routes.route_watch import RouteWatch
 from pointsman_client.rpc.links import NameServerLinks
 
 logger = logging.getLogger(__name__)
 
-SIMILAR_AMONG = 100
+MAX_SIMILAR_CANDIDATES = 100
 """Of so many topics, the last ones used, one is suggested in place of a topic that is not known."""
 
-AddrsGoneCallback = Callable[[tuple[str, ...]], None]
+AddrsRemovedCallback = Callable[[tuple[str, ...]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Response:
     addr: str
     route: TopicRoute | None
     """None: not found."""
@@ -70,11 +70,11 @@ class RouteKeeper:
         self._order = RevisionOrder(2 * max_topics)
         self._wanted = WantedTopics(max_topics)
         self.lookups: SingleFlight[CachedRoute] = SingleFlight()
-        self._addrs_gone: Callbacks[tuple[str, ...]] = Callbacks()
+        self._addrs_removed: Callbacks[tuple[str, ...]] = Callbacks()
 
-    def on_addrs_gone(self, callback: AddrsGoneCallback) -> Callable[[], None]:
+    def on_addrs_removed(self, callback: AddrsRemovedCallback) -> Callable[[], None]:
         """Call ``callback(addrs)`` when no route has these addresses any more; returns the function that ends it."""
-        return self._addrs_gone.add(callback)
+        return self._addrs_removed.add(callback)
 
     def topics(self) -> list[str]:
         """Return the topics in use, those without a route included: kept, read, or wanted not long ago."""
@@ -100,64 +100,64 @@ class RouteKeeper:
         """
         return await self.lookups.do(topic, lambda: self._look_up(topic))
 
-    async def look_up_anew(self, topic: str) -> CachedRoute:
+    async def look_up_again(self, topic: str) -> CachedRoute:
         """As :meth:`look_up`, but with answers that are all younger than this call."""
-        return await self.lookups.do_anew(topic, lambda: self._look_up(topic))
+        return await self.lookups.rerun(topic, lambda: self._look_up(topic))
 
     async def _look_up(self, topic: str) -> CachedRoute:
         accepted_before = self.table.accepted
 
-        async def attempt(addr: str, seconds: float) -> _Answer:
+        async def attempt(addr: str, seconds: float) -> _Response:
             link, known = self._links.to(addr), self._route(topic)
             try:
-                return _Answer(addr, await ask_route(link, topic, seconds, zone=self._zone, known=known))
+                return _Response(addr, await query_route(link, topic, seconds, zone=self._zone, known=known))
             except TopicNotFoundError:
-                return _Answer(addr, None)
+                return _Response(addr, None)
 
-        def is_enough(answers: Sequence[_Answer]) -> bool:
-            all_asked = len(answers) == self._name_servers
-            return judge(self._route(topic), [answer.route for answer in answers], all_asked=all_asked) is not None
+        def is_sufficient(answers: Sequence[_Response]) -> bool:
+            all_queried = len(answers) == self._name_servers
+            return judge(self._route(topic), [answer.route for answer in answers], all_queried=all_queried) is not None
 
-        answers = await self._failover.ask_until(is_enough, attempt, timeout_seconds=self._lookup_timeout_seconds)
+        answers = await self._failover.call_until(is_sufficient, attempt, timeout_seconds=self._lookup_timeout_seconds)
         current = [answer for answer in answers if self._is_current(topic, answer, accepted_before)]
         if len(current) < len(answers) and any(loss(self._route(topic), answer.route) for answer in current):
             # A witness less: whether to believe the others shows when all are asked again.
-            self._ask_again(topic)
+            self._schedule_recheck(topic)
         elif current:
-            self._take(topic, current)
+            self._apply(topic, current)
         cached = self.table.find(topic)
         if cached is None:
-            similar = get_close_matches(topic, self.table.topics()[-SIMILAR_AMONG:], n=1)
+            similar = get_close_matches(topic, self.table.topics()[-MAX_SIMILAR_CANDIDATES:], n=1)
             raise TopicNotFoundError(topic, addrs=[answer.addr for answer in answers], similar="".join(similar))
         return cached
 
-    def _is_current(self, topic: str, answer: _Answer, accepted_before: int) -> bool:
+    def _is_current(self, topic: str, answer: _Response, accepted_before: int) -> bool:
         if answer.route is not None:
             return self._order.admit(topic, answer.route.revision)
         # "Not found" has no revision: what a watch brought during the look-up is taken to be the later word.
         cached = self.table.find(topic)
         return cached is None or cached.number <= accepted_before
 
-    def _take(self, topic: str, answers: Sequence[_Answer]) -> None:
-        verdict = judge(self._route(topic), [answer.route for answer in answers], all_asked=True)
-        assert verdict is not None  # noqa: S101  all_asked leaves no other
-        if verdict.answer is None:
+    def _apply(self, topic: str, answers: Sequence[_Response]) -> None:
+        verdict = judge(self._route(topic), [answer.route for answer in answers], all_queried=True)
+        assert verdict is not None  # noqa: S101  all_queried leaves no other
+        if verdict.accepted is None:
             self._announce(self.table.mark_stale(topic))
         else:
-            answer = answers[verdict.answer]
-            self._believe(topic, answer.route, source=answer.addr, is_disputed=verdict.is_disputed)
+            answer = answers[verdict.accepted]
+            self._accept(topic, answer.route, source=answer.addr, is_disputed=verdict.is_disputed)
         if verdict.is_disputed:
-            self._ask_again(topic)
+            self._schedule_recheck(topic)
         else:
             self._plan.settled(topic)
 
-    def _ask_again(self, topic: str) -> None:
+    def _schedule_recheck(self, topic: str) -> None:
         self._plan.disputed(topic, now=self._clock.monotonic())
         self._on_work()
 
     # News of a watch
 
-    def hear(self, addr: str, topic: str, revision: Revision, route: TopicRoute | None) -> None:
+    def on_update(self, addr: str, topic: str, revision: Revision, route: TopicRoute | None) -> None:
         """Take a piece of news from a watch; ``route`` is None for a topic that is gone."""
         if not self._order.admit(topic, revision):
             return
@@ -168,12 +168,12 @@ class RouteKeeper:
             self._plan.doubted(topic, now=self._clock.monotonic())
             self._on_work()
             return
-        self._believe(topic, route, source=addr, is_disputed=False)
+        self._accept(topic, route, source=addr, is_disputed=False)
         self._plan.settled(topic)
 
     # What follows from believing
 
-    def _believe(self, topic: str, route: TopicRoute | None, *, source: str, is_disputed: bool) -> None:
+    def _accept(self, topic: str, route: TopicRoute | None, *, source: str, is_disputed: bool) -> None:
         now = self._clock.monotonic()
         was_known = self.table.find(topic) is not None
         if route is None:
@@ -185,13 +185,13 @@ class RouteKeeper:
             change = self.table.accept(said, now=now, source=source, keep=self._listeners.topics())
             self._wanted.found(topic)
             self._hook.route_confirmed(topic=topic, at=now)
-        for forgotten in self.table.take_forgotten():
+        for forgotten in self.table.take_dropped():
             self._plan.settled(forgotten)
-            self._hook.route_forgotten(topic=forgotten)
+            self._hook.route_dropped(topic=forgotten)
         self._announce(change)
-        addrs = self.table.take_gone_addrs()
+        addrs = self.table.take_removed_addrs()
         if addrs:
-            self._addrs_gone.tell(addrs)
+            self._addrs_removed.notify(addrs)
         if not was_known:
             self._on_work()
 

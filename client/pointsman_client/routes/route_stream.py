@@ -30,12 +30,12 @@ logger = logging.getLogger(__name__)
 
 COALESCE_SECONDS = 0.05
 """Topics that come into use within this time are watched together."""
-LONGEST_WAIT_SECONDS = 5.0
+MAX_BACKOFF_SECONDS = 5.0
 """Between two tries while no name server can be watched."""
-REFUSED_WAIT_SECONDS = 300.0
+WATCH_RETRY_SECONDS = 300.0
 """Until a server that cannot or will not be watched is asked again; the poll goes on meanwhile."""
 
-Hear: TypeAlias = Callable[[str, str, Revision, TopicRoute | None], None]
+UpdateHandler: TypeAlias = Callable[[str, str, Revision, TopicRoute | None], None]
 """Called with address, topic, revision, and the route or None for a topic that is gone."""
 
 
@@ -51,27 +51,27 @@ class RouteStream:
         rng: random.Random,
         topics: Callable[[], Sequence[str]],
         known: Callable[[str], Revision | None],
-        hear: Hear,
+        on_update: UpdateHandler,
         on_failure: Callable[[str], None],
-        first_word_seconds: float,
+        first_response_seconds: float,
         zone: str,
     ) -> None:
-        """``first_word_seconds`` bounds the wait for a server's first state; later, silence means that all is well."""
+        """``first_response_seconds``: timeout of the initial state. After that a silent stream is healthy."""
         self._choice = choice
         self._links = links
         self._clock = clock
         self._topics = topics
         self._known = known
-        self._hear = hear
+        self._on_update = on_update
         self._on_failure = on_failure
-        self._first_word_seconds = first_word_seconds
+        self._first_response_seconds = first_response_seconds
         self._zone = zone
-        self._backoff = FullJitterBackoff(rng.uniform, cap=LONGEST_WAIT_SECONDS)
+        self._backoff = FullJitterBackoff(rng.uniform, cap=MAX_BACKOFF_SECONDS)
         self._wakeup = Wakeup(clock)
-        self._most_topics: int | None = None
+        self._max_topics_per_stream: int | None = None
         """Topics that one stream may have, as far as a server has said."""
-        self._told_refusals: set[str] = set()
-        self._told_ends: set[str] = set()
+        self._logged_rejections: set[str] = set()
+        self._logged_ends: set[str] = set()
         """Servers whose failure was told, and that could not be watched since."""
         self._watched: set[str] = set()
         choice.on_move(self._wakeup.wake)
@@ -96,22 +96,22 @@ class RouteStream:
             try:
                 await self._watch(addr, topics)
             except RequestRejectedError as refusal:
-                await self._rest(addr, refusal)
+                await self._pause(addr, refusal)
             except NameServerFailedError as failure:
                 if failure.status is grpc.StatusCode.UNIMPLEMENTED:
-                    await self._rest(addr, failure)
-                elif not self._learn_bound(failure, len(topics)):
-                    self._tell_end(addr, failure)
+                    await self._pause(addr, failure)
+                elif not self._learn_limit(failure, len(topics)):
+                    self._log_end(addr, failure)
                     self._on_failure(addr)
                     self._choice.move_on_from(addr)
-                    if self._clock.monotonic() - started_at > LONGEST_WAIT_SECONDS:
+                    if self._clock.monotonic() - started_at > MAX_BACKOFF_SECONDS:
                         self._backoff.reset()
                     await self._clock.sleep(self._backoff.next_wait())
 
     async def _watch(self, addr: str, topics: frozenset[str]) -> None:
         """Watch until other topics, or another server, are to be watched. Raises what ends a stream."""
         in_order = sorted(topics)
-        size = self._most_topics or len(in_order)
+        size = self._max_topics_per_stream or len(in_order)
         tasks = [
             asyncio.create_task(self._read(addr, in_order[start : start + size]), name="pointsman-route-watch")
             for start in range(0, len(in_order), size)
@@ -132,7 +132,7 @@ class RouteStream:
             await self._changed()
 
     async def _changed(self) -> None:
-        await self._wakeup.wait(REFUSED_WAIT_SECONDS)
+        await self._wakeup.wait(WATCH_RETRY_SECONDS)
         await self._clock.sleep(COALESCE_SECONDS)
 
     async def _read(self, addr: str, topics: Sequence[str]) -> None:
@@ -143,16 +143,16 @@ class RouteStream:
             call = link.routes.WatchTopicRoutes(request)
             try:
                 try:
-                    async with asyncio.timeout(self._first_word_seconds):
-                        while not self._take(addr, await call.read()):
+                    async with asyncio.timeout(self._first_response_seconds):
+                        while not self._apply(addr, await call.read()):
                             pass
                 except TimeoutError:
                     message = "no whole state in time"
                     raise NameServerFailedError(addr, grpc.StatusCode.DEADLINE_EXCEEDED, message) from None
                 self._watched.update(topics)
-                self._told_ends.discard(addr)
+                self._logged_ends.discard(addr)
                 while True:
-                    self._take(addr, await call.read())
+                    self._apply(addr, await call.read())
             finally:
                 call.cancel()
 
@@ -160,7 +160,7 @@ class RouteStream:
         revision = self._known(topic)
         return route_service_pb2.KnownRoute(topic=topic, revision=None if revision is None else from_revision(revision))
 
-    def _take(self, addr: str, response: object) -> bool:
+    def _apply(self, addr: str, response: object) -> bool:
         """Pass news on; return whether they end the first state."""
         if not isinstance(response, route_service_pb2.WatchTopicRoutesResponse):
             # The end of the stream, or bytes that are no message.
@@ -168,13 +168,13 @@ class RouteStream:
         match response.WhichOneof("news"):
             case "route":
                 route = to_topic_route(response.route)
-                self._hear(addr, route.topic, route.revision, route)
+                self._on_update(addr, route.topic, route.revision, route)
             case "gone":
-                self._hear(addr, response.gone.topic, to_revision(response.gone.revision), None)
+                self._on_update(addr, response.gone.topic, to_revision(response.gone.revision), None)
             case "absent":
                 revision = to_revision(response.absent.revision)
                 for topic in response.absent.topics:
-                    self._hear(addr, topic, revision, None)
+                    self._on_update(addr, topic, revision, None)
             case "synced":
                 return True
             case _:
@@ -182,22 +182,22 @@ class RouteStream:
                 pass
         return False
 
-    async def _rest(self, addr: str, error: NameServerFailedError | RequestRejectedError) -> None:
+    async def _pause(self, addr: str, error: NameServerFailedError | RequestRejectedError) -> None:
         """Leave it to the poll for a while: look-ups work there, so another server is not better."""
-        if addr not in self._told_refusals:
-            self._told_refusals.add(addr)
+        if addr not in self._logged_rejections:
+            self._logged_rejections.add(addr)
             logger.warning("routes of %s cannot be watched, they are polled alone: %s", addr, error)
         rested_at = self._clock.monotonic()
-        while addr == self._choice.in_use and self._clock.monotonic() - rested_at < REFUSED_WAIT_SECONDS:
-            await self._wakeup.wait(REFUSED_WAIT_SECONDS)
+        while addr == self._choice.in_use and self._clock.monotonic() - rested_at < WATCH_RETRY_SECONDS:
+            await self._wakeup.wait(WATCH_RETRY_SECONDS)
 
-    def _tell_end(self, addr: str, failure: NameServerFailedError) -> None:
+    def _log_end(self, addr: str, failure: NameServerFailedError) -> None:
         """Once an outage: a try every few seconds must not fill a log."""
-        level = logging.DEBUG if addr in self._told_ends else logging.INFO
-        self._told_ends.add(addr)
+        level = logging.DEBUG if addr in self._logged_ends else logging.INFO
+        self._logged_ends.add(addr)
         logger.log(level, "routes are not watched at %s now, another name server is tried: %s", addr, failure)
 
-    def _learn_bound(self, failure: NameServerFailedError, topics: int) -> bool:
+    def _learn_limit(self, failure: NameServerFailedError, topics: int) -> bool:
         """Note how many topics a stream may have, if that was refused; return whether less is worth a try."""
         if not isinstance(failure.__cause__, grpc.aio.AioRpcError):
             return False
@@ -205,6 +205,6 @@ class RouteStream:
         bound = facts.get("bound", "")
         if facts.get("limit") != "topics_per_watch" or not (bound.isascii() and bound.isdigit() and int(bound)):
             return False
-        is_less = int(bound) < min(topics, self._most_topics or topics)
-        self._most_topics = min(int(bound), self._most_topics or int(bound))
+        is_less = int(bound) < min(topics, self._max_topics_per_stream or topics)
+        self._max_topics_per_stream = min(int(bound), self._max_topics_per_stream or int(bound))
         return is_less

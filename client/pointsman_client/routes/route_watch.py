@@ -85,7 +85,7 @@ class RouteWatch:
 
     def announce(self, change: RouteChange) -> None:
         """Tell everybody."""
-        self._callbacks.tell(change)
+        self._callbacks.notify(change)
         for reader in list(self._readers):
             if reader.topic == change.topic:
                 reader.wake()

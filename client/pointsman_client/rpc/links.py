@@ -137,7 +137,7 @@ class _Links(Generic[LinkT]):
             link = self._links[addr] = self._make(addr, self._open_channel(addr, self._opener), version)
         return link
 
-    async def forget(self, addr: str, *, timeout_seconds: float) -> None:
+    async def remove(self, addr: str, *, timeout_seconds: float) -> None:
         """Close the link to a server that is no longer there. A later :meth:`to` opens another one."""
         link = self._links.pop(addr, None)
         if link is not None:

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 START_SECONDS = 10.0
 END_SECONDS = 5.0
-MAX_WAITING = 10_000
+MAX_PENDING_CALLBACKS = 10_000
 """Callbacks of one facade."""
 
 
@@ -81,11 +81,11 @@ class CallbackThread:
     def __init__(self, name: str) -> None:
         self._name = name
         self._lock = threading.Lock()
-        self._waiting: queue.Queue[Callable[[], object] | None] = queue.Queue(MAX_WAITING)
+        self._waiting: queue.Queue[Callable[[], object] | None] = queue.Queue(MAX_PENDING_CALLBACKS)
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self.dropped = 0
-        """Callbacks that were not called, because :data:`MAX_WAITING` others waited already."""
+        """Callbacks that were not called, because :data:`MAX_PENDING_CALLBACKS` others waited already."""
 
     def submit(self, callback: Callable[[], object]) -> None:
         """Call it soon; from any thread, without waiting."""
@@ -99,7 +99,7 @@ class CallbackThread:
                 self._waiting.put_nowait(callback)
             except queue.Full:
                 self.dropped += 1
-                logger.error("a callback is not called: %d others wait already", MAX_WAITING)  # noqa: TRY400  no fault of ours
+                logger.error("a callback is not called: %d others wait already", MAX_PENDING_CALLBACKS)  # noqa: TRY400  not an exception here
 
     def close(self, *, timeout_seconds: float) -> None:
         """Let those that wait be called, as far as the time allows; one that does not return is left alone."""

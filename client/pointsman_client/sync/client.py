@@ -13,8 +13,8 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData, ClusterData, RouteChange, TopicRoute
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.ownership import PartOptions
-from pointsman_client.routes.route_keeper import AddrsGoneCallback
+from pointsman_client.ownership import MessagingOptions
+from pointsman_client.routes.route_keeper import AddrsRemovedCallback
 from pointsman_client.routes.route_watch import RouteChangeCallback
 from pointsman_client.rpc.links import OpenChannel
 from pointsman_client.rpc.thread_channel import open_thread_channel
@@ -64,37 +64,39 @@ class NameServerClient(Facade):
 
     def broker(self, cluster: str, broker_name: str) -> BrokerData | None:
         """Return a replica group of the routes in use; None for one that none of them has."""
-        return self._look(lambda: self.inner.broker(cluster, broker_name))
+        return self._invoke(lambda: self.inner.broker(cluster, broker_name))
 
     def brokers_of(self, topics: Iterable[str]) -> tuple[BrokerData, ...]:
         """Return the replica groups of these topics' cached routes, each once, sorted."""
-        return self._look(lambda: self.inner.brokers_of(topics))
+        return self._invoke(lambda: self.inner.brokers_of(topics))
 
-    def on_addrs_gone(self, callback: AddrsGoneCallback) -> Callable[[], None]:
+    def on_addrs_removed(self, callback: AddrsRemovedCallback) -> Callable[[], None]:
         """Call ``callback(addrs)``, on a thread of this client, with addresses that no cached route has any more."""
-        remove = self._look(lambda: self.inner.on_addrs_gone(self._called_back(callback)))
-        return lambda: self._look(remove)
+        remove = self._invoke(lambda: self.inner.on_addrs_removed(self._called_back(callback)))
+        return lambda: self._invoke(remove)
 
     def route_age_seconds(self, topic: str) -> float | None:
         """Return how long ago a name server last confirmed the cached route; None when none is cached."""
-        return self._look(lambda: self.inner.route_age_seconds(topic))
+        return self._invoke(lambda: self.inner.route_age_seconds(topic))
 
     def on_route_change(self, callback: RouteChangeCallback) -> Callable[[], None]:
         """Call ``callback(change)``, on a thread of this client, for each change of a route in use.
 
         Returns the function that ends it.
         """
-        remove = self._look(lambda: self.inner.on_route_change(self._called_back(callback)))
-        return lambda: self._look(remove)
+        remove = self._invoke(lambda: self.inner.on_route_change(self._called_back(callback)))
+        return lambda: self._invoke(remove)
 
     def route_changes(self, topic: str) -> RouteChanges:
         """Iterate over the topic's route: first as it is, as soon as there is one, then each change."""
-        changes = self._look(lambda: self.inner.route_changes(topic))
+        changes = self._invoke(lambda: self.inner.route_changes(topic))
 
         async def next_change() -> RouteChange | None:
             return await anext(changes, None)
 
-        return RouteChanges(topic, next_change=lambda: self._wait(next_change), close=lambda: self._look(changes.close))
+        return RouteChanges(
+            topic, next_change=lambda: self._wait(next_change), close=lambda: self._invoke(changes.close)
+        )
 
     def wait_until_ready(self, topics: Collection[str] = (), *, timeout_seconds: float = 30.0) -> None:
         """Wait until each topic has a route, or without topics until a name server answers."""
@@ -116,12 +118,12 @@ class NameServerClient(Facade):
 
     def describe(self, topic: str) -> Document:
         """Return what the client knows of a topic as a JSON document; asks nobody."""
-        return self._look(lambda: self.inner.describe(topic))
+        return self._invoke(lambda: self.inner.describe(topic))
 
     def attach_description(self, name: str, function: Callable[[str], object]) -> Callable[[], None]:
         """Let ``describe(topic)`` have ``function(topic)`` under ``name``; returns the function that ends it."""
-        remove = self._look(lambda: self.inner.attach_description(name, function))
-        return lambda: self._look(remove)
+        remove = self._invoke(lambda: self.inner.attach_description(name, function))
+        return lambda: self._invoke(remove)
 
     @property
     def name_servers(self) -> tuple[str, ...]:
@@ -149,7 +151,7 @@ class NameServerClient(Facade):
         return self.inner.clock
 
 
-def client_for(options: PartOptions, *, zone: str, call_timeout_seconds: float) -> NameServerClient:
+def client_for(options: MessagingOptions, *, zone: str, call_timeout_seconds: float) -> NameServerClient:
     """Return the client that a producer or consumer is built on: the one that was passed in, or a new one."""
     given = options.name_servers
     if isinstance(given, NameServerClient):

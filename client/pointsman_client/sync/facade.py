@@ -54,10 +54,10 @@ class Facade:
     for a next message or change, which ends with :meth:`close` or KeyboardInterrupt.
     """
 
-    def __init__(self, wrapped: Wrapped, *, call_timeout_seconds: float, below: Facade | None = None) -> None:
-        """``wrapped`` is started and closed with this; so is ``below``, which it stands on."""
+    def __init__(self, wrapped: Wrapped, *, call_timeout_seconds: float, dependency: Facade | None = None) -> None:
+        """``wrapped`` is started and closed with this; so is ``dependency``, which it stands on."""
         self._wrapped = wrapped
-        self._below = below
+        self._dependency = dependency
         self._call_timeout_seconds = call_timeout_seconds
         self._pid: int | None = None
         self._lock = threading.Lock()
@@ -74,9 +74,9 @@ class Facade:
                 raise ClientClosedError
             if self._loop is None:
                 with ExitStack() as undo:
-                    if self._below is not None:
-                        undo.callback(self._below.close)
-                        self._below.start()
+                    if self._dependency is not None:
+                        undo.callback(self._dependency.close)
+                        self._dependency.start()
                     self._thread = shared()
                     loop = self._thread.acquire()
                     undo.callback(self._thread.release)
@@ -95,8 +95,8 @@ class Facade:
             if self._loop is None or self._thread is None:
                 return
             with ExitStack() as steps:
-                if self._below is not None:
-                    steps.callback(self._below.close)
+                if self._dependency is not None:
+                    steps.callback(self._dependency.close)
                 steps.callback(self._thread.release)
                 self._submit(self._loop, self._wrapped.close, self._call_timeout_seconds)
                 self._callbacks.close(timeout_seconds=CALLBACKS_END_SECONDS)
@@ -123,14 +123,14 @@ class Facade:
         """Do it in the loop, however long it takes."""
         return self._submit(self._usable_loop(), work, None)
 
-    def _look(self, look: Callable[[], T]) -> T:
+    def _invoke(self, function: Callable[[], T]) -> T:
         """Do in the loop, while it runs, what does not wait."""
         self._check_place()
         if self._loop is None or self._closed:
-            return look()
+            return function()
 
         async def work() -> T:
-            return look()
+            return function()
 
         return self._call(work)
 

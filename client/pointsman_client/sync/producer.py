@@ -17,7 +17,7 @@ from pointsman_client.errors import TooManyInFlightError
 from pointsman_client.producer import producer as async_producer
 from pointsman_client.producer.producer import SelectQueue
 from pointsman_client.producer.producer_options import OnUnavailable, ProducerOptions
-from pointsman_client.sync.background_threads import MAX_WAITING
+from pointsman_client.sync.background_threads import MAX_PENDING_CALLBACKS
 from pointsman_client.sync.client import NameServerClient, client_for
 from pointsman_client.sync.facade import CallOptions, Facade
 
@@ -53,11 +53,11 @@ class Producer(Facade):
         """
         seconds = options.call_timeout_seconds
         self._client = client_for(options, zone=options.zone, call_timeout_seconds=seconds)
-        below = None if self._client is options.name_servers else self._client
+        dependency = None if self._client is options.name_servers else self._client
         inner = values_for(ProducerOptions, options) | {"name_servers": self._client.inner}
         self._producer = async_producer.Producer(**inner)
-        self._pending = _PendingCallbacks(most=min(options.back_pressure_for_async_send_num, MAX_WAITING))
-        super().__init__(self._producer, call_timeout_seconds=seconds, below=below)
+        self._pending = _PendingCallbacks(most=min(options.back_pressure_for_async_send_num, MAX_PENDING_CALLBACKS))
+        super().__init__(self._producer, call_timeout_seconds=seconds, dependency=dependency)
 
     @property
     def client(self) -> NameServerClient:
@@ -67,7 +67,7 @@ class Producer(Facade):
     @property
     def parked(self) -> int:
         """Messages that wait in its outboxes."""
-        return self._look(lambda: self._producer.parked)
+        return self._invoke(lambda: self._producer.parked)
 
     def send(self, message: Message, *, timeout_seconds: float | None = None) -> SendResult:
         """Send, trying other brokers after failures; return when a broker has it."""
@@ -93,12 +93,12 @@ class Producer(Facade):
         called_back = self._called_back(call)
         with ExitStack() as undo:
             undo.callback(settle)
-            self._look(lambda: self._producer.send_async(message, called_back, timeout_seconds=timeout_seconds))
+            self._invoke(lambda: self._producer.send_async(message, called_back, timeout_seconds=timeout_seconds))
             undo.pop_all()
 
     def send_oneway(self, message: Message, *, timeout_seconds: float | None = None) -> None:
         """Send in the background, in one try, and tell nobody how it ended, but for the metrics hook."""
-        self._look(lambda: self._producer.send_oneway(message, timeout_seconds=timeout_seconds))
+        self._invoke(lambda: self._producer.send_oneway(message, timeout_seconds=timeout_seconds))
 
     def send_to(
         self,
@@ -150,9 +150,9 @@ class Producer(Facade):
             seconds=timeout_seconds or 0.0,
         )
 
-    def forget_away_brokers(self, topic: str) -> None:
+    def drop_absent_brokers(self, topic: str) -> None:
         """Let :meth:`send_by_key` spread keys over the brokers in the route only: the others were taken away."""
-        self._look(lambda: self._producer.forget_away_brokers(topic))
+        self._invoke(lambda: self._producer.drop_absent_brokers(topic))
 
 
 def _bytes_of(message: object) -> int:

@@ -47,10 +47,10 @@ class PullConsumer(Facade):
         """
         seconds = options.call_timeout_seconds
         self._client = client_for(options, zone=options.route_zone, call_timeout_seconds=seconds)
-        below = None if self._client is options.name_servers else self._client
+        dependency = None if self._client is options.name_servers else self._client
         inner = values_for(PullConsumerOptions, options) | {"name_servers": self._client.inner}
         self._consumer = async_consumer.PullConsumer(**inner)
-        super().__init__(self._consumer, call_timeout_seconds=seconds, below=below)
+        super().__init__(self._consumer, call_timeout_seconds=seconds, dependency=dependency)
 
     @property
     def client(self) -> NameServerClient:
@@ -85,16 +85,16 @@ class PullConsumer(Facade):
 
     def subscribe(self, topic: str, expression: str = "*") -> None:
         """Read a topic too, or other tags of it, from now on. Every member of the group must do the same."""
-        self._look(lambda: self._consumer.subscribe(topic, expression))
+        self._invoke(lambda: self._consumer.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no more."""
-        self._look(lambda: self._consumer.unsubscribe(topic))
+        self._invoke(lambda: self._consumer.unsubscribe(topic))
 
     @property
     def assignment(self) -> tuple[MessageQueue, ...]:
         """The queues that are held now, sorted."""
-        return self._look(lambda: self._consumer.assignment)
+        return self._invoke(lambda: self._consumer.assignment)
 
     def assign(self, queues: Collection[MessageQueue]) -> None:
         """Read exactly these queues from now on; others are committed and let go of."""
@@ -102,15 +102,15 @@ class PullConsumer(Facade):
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
         """Hand out nothing of these queues until they are resumed."""
-        self._look(lambda: self._consumer.pause(queues))
+        self._invoke(lambda: self._consumer.pause(queues))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
         """Go on with paused queues."""
-        self._look(lambda: self._consumer.resume(queues))
+        self._invoke(lambda: self._consumer.resume(queues))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on from an offset; the commit follows it, backwards too."""
-        self._look(lambda: self._consumer.seek(queue, offset))
+        self._invoke(lambda: self._consumer.seek(queue, offset))
 
     def seek_to_time(self, queue: MessageQueue, at: datetime) -> int:
         """Go on from the first message born at or after a time, which must have a time zone; return its offset."""
@@ -122,7 +122,7 @@ class PullConsumer(Facade):
 
     def position(self, queue: MessageQueue) -> int | None:
         """The offset that is handed out next; None while the start of the queue is not known."""
-        return self._look(lambda: self._consumer.position(queue))
+        return self._invoke(lambda: self._consumer.position(queue))
 
     def committed(self, queue: MessageQueue) -> int | None:
         """The committed offset of a queue; None: there is none."""
@@ -130,4 +130,4 @@ class PullConsumer(Facade):
 
     def describe(self) -> dict[str, Any]:
         """The queues held with their positions, the members and the subscriptions, as JSON values."""
-        return self._look(self._consumer.describe)
+        return self._invoke(self._consumer.describe)

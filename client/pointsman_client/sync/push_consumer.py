@@ -55,10 +55,10 @@ class PushConsumer(Facade):
         """
         seconds = options.call_timeout_seconds
         self._client = client_for(options, zone=options.route_zone, call_timeout_seconds=seconds)
-        below = None if self._client is options.name_servers else self._client
+        dependency = None if self._client is options.name_servers else self._client
         inner = values_for(PushConsumerOptions, options) | {"name_servers": self._client.inner}
         self._consumer = async_consumer.PushConsumer(**inner)
-        super().__init__(self._consumer, call_timeout_seconds=seconds, below=below)
+        super().__init__(self._consumer, call_timeout_seconds=seconds, dependency=dependency)
 
     @property
     def client(self) -> NameServerClient:
@@ -72,12 +72,12 @@ class PushConsumer(Facade):
 
     def subscribe(self, topic: str, expression: str = "*") -> None:
         """Read a topic too, or other tags of it, from now on. Every member of the group must do the same."""
-        self._look(lambda: self._consumer.subscribe(topic, expression))
+        self._invoke(lambda: self._consumer.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
         """Read a topic no more; what is in flight is finished."""
-        self._look(lambda: self._consumer.unsubscribe(topic))
+        self._invoke(lambda: self._consumer.unsubscribe(topic))
 
     def describe(self) -> dict[str, Any]:
         """The queues held with their positions, the members and the subscriptions, as JSON values."""
-        return self._look(self._consumer.describe)
+        return self._invoke(self._consumer.describe)

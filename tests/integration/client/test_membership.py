@@ -201,7 +201,7 @@ async def test_a_member_that_breaks_off_is_back_within_the_grace_of_its_agent(cl
         second = await join(C2, routes_of(*agents))
         await eventually(lambda: first.sees(C1, C2) and second.sees(C1, C2), clock=clock)
         second.changes.clear()
-        await first.links.forget(agents[0].addr, timeout_seconds=1.0)
+        await first.links.remove(agents[0].addr, timeout_seconds=1.0)
         await eventually(lambda: first.broken, clock=clock)
         await eventually(lambda: first.stands(agents[0]) == MemberState.MEMBER, clock=clock)
         await flow(clock, 5.0)

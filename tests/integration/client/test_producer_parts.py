@@ -21,8 +21,8 @@ from pointsman_client.errors import (
     NameServersUnavailableError,
     WrongEventLoopError,
 )
-from pointsman_client.ownership import OwnedParts, PartOptions
-from pointsman_client.producer.fault_recovery import LOOKUPS_AT_ONCE, RouteRefresher
+from pointsman_client.ownership import MessagingOptions, Resources
+from pointsman_client.producer.fault_recovery import MAX_PARALLEL_LOOKUPS, RouteRefresher
 from pointsman_client.producer.producer import Producer
 from tests.fakes.condition import eventually
 from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, scripted_route_server, topic_route
@@ -43,7 +43,7 @@ def our_tasks() -> list[asyncio.Task[object]]:
 async def test_parts_that_the_producer_made_are_closed_and_the_transport_is_notified_of_removed_brokers(
     server: ScriptedRouteServer,
 ) -> None:
-    parts = OwnedParts(PartOptions([server.addr], transport=ScriptedTransport))
+    parts = Resources(MessagingOptions([server.addr], transport=ScriptedTransport))
     await parts.start()
     transport = parts.transport
     assert isinstance(transport, ScriptedTransport)
@@ -65,7 +65,7 @@ async def test_parts_that_the_producer_made_are_closed_and_the_transport_is_noti
 async def test_parts_that_are_shared_stay_open(server: ScriptedRouteServer) -> None:
     transport = ScriptedTransport()
     async with NameServerClient([server.addr]) as client:
-        parts = OwnedParts(PartOptions(client, transport=transport))
+        parts = Resources(MessagingOptions(client, transport=transport))
         await parts.start()
         await parts.close(timeout_seconds=2.0)
         assert (await client.topic_route("orders")).topic == "orders"
@@ -73,7 +73,7 @@ async def test_parts_that_are_shared_stay_open(server: ScriptedRouteServer) -> N
 
 
 async def test_nothing_is_made_before_the_start() -> None:
-    parts = OwnedParts(PartOptions(["ns:9876"], transport=ScriptedTransport))
+    parts = Resources(MessagingOptions(["ns:9876"], transport=ScriptedTransport))
 
     with pytest.raises(ClientNotStartedError):
         parts.binding.check()
@@ -84,7 +84,7 @@ async def test_nothing_is_made_before_the_start() -> None:
 
 def test_an_object_that_is_not_a_transport_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="transport"):
-        OwnedParts(PartOptions(["ns:9876"], transport=None))  # type: ignore[arg-type]
+        Resources(MessagingOptions(["ns:9876"], transport=None))  # type: ignore[arg-type]
 
 
 async def test_a_transport_that_does_not_close_blocks_no_caller(server: ScriptedRouteServer) -> None:
@@ -92,7 +92,7 @@ async def test_a_transport_that_does_not_close_blocks_no_caller(server: Scripted
         async def close(self) -> None:
             await asyncio.Event().wait()
 
-    parts = OwnedParts(PartOptions([server.addr], transport=Stuck))
+    parts = Resources(MessagingOptions([server.addr], transport=Stuck))
     await parts.start()
     began_at = time.monotonic()
     await parts.close(timeout_seconds=0.2)
@@ -101,7 +101,7 @@ async def test_a_transport_that_does_not_close_blocks_no_caller(server: Scripted
 
 
 async def test_another_event_loop_is_refused(server: ScriptedRouteServer) -> None:
-    parts = OwnedParts(PartOptions([server.addr], transport=ScriptedTransport))
+    parts = Resources(MessagingOptions([server.addr], transport=ScriptedTransport))
     await parts.start()
 
     async def use() -> None:
@@ -118,7 +118,7 @@ async def test_another_event_loop_is_refused(server: ScriptedRouteServer) -> Non
 async def test_a_forked_process_gets_an_error_that_asks_for_a_new_producer(
     server: ScriptedRouteServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = OwnedParts(PartOptions([server.addr], transport=ScriptedTransport))
+    parts = Resources(MessagingOptions([server.addr], transport=ScriptedTransport))
     await parts.start()
     pid = os.getpid()
     with monkeypatch.context() as child:
@@ -156,21 +156,21 @@ async def test_lookups_after_failures_are_one_a_topic_and_bounded() -> None:
 
     refresher = RouteRefresher(refresh, clock=clock)
     for _ in range(2):
-        for number in range(LOOKUPS_AT_ONCE):
-            refresher.ask_for(f"topic-{number}")
-    refresher.ask_for("one-too-many")
+        for number in range(MAX_PARALLEL_LOOKUPS):
+            refresher.request(f"topic-{number}")
+    refresher.request("one-too-many")
     await clock.advance(0.0)
-    assert len(asked) == LOOKUPS_AT_ONCE
-    assert refresher.left_out == 1
+    assert len(asked) == MAX_PARALLEL_LOOKUPS
+    assert refresher.skipped == 1
 
     open_gate.set()
     await clock.advance(0.0)
-    refresher.ask_for("topic-0")
-    refresher.ask_for("new")
+    refresher.request("topic-0")
+    refresher.request("new")
     await clock.advance(0.9)
-    assert asked[LOOKUPS_AT_ONCE:] == ["new"]
+    assert asked[MAX_PARALLEL_LOOKUPS:] == ["new"]
     await clock.advance(0.1)
-    assert asked[LOOKUPS_AT_ONCE:] == ["new", "topic-0"]
+    assert asked[MAX_PARALLEL_LOOKUPS:] == ["new", "topic-0"]
     await refresher.close(timeout_seconds=1.0)
 
 

@@ -129,7 +129,7 @@ async def test_keys_keep_their_queue_while_its_broker_is_down(server: ScriptedRo
             else:
                 assert (await shop.producer.send_by_key(HELLO, key)).queue == before[key]
 
-        shop.producer.forget_away_brokers("orders")
+        shop.producer.drop_absent_brokers("orders")
         after = {key: (await shop.producer.send_by_key(HELLO, key)).queue for key in keys}
         assert {queue.broker_name for queue in after.values()} == {"b"}
         assert all(after[key] == before[key] for key in keys if before[key].broker_name == "b")
@@ -320,7 +320,7 @@ async def test_a_key_of_a_topic_that_never_had_a_route_has_no_queue_to_park_for(
         del server.routes["orders"]
         with pytest.raises(TopicNotFoundError):
             await shop.producer.client.refresh("orders")
-        shop.producer.forget_away_brokers("orders")
+        shop.producer.drop_absent_brokers("orders")
         with pytest.raises(TopicNotFoundError):
             await shop.producer.send_by_key(HELLO, "key")
 

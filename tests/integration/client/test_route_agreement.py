@@ -11,7 +11,7 @@ import pytest
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import NameServerClient, NameServersUnavailableError, RouteChange, TopicNotFoundError
-from pointsman_client.core.recheck_plan import MOST_RECHECKS
+from pointsman_client.core.recheck_plan import MAX_RECHECKS
 from tests.fakes.condition import eventually
 from tests.fakes.scripted_route_server import (
     ScriptedRouteServer,
@@ -201,11 +201,11 @@ async def test_rechecks_of_a_lasting_dispute_are_bounded_and_the_poll_continues(
     lose(servers[0])
     await client.refresh("orders")
     calls = servers[0].calls
-    await eventually(lambda: calls["GetTopicRoute"] == 2 + MOST_RECHECKS, clock=clock, step=0.5)
+    await eventually(lambda: calls["GetTopicRoute"] == 2 + MAX_RECHECKS, clock=clock, step=0.5)
     before_poll = clock.now
-    await eventually(lambda: calls["GetTopicRoute"] == 3 + MOST_RECHECKS, clock=clock, step=0.5)
+    await eventually(lambda: calls["GetTopicRoute"] == 3 + MAX_RECHECKS, clock=clock, step=0.5)
     polled = clock.now
-    await eventually(lambda: calls["GetTopicRoute"] == 4 + MOST_RECHECKS, clock=clock, step=0.5)
+    await eventually(lambda: calls["GetTopicRoute"] == 4 + MAX_RECHECKS, clock=clock, step=0.5)
 
     assert polled > before_poll
     assert clock.now - polled == pytest.approx(30.0, abs=2.0)

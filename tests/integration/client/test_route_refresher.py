@@ -15,8 +15,8 @@ async def test_failures_within_one_second_cause_one_immediate_lookup_and_one_aft
     refresher, began_at = RouteRefresher(refresh, clock=clock), clock.monotonic()
     for _ in range(10):
         for _ in range(40):
-            refresher.ask_for("orders")
-        refresher.ask_for("bills")
+            refresher.request("orders")
+        refresher.request("bills")
         await clock.advance(0.125)
     assert sorted(asked) == [("bills", 0.0), ("bills", 1.0), ("orders", 0.0), ("orders", 1.0)]
     await refresher.close(timeout_seconds=1.0)

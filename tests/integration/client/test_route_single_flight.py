@@ -21,7 +21,7 @@ async def test_a_rerun_gets_the_result_of_a_flight_that_began_later() -> None:
     first = asyncio.create_task(flights.do("orders", fly))
     await asyncio.sleep(0)
     joined = asyncio.create_task(flights.do("orders", fly))
-    reruns = [asyncio.create_task(flights.do_anew("orders", fly)) for _ in range(2)]
+    reruns = [asyncio.create_task(flights.rerun("orders", fly)) for _ in range(2)]
     await asyncio.sleep(0)
     assert begun == 1
     landed.set()

@@ -336,7 +336,7 @@ async def test_the_hook_is_called_for_failures_confirmations_and_evictions(
             assert at == clock.now
             calls.append(("confirmed", topic))
 
-        def route_forgotten(self, *, topic: str) -> None:
+        def route_dropped(self, *, topic: str) -> None:
             calls.append(("forgotten", topic))
 
     server.routes["a"] = topic_route("a")
@@ -356,7 +356,7 @@ async def test_addresses_that_are_no_longer_in_any_route_are_reported_and_broker
     client: NameServerClient, server: ScriptedRouteServer
 ) -> None:
     gone: list[tuple[str, ...]] = []
-    remove = client.on_addrs_gone(gone.append)
+    remove = client.on_addrs_removed(gone.append)
     both = [broker_data("broker-a", {0: "10.0.0.1:1", 1: "10.0.0.2:1"}), broker_data("broker-b", {0: "10.0.0.3:1"})]
     server.routes["orders"] = topic_route(groups=both)
     server.routes["bills"] = topic_route("bills", groups=both[:1])

@@ -82,7 +82,7 @@ def test_messages_are_sent_in_every_way(fleet: TestFleet) -> None:
         assert one == other
         producer.send_async(Message("every-way", b"7"), results.append)
         producer.send_oneway(Message("every-way", b"8"))
-        producer.forget_away_brokers("every-way")
+        producer.drop_absent_brokers("every-way")
         assert producer.parked == 0
         assert producer.client.describe("every-way")["topic"] == "every-way"
         until(lambda: results)

@@ -12,7 +12,7 @@ async def test_each_is_called_soon_and_not_within_the_callers_frame() -> None:
     heard: list[str] = []
     callbacks.add(heard.append)
     callbacks.add(heard.append)
-    callbacks.tell("news")
+    callbacks.notify("news")
     assert heard == []
     await asyncio.sleep(0)
     assert heard == ["news", "news"]
@@ -24,7 +24,7 @@ async def test_a_removed_callback_is_not_called_and_removing_twice_is_allowed() 
     remove, _ = callbacks.add(heard.append), callbacks.add(heard.append)
     remove()
     remove()
-    callbacks.tell("news")
+    callbacks.notify("news")
     await asyncio.sleep(0)
     assert heard == ["news"]
 
@@ -40,7 +40,7 @@ async def test_a_callback_that_raises_does_not_affect_the_others() -> None:
 
     callbacks.add(broken)
     callbacks.add(heard.append)
-    callbacks.tell("news")
+    callbacks.notify("news")
     await asyncio.sleep(0)
     assert heard == ["news"]
     assert [str(fault) for fault in faults] == ["mine"]

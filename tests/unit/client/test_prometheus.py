@@ -45,7 +45,7 @@ def samples(registry: CollectorRegistry) -> dict[str, float]:
     return {name: float(value) for name, _, value in pairs}
 
 
-@pytest.mark.parametrize("hook", [hook for hook in HOOKS if hook != "route_forgotten"])
+@pytest.mark.parametrize("hook", [hook for hook in HOOKS if hook != "route_dropped"])
 def test_every_hook_is_overridden_and_changes_a_sample(hook: str, registry: CollectorRegistry) -> None:
     metrics = PrometheusMetrics(registry, clock=ManualClock())
     assert hook in vars(PrometheusMetrics)
@@ -63,7 +63,7 @@ def test_the_age_of_a_route_is_that_of_the_moment_of_the_scrape(registry: Collec
     assert samples(registry)['pointsman_client_route_age_seconds{topic="orders"}'] == 42.0
     metrics.route_confirmed(topic="orders", at=clock.monotonic())
     assert samples(registry)['pointsman_client_route_age_seconds{topic="orders"}'] == 0.0
-    metrics.route_forgotten(topic="orders")
+    metrics.route_dropped(topic="orders")
     assert not [name for name in samples(registry) if "route_age" in name]
 
 

@@ -184,7 +184,7 @@ class AgentMembership:
             # Links are kept for a while: queues of the removed broker are being committed and unlocked there.
             for addr in [addr for addr, at in removed_at.items() if now - at >= LINGER_SECONDS]:
                 del removed_at[addr]
-                await self._links.forget(addr, timeout_seconds=ENDING_SECONDS)
+                await self._links.remove(addr, timeout_seconds=ENDING_SECONDS)
 
     def _update_agents(self) -> list[str]:
         """Start and stop streams so that each routed agent has one, and start the watch; return the removed agents."""

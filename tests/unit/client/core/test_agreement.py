@@ -25,39 +25,39 @@ SETTLED_BY_FIRST = Verdict(0, is_disputed=False)
 
 def test_a_route_without_a_loss_is_accepted_immediately() -> None:
     for said in (AB, route("a", "b", "c"), route("a", "b", perm=4), route("a", "b", replicas={0: "x:1", 1: "y:1"})):
-        assert judge(AB, [said], all_asked=False) == SETTLED_BY_FIRST
-    assert judge(None, [EMPTY], all_asked=False) == SETTLED_BY_FIRST
+        assert judge(AB, [said], all_queried=False) == SETTLED_BY_FIRST
+    assert judge(None, [EMPTY], all_queried=False) == SETTLED_BY_FIRST
 
 
 def test_a_lost_group_replica_or_topic_needs_a_second_confirmation() -> None:
     for said in (A, EMPTY, None, route("a", "b", replicas={1: "a:2"})):
-        assert judge(AB, [said], all_asked=False) is None
-        assert judge(AB, [said, said], all_asked=False) == SETTLED_BY_FIRST
-        assert judge(AB, [said], all_asked=True) == SETTLED_BY_FIRST
+        assert judge(AB, [said], all_queried=False) is None
+        assert judge(AB, [said, said], all_queried=False) == SETTLED_BY_FIRST
+        assert judge(AB, [said], all_queried=True) == SETTLED_BY_FIRST
 
 
 def test_an_unknown_topic_needs_a_second_confirmation_too() -> None:
-    assert judge(None, [None], all_asked=False) is None
-    assert judge(None, [None, A], all_asked=True) == Verdict(1, is_disputed=True)
+    assert judge(None, [None], all_queried=False) is None
+    assert judge(None, [None, A], all_queried=True) == Verdict(1, is_disputed=True)
 
 
 def test_against_one_that_has_all_the_route_stays_and_the_question_is_open() -> None:
     for said in (A, None):
-        assert judge(AB, [said, AB], all_asked=False) is None
-        assert judge(AB, [said, AB], all_asked=True) == Verdict(1, is_disputed=True)
+        assert judge(AB, [said, AB], all_queried=False) is None
+        assert judge(AB, [said, AB], all_queried=True) == Verdict(1, is_disputed=True)
 
 
 def test_a_third_can_be_the_second_witness() -> None:
-    assert judge(AB, [A, AB, A], all_asked=True) == SETTLED_BY_FIRST
-    assert judge(AB, [None, AB, None], all_asked=True) == SETTLED_BY_FIRST
+    assert judge(AB, [A, AB, A], all_queried=True) == SETTLED_BY_FIRST
+    assert judge(AB, [None, AB, None], all_queried=True) == SETTLED_BY_FIRST
 
 
 def test_two_that_miss_different_things_bear_no_witness_for_each_other() -> None:
-    assert judge(AB, [A, B], all_asked=True) == Verdict(None, is_disputed=True)
+    assert judge(AB, [A, B], all_queried=True) == Verdict(None, is_disputed=True)
 
 
 def test_what_two_of_three_servers_report_is_accepted_and_the_remainder_stays_open() -> None:
-    assert judge(AB, [None, A], all_asked=True) == Verdict(1, is_disputed=True)
+    assert judge(AB, [None, A], all_queried=True) == Verdict(1, is_disputed=True)
 
 
 def test_queues_of_a_group_and_a_group_without_brokers_can_be_lost_alone() -> None:
@@ -79,19 +79,19 @@ def test_fewer_queues_are_no_loss() -> None:
 answers = st.sampled_from([None, *(route(*names) for size in range(4) for names in combinations("abc", size))])
 
 
-@given(known=answers, said=st.lists(answers, min_size=1, max_size=4), all_asked=st.booleans())
+@given(known=answers, said=st.lists(answers, min_size=1, max_size=4), all_queried=st.booleans())
 def test_one_server_alone_cannot_remove_anything_while_others_respond(
-    known: TopicRoute | None, said: list[TopicRoute | None], all_asked: bool
+    known: TopicRoute | None, said: list[TopicRoute | None], all_queried: bool
 ) -> None:
-    verdict = judge(known, said, all_asked=all_asked)
+    verdict = judge(known, said, all_queried=all_queried)
 
     if verdict is None:
-        assert not all_asked
+        assert not all_queried
         return
-    if verdict.answer is None:
+    if verdict.accepted is None:
         assert verdict.is_disputed
         return
-    lost = loss(known, said[verdict.answer])
+    lost = loss(known, said[verdict.accepted])
     if len(said) > 1 and lost:
         assert sum(lost <= loss(known, answer) for answer in said) >= 2
     if not verdict.is_disputed and len(said) > 1 and loss(known, said[0]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman_client.core.retry_rules import BlockedQueue, how_it_ends
+from pointsman_client.core.retry_rules import BlockedQueue, unblock_hint
 
 
 @pytest.mark.parametrize(("is_requested", "logged"), [(False, [1, 2, 4, 8, 16, 32, 64]), (True, [2, 4, 8, 16, 32, 64])])
@@ -36,6 +36,6 @@ def test_a_block_that_was_never_logged_is_marked() -> None:
 def test_the_log_has_the_reason_for_the_end_of_the_block(
     times: int | None, has_dead_letters: bool, ending: str
 ) -> None:
-    text = how_it_ends("billing", max_reconsume_times=times, has_dead_letters=has_dead_letters)
+    text = unblock_hint("billing", max_reconsume_times=times, has_dead_letters=has_dead_letters)
     assert text.startswith("it is tried again every 1 s until the listener succeeds")
     assert text.endswith(ending)

@@ -35,7 +35,7 @@ def test_groups_and_addresses_are_those_of_the_cached_routes(
         datas = [data for entry in cached if entry for data in entry.route.broker_datas]
         addrs = {replica.addr for data in datas for replica in data.replicas}
 
-        assert table.take_gone_addrs() == tuple(sorted(before - addrs))
+        assert table.take_removed_addrs() == tuple(sorted(before - addrs))
         before = addrs
         assert {data.broker_name for data in table.brokers_of("xyz")} == {data.broker_name for data in datas}
         for name in "ab":
@@ -55,8 +55,8 @@ def test_a_topic_that_is_dropped_or_evicted_is_reported_once_as_dropped() -> Non
 
     assert change is not None
     assert change.new is None
-    assert table.take_forgotten() == ("x", "y")
-    assert table.take_forgotten() == ()
+    assert table.take_dropped() == ("x", "y")
+    assert table.take_dropped() == ()
     assert table.drop("y") is None
 
 
@@ -69,7 +69,7 @@ def test_a_moved_broker_has_its_new_address_and_not_the_old_one() -> None:
     assert found is not None
     assert found.master is not None
     assert found.master.addr == "10.0.0.2:1"
-    assert table.take_gone_addrs() == ("10.0.0.1:1",)
+    assert table.take_removed_addrs() == ("10.0.0.1:1",)
 
 
 def test_an_address_that_returns_before_its_loss_was_reported_is_not_lost() -> None:
@@ -78,4 +78,4 @@ def test_an_address_that_returns_before_its_loss_was_reported_is_not_lost() -> N
     table.drop("x")
     table.accept(route("x", {"a": {0: "10.0.0.1:1"}}), now=1.0)
 
-    assert table.take_gone_addrs() == ()
+    assert table.take_removed_addrs() == ()

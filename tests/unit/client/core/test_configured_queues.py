@@ -75,7 +75,7 @@ def test_dropping_keeps_brokers_that_are_in_the_route() -> None:
     left = route("b:1")
     configured.see(left)
 
-    configured.forget()
+    configured.drop_absent()
 
     assert names(configured.see(left)) == ["b:0"]
 

@@ -125,14 +125,14 @@ def test_each_broker_skipped_by_a_choice_is_reported_once() -> None:
     choice = QueueSelector(isolated("a")).select(info("a:0", "a:1", "b:0"), last_broker=None, now=NOW)
 
     assert names(choice.queue) == ["b:0"]
-    assert choice.passed_over == (("c1", "a"),)
+    assert choice.skipped == (("c1", "a"),)
 
 
 def test_the_broker_that_failed_last_is_not_called_isolated() -> None:
     choice = QueueSelector(LatencyFaultTolerance()).select(info("a:0", "b:0"), last_broker=("c1", "a"), now=NOW)
 
     assert names(choice.queue) == ["b:0"]
-    assert choice.passed_over == ()
+    assert choice.skipped == ()
 
 
 def test_the_older_rules_do_not_avoid_the_broker_that_failed_last() -> None:

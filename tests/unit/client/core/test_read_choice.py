@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman_client.core.read_choice import PASSED_OVER_SECONDS, ReadChoice
+from pointsman_client.core.read_choice import SKIP_SECONDS, ReadChoice
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState
 
 
@@ -28,7 +28,7 @@ def test_a_master_that_failed_is_passed_over_for_a_while_and_then_read_again() -
     choice = ReadChoice()
     choice.failed("b0", now=100)
     assert choice.choose(group(0, 1), now=100) == "b1"
-    assert choice.choose(group(0, 1), now=100 + PASSED_OVER_SECONDS) == "b0"
+    assert choice.choose(group(0, 1), now=100 + SKIP_SECONDS) == "b0"
 
 
 def test_a_success_ends_the_skipping() -> None:

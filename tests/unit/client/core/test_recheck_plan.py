@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_client.core.recheck_plan import LONGEST_WAIT_SECONDS, MOST_RECHECKS, RecheckPlan
+from pointsman_client.core.recheck_plan import MAX_BACKOFF_SECONDS, MAX_RECHECKS, RecheckPlan
 
 
 def plan() -> RecheckPlan:
@@ -24,7 +24,7 @@ def test_a_dispute_is_rechecked_with_backoff_and_a_limit() -> None:
         rechecks.disputed("orders", now=now)
 
     assert waits == [0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0, 5.0]
-    assert len(waits) == MOST_RECHECKS
+    assert len(waits) == MAX_RECHECKS
     rechecks.disputed("orders", now=now)
     assert rechecks.next_due_at() is None
 
@@ -60,4 +60,4 @@ def test_no_topic_waits_longer_than_the_longest_wait(seed: int, steps: list[str]
         else:
             {"doubted": rechecks.doubted, "disputed": rechecks.disputed}[step]("orders", now=now)
         due_at = rechecks.next_due_at()
-        assert due_at is None or due_at <= now + LONGEST_WAIT_SECONDS
+        assert due_at is None or due_at <= now + MAX_BACKOFF_SECONDS

@@ -11,7 +11,7 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.retry_rules import (
     MAX_RECONSUME_TIMES,
     Destination,
-    is_given_up_in_place,
+    has_exhausted_attempts,
     send_back,
 )
 
@@ -54,6 +54,6 @@ def test_more_tries_than_delays_use_the_longest_delay() -> None:
 
 
 def test_an_ordered_consumer_stops_retrying_only_with_a_configured_limit() -> None:
-    assert not is_given_up_in_place(failed(1_000_000), max_reconsume_times=None)
-    assert not is_given_up_in_place(failed(2), max_reconsume_times=3)
-    assert is_given_up_in_place(failed(3), max_reconsume_times=3)
+    assert not has_exhausted_attempts(failed(1_000_000), max_reconsume_times=None)
+    assert not has_exhausted_attempts(failed(2), max_reconsume_times=3)
+    assert has_exhausted_attempts(failed(3), max_reconsume_times=3)

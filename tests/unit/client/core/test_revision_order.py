@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pointsman_client import Revision
-from pointsman_client.core.route_agreement import REMEMBERED_BOOTS, RevisionOrder
+from pointsman_client.core.route_agreement import MAX_BOOTS, RevisionOrder
 
 
 def test_an_older_answer_of_the_same_boot_is_refused_and_another_boot_is_not_compared() -> None:
@@ -18,9 +18,9 @@ def test_an_older_answer_of_the_same_boot_is_refused_and_another_boot_is_not_com
 
 def test_the_memory_of_revisions_is_bounded() -> None:
     order = RevisionOrder(2)
-    for boot in range(REMEMBERED_BOOTS + 5):
+    for boot in range(MAX_BOOTS + 5):
         order.admit("orders", Revision(boot, 9, b""))
-    assert not order.admit("orders", Revision(REMEMBERED_BOOTS, 8, b""))
+    assert not order.admit("orders", Revision(MAX_BOOTS, 8, b""))
     assert order.admit("orders", Revision(0, 8, b""))
 
     order.admit("a", Revision(1, 9, b""))

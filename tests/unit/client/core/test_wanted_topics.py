@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman_client.core.recheck_plan import GIVEN_UP_AFTER_SECONDS, WantedTopics
+from pointsman_client.core.recheck_plan import WANTED_TTL_SECONDS, WantedTopics
 
 
 def test_a_wanted_topic_is_kept_in_mind_until_it_is_found_or_unwanted_for_long() -> None:
@@ -13,8 +13,8 @@ def test_a_wanted_topic_is_kept_in_mind_until_it_is_found_or_unwanted_for_long()
     assert wanted.topics(now=2.0) == ["b", "a"]
 
     wanted.found("b")
-    assert wanted.topics(now=2.0 + GIVEN_UP_AFTER_SECONDS) == ["a"]
-    assert wanted.topics(now=2.1 + GIVEN_UP_AFTER_SECONDS) == []
+    assert wanted.topics(now=2.0 + WANTED_TTL_SECONDS) == ["a"]
+    assert wanted.topics(now=2.1 + WANTED_TTL_SECONDS) == []
 
 
 def test_wanted_topics_are_bounded_and_the_oldest_makes_room() -> None:

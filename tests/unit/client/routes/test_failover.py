@@ -13,7 +13,7 @@ from pointsman_client import (
     RequestRejectedError,
     TopicNotFoundError,
 )
-from pointsman_client.routes.failover import SHORTEST_TRY_SECONDS, Failover, NameServerChoice
+from pointsman_client.routes.failover import MIN_ATTEMPT_SECONDS, Failover, NameServerChoice
 
 
 class Script:
@@ -36,7 +36,7 @@ class Script:
 async def test_hanging_servers_get_equal_shares_of_the_time_and_the_last_one_keeps_its_own(clock: ManualClock) -> None:
     script = Script(clock, {"c": "route"}, {"a": 99.0, "b": 99.0})
 
-    answer = await Failover(NameServerChoice("abc"), clock).ask(script.attempt, timeout_seconds=3.0)
+    answer = await Failover(NameServerChoice("abc"), clock).call(script.attempt, timeout_seconds=3.0)
 
     assert answer == "route"
     assert script.shares == [("a", 1.0), ("b", 1.0), ("c", 1.0)]
@@ -45,7 +45,7 @@ async def test_hanging_servers_get_equal_shares_of_the_time_and_the_last_one_kee
 async def test_the_share_of_a_server_that_fails_immediately_goes_to_the_others(clock: ManualClock) -> None:
     script = Script(clock, {"c": "route"}, {"a": 0.0, "b": 0.0})
 
-    await Failover(NameServerChoice("abc"), clock).ask(script.attempt, timeout_seconds=3.0)
+    await Failover(NameServerChoice("abc"), clock).call(script.attempt, timeout_seconds=3.0)
 
     assert script.shares == [("a", 1.0), ("b", 1.5), ("c", 3.0)]
 
@@ -54,9 +54,9 @@ async def test_the_server_that_responded_is_queried_first_from_then_on(clock: Ma
     script = Script(clock, {"a": "a", "b": "b", "c": "c"}, {"a": 0.0})
     failover = Failover(NameServerChoice("abc"), clock)
 
-    assert await failover.ask(script.attempt, timeout_seconds=3.0) == "b"
+    assert await failover.call(script.attempt, timeout_seconds=3.0) == "b"
     script.fails_after.clear()
-    assert await failover.ask(script.attempt, timeout_seconds=3.0) == "b"
+    assert await failover.call(script.attempt, timeout_seconds=3.0) == "b"
 
 
 async def test_when_all_fail_the_error_names_each_and_the_list_stays_in_use(clock: ManualClock) -> None:
@@ -65,13 +65,13 @@ async def test_when_all_fail_the_error_names_each_and_the_list_stays_in_use(cloc
 
     for _ in range(3):
         with pytest.raises(NameServersUnavailableError) as caught:
-            await failover.ask(script.attempt, timeout_seconds=3.0)
+            await failover.call(script.attempt, timeout_seconds=3.0)
         assert {failure.addr for failure in caught.value.failures} == {"a", "b"}
     assert caught.value.retriable
     assert str(caught.value) == "no name server answered: a: down (UNAVAILABLE); b: down (UNAVAILABLE)"
 
     script.fails_after.clear()
-    assert await failover.ask(script.attempt, timeout_seconds=3.0) in {"a", "b"}
+    assert await failover.call(script.attempt, timeout_seconds=3.0) in {"a", "b"}
 
 
 async def test_a_negative_response_is_final_and_no_other_server_is_queried(clock: ManualClock) -> None:
@@ -83,7 +83,7 @@ async def test_a_negative_response_is_final_and_no_other_server_is_queried(clock
 
     choice = NameServerChoice("ab")
     with pytest.raises(TopicNotFoundError):
-        await Failover(choice, clock).ask(not_found, timeout_seconds=3.0)
+        await Failover(choice, clock).call(not_found, timeout_seconds=3.0)
 
     assert asked == ["a 1.5"]
     assert choice.in_use == "a"
@@ -98,8 +98,8 @@ async def test_after_an_overslept_deadline_each_server_still_gets_a_short_try(cl
         finally:
             clock.now += 60.0
 
-    assert await Failover(NameServerChoice("ab"), clock).ask(overslept, timeout_seconds=3.0) == "b"
-    assert script.shares[1] == ("b", SHORTEST_TRY_SECONDS)
+    assert await Failover(NameServerChoice("ab"), clock).call(overslept, timeout_seconds=3.0) == "b"
+    assert script.shares[1] == ("b", MIN_ATTEMPT_SECONDS)
 
 
 def test_of_many_lookups_that_fail_together_only_the_first_moves_on() -> None:
@@ -129,7 +129,7 @@ async def test_servers_are_queried_until_their_responses_suffice(clock: ManualCl
     failed: list[str] = []
     failover = Failover(NameServerChoice("abcd"), clock, on_failure=failed.append)
 
-    answers = await failover.ask_until(lambda said: len(said) == 2, script.attempt, timeout_seconds=4.0)
+    answers = await failover.call_until(lambda said: len(said) == 2, script.attempt, timeout_seconds=4.0)
 
     assert answers == ["a", "c"]
     assert failed == ["b"]
@@ -142,9 +142,9 @@ async def test_a_refusal_counts_as_no_response_once_another_server_responded(clo
             raise RequestRejectedError(addr, grpc.StatusCode.PERMISSION_DENIED, "no", ErrorDetails())
         return addr
 
-    answers = await Failover(NameServerChoice("abc"), clock).ask_until(
+    answers = await Failover(NameServerChoice("abc"), clock).call_until(
         lambda said: len(said) == 3, attempt, timeout_seconds=3.0
     )
     assert answers == ["a", "c"]
     with pytest.raises(RequestRejectedError):
-        await Failover(NameServerChoice("ba"), clock).ask(attempt, timeout_seconds=3.0)
+        await Failover(NameServerChoice("ba"), clock).call(attempt, timeout_seconds=3.0)

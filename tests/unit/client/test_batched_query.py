@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 import pytest
 
-from pointsman_client.aio import SharedQuestion
+from pointsman_client.aio import BatchedQuery
 from pointsman_client.core.message_queue import MessageQueue
 
 
@@ -43,7 +43,7 @@ async def turns() -> None:
 
 async def test_queries_of_one_turn_share_a_request_and_those_of_the_next_turn_get_another() -> None:
     agent = Agent()
-    question = SharedQuestion(agent.ask)
+    question = BatchedQuery(agent.ask)
     first = [asyncio.ensure_future(question.about(queue(number))) for number in range(3)]
     await turns()
     second = asyncio.ensure_future(question.about(queue(3)))
@@ -56,7 +56,7 @@ async def test_queries_of_one_turn_share_a_request_and_those_of_the_next_turn_ge
 
 async def test_a_cancelled_caller_leaves_the_response_to_the_others() -> None:
     agent = Agent()
-    question = SharedQuestion(agent.ask)
+    question = BatchedQuery(agent.ask)
     leaver, stayer = (asyncio.ensure_future(question.about(queue(number))) for number in range(2))
     await turns()
     leaver.cancel()
@@ -67,7 +67,7 @@ async def test_a_cancelled_caller_leaves_the_response_to_the_others() -> None:
 
 async def test_when_all_are_cancelled_the_question_is_too() -> None:
     agent = Agent()
-    asking = asyncio.ensure_future(SharedQuestion(agent.ask).about(queue(0)))
+    asking = asyncio.ensure_future(BatchedQuery(agent.ask).about(queue(0)))
     await turns()
     asking.cancel()
     await turns()
@@ -78,7 +78,7 @@ async def test_all_callers_get_the_error() -> None:
     agent = Agent()
     agent.error = ValueError("no")
     agent.go.set()
-    question = SharedQuestion(agent.ask)
+    question = BatchedQuery(agent.ask)
     answers = await asyncio.gather(question.about(queue(0)), question.about(queue(1)), return_exceptions=True)
     assert [type(answer) for answer in answers] == [ValueError, ValueError]
     with pytest.raises(ValueError, match="no"):
@@ -88,7 +88,7 @@ async def test_all_callers_get_the_error() -> None:
 async def test_a_caller_left_alone_by_cancellations_gets_its_own_response() -> None:
     agent = Agent()
     agent.go.set()
-    question = SharedQuestion(agent.ask)
+    question = BatchedQuery(agent.ask)
     leaver = asyncio.ensure_future(question.about(queue(0)))
     await asyncio.sleep(0)
     leaver.cancel()
@@ -99,7 +99,7 @@ async def test_a_caller_left_alone_by_cancellations_gets_its_own_response() -> N
 
 async def test_queries_made_during_a_request_can_wait_and_share_the_next_one() -> None:
     agent = Agent()
-    question = SharedQuestion(agent.ask, one_at_a_time=True)
+    question = BatchedQuery(agent.ask, one_at_a_time=True)
     asking = []
     for number in range(4):
         asking.append(asyncio.ensure_future(question.about(queue(number), queue(number + 10))))

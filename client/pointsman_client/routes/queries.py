@@ -17,7 +17,7 @@ TOPICS_PER_PAGE = 10_000
 """The most that ListTopics allows; 127 characters each stay well under gRPC's 4 MiB."""
 
 
-async def ask_route(
+async def query_route(
     link: NameServerLink,
     topic: str,
     seconds: float,
@@ -45,7 +45,7 @@ async def ask_route(
     return to_topic_route(response.route)
 
 
-async def ask_topics(link: NameServerLink, seconds: float, *, cluster: str, clock: Clock) -> tuple[str, ...]:
+async def query_topics(link: NameServerLink, seconds: float, *, cluster: str, clock: Clock) -> tuple[str, ...]:
     """Ask for the names of all topics, or of those in one cluster, page after page. Raises ClusterNotFoundError."""
     deadline = clock.monotonic() + seconds
     topics: list[str] = []
@@ -63,7 +63,7 @@ async def ask_topics(link: NameServerLink, seconds: float, *, cluster: str, cloc
         request.page_token = page.next_page_token
 
 
-async def ask_alive(link: NameServerLink, seconds: float) -> None:
+async def ping(link: NameServerLink, seconds: float) -> None:
     """Ask for next to nothing; returns when the server answers."""
     await link.call(
         link.routes.ListTopics,
@@ -73,7 +73,7 @@ async def ask_alive(link: NameServerLink, seconds: float) -> None:
     )
 
 
-async def ask_clusters(link: NameServerLink, seconds: float, *, cluster: str) -> tuple[ClusterData, ...]:
+async def query_clusters(link: NameServerLink, seconds: float, *, cluster: str) -> tuple[ClusterData, ...]:
     """Ask for the clusters, or for one, with their replica groups. Raises ClusterNotFoundError."""
     response = await link.call(
         link.routes.GetClusterInfo,

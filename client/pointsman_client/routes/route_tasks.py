@@ -28,7 +28,7 @@ IDLE_SECONDS = 3_600.0
 LookUp = Callable[[str], Awaitable[object]]
 
 
-class RouteUpkeep:
+class RouteTasks:
     """Runs from :meth:`start` to :meth:`close`."""
 
     def __init__(
@@ -55,7 +55,7 @@ class RouteUpkeep:
             topics=keeper.topics,
             look_up=keeper.look_up,
         )
-        self._rechecker = Rechecker(plan, clock=clock, look_up_round=look_up_round, look_up=keeper.look_up_anew)
+        self._rechecker = Rechecker(plan, clock=clock, look_up_round=look_up_round, look_up=keeper.look_up_again)
         self._is_watching = options.watch_routes
         self._stream = RouteStream(
             choice=choice,
@@ -64,9 +64,9 @@ class RouteUpkeep:
             rng=rng,
             topics=keeper.topics,
             known=keeper.revision_of,
-            hear=keeper.hear,
+            on_update=keeper.on_update,
             on_failure=on_failure,
-            first_word_seconds=options.lookup_timeout_seconds,
+            first_response_seconds=options.lookup_timeout_seconds,
             zone=options.zone,
         )
         self._opener = opener
@@ -115,9 +115,9 @@ class LookUpRound:
         waiting = deque(topics)
         async with asyncio.TaskGroup() as group:
             for _ in range(min(self._concurrency, len(waiting))):
-                group.create_task(self._work_off(waiting, look_up))
+                group.create_task(self._look_up_waiting(waiting, look_up))
 
-    async def _work_off(self, waiting: deque[str], look_up: LookUp) -> None:
+    async def _look_up_waiting(self, waiting: deque[str], look_up: LookUp) -> None:
         while waiting:
             topic = waiting.popleft()
             try:

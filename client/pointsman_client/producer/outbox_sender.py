@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 IDLE_SECONDS = 3_600.0
 RETRY_SECONDS = 1.0
 """Between two tries for a queue; a change of a route ends the wait."""
-MOST_AT_ONCE = 64
+MAX_BATCH_MESSAGES = 64
 """Messages of a queue in one send."""
-QUEUES_AT_ONCE = 16
+MAX_PARALLEL_QUEUES = 16
 """Queues that are tried at the same time, so that one broker that hangs does not hold up all others."""
 
 SendParked = Callable[[MessageQueue, Sequence[OutgoingMessage]], Awaitable[object]]
@@ -43,7 +43,7 @@ class _Batch:
     """Empty: all of it is on the disk."""
 
 
-class Parking:
+class OutboxSender:
     """The outbox of one producer while it runs, with the task that empties it."""
 
     def __init__(
@@ -101,9 +101,9 @@ class Parking:
         while True:
             await self._wakeup.wait(RETRY_SECONDS if self._lanes else IDLE_SECONDS)
             waiting = list(self._lanes)
-            for begin in range(0, len(waiting), QUEUES_AT_ONCE):
+            for begin in range(0, len(waiting), MAX_PARALLEL_QUEUES):
                 async with asyncio.TaskGroup() as group:
-                    for queue in waiting[begin : begin + QUEUES_AT_ONCE]:
+                    for queue in waiting[begin : begin + MAX_PARALLEL_QUEUES]:
                         group.create_task(self._empty(queue), name="pointsman-outbox-queue")
 
     async def _empty(self, queue: MessageQueue) -> None:
@@ -125,7 +125,7 @@ class Parking:
         size = 0
         for parked in lane:
             size += parked.outgoing.size
-            if batch and (size > self._max_batch_size or len(batch) == MOST_AT_ONCE):
+            if batch and (size > self._max_batch_size or len(batch) == MAX_BATCH_MESSAGES):
                 break
             batch.append(parked)
         return batch
