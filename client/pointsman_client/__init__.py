@@ -1,6 +1,6 @@
-"""Client of Pointsman: routes, producers and consumers. Everything that applications need is imported from here.
+"""Pointsman's client: routes, producers and consumers. Applications import the public API from here.
 
-Transports are imported from their own modules, since each needs its own library.
+Transports are imported from their own modules, since each requires its own library.
 """
 
 from pointsman.wire.credentials import Credentials

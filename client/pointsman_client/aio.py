@@ -1,4 +1,4 @@
-"""What the client adds to asyncio: background tasks, the loop an object belongs to, waits, callbacks, shared work."""
+"""Asyncio building blocks: background tasks with logged failures, loop binding, waits, callbacks, shared work."""
 
 from __future__ import annotations
 
@@ -18,21 +18,20 @@ logger = logging.getLogger(__name__)
 ArgumentT = TypeVar("ArgumentT")
 ResultT = TypeVar("ResultT")
 SubjectT = TypeVar("SubjectT")
-AnswerT = TypeVar("AnswerT")
 
 END_SECONDS = 0.1
-"""What cancelled work gets to end in, when the time for finishing it is over."""
+"""Grace period for cancelled tasks after the timeout."""
 
 
 def start_task(work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
-    """Start a task; the caller keeps it and ends it. What it dies of goes to the log."""
+    """Start a task; the caller keeps a reference and cancels it. A failure is logged."""
     task = asyncio.create_task(work, name=name)
     task.add_done_callback(_log_failure)
     return task
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]], *, timeout_seconds: float) -> None:
-    """Cancel tasks and wait for them, at most so long."""
+    """Cancel tasks and wait for them, at most ``timeout_seconds``."""
     for task in tasks:
         task.cancel()
     if tasks:
@@ -40,7 +39,7 @@ async def end_tasks(tasks: Collection[asyncio.Task[Any]], *, timeout_seconds: fl
 
 
 async def finish_tasks(tasks: Collection[asyncio.Task[Any]], *, timeout_seconds: float) -> None:
-    """Wait for tasks at most so long, then cancel those that are left and give them a moment to end."""
+    """Wait for tasks at most ``timeout_seconds``, then cancel the remaining ones and wait :data:`END_SECONDS`."""
     late: set[asyncio.Task[Any]] = set(tasks)
     if late and timeout_seconds > 0:
         _, late = await asyncio.wait(late, timeout=timeout_seconds)
@@ -49,7 +48,7 @@ async def finish_tasks(tasks: Collection[asyncio.Task[Any]], *, timeout_seconds:
     if late:
         _, late = await asyncio.wait(late, timeout=END_SECONDS)
     for task in late:
-        logger.error("%s does not end, though it was cancelled", task.get_name())
+        logger.error("task %s did not stop after cancellation", task.get_name())
 
 
 class Closing:
@@ -59,7 +58,7 @@ class Closing:
         self._task: asyncio.Task[None] | None = None
 
     async def do(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``close`` unless it was begun already; return when it has ended."""
+        """Run ``close`` unless it has already been started; return when it has ended."""
         if self._task is None:
             self._task = start_task(close(), name="pointsman-closing")
         await asyncio.shield(self._task)
@@ -67,15 +66,14 @@ class Closing:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("%s died", task.get_name(), exc_info=error)
+        logger.error("task %s failed", task.get_name(), exc_info=error)
 
 
 class LoopBinding:
-    """Where and when an object may be used: in the event loop and process in which it was started, until it is closed.
+    """Binds an object to the event loop and process in which it was started, until it is closed.
 
-    gRPC's threads and an event loop do not survive a fork, and nothing here is made for two loops.
-
-    Of an owner that was started and is collected before it was closed, a ResourceWarning is given.
+    gRPC's threads and event loops do not survive a fork, and no object of this library supports two loops. An owner
+    that was started and is garbage-collected before it was closed causes a ResourceWarning.
     """
 
     def __init__(self, owner: str) -> None:
@@ -91,11 +89,11 @@ class LoopBinding:
 
     @property
     def is_closed(self) -> bool:
-        """Whether its use has ended."""
+        """Whether it was closed."""
         return self._closed
 
     def bind(self) -> None:
-        """Note where it is started."""
+        """Bind to the running event loop and this process."""
         self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
 
     def check(self) -> None:
@@ -107,7 +105,7 @@ class LoopBinding:
         self.check_place()
 
     def check_place(self) -> None:
-        """Raise ForkedError or WrongEventLoopError elsewhere than where it was started."""
+        """Raise ForkedError or WrongEventLoopError outside the process or event loop in which it was started."""
         if self._loop is None:
             return
         if os.getpid() != self._pid:
@@ -120,18 +118,18 @@ class LoopBinding:
             raise WrongEventLoopError
 
     def close(self) -> None:
-        """End its use."""
+        """Mark it as closed."""
         self._closed = True
 
     def __del__(self) -> None:
-        # A part of the interpreter may be gone at its end; a child did not start what its parent did.
+        # A forked child does not warn about objects that its parent started.
         if not self._closed and self._loop is not None and self._pid == os.getpid():
             text = f"unclosed {self._owner}: use it in an `async with` block, or call close()"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
 
 
 async def done_within(work: asyncio.Future[Any], seconds: float, *, clock: Clock) -> bool:
-    """Wait for ``work``, at most so long by the clock; return whether it is done. It is left as it is, also running."""
+    """Wait for ``work``, at most ``seconds`` by the clock; return whether it is done. ``work`` is not cancelled."""
     late = asyncio.ensure_future(clock.sleep(seconds))
     try:
         await asyncio.wait((work, late), return_when=asyncio.FIRST_COMPLETED)
@@ -141,18 +139,18 @@ async def done_within(work: asyncio.Future[Any], seconds: float, *, clock: Clock
 
 
 class Wakeup:
-    """An event that is forgotten when it was waited for."""
+    """An event that is cleared when a wait ends."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._event = asyncio.Event()
 
     def wake(self) -> None:
-        """End the wait that is on, or the next one."""
+        """End the current wait, or the next one."""
         self._event.set()
 
     async def wait(self, seconds: float) -> bool:
-        """Wait until woken, at most so long; return whether it was woken."""
+        """Wait until woken, at most ``seconds``; return whether it was woken."""
         if not self._event.is_set():
             woken = asyncio.ensure_future(self._event.wait())
             try:
@@ -167,14 +165,14 @@ class Wakeup:
 class Callbacks(Generic[ArgumentT]):
     """Functions of the application, called for each event until they are removed.
 
-    The event loop calls them, so a callback's fault goes to the loop's handler, not to the caller of :meth:`notify`.
+    The event loop calls them, so an exception goes to its exception handler, not to the caller of :meth:`notify`.
     """
 
     def __init__(self) -> None:
         self._callbacks: dict[object, Callable[[ArgumentT], object]] = {}
 
     def add(self, callback: Callable[[ArgumentT], object]) -> Callable[[], None]:
-        """Add ``callback``; return the function that removes it. Added twice it is called twice."""
+        """Add ``callback``; return the function that removes it. A callback added twice is called twice."""
         key = object()
         self._callbacks[key] = callback
 
@@ -184,15 +182,15 @@ class Callbacks(Generic[ArgumentT]):
         return remove
 
     def notify(self, argument: ArgumentT) -> None:
-        """Have each called soon."""
+        """Schedule a call of each callback."""
         for callback in list(self._callbacks.values()):
             asyncio.get_running_loop().call_soon(callback, argument)
 
 
 class SingleFlight(Generic[ResultT]):
-    """One piece of work for each key at a time, shared by all callers that ask for it while it runs.
+    """Runs work once per key at a time; callers that request a key while its work runs share the result.
 
-    Each flight is a task of its own, so a caller that is cancelled leaves the others' flight alone.
+    Each flight is a separate task, so cancelling one caller does not affect the others.
     """
 
     def __init__(self) -> None:
@@ -208,14 +206,14 @@ class SingleFlight(Generic[ResultT]):
             flight = asyncio.create_task(start(), name=f"pointsman-lookup-{key}")
             self._flights[key] = flight
             flight.add_done_callback(lambda done: self._land(key, done))
-        # Unlike awaiting the task, this leaves it running when the caller is cancelled.
+        # Unlike awaiting the task, this does not cancel it with the caller.
         await asyncio.wait([flight])
         if flight.cancelled():
             raise ClientClosedError
         return flight.result()
 
     async def rerun(self, key: str, start: Callable[[], Coroutine[Any, Any, ResultT]]) -> ResultT:
-        """As :meth:`do`, but not in a flight that began before this call."""
+        """As :meth:`do`, but never join a flight that started before this call."""
         flight = self._flights.get(key)
         if flight is not None:
             await asyncio.wait([flight])
@@ -224,40 +222,40 @@ class SingleFlight(Generic[ResultT]):
     def _land(self, key: str, flight: asyncio.Task[ResultT]) -> None:
         del self._flights[key]
         if not flight.cancelled():
-            # Mark the error as seen: every caller may have been cancelled by then.
+            # Mark the exception as retrieved: all callers may have been cancelled.
             flight.exception()
 
     async def close(self, *, timeout_seconds: float) -> None:
-        """Cancel what is in flight; who waits for it gets :class:`ClientClosedError`."""
+        """Cancel all flights; their callers get :class:`ClientClosedError`."""
         self._closed = True
         await end_tasks(list(self._flights.values()), timeout_seconds=timeout_seconds)
 
 
-class BatchedQuery(Generic[SubjectT, AnswerT]):
-    """One question about many subjects: what is asked in one turn of the loop is one call.
+class BatchedQuery(Generic[SubjectT, ResultT]):
+    """Combines queries of the same loop iteration into one call.
 
-    Thousands of queues that are taken up or let go of at once would else be thousands of calls.
+    Otherwise a rebalance of thousands of queues would make thousands of calls.
     """
 
     def __init__(
-        self, ask: Callable[[Collection[SubjectT]], Awaitable[AnswerT]], *, one_at_a_time: bool = False
+        self, query: Callable[[Collection[SubjectT]], Awaitable[ResultT]], *, one_at_a_time: bool = False
     ) -> None:
-        """``one_at_a_time``: what is asked while a question is on its way is one, too."""
-        self._ask = ask
+        """``one_at_a_time``: queries made during a call are also combined, into the next call."""
+        self._query = query
         self._turn: AbstractAsyncContextManager[None] = asyncio.Lock() if one_at_a_time else nullcontext()
-        self._next: _Round[SubjectT, AnswerT] | None = None
+        self._next: _Batch[SubjectT, ResultT] | None = None
 
-    async def about(self, *subjects: SubjectT) -> AnswerT:
-        """The answer to the question in which ``subjects`` are some of several; raises what asking raises."""
+    async def about(self, *subjects: SubjectT) -> ResultT:
+        """Return the result of the call that includes ``subjects``; raises what ``query`` raises."""
         current = self._next
         if current is None:
-            current = self._next = _Round()
-            current.task = asyncio.create_task(self._run(current), name="pointsman-shared-question")
+            current = self._next = _Batch()
+            current.task = asyncio.create_task(self._run(current), name="pointsman-batched-query")
         current.subjects.update(dict.fromkeys(subjects))
-        assert current.task is not None  # noqa: S101  made with the round
+        assert current.task is not None  # noqa: S101  created with the batch
         current.waiting += 1
         try:
-            # One who is cancelled must not take the answer from the others.
+            # Cancelling one caller must not cancel the call of the others.
             return await asyncio.shield(current.task)
         finally:
             current.waiting -= 1
@@ -265,20 +263,20 @@ class BatchedQuery(Generic[SubjectT, AnswerT]):
                 self._end(current)
                 current.task.cancel()
 
-    async def _run(self, current: _Round[SubjectT, AnswerT]) -> AnswerT:
+    async def _run(self, current: _Batch[SubjectT, ResultT]) -> ResultT:
         await asyncio.sleep(0)
         async with self._turn:
             self._end(current)
-            return await self._ask(list(current.subjects))
+            return await self._query(list(current.subjects))
 
-    def _end(self, current: _Round[SubjectT, AnswerT]) -> None:
-        """Let no further caller join."""
+    def _end(self, current: _Batch[SubjectT, ResultT]) -> None:
+        """Stop further callers from joining."""
         if self._next is current:
             self._next = None
 
 
-class _Round(Generic[SubjectT, AnswerT]):
+class _Batch(Generic[SubjectT, ResultT]):
     def __init__(self) -> None:
         self.subjects: dict[SubjectT, None] = {}
         self.waiting = 0
-        self.task: asyncio.Task[AnswerT] | None = None
+        self.task: asyncio.Task[ResultT] | None = None

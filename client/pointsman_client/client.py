@@ -1,4 +1,4 @@
-"""The client of the name servers: looks routes up, keeps them, and turns them into queues."""
+"""The name server client: looks up routes, caches them, and derives queues from them."""
 
 from __future__ import annotations
 
@@ -39,29 +39,29 @@ logger = logging.getLogger(__name__)
 ResponseT = TypeVar("ResponseT")
 
 READY_POLL_SECONDS = 0.5
-"""Between two tries of :meth:`NameServerClient.wait_until_ready`."""
+"""Interval between two attempts of :meth:`NameServerClient.wait_until_ready`."""
 
 
 class NameServerClient:
-    """Routes of topics from a list of name servers.
+    """Routes of topics, from a list of name servers.
 
     ::
 
         async with NameServerClient(["10.0.0.1:9876", "10.0.0.2:9876"]) as client:
             queues = await client.publish_queues("orders")
 
-    The constructor opens nothing and starts nothing. One client belongs to one event loop; share it between tasks.
-    Routes are cached: a known topic is answered without a call, also while all name servers are down, and watched and
-    polled in the background. That a topic, or a broker of it, is gone is believed when two name servers say so, or no
-    other answers. No call waits longer than ``lookup_timeout_seconds``.
+    The constructor opens and starts nothing. One client belongs to one event loop; share it between tasks. Routes are
+    cached, watched and polled in the background, so a known topic needs no call, also while all name servers are down.
+    The removal of a topic or broker is accepted when two name servers confirm it, or when no other one responds. No
+    call waits longer than ``lookup_timeout_seconds``.
 
-    With ``zone`` each route that is kept has only the replica groups of that zone, and those without a master, whatever
-    their zone. Where no group is left the route is empty; no other zone stands in.
+    With ``zone`` a cached route has only the replica groups of that zone, and groups without a master of any zone. If
+    no group remains, the route is empty; there is no fallback to another zone.
     """
 
     @takes_options(ClientOptions)
     def __init__(self, options: ClientOptions) -> None:
-        """Check and keep the options: see :class:`~pointsman_client.client_options.ClientOptions`.
+        """Check and store the options: see :class:`~pointsman_client.client_options.ClientOptions`.
 
         Raises :class:`InvalidAddressError` or :class:`InvalidOptionError`.
         """
@@ -110,12 +110,12 @@ class NameServerClient:
             on_failure=self._note_failure,
         )
 
-    # Life
+    # Start and close
 
     async def start(self) -> Self:
-        """Bind the client to the running event loop and begin to watch and poll; a second call changes nothing.
+        """Bind the client to the running event loop and start to watch and poll; a second call does nothing.
 
-        Waits for no name server: whether one answers shows at the first lookup.
+        Does not connect: the first lookup shows whether a name server responds.
         """
         if not self._binding.is_bound:
             self._binding.bind()
@@ -127,7 +127,7 @@ class NameServerClient:
     async def close(self) -> None:
         """Stop watching and polling, end calls and iterators, close connections.
 
-        Takes at most ``close_timeout_seconds``.
+        Waits at most ``close_timeout_seconds``.
         """
         self._binding.check_place()
         self._binding.close()
@@ -151,17 +151,16 @@ class NameServerClient:
     # Routes in use: cached, watched and polled
 
     async def topic_route(self, topic: str) -> TopicRoute:
-        """Return the topic's route, from the cache if it is there; from then on the topic is kept, watched and polled.
+        """Return the topic's route, from the cache if possible; the topic is then cached, watched and polled.
 
-        Raises :class:`TopicNotFoundError` and :class:`NameServersUnavailableError` only while none is cached.
+        Raises :class:`TopicNotFoundError` and :class:`NameServersUnavailableError` only while no route is cached.
         """
         return (await self._cached(topic)).route
 
     async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues that producers may write, sorted; those of an order topic as its configuration has them.
+        """Return the queues that producers may write, sorted; those of an order topic in its configured order.
 
-        Empty while no writable broker has its master. Raises as :meth:`topic_route`, and
-        :class:`OrderTopicConfError`.
+        Empty while no writable broker has a master. Raises as :meth:`topic_route`, and :class:`OrderTopicConfError`.
         """
         return (await self._cached(topic)).publish_queues
 
@@ -170,18 +169,18 @@ class NameServerClient:
         return (await self._cached(topic)).subscribe_queues
 
     async def refresh(self, topic: str) -> TopicRoute:
-        """Ask for the route now, for instance after a failed send, and return what is known then.
+        """Look the route up now, for instance after a failed send, and return the cached route after the lookup.
 
-        Joins a lookup that is under way. A route that was known stays, marked stale, when name servers contradict each
-        other, and as it is when none answers: :class:`NameServersUnavailableError` says so. Raises
-        :class:`TopicNotFoundError` when the topic is believed to be gone.
+        Joins a lookup in progress. If name servers contradict each other, the cached route stays and is marked stale.
+        Raises :class:`NameServersUnavailableError` when none responds; the cached route then stays unchanged. Raises
+        :class:`TopicNotFoundError` when the removal of the topic is accepted.
         """
         self._binding.check()
         check_name("topic", topic)
         return (await self._look_up(topic)).route
 
     def broker(self, cluster: str, broker_name: str) -> BrokerData | None:
-        """Return a replica group of the routes in use, as it was heard of last; None for one that none of them has."""
+        """Return a replica group of the cached routes in its latest version; None if no cached route has it."""
         return self._table.brokers.find(cluster, broker_name)
 
     def brokers_of(self, topics: Iterable[str]) -> tuple[BrokerData, ...]:
@@ -189,25 +188,25 @@ class NameServerClient:
         return self._table.brokers_of(topics)
 
     def on_addrs_removed(self, callback: AddrsRemovedCallback) -> Callable[[], None]:
-        """Call ``callback(addrs)`` with addresses of brokers that no cached route has any more.
+        """Call ``callback(addrs)`` with addresses of brokers that no cached route has any longer.
 
-        Returns the function that ends it. See RocketMQ's ``cleanOfflineBroker``.
+        Returns the function that removes the callback. See RocketMQ's ``cleanOfflineBroker``.
         """
         return self._keeper.on_addrs_removed(callback)
 
     def route_age_seconds(self, topic: str) -> float | None:
-        """Return how long ago a name server last confirmed the cached route; None when none is cached."""
+        """Return the seconds since a name server last confirmed the cached route; None if no route is cached."""
         cached = self._table.find(topic)
         return None if cached is None else self._clock.monotonic() - cached.confirmed_at
 
     def on_route_change(self, callback: RouteChangeCallback) -> Callable[[], None]:
-        """Call ``callback(change)`` for each change of a route in use; returns the function that ends it."""
+        """Call ``callback(change)`` for each change of a route in use; return the function that removes it."""
         return self._watch.on_change(callback)
 
     def route_changes(self, topic: str) -> RouteChanges:
-        """Iterate over the topic's route: first as it is, as soon as there is one, then each change.
+        """Iterate over the topic's route: first the current one, as soon as there is one, then each change.
 
-        Waits, without an error, while the topic is unknown or no name server answers.
+        Waits, without an error, while the topic is unknown or no name server responds.
         """
         self._binding.check()
         check_name("topic", topic)
@@ -219,9 +218,9 @@ class NameServerClient:
         return reader
 
     async def wait_until_ready(self, topics: Collection[str] = (), *, timeout_seconds: float = 30.0) -> None:
-        """Wait until each topic has a route, or without topics until a name server answers, as at a service's start.
+        """Wait until each topic has a route, or without topics until a name server responds; for a service's start.
 
-        Raises the error of the last try when the time is over: :class:`TopicNotFoundError` or
+        Raises the error of the last attempt after the timeout: :class:`TopicNotFoundError` or
         :class:`NameServersUnavailableError`.
         """
         check_seconds("timeout_seconds", timeout_seconds)
@@ -240,13 +239,13 @@ class NameServerClient:
             else:
                 return
 
-    # Questions that are asked once: nothing is cached
+    # Queries past the cache
 
     async def fetch_route(self, topic: str, *, cluster: str = "", zone: str = "") -> TopicRoute:
-        """Ask for a route past the cache, if wanted only its brokers of one cluster or zone; the client's own zone does
-        not matter.
+        """Query a route past the cache, optionally only its brokers of one cluster or zone.
 
-        The first name server that answers is believed. Raises as :meth:`topic_route`.
+        The client's own zone is ignored. The first response of a name server is returned. Raises as
+        :meth:`topic_route`.
         """
         self._binding.check()
         check_name("topic", topic)
@@ -257,7 +256,7 @@ class NameServerClient:
     async def list_topics(self, cluster: str = "") -> tuple[str, ...]:
         """Return the names of all topics, or of those with queues in one cluster, sorted.
 
-        All pages come from one name server. Raises :class:`ClusterNotFoundError`.
+        All pages are from one name server. Raises :class:`ClusterNotFoundError`.
         """
         self._binding.check()
         if cluster:
@@ -271,20 +270,20 @@ class NameServerClient:
             check_name("cluster", cluster)
         return await self._query(lambda link, seconds: query_clusters(link, seconds, cluster=cluster))
 
-    async def _query(self, question: Callable[[NameServerLink, float], Awaitable[ResponseT]]) -> ResponseT:
+    async def _query(self, query: Callable[[NameServerLink, float], Awaitable[ResponseT]]) -> ResponseT:
         return await self._failover.call(
-            lambda addr, seconds: question(self._links.to(addr), seconds),
+            lambda addr, seconds: query(self._links.to(addr), seconds),
             timeout_seconds=self._options.lookup_timeout_seconds,
         )
 
-    # What is in use
+    # State
 
     def describe(self, topic: str) -> Document:
-        """Return what the client knows of a topic as a JSON document; asks nobody.
+        """Return the client's state of a topic as a JSON document; makes no call.
 
         ``topic``; ``zone`` of the client, empty: all; ``route`` with RocketMQ's keys, as ``pointsmanctl route`` prints
         it, or None; ``revision``; ``ageSeconds`` since a name server, ``sourceNode``, last confirmed it; ``stale``;
-        ``watched``: whether a watch reports changes; ``nameServers`` and ``nameServerInUse``; and what was attached.
+        ``watched``: whether a watch reports changes; ``nameServers`` and ``nameServerInUse``; and attached sections.
         ``pointsmanctl diff --client`` reads it.
         """
         check_name("topic", topic)
@@ -299,12 +298,12 @@ class NameServerClient:
         }
 
     def attach_description(self, name: str, function: Callable[[str], object]) -> Callable[[], None]:
-        """Let ``describe(topic)`` have ``function(topic)`` under ``name``; returns the function that ends it."""
+        """Add ``function(topic)`` to ``describe(topic)`` under ``name``; return the function that removes it."""
         return self._descriptions.attach(name, function)
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        """The servers as they were given."""
+        """The configured servers."""
         return self._name_servers
 
     @property
@@ -314,27 +313,27 @@ class NameServerClient:
 
     @property
     def name_server_in_use(self) -> str:
-        """The server that the next call asks first, and that is watched."""
+        """The server that the next call tries first, and whose routes are watched."""
         return self._choice.in_use
 
     @property
     def metrics_hook(self) -> MetricsHook:
-        """Where this client, and what is built on it, says what it does."""
+        """The metrics hook of this client and of producers and consumers that use it."""
         return self._hook
 
     @property
     def clock(self) -> Clock:
-        """The clock of this client and of what is built on it."""
+        """The clock of this client and of producers and consumers that use it."""
         return self._clock
 
     @property
     def open_channel(self) -> OpenChannel:
-        """How this client, and what is built on it, opens connections."""
+        """The function that opens connections of this client and of consumers that use it."""
         return self._options.open_channel
 
     @property
     def channel_opener(self) -> ChannelOpener:
-        """The credentials of this client, and of what is built on it, as their files are now."""
+        """The current credentials of this client and of consumers that use it."""
         return self._opener
 
     async def _cached(self, topic: str) -> CachedRoute:
@@ -356,7 +355,7 @@ class NameServerClient:
         try:
             await self._keeper.look_up(topic)
         except (TopicNotFoundError, NameServersUnavailableError, ClientClosedError) as error:
-            logger.info("no route of %s yet: %s", topic, error)
+            logger.info("topic %s has no route yet; waiting for one: %s", topic, error)
 
     def _known_route(self, topic: str) -> TopicRoute | None:
         cached = self._table.find(topic)

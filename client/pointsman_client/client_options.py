@@ -1,4 +1,4 @@
-"""Options: each is written once, as a field of a frozen class, and given as a keyword to a constructor."""
+"""Options: each is declared once, as a field of a frozen dataclass, and passed as a keyword to a constructor."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ OptionsT = TypeVar("OptionsT")
 def takes_options(
     make: Callable[P, OptionsT],
 ) -> Callable[[Callable[[SelfT, OptionsT], None]], Callable[Concatenate[SelfT, P], None]]:
-    """Let a constructor of one object, which ``make`` builds, take the fields of that object as its arguments.
+    """Make a constructor of one options object accept the fields of that object as its arguments.
 
-    Editors and type checkers see every option with its type and default; so does :func:`inspect.signature`.
+    Editors, type checkers and :func:`inspect.signature` see every option with its type and default.
     """
 
     def decorate(init: Callable[[SelfT, OptionsT], None]) -> Callable[Concatenate[SelfT, P], None]:
@@ -42,29 +42,29 @@ def takes_options(
 
 
 def values_for(kind: type[Any], options: object) -> dict[str, Any]:
-    """Return the fields that ``kind`` has, with their values in ``options``, to be passed on as keywords."""
+    """Return the values in ``options`` of the fields of ``kind``, to be passed on as keywords."""
     return {option.name: getattr(options, option.name) for option in fields(kind)}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SharedOptions:
-    """Options of all classes that look routes up. In brackets RocketMQ's names, of ``ClientConfig``.
+    """Options of all classes that look up routes. In brackets: RocketMQ's names, of ``ClientConfig``.
 
     A value out of bounds raises :class:`InvalidOptionError`.
     """
 
     poll_name_server_interval_seconds: float = 30.0
     """Longest time between two lookups of a topic in use (``pollNameServerInterval``, 30,000 ms). A started client that
-    is passed in keeps its own."""
+    is passed in uses its own."""
     lookup_timeout_seconds: float = 3.0
     """Timeout of one lookup with all name servers that it tries (``mqClientApiTimeout``, 3,000 ms). Likewise."""
     credentials: Credentials | None = None
-    """TLS and token of connections to name servers and agents; None: neither. A client that is passed in keeps its own.
+    """TLS and token of connections to name servers and agents; None: neither. A client that is passed in uses its own.
     Changed files apply to new connections within 10 s."""
     metrics_hook: MetricsHook | None = None
     """Receives every event that can be counted, such as :class:`~pointsman_client.prometheus.PrometheusMetrics`."""
     clock: Clock | None = None
-    """For tests; None: the system's."""
+    """For tests; None: the system clock."""
     rng: random.Random | None = None
     """For tests; None: a new one with a random seed."""
 
@@ -90,9 +90,9 @@ class ClientOptions(SharedOptions):
     poll_concurrency: int = 8
     """Number of lookups that one poll runs in parallel."""
     shuffle_name_servers: bool = True
-    """Whether the first server is chosen at random, so that clients spread; else the list's order counts."""
+    """Whether the first server is chosen at random, to balance clients; else the first in the list is used."""
     watch_routes: bool = True
-    """Whether a name server pushes changes as they happen; the client polls in either case."""
+    """Whether a name server pushes changes as they happen; the client polls in both cases."""
     zone: str = ""
     """Only replica groups of this zone, and those without a master, are in routes; empty: all (``rocketmq.zone``)."""
     open_channel: links.OpenChannel = links.open_channel

@@ -1,4 +1,4 @@
-"""What can go wrong, as types.
+"""The client's exceptions.
 
 ::
 
@@ -7,27 +7,27 @@
     │                                      InvalidMessageError, MessageTooLargeError
     ├── ClientStateError (a RuntimeError)  ClientNotStartedError, ClientClosedError, WrongEventLoopError, ForkedError,
     │                                      BlockingCallError
-    ├── CallTimeoutError                   a call of the synchronous facade did not end
+    ├── CallTimeoutError                   a call of the synchronous facade timed out
     ├── NotFoundError                      TopicNotFoundError, ClusterNotFoundError
-    ├── OrderTopicConfError                the route carries a configuration that cannot be read
-    ├── RequestRejectedError               a name server answered no, and another would say the same;
-    │                                      AccessDeniedError: for want of credentials or of a role
-    ├── NameServerFailedError              one name server did not answer; AgentFailedError: one agent
-    ├── NameServersUnavailableError        none of them did
-    ├── OffsetFileError                    a file of offsets cannot be read or written
-    ├── AllocationError                    queues cannot be shared out so
-    ├── BrokerError                        a broker, or what speaks to it:
-    │   ├── BrokerUnreachableError         it could not be spoken to
-    │   ├── BrokerTimeoutError             it did not answer in time
-    │   ├── BrokerRefusedError             it answered no, for a reason with a code
+    ├── OrderTopicConfError                the route has an invalid order-topic configuration
+    ├── RequestRejectedError               a name server rejected the request, as any other would;
+    │                                      AccessDeniedError: credentials or a role are missing
+    ├── NameServerFailedError              one name server did not respond; AgentFailedError: one agent
+    ├── NameServersUnavailableError        no name server responded
+    ├── OffsetFileError                    an offset file cannot be read or written
+    ├── AllocationError                    the strategy cannot allocate the queues
+    ├── BrokerError                        a broker, or the transport to it:
+    │   ├── BrokerUnreachableError         no connection
+    │   ├── BrokerTimeoutError             no response in time
+    │   ├── BrokerRefusedError             it rejected the request, with a response code
     │   ├── OffsetBeyondEndError           the queue ends before the offset
     │   └── UnreadableMessageError         a message in a queue cannot be read
     └── SendError                          a message was not sent: SendFailedError, NoWritableQueueError,
                                            NoBrokerUpError, QueueUnavailableError, OutboxFullError, OutboxFailedError,
                                            TooManyInFlightError
 
-Facts are attributes; the text is built from them. ``retriable``: the same call may succeed later. ``refresh_route``:
-a newer route may help.
+Attributes hold the facts from which the message is built. ``retriable``: the same call may succeed later.
+``refresh_route``: a newer route may help.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ from pointsman.wire.refusals import FieldViolation
 from pointsman_client.core.route import AbsentBroker
 
 MAX_NAMED_BROKERS = 3
-"""Absent brokers that an error's text names; its attribute has all."""
+"""Absent brokers listed in a message; the attribute has all."""
 
 
 class PointsmanError(Exception):
-    """Base of all errors that this library raises on purpose."""
+    """Base class of all errors that this library raises deliberately."""
 
     code: ClassVar[str] = "POINTSMAN_ERROR"
     """Stable name for logs and machine-readable output."""
@@ -57,13 +57,13 @@ class PointsmanError(Exception):
 
 
 class InvalidInputError(PointsmanError, ValueError):
-    """An argument was refused before any call was made."""
+    """An invalid argument; no call was made."""
 
     code = "INVALID_INPUT"
 
 
 class InvalidNameError(InvalidInputError):
-    """A topic, cluster or broker name outside RocketMQ's grammar."""
+    """A topic, cluster or broker name that violates RocketMQ's grammar."""
 
     def __init__(self, kind: str, name: object, problem: str) -> None:
         super().__init__(f"{kind} {name!r} {problem}")
@@ -73,11 +73,11 @@ class InvalidNameError(InvalidInputError):
 
 
 class InvalidAddressError(InvalidInputError):
-    """A name server address or address list that cannot be used."""
+    """An invalid name server address or address list."""
 
 
 class InvalidOptionError(InvalidInputError):
-    """A setting out of bounds."""
+    """An invalid option."""
 
     def __init__(self, option: str, value: object, problem: str) -> None:
         super().__init__(f"{option} = {value!r} {problem}")
@@ -87,12 +87,12 @@ class InvalidOptionError(InvalidInputError):
 
 
 class InvalidMessageError(InvalidInputError):
-    """A message that no broker would be asked to take."""
+    """A message that cannot be sent."""
 
     code = "INVALID_MESSAGE"
 
     def __init__(self, field: str, value: object, problem: str, *, of_type: bool = False) -> None:
-        """``of_type``: the type is wrong, so the text names it in place of the value."""
+        """``of_type``: the type is wrong, so the message shows it instead of the value."""
         super().__init__(
             f"{field} {problem}, got {type(value).__name__}" if of_type else f"{field} {value!r} {problem}"
         )
@@ -102,7 +102,7 @@ class InvalidMessageError(InvalidInputError):
 
 
 class MessageTooLargeError(InvalidInputError):
-    """A message above ``max_message_size``."""
+    """A message larger than ``max_message_size``."""
 
     code = "MESSAGE_TOO_LARGE"
 
@@ -114,7 +114,7 @@ class MessageTooLargeError(InvalidInputError):
 
 
 class ClientStateError(PointsmanError, RuntimeError):
-    """The client, producer or consumer was used at a time or place where it cannot work."""
+    """The client, producer or consumer cannot be used in its current state, or in this process or event loop."""
 
     code = "CLIENT_STATE"
 
@@ -134,7 +134,7 @@ class ClientClosedError(ClientStateError):
 
 
 class WrongEventLoopError(ClientStateError):
-    """Used from another event loop than the one it was started in, or from a thread without one."""
+    """Used outside the event loop in which it was started."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -144,18 +144,18 @@ class WrongEventLoopError(ClientStateError):
 
 
 class ForkedError(ClientStateError):
-    """Used in a process that was forked after the start."""
+    """Used in a child process that was forked after the start."""
 
     def __init__(self) -> None:
         super().__init__("the process was forked after the client was started: make a new client in the child")
 
 
 class BlockingCallError(ClientStateError):
-    """A call of the synchronous facade where blocking would stop an event loop."""
+    """A call of the synchronous facade in a thread with a running event loop."""
 
     def __init__(self) -> None:
         super().__init__(
-            "an event loop runs in this thread, and a blocking call would stop it: use the class of the same name in "
+            "a blocking call would block the event loop that runs in this thread: use the class of the same name in "
             "pointsman_client, or call this one in another thread"
         )
 
@@ -172,7 +172,7 @@ class CallTimeoutError(PointsmanError, TimeoutError):
 
 
 class NotFoundError(PointsmanError):
-    """A name server that is ready knows no such thing."""
+    """A topic or cluster is unknown to a name server that is READY."""
 
     code = "NOT_FOUND"
 
@@ -186,7 +186,7 @@ class TopicNotFoundError(NotFoundError):
     def __init__(
         self, topic: str, *, cluster: str = "", zone: str = "", addrs: Sequence[str] = (), similar: str = ""
     ) -> None:
-        """``addrs``: the name servers that do not know it; ``similar``: a topic that may be meant."""
+        """``addrs``: the name servers that do not know it; ``similar``: a known topic with a similar name."""
         where = f" in cluster {cluster}" if cluster else ""
         where += f" in zone {zone}" if zone else ""
         where += f" at {', '.join(addrs)}" if addrs else ""
@@ -208,7 +208,7 @@ class ClusterNotFoundError(NotFoundError):
 
 
 class OrderTopicConfError(PointsmanError):
-    """The route's order-topic configuration cannot be read or names a broker that is not one broker."""
+    """The route's order-topic configuration cannot be parsed, or a broker name in it is ambiguous."""
 
     code = "ORDER_TOPIC_CONF_INVALID"
     refresh_route = True
@@ -221,7 +221,7 @@ class OrderTopicConfError(PointsmanError):
 
 
 class RequestRejectedError(PointsmanError):
-    """A name server refused the request; asking another would not help."""
+    """A name server rejected the request; another one would reject it, too."""
 
     code = "REQUEST_REJECTED"
 
@@ -235,17 +235,17 @@ class RequestRejectedError(PointsmanError):
 
     @property
     def request_id(self) -> str:
-        """What names the call in the server's log; empty if the server gave none."""
+        """Id of the call in the server's log; empty if the server sent none."""
         return self.details.request_id
 
     @property
     def violations(self) -> Sequence[FieldViolation]:
-        """Each field that was wrong, as far as the server said."""
+        """The invalid fields that the server reported."""
         return self.details.violations
 
 
 class AccessDeniedError(RequestRejectedError):
-    """A name server or an agent does not know this client, or has not granted it the role that the call needs."""
+    """A name server or an agent does not know this client, or has not granted it the required role."""
 
     code = "ACCESS_DENIED"
 
@@ -253,14 +253,14 @@ class AccessDeniedError(RequestRejectedError):
         super().__init__(addr, status, message, details)
         self.hint = "grant the role in [[access.grants]] of that server, or use other credentials"
         if status is grpc.StatusCode.UNAUTHENTICATED:
-            self.hint = "use credentials that it knows: a certificate that its client CA signed, or a token"
+            self.hint = "use credentials that it accepts: a certificate signed by its client CA, or a token"
 
     def __str__(self) -> str:
         return f"{super().__str__()}; {self.hint}"
 
 
 class NameServerFailedError(PointsmanError):
-    """One name server gave no answer that can be used; another may."""
+    """One name server sent no usable response; another one may."""
 
     code = "NAME_SERVER_FAILED"
     retriable = True
@@ -268,53 +268,53 @@ class NameServerFailedError(PointsmanError):
     kind: ClassVar[str] = "a name server"
 
     def __init__(self, addr: str, status: grpc.StatusCode, message: str) -> None:
-        said = message or "no reason given"
+        reason = message or "no reason given"
         if status is grpc.StatusCode.UNIMPLEMENTED:
-            said = f"is not {self.kind}, or one of an older version: {said}"
-        super().__init__(f"{addr}: {said} ({status.name})")
+            reason = f"is not {self.kind}, or runs an older version: {reason}"
+        super().__init__(f"{addr}: {reason} ({status.name})")
         self.addr = addr
         self.status = status
         self.message = message
 
 
 class AgentFailedError(NameServerFailedError):
-    """One agent gave no answer that can be used. To whoever asks, it is a node like a name server."""
+    """One agent sent no usable response."""
 
     code = "AGENT_FAILED"
     kind = "an agent that serves clients"
 
 
 class NameServersUnavailableError(PointsmanError):
-    """None of the name servers answered within the deadline; ``failures`` holds each with its cause."""
+    """No name server responded within the deadline; ``failures`` has each with its cause."""
 
     code = "NAME_SERVERS_UNAVAILABLE"
     retriable = True
 
     def __init__(self, failures: Sequence[NameServerFailedError]) -> None:
-        super().__init__("no name server answered: " + "; ".join(str(failure) for failure in failures))
+        super().__init__("no name server responded: " + "; ".join(str(failure) for failure in failures))
         self.failures = tuple(failures)
 
 
 class OffsetFileError(PointsmanError):
-    """A file of offsets cannot be read or written now, or holds as much as it may."""
+    """An offset file cannot be read or written now, or has reached its limit."""
 
     code = "OFFSET_FILE"
     retriable = True
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"the file of offsets {path}: {problem}")
+        super().__init__(f"offset file {path}: {problem}")
         self.path = path
         self.problem = problem
 
 
 class AllocationError(PointsmanError, ValueError):
-    """Queues cannot be shared out so; the text is RocketMQ's where RocketMQ has one."""
+    """The strategy cannot allocate the queues; the message is RocketMQ's where RocketMQ has one."""
 
     code = "ALLOCATION"
 
 
 class BrokerError(PointsmanError):
-    """A broker, or what speaks to it."""
+    """An error of a broker, or of the transport to it."""
 
     code = "BROKER"
 
@@ -325,7 +325,7 @@ class BrokerError(PointsmanError):
 
 
 class BrokerUnreachableError(BrokerError):
-    """The broker could not be spoken to; nothing was written."""
+    """The broker could not be reached; nothing was written."""
 
     code = "BROKER_UNREACHABLE"
     retriable = True
@@ -333,7 +333,7 @@ class BrokerUnreachableError(BrokerError):
 
 
 class BrokerTimeoutError(BrokerError):
-    """The broker did not answer in time: what it was asked may be done or not."""
+    """The broker did not respond in time; the request may or may not have been executed."""
 
     code = "BROKER_TIMEOUT"
     retriable = True
@@ -341,7 +341,7 @@ class BrokerTimeoutError(BrokerError):
 
 
 class ResponseCode(IntEnum):
-    """Reasons for a no, with RocketMQ's numbers (``ResponseCode``)."""
+    """Reasons of a rejection, with RocketMQ's numbers (``ResponseCode``)."""
 
     SYSTEM_ERROR = 1
     SYSTEM_BUSY = 2
@@ -352,7 +352,7 @@ class ResponseCode(IntEnum):
 
 
 class BrokerRefusedError(BrokerError):
-    """The broker answered no."""
+    """The broker rejected the request."""
 
     code = "BROKER_REFUSED"
     refresh_route = True
@@ -360,11 +360,11 @@ class BrokerRefusedError(BrokerError):
     def __init__(self, addr: str, response_code: int, message: str) -> None:
         super().__init__(addr, message)
         self.response_code = response_code
-        """RocketMQ's number for the reason: :class:`ResponseCode`, or another transport's own."""
+        """The reason: a :class:`ResponseCode`, or a number of the transport's own."""
 
 
 class OffsetBeyondEndError(BrokerError):
-    """A queue ends before the offset that was asked for: the broker lost messages, or they have not come there yet."""
+    """A queue ends before the requested offset: the broker lost messages, or has not received them yet."""
 
     code = "OFFSET_BEYOND_END"
 
@@ -390,34 +390,34 @@ class UnreadableMessageError(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class FailedTry:
-    """One try of a send."""
+    """One failed attempt of a send."""
 
     cluster: str
     broker_name: str
     addr: str
-    """Empty: the route has no address for it."""
+    """Empty: the route has no address of the broker."""
     queue_id: int
     error: PointsmanError
     seconds: float
 
 
 class SendError(PointsmanError):
-    """A message was not sent, or not known to be."""
+    """A message was not sent, or it is unknown whether it was."""
 
     code = "SEND"
     retriable = True
 
 
 class SendFailedError(SendError):
-    """Every try failed; ``tries`` has each broker with its cause."""
+    """Every attempt failed; ``tries`` has each broker with its cause."""
 
     code = "SEND_FAILED"
 
     def __init__(self, topic: str, tries: Sequence[FailedTry], *, timed_out: bool) -> None:
-        said = "; ".join(f"{each.broker_name} queue {each.queue_id}: {each.error}" for each in tries)
-        late = ", out of time" if timed_out else ""
+        causes = "; ".join(f"{each.broker_name} queue {each.queue_id}: {each.error}" for each in tries)
+        late = ", timed out" if timed_out else ""
         super().__init__(
-            f"Send [{len(tries)}] times, still failed{late}, topic {topic}: {said or 'no broker was tried'}"
+            f"Send [{len(tries)}] times, still failed{late}, topic {topic}: {causes or 'no broker was tried'}"
         )
         self.topic = topic
         self.tries = tuple(tries)
@@ -425,19 +425,19 @@ class SendFailedError(SendError):
 
 
 class NoWritableQueueError(SendError):
-    """The route has no queue that may be written now."""
+    """The route currently has no writable queue."""
 
     code = "NO_WRITABLE_QUEUE"
     refresh_route = True
 
     def __init__(self, topic: str, why: str) -> None:
-        super().__init__(f"topic {topic} has no queue that may be written: {why}")
+        super().__init__(f"topic {topic} has no writable queue: {why}")
         self.topic = topic
         self.why = why
 
 
 class NoBrokerUpError(SendError):
-    """The topic is known, and none of its brokers is up: an outage. An unknown topic is :class:`TopicNotFoundError`."""
+    """All brokers of a known topic are down: an outage. An unknown topic is :class:`TopicNotFoundError`."""
 
     code = "NO_BROKER_UP"
     retriable = True
@@ -449,11 +449,11 @@ class NoBrokerUpError(SendError):
         super().__init__(f"no broker of topic {topic} is up: {named}{more}; retry when one is back")
         self.topic = topic
         self.brokers = tuple(brokers)
-        """Why each is absent, and since when."""
+        """Each with the reason and the start of its absence."""
 
 
 class QueueUnavailableError(SendError):
-    """The queue that was asked for cannot be written now, and ``on_unavailable`` says to raise."""
+    """The requested queue cannot be written now, and ``on_unavailable`` is ``"raise"``."""
 
     code = "QUEUE_UNAVAILABLE"
     refresh_route = True
@@ -465,12 +465,14 @@ class QueueUnavailableError(SendError):
 
 
 class OutboxFullError(SendError):
-    """The outbox of parked messages has reached its bound."""
+    """The outbox has reached its size limit."""
 
     code = "OUTBOX_FULL"
 
     def __init__(self, path: str, allowed: int) -> None:
-        super().__init__(f"outbox {path} holds its {allowed} bytes: wait until parked messages are sent")
+        super().__init__(
+            f"outbox {path} is full ({allowed} bytes): wait until parked messages are sent, or raise max_bytes"
+        )
         self.path = path
         self.allowed = allowed
 
@@ -487,13 +489,13 @@ class OutboxFailedError(SendError):
 
 
 class TooManyInFlightError(SendError):
-    """As many messages are on their way as may be at the same time."""
+    """The limit of messages in flight is reached."""
 
     code = "TOO_MANY_IN_FLIGHT"
 
     def __init__(self, count: int, size: int) -> None:
         super().__init__(
-            f"{count} messages with {size} bytes are on their way: wait for callbacks, or raise "
+            f"{count} messages with {size} bytes are in flight: wait for callbacks, or raise "
             "back_pressure_for_async_send_num and back_pressure_for_async_send_size"
         )
         self.count = count

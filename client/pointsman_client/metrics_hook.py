@@ -1,6 +1,6 @@
-"""Where the library says what it does, for whoever counts. Every method may be left as it is: it does nothing.
+"""Hook interface for client metrics. All methods do nothing by default.
 
-Methods are called in the event loop and must return at once and raise nothing. ``prometheus.py`` has an adapter.
+Methods are called in the event loop; they must not block or raise. ``prometheus.py`` has an implementation.
 """
 
 from __future__ import annotations
@@ -9,29 +9,31 @@ from pointsman_client.core.message_queue import MessageQueue
 
 
 class MetricsHook:
-    """Override what you count. Label values come from bounded sets except topic, group and broker names."""
+    """Override the methods you need. Label values are from bounded sets, except topic, group and broker names."""
 
     def sent(self, *, topic: str, outcome: str, seconds: float, tries: int) -> None:
-        """A send ended. ``outcome``: a SendStatus, the code of the error raised, PARKED (in an outbox), CANCELLED."""
+        """A send ended. ``outcome``: a SendStatus, the code of the raised error, PARKED (in an outbox), CANCELLED."""
 
     def send_tried(self, *, queue: MessageQueue, outcome: str, seconds: float) -> None:
-        """One try of a send to a queue ended. ``outcome``: a SendStatus, or the code of the error."""
+        """One attempt of a send ended. ``outcome``: a SendStatus, or the code of the error."""
 
     def isolated(self, *, cluster: str, broker_name: str, seconds: float) -> None:
-        """A broker was isolated for so long."""
+        """A broker was isolated for ``seconds``."""
 
     def isolation_hit(self, *, cluster: str, broker_name: str) -> None:
-        """A queue was passed over because its broker is isolated."""
+        """A queue was skipped because its broker is isolated."""
 
     def parked(self, *, topic: str, waiting: int) -> None:
-        """A message was put into the outbox, or left it: now so many wait there."""
+        """A message was added to or removed from the outbox, which now holds ``waiting`` messages of the topic."""
 
     def consumed(self, *, group: str, queue: MessageQueue, result: str, seconds: float) -> None:
-        """A listener ended. ``result``: success, later, raised, timeout."""
+        """A listener call ended. ``result``: success, later, raised, timeout."""
 
     def queue_blocked(self, *, group: str, queue: MessageQueue, since: float | None) -> None:
-        """An ordered queue is blocked by a message that fails, ``since`` by the client's monotonic clock; None: it is
-        not any longer, or not this member's."""
+        """A failing message blocks an ordered queue, ``since`` a time of the client's monotonic clock.
+
+        None: it no longer blocks the queue, or the queue is no longer assigned to this member.
+        """
 
     def pulled(self, *, group: str, queue: MessageQueue, messages: int, seconds: float) -> None:
         """A pull ended."""
@@ -40,37 +42,37 @@ class MetricsHook:
         """A pull failed."""
 
     def filtered(self, *, group: str, queue: MessageQueue, messages: int) -> None:
-        """Messages were skipped because the subscription does not select their tags."""
+        """Messages were skipped because the subscription does not match their tags."""
 
     def trimmed(self, *, group: str, queue: MessageQueue, messages: int) -> None:
-        """Messages were gone before the group read them."""
+        """Messages were removed at the broker before the group read them."""
 
     def sent_back(self, *, group: str, topic: str, destination: str) -> None:
-        """A message that a listener failed on was sent on. ``destination``: retry, dlq."""
+        """A message was sent back after a failed listener call. ``destination``: retry, dlq."""
 
     def rebalanced(self, *, group: str, topic: str, trigger: str) -> None:
-        """Queues were shared out anew. ``trigger``: start, members, route, subscription, period, retry."""
+        """A rebalance ran. ``trigger``: start, members, route, subscription, period, retry."""
 
     def queues_held(self, *, group: str, topic: str, count: int) -> None:
-        """So many queues are this member's now."""
+        """``count`` queues are now assigned to this member."""
 
     def idle_member(self, *, group: str, topic: str, is_idle: bool) -> None:
-        """This member has no queue of the topic though it has some, or has one again.
+        """Whether this member has no queue although the topic has queues.
 
-        There are more members than queues, others are pinned, or the strategy gives it none; the log says which.
+        Reasons, one of which is logged: more members than queues, a pin to other members, the allocation strategy.
         """
 
     def offsets_committed(self, *, group: str, queues: int, result: str) -> None:
-        """A commit ended. ``result``: ok, or the code of the error."""
+        """An offset commit ended. ``result``: ok, or the code of the error."""
 
     def name_server_failed(self, *, addr: str) -> None:
-        """A name server gave no answer that could be used."""
+        """A call to a name server had no usable response."""
 
     def credentials_reloaded(self, *, result: str) -> None:
-        """Files of the credentials changed. ``result``: applied; rejected, the last valid ones stay in use."""
+        """Credential files changed. ``result``: applied, or rejected (the last valid ones stay in use)."""
 
     def route_confirmed(self, *, topic: str, at: float) -> None:
-        """A name server said what a topic's route is; ``at`` by the client's monotonic clock."""
+        """A name server confirmed a topic's route; ``at`` is a time of the client's monotonic clock."""
 
     def route_dropped(self, *, topic: str) -> None:
-        """A topic's route is no longer kept."""
+        """A topic's route was removed from the cache."""

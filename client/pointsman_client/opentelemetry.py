@@ -1,4 +1,4 @@
-"""Spans of sends and of consumed messages, by OpenTelemetry's conventions for messaging; needs the extra ``otel``.
+"""Spans of sends and consumed messages by OpenTelemetry's messaging conventions; requires the extra ``otel``.
 
 One object for all producers and consumers::
 
@@ -6,8 +6,8 @@ One object for all producers and consumers::
     async with Producer(name_servers, transport=transport, tracing_hook=tracing) as producer:
         ...
 
-A message carries the context of its send in its properties (``traceparent``, with W3C's propagator), also into the
-retry topic, the dead letters and an outbox.
+A message carries the context of its send in its properties (``traceparent`` with the W3C propagator), also in the
+retry topic, the dead-letter topic and an outbox.
 
 https://opentelemetry.io/docs/specs/semconv/messaging/messaging-spans/
 """
@@ -36,24 +36,24 @@ Attributes = dict[str, str | int]
 
 SYSTEM = "pointsman"
 OUTCOME = "messaging.pointsman.outcome"
-"""Of a send: a SendStatus, PARKED, CANCELLED or the code of an error; of a listener: success, later, raised."""
+"""Of a send: a SendStatus, PARKED, CANCELLED or an error code; of a listener call: success, later, raised."""
 RECONSUME_TIMES = "messaging.pointsman.reconsume_times"
-"""How often listeners have failed on the message before."""
+"""Number of earlier listener calls that failed on the message."""
 
 
 class OpenTelemetryTracing(TracingHook):
     """Spans ``send TOPIC``, ``process TOPIC`` and ``poll TOPIC``.
 
-    A send that fails and a listener that raises have the status ERROR; a listener that asks for the message again
-    (RECONSUME_LATER, SUSPEND) does not.
+    A failed send and a listener that raises have the status ERROR; a listener that requests a retry (RECONSUME_LATER,
+    SUSPEND) does not.
     """
 
     def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
-        """``tracer_provider``: None for the global one. Properties are written and read by the global propagator."""
+        """``tracer_provider``: None: the global one. Properties are written and read by the global propagator."""
         self._tracer = trace.get_tracer("pointsman_client", __version__, tracer_provider)
 
     def sending(self, messages: Sequence[OutgoingMessage]) -> _SendSpan:
-        """See :class:`TracingHook`. A context that the application put into a message stays, and is linked."""
+        """See :class:`TracingHook`. A context that the application put into a message is retained and linked."""
         topic = messages[0].message.topic
         attributes = _attributes("send", "send", topic)
         if len(messages) == 1:
@@ -70,9 +70,9 @@ class OpenTelemetryTracing(TracingHook):
 
     @contextmanager
     def processing(self, message: ReceivedMessage, *, group: str) -> Iterator[NoteEnd]:
-        """See :class:`TracingHook`; for the application around its work on a message that it polled.
+        """See :class:`TracingHook`; applications also use it around the processing of polled messages.
 
-        The span continues the trace of the send, and begins a new one for a message without a context.
+        The span continues the trace of the send; without a context in the message it starts a new trace.
         """
         attributes = _attributes("process", "process", message.topic) | _of_one(message)
         attributes["messaging.consumer.group.name"] = group
@@ -98,7 +98,7 @@ class OpenTelemetryTracing(TracingHook):
             context.detach(token)
 
     def received(self, messages: Sequence[ReceivedMessage], *, group: str, seconds: float) -> None:
-        """See :class:`TracingHook`. The span is linked to the send of each message, and is not their parent."""
+        """See :class:`TracingHook`. The span is linked to the send of each message."""
         topics = {message.topic for message in messages}
         attributes = _attributes("poll", "receive", topics.pop() if len(topics) == 1 else "")
         attributes |= {"messaging.batch.message_count": len(messages), "messaging.consumer.group.name": group}
@@ -110,7 +110,7 @@ class OpenTelemetryTracing(TracingHook):
             kind=trace.SpanKind.CONSUMER,
             attributes=attributes,
             links=[trace.Link(each) for each in _creations(message.properties for message in messages)],
-            # By the machine's clock, as the end: a clock of tests would have them years apart.
+            # By the system clock, as the end: an injected test clock may be years off.
             start_time=round((SystemClock().utc_now().timestamp() - seconds) * 1e9),
         ).end()
 
@@ -149,7 +149,7 @@ def _noting_end_of(span: trace.Span) -> NoteEnd:
 
 
 def _creations(of: Iterable[Mapping[str, str]]) -> Iterator[trace.SpanContext]:
-    """Yield the contexts in which messages were sent, from their properties."""
+    """Yield the trace contexts of the sends from the messages' properties."""
     for properties in of:
         carried = trace.get_current_span(propagate.extract(properties, context=context.Context())).get_span_context()
         if carried.is_valid:
@@ -185,12 +185,12 @@ def _attributes(operation: str, operation_type: str, topic: str) -> Attributes:
 
 def _of_one(message: ReceivedMessage) -> Attributes:
     attributes: Attributes = {"messaging.message.id": message.message_id}
-    # A message that is tried again was read from a queue of another topic.
+    # A retried message was read from a queue of the retry topic.
     if message.queue.topic == message.topic:
         attributes["messaging.destination.partition.id"] = _partition_of(message.queue)
     return attributes
 
 
 def _partition_of(queue: MessageQueue) -> str:
-    """Brokers number their queues separately, and clusters name their brokers so."""
+    """Return an unambiguous id: queue ids are unique per broker, broker names per cluster."""
     return f"{queue.cluster}/{queue.broker_name}/{queue.queue_id}"

@@ -1,4 +1,4 @@
-"""The name server client and the transport behind a producer or a consumer, and which of them end with it."""
+"""The name server client and the transport of a producer or consumer, and which of them it owns (and closes)."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from pointsman_client.transports.transport import Transport
 logger = logging.getLogger(__name__)
 
 TransportOrMaker = Transport | Callable[[], Transport]
-"""A transport that stays the caller's, or what makes one that is closed with the object, such as its class."""
+"""A transport, which the caller closes, or a callable (such as its class) that makes one, which is closed here."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MessagingOptions(SharedOptions):
-    """Options of what sends or receives messages."""
+    """Options common to producers and consumers."""
 
     name_servers: str | Sequence[str] | NameServerClient = field(kw_only=False)
-    """Addresses, or a started client, which stays the caller's."""
+    """Addresses, or a started client, which the caller closes."""
     transport: TransportOrMaker
-    """Transport to the brokers: one that stays the caller's, or what makes one, such as its class."""
+    """Transport to the brokers, which the caller closes, or a callable (such as its class) that makes one."""
     tracing_hook: TracingHook | None = None
     """Opens spans around sends and listeners, such as :class:`~pointsman_client.opentelemetry.OpenTelemetryTracing`."""
 
@@ -43,11 +43,11 @@ class MessagingOptions(SharedOptions):
 
 
 class Resources:
-    """What :class:`Producer` and the consumers stand on.
+    """Client and transport used by a producer or consumer, and which of them it owns (and closes).
 
-    A list of name servers makes a client that is started and closed here, with the settings given here; a client that
-    is passed in stays the caller's, who has started it, and keeps its own settings. The same holds for the transport.
-    The constructor opens and starts nothing.
+    From a list of name servers a client is made, which is started and closed here. A client that is passed in must be
+    started, uses its own settings, and is closed by the caller. The same applies to the transport. The constructor
+    opens and starts nothing.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Resources:
         zone_option: str = "zone",
         owner: str = "client",
     ) -> None:
-        """``zone``: of the routes; ``zone_option``: how its owner calls it. ``owner``: what a ResourceWarning names.
+        """``zone``: of the routes; ``zone_option``: its name in errors; ``owner``: the name in a ResourceWarning.
 
         Raises :class:`InvalidAddressError` and :class:`InvalidOptionError`.
         """
@@ -66,10 +66,10 @@ class Resources:
         if isinstance(options.name_servers, NameServerClient):
             self.client, self._owns_client = options.name_servers, False
             if options.credentials is not None:
-                problem = "belongs to the client that makes the connections: set it at the one passed in"
+                problem = "must be set on the client passed in, which opens the connections"
                 raise InvalidOptionError("credentials", options.credentials, problem)
             if zone and zone.lower() != self.client.zone.lower():
-                problem = f"differs from that of the client passed in, {self.client.zone!r}: set zone there"
+                problem = f"differs from the zone of the client passed in, {self.client.zone!r}; set it on that client"
                 raise InvalidOptionError(zone_option, zone, problem)
         else:
             self._owns_client = True
@@ -84,30 +84,30 @@ class Resources:
         else:
             self._transport = options.transport
         self.binding = LoopBinding(owner)
-        """Says whether these parts can be used here and now."""
+        """Checks that the object is started and used in its own loop."""
         self._unsubscribe: Callable[[], None] = lambda: None
 
     @property
     def transport(self) -> Transport:
-        """The transport; one that is made here is there from :meth:`start` on."""
+        """The transport; one that is made here is available after :meth:`start`."""
         if self._transport is None:
             raise ClientNotStartedError
         return self._transport
 
     @property
     def is_started(self) -> bool:
-        """Whether :meth:`start` has come to its end, and :meth:`close` has not begun."""
+        """Whether :meth:`start` has ended and :meth:`close` has not started."""
         return self.binding.is_bound and not self.binding.is_closed
 
     async def start(self) -> None:
-        """Make what is to be made and start what is ours; a second call changes nothing."""
+        """Make the transport and start the client, if owned; a second call does nothing."""
         if self.binding.is_bound or self.binding.is_closed:
             self.binding.check()
             return
         if self._make_transport is not None:
             made = self._make_transport()
             if not hasattr(made, "send"):
-                raise InvalidOptionError("transport", made, "was made by the callable, and is no transport")
+                raise InvalidOptionError("transport", made, "was returned by the callable and is not a transport")
             self._transport = made
         if self._owns_client:
             await self.client.start()
@@ -115,16 +115,16 @@ class Resources:
         self.binding.bind()
 
     def stop_use(self) -> None:
-        """From now on ``binding`` says that the object is closed, while its last work still uses the parts.
+        """Mark the object as closed for callers, while its final work still uses client and transport.
 
-        Raises :class:`WrongEventLoopError` and :class:`ForkedError`: only its own loop can close it.
+        Raises :class:`WrongEventLoopError` and :class:`ForkedError`: it can only be closed in its own loop.
         """
         if self.is_started:
             self.binding.check_place()
         self.binding.close()
 
     async def close(self, *, timeout_seconds: float) -> None:
-        """Close what is ours within the time; a second call does nothing."""
+        """Close the owned client and transport within the timeout; a second call does nothing."""
         self.stop_use()
         self._unsubscribe()
         closings: list[Coroutine[Any, Any, None]] = []
@@ -138,7 +138,7 @@ class Resources:
         await finish_tasks(tasks, timeout_seconds=timeout_seconds)
         for task in tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                logger.error("a part did not close cleanly", exc_info=error)
+                logger.error("closing the client or the transport failed", exc_info=error)
 
     def _forget(self, addrs: Sequence[str]) -> None:
         for addr in addrs:

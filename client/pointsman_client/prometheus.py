@@ -1,6 +1,6 @@
-"""What the library does, as metrics of prometheus-client; needs the extra ``prometheus``.
+"""Metrics of the client for prometheus-client; requires the extra ``prometheus``.
 
-One object a registry, shared by all producers and consumers.
+One object per registry, shared by all producers and consumers.
 
 ::
 
@@ -38,10 +38,10 @@ QUEUE = ("topic", "cluster", "broker_name", "queue_id")
 
 
 class PrometheusMetrics(MetricsHook):
-    """Counts what it is told in ``registry``. Methods return at once and may be called on any thread."""
+    """Registers all metrics in ``registry``. Methods do not block and may be called on any thread."""
 
     def __init__(self, registry: CollectorRegistry = REGISTRY, *, clock: Clock | None = None) -> None:
-        """``clock``: that of the producers and consumers, if it is not the machine's."""
+        """``clock``: the clock of the producers and consumers; None: the system clock."""
         self._registry = registry
         self._sends = self._counter("sends", "Finished sends, by send status or error code", "topic", "outcome")
         self._send_seconds = self._histogram(
@@ -234,7 +234,7 @@ class PrometheusMetrics(MetricsHook):
 
 
 class _Ages(Collector):
-    """Times since something began are only known at the moment of a scrape."""
+    """Gauges of elapsed time, computed at each scrape."""
 
     def __init__(self, name: str, meaning: str, labels: Sequence[str], clock: Clock) -> None:
         self._name = PREFIX + name

@@ -1,6 +1,6 @@
-"""Where the library opens spans around sends and listeners. ``opentelemetry.py`` has an adapter.
+"""Hook interface for spans around sends and listener calls. ``opentelemetry.py`` has an implementation.
 
-Without a hook none of this runs. Methods are called in the event loop, must return quickly and raise nothing.
+Methods are called in the event loop; they must not block or raise.
 """
 
 from __future__ import annotations
@@ -13,37 +13,39 @@ from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 
 NoteEnd = Callable[[str, str, BaseException | None], None]
-"""Takes how a call of a listener ended (as ``MetricsHook.consumed`` has it), what went wrong, and what it raised."""
+"""Called with the result of a listener call (as in ``MetricsHook.consumed``), the problem, and the exception."""
 
 
 class SendSpan(Protocol):
-    """A send that has begun."""
+    """The span of one send."""
 
     @property
     def messages(self) -> Sequence[OutgoingMessage]:
-        """What is sent: the messages with the trace's context in their properties."""
+        """The messages to send, with the trace context in their properties."""
         ...
 
     def end(
         self, outcome: str, *, addr: str, queue: MessageQueue | None = None, error: BaseException | None = None
     ) -> None:
-        """End it. ``outcome``: as ``MetricsHook.sent`` has it; ``addr``: of the broker that has the messages, or was
-        tried last, empty if there is none; ``queue``: where they are, or wait to be sent to; ``error``: why not.
+        """End the span.
+
+        ``outcome``: as in ``MetricsHook.sent``. ``addr``: the broker that stored the messages or was tried last; empty:
+        none. ``queue``: the queue of the messages, also of parked ones. ``error``: the cause of a failure.
         """
         ...
 
 
 class TracingHook(Protocol):
-    """What a tracer has to do."""
+    """Interface of a tracer."""
 
     def sending(self, messages: Sequence[OutgoingMessage]) -> SendSpan:
-        """Begin the span of a send with all its tries; more than one message is a batch."""
+        """Start the span of a send with all its attempts; more than one message is a batch."""
         ...
 
     def processing(self, message: ReceivedMessage, *, group: str) -> AbstractContextManager[NoteEnd]:
-        """Return the span around one call of a listener."""
+        """Return the span around one listener call."""
         ...
 
     def received(self, messages: Sequence[ReceivedMessage], *, group: str, seconds: float) -> None:
-        """Record that a pull consumer handed out messages, after this time."""
+        """Record that a pull consumer returned messages after ``seconds``."""
         ...

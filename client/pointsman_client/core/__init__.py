@@ -1,1 +1,1 @@
-"""What the client decides: no loop, no I/O, no clock, no log. Time is an argument (``now``, monotonic seconds)."""
+"""Pure decisions of the client: no event loop, I/O, clock or log. Time is an argument (``now``, monotonic seconds)."""

@@ -1,4 +1,4 @@
-"""How a topic's queues are shared out among the members of a group: RocketMQ's strategies, and the rules for yours."""
+"""Strategies that allocate a topic's queues to the members of a group: RocketMQ's, and the protocol for your own."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import AllocationError, InvalidOptionError
 
 Zones = Mapping[BrokerKey, str]
-"""Zone of each replica group, from the route; without an entry: none is known."""
+"""Zone of each replica group, from the route; without an entry: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationRequest:
-    """The queues of one topic and the members that share them, as one member sees them."""
+    """The queues of one topic and the members that share them, as known to one member."""
 
     group: str
     client_id: str
-    """The member that asks for its own share."""
+    """The member whose share is computed."""
     queues: tuple[MessageQueue, ...]
     """Sorted."""
     client_ids: tuple[str, ...]
@@ -33,7 +33,10 @@ class AllocationRequest:
 
 
 class AllocationStrategy(Protocol):
-    """Every member asks on its own, so the same request but for ``client_id`` must give shares that fit together."""
+    """Computes a member's share.
+
+    Every member computes its own, so for requests that differ only in ``client_id`` the shares must not overlap.
+    """
 
     @property
     def name(self) -> str:
@@ -46,10 +49,10 @@ class AllocationStrategy(Protocol):
 
 
 def is_member(request: AllocationRequest) -> bool:
-    """Whether the asking client is one of the members; if not, its share is empty.
+    """Whether the requesting client is one of the members; if not, its share is empty.
 
-    Every strategy but a configured list checks this first. Raises :class:`AllocationError`, in RocketMQ's order and
-    words.
+    Every strategy except a configured list checks this first. Raises :class:`AllocationError` with RocketMQ's messages,
+    in RocketMQ's order.
     """
     if not request.client_id:
         raise AllocationError("currentCID is empty")
@@ -61,9 +64,9 @@ def is_member(request: AllocationRequest) -> bool:
 
 
 def queue_text(queue: MessageQueue) -> str:
-    """Return a queue as RocketMQ writes it (``MessageQueue.toString``): consistent hashing hashes it, errors name it.
+    """Return a queue as RocketMQ's ``MessageQueue.toString``; consistent hashing hashes this, and errors show it.
 
-    It has no cluster, since RocketMQ's queues have none.
+    Without a cluster, since RocketMQ's queues have none.
     """
     return f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, queueId={queue.queue_id}]"
 
@@ -73,10 +76,10 @@ VIRTUAL_NODES = 10
 
 
 class ConsistentHash:
-    """RocketMQ's ``AllocateMessageQueueConsistentHash``, point for point.
+    """RocketMQ's ``AllocateMessageQueueConsistentHash``, with identical points.
 
-    Its shares are uneven, the more so the fewer virtual nodes there are; without any nobody gets a queue. All members
-    must have the same number.
+    Shares are uneven, and more so with fewer virtual nodes; with 0 no member gets a queue. All members must use the
+    same number.
     """
 
     name = "CONSISTENT_HASH"
@@ -102,7 +105,7 @@ class ConsistentHash:
 
 @lru_cache(maxsize=4)
 def _ring(client_ids: tuple[str, ...], virtual_nodes: int) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """The points in order and whose they are. Kept for a group's next topic: hashing is most of the work."""
+    """Return the sorted points and their owners. Cached for the group's next topic, since hashing is the main cost."""
     ring = {_hash(f"{client_id}-{number}"): client_id for client_id in client_ids for number in range(virtual_nodes)}
     points = tuple(sorted(ring))
     return points, tuple(ring[point] for point in points)
@@ -118,7 +121,7 @@ class Averagely:
     name = "AVG"
 
     def allocate(self, request: AllocationRequest) -> tuple[MessageQueue, ...]:
-        """Return the member's share; the members before the remainder get one queue more."""
+        """Return the member's share; the first members get one queue of the remainder each."""
         if not is_member(request):
             return ()
         at = request.client_ids.index(request.client_id)
@@ -128,7 +131,7 @@ class Averagely:
 
 
 class AveragelyByCircle:
-    """Every n-th queue (RocketMQ ``AllocateMessageQueueAveragelyByCircle``): each broker's queues are spread."""
+    """Every n-th queue (RocketMQ ``AllocateMessageQueueAveragelyByCircle``): each broker's queues are distributed."""
 
     name = "AVG_BY_CIRCLE"
 
@@ -140,10 +143,10 @@ class AveragelyByCircle:
 
 
 class ByConfig:
-    """The configured queues as they are, unchecked (RocketMQ ``AllocateMessageQueueByConfig``).
+    """The configured queues, unchecked (RocketMQ ``AllocateMessageQueueByConfig``).
 
-    The configuration must have each queue in one list. The retry topic's queues need no list:
-    consumers share them averagely, whatever the strategy.
+    The configuration must assign each queue to exactly one member. Queues of the retry topic need no configuration:
+    consumers always allocate them averagely.
     """
 
     name = "CONFIG"
@@ -152,12 +155,12 @@ class ByConfig:
         self._queues = tuple(queues)
 
     def allocate(self, request: AllocationRequest) -> tuple[MessageQueue, ...]:  # noqa: ARG002 - the protocol's
-        """Return the list, those of other topics included."""
+        """Return the configured queues, including those of other topics."""
         return self._queues
 
 
 class MachineRoomResolver(Protocol):
-    """RocketMQ's ``MachineRoomResolver``. Every member must come to the same answers; empty: not known."""
+    """RocketMQ's ``MachineRoomResolver``. Every member must get the same results; empty: unknown."""
 
     def broker_deploy_in(self, queue: MessageQueue, zones: Zones) -> str:
         """Return the room of a queue's broker."""
@@ -169,7 +172,7 @@ class MachineRoomResolver(Protocol):
 
 
 class RoomByNameOrZone:
-    """The default: ``room@broker``, else the zone of the queue's broker; the text after a client id's second ``@``."""
+    """The default: ``room`` of the broker name ``room@broker``, else the broker's zone; the zone in a client's id."""
 
     def broker_deploy_in(self, queue: MessageQueue, zones: Zones) -> str:
         """Return the room of a queue's broker."""
@@ -181,22 +184,22 @@ class RoomByNameOrZone:
 
 
 def room_in_name(broker_name: str) -> str:
-    """The room of ``room@broker``; empty: the name has not exactly these two parts."""
+    """Return the room of ``room@broker``; empty if the name does not have exactly these two parts."""
     # Java's String.split drops empty parts at the end.
     parts = broker_name.rstrip("@").split("@")
     return parts[0] if len(parts) == 2 else ""
 
 
 def zone_of(queue: MessageQueue, zones: Zones) -> str:
-    """The zone of a queue's broker; empty: not known."""
+    """Return the zone of a queue's broker; empty: unknown."""
     return zones.get(queue.broker_key, "")
 
 
 class MachineRoom:
-    """The queues in given rooms (RocketMQ ``AllocateMessageQueueByMachineRoom``): no member gets those of other rooms.
+    """Only the queues in given rooms (RocketMQ ``AllocateMessageQueueByMachineRoom``).
 
-    All members must have the same rooms set. A queue's room stands in ``room@broker``, which RocketMQ knows alone, or
-    else it is the zone that the route has for its broker.
+    All members must have the same rooms. A queue's room is ``room`` in the broker name ``room@broker``, as in RocketMQ,
+    or else the zone of its broker in the route.
     """
 
     name = "MACHINE_ROOM"
@@ -207,7 +210,7 @@ class MachineRoom:
         self._rooms = frozenset(rooms)
 
     def allocate(self, request: AllocationRequest) -> tuple[MessageQueue, ...]:
-        """Return the member's share: consecutive queues, and one of the surplus at the end."""
+        """Return the member's share: consecutive queues, and one of the remainder at the end."""
         if not is_member(request):
             return ()
         kept = tuple(queue for queue in request.queues if self._room(queue, request) in self._rooms)
@@ -224,7 +227,8 @@ class MachineRoom:
 
 
 class MachineRoomNearby:
-    """Another strategy in each room, and over all members for rooms without any (``AllocateMachineRoomNearby``)."""
+    """Applies another strategy per room; queues of a room without members are shared by all
+    (``AllocateMachineRoomNearby``)."""
 
     def __init__(self, inner: AllocationStrategy | None = None, *, resolver: MachineRoomResolver | None = None) -> None:
         self._inner = inner if inner is not None else Averagely()
@@ -236,7 +240,10 @@ class MachineRoomNearby:
         return f"MACHINE_ROOM_NEARBY-{self._inner.name}"
 
     def allocate(self, request: AllocationRequest) -> tuple[MessageQueue, ...]:
-        """Return the member's share, its own room's queues first. Raises if the room of anybody is not known."""
+        """Return the member's share, those of the same room first.
+
+        Raises :class:`AllocationError` if the room of a queue or member is unknown.
+        """
         if not is_member(request):
             return ()
         queues_in: dict[str, list[MessageQueue]] = {}
@@ -267,12 +274,12 @@ class MachineRoomNearby:
 
 
 class Pinned:
-    """Another strategy among the pinned members, for a trial or to look for a fault; the others get nothing.
+    """Applies another strategy to the pinned members only, for a trial or for debugging; the others get no queues.
 
-    A pin that names nobody who is there changes nothing, and a list that is configured (``ByConfig``) does not grow.
+    A pin without present members has no effect, and configured queues (``ByConfig``) stay as they are.
 
-    The agents say who is pinned and for how long, the same to all members, so a pin ends by itself
-    (``pointsmanctl pin``). Consumers wrap their strategy anew at each rebalance.
+    The agents report the same pins to all members and end them after their time (``pointsmanctl pin``). Consumers wrap
+    their strategy at each rebalance.
     """
 
     def __init__(self, inner: AllocationStrategy, client_ids: Iterable[str]) -> None:
@@ -281,7 +288,7 @@ class Pinned:
 
     @property
     def name(self) -> str:
-        """The inner strategy's with a prefix."""
+        """The inner strategy's name with a prefix."""
         return f"PINNED-{self._inner.name}"
 
     def allocate(self, request: AllocationRequest) -> tuple[MessageQueue, ...]:
@@ -302,7 +309,7 @@ STRATEGIES: Mapping[str, Callable[..., AllocationStrategy]] = {
     "machine_room": MachineRoom,
     "machine_room_nearby": MachineRoomNearby,
 }
-"""A pin is no setting: it comes from the agents."""
+"""By the name of the setting. Pins are not set here: the agents report them."""
 
 _ROCKETMQ_NAMES = {
     "AVG": "averagely",
@@ -315,9 +322,9 @@ _ROCKETMQ_NAMES = {
 
 
 def to_strategy(name: str, **options: object) -> AllocationStrategy:
-    """Make a strategy from its name, ours or RocketMQ's, and its constructor's arguments.
+    """Make a strategy from its name, in this library or in RocketMQ, and its constructor's arguments.
 
-    Raises :class:`InvalidOptionError` for a name or an argument that is not known.
+    Raises :class:`InvalidOptionError` for an unknown name or argument.
     """
     make = STRATEGIES.get(_ROCKETMQ_NAMES.get(name, name))
     if make is None:
@@ -328,4 +335,4 @@ def to_strategy(name: str, **options: object) -> AllocationStrategy:
     try:
         return make(**options)
     except TypeError as error:
-        raise InvalidOptionError("allocation_strategy", name, f"cannot be made so: {error}") from error
+        raise InvalidOptionError("allocation_strategy", name, f"has invalid arguments: {error}") from error

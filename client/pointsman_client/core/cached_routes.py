@@ -1,4 +1,4 @@
-"""Cached routes by topic, and the brokers that they name."""
+"""Cached routes by topic, and the brokers in them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KeyT = TypeVar("KeyT", BrokerKey, str)
 
 
 class BrokerIndex:
-    """Follows the cached routes. Of a group that stands in several routes the one heard of last counts."""
+    """The replica groups of all cached routes; of a group in several routes the version received last."""
 
     def __init__(self) -> None:
         self._groups: dict[BrokerKey, BrokerData] = {}
@@ -25,7 +25,7 @@ class BrokerIndex:
         self._removed: set[str] = set()
 
     def replace(self, old: TopicRoute | None, new: TopicRoute | None) -> None:
-        """Take ``new`` for ``old``; None: none was cached, or none is any more."""
+        """Replace ``old`` by ``new``; None: the topic was not cached, or is no longer cached."""
         for data in new.broker_datas if new is not None else ():
             self._groups[data.key] = data
             self._routes_with[data.key] += 1
@@ -40,12 +40,12 @@ class BrokerIndex:
                     self._removed.add(replica.addr)
 
     def confirm(self, route: TopicRoute) -> None:
-        """Note that a cached route is still what it was: its groups were heard of last."""
+        """Record that a cached route was confirmed: its groups are now the latest versions."""
         for data in route.broker_datas:
             self._groups[data.key] = data
 
     def find(self, cluster: str, broker_name: str) -> BrokerData | None:
-        """Return a group that some cached route has."""
+        """Return a group of the cached routes; None if there is none."""
         return self._groups.get((cluster, broker_name))
 
     def of_routes(self, routes: Iterable[TopicRoute]) -> tuple[BrokerData, ...]:
@@ -54,7 +54,7 @@ class BrokerIndex:
         return tuple(self._groups[key] for key in sorted(keys))
 
     def take_removed(self) -> tuple[str, ...]:
-        """Return the addresses of brokers that no cached route has any more; each is told once."""
+        """Return the addresses that no cached route has any longer, those since the last call."""
         removed, self._removed = tuple(sorted(self._removed)), set()
         return removed
 
@@ -69,19 +69,19 @@ def _decrement_to_zero(counts: Counter[KeyT], key: KeyT) -> bool:
 
 @dataclass
 class CachedRoute:
-    """A route with its queues, which are made when first asked for and kept while the route stays the same."""
+    """A route with its queues, which are computed on first use and cached until the route changes."""
 
     route: TopicRoute
     confirmed_at: float
-    """When a name server last said that this is the route; monotonic seconds."""
+    """When a name server last confirmed the route; monotonic seconds."""
     source: str = ""
-    """The name server that said it."""
+    """The name server that confirmed it."""
     number: int = 0
-    """Of the acceptance, over all topics: a higher one was later."""
+    """Sequence number of the acceptance, over all topics."""
 
     @cached_property
     def publish_queues(self) -> tuple[MessageQueue, ...]:
-        """See :func:`to_publish_queues`. Empty while no broker is up, also for an order topic."""
+        """See :func:`to_publish_queues`. Empty while no broker is up, also of an order topic."""
         return () if self.route.absent_brokers else to_publish_queues(self.route)
 
     @cached_property
@@ -91,7 +91,7 @@ class CachedRoute:
 
 
 class RouteTable:
-    """Topic to cached route, at most ``max_topics`` of them; the topic unused for longest makes room."""
+    """Cached routes of at most ``max_topics`` topics; beyond that the least recently used one is evicted."""
 
     def __init__(self, max_topics: int) -> None:
         self._max_topics = max_topics
@@ -100,18 +100,18 @@ class RouteTable:
         """The brokers of the cached routes."""
         self._dropped: list[str] = []
         self.accepted = 0
-        """How often a route was accepted, over all topics."""
+        """Number of accepted routes, over all topics."""
 
     def topics(self) -> list[str]:
-        """Topics with a cached route, the one unused for longest first."""
+        """Topics with a cached route, the least recently used first."""
         return list(self._cached)
 
     def find(self, topic: str) -> CachedRoute | None:
-        """Look without counting it as use."""
+        """Return a cached route without counting it as use."""
         return self._cached.get(topic)
 
     def use(self, topic: str) -> CachedRoute | None:
-        """Look on behalf of the application, which keeps the topic in the table."""
+        """Return a cached route and count it as use."""
         cached = self._cached.get(topic)
         if cached is not None:
             self._cached.move_to_end(topic)
@@ -120,7 +120,7 @@ class RouteTable:
     def accept(
         self, route: TopicRoute, *, now: float, source: str = "", keep: Collection[str] = ()
     ) -> RouteChange | None:
-        """Take an answer; return the change if the route is new or differs. Topics in ``keep`` never make room."""
+        """Cache a route; return the change if it is new or differs. Topics in ``keep`` are never evicted."""
         old = self._cached.get(route.topic)
         self.accepted += 1
         if old is not None and old.route.is_same_as(route):
@@ -133,7 +133,7 @@ class RouteTable:
         return RouteChange(route.topic, old.route if old else None, route)
 
     def mark_stale(self, topic: str) -> RouteChange | None:
-        """Note that name servers contradict each other on what is gone: the last route stays, with its age."""
+        """Mark a route on whose removal name servers disagree; it stays cached with its age."""
         cached = self._cached.get(topic)
         if cached is None or cached.route.stale:
             return None
@@ -142,7 +142,7 @@ class RouteTable:
         return RouteChange(topic, cached.route, stale)
 
     def drop(self, topic: str) -> RouteChange | None:
-        """Take the topic out, since it is gone; return the change if it was there."""
+        """Remove a topic that no longer exists; return the change if it was cached."""
         cached = self._cached.get(topic)
         if cached is None:
             return None
@@ -150,12 +150,12 @@ class RouteTable:
         return RouteChange(topic, cached.route, None)
 
     def take_dropped(self) -> tuple[str, ...]:
-        """Return the topics whose route is no longer kept; each is told once."""
+        """Return the topics removed or evicted since the last call."""
         dropped, self._dropped = tuple(self._dropped), []
         return dropped
 
     def take_removed_addrs(self) -> tuple[str, ...]:
-        """Return the addresses of brokers that no cached route has any more; each is told once."""
+        """See :meth:`BrokerIndex.take_removed`."""
         return self.brokers.take_removed()
 
     def brokers_of(self, topics: Iterable[str]) -> tuple[BrokerData, ...]:

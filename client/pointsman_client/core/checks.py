@@ -1,4 +1,4 @@
-"""Checks of what users pass in: times, numbers, zones, functions, addresses, names."""
+"""Checks of arguments: durations, numbers, zones, functions, addresses, names."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _SEPARATOR_AT_END = re.compile(r"[,;]\s*$")
 
 
 def to_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
-    """Read a list of addresses, or one str separated by commas or (as RocketMQ has it) semicolons, one at its end too.
+    """Parse a list of addresses, or a str with commas or (as in RocketMQ) semicolons between them or at its end.
 
-    An address listed twice counts once. Raises :class:`InvalidAddressError` with every fault.
+    Duplicates are removed. Raises :class:`InvalidAddressError` with all errors.
     """
     given: object = name_servers
     if isinstance(given, str):
@@ -26,8 +26,8 @@ def to_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
         listed = list(given)
     else:
         raise InvalidAddressError(f"name_servers must be a 'host:port' str or a list of them, got {given!r}")
-    if not_texts := [each for each in listed if not isinstance(each, str)]:
-        raise InvalidAddressError(f"name server address must be a 'host:port' str, got {not_texts[0]!r}")
+    if not_str := [each for each in listed if not isinstance(each, str)]:
+        raise InvalidAddressError(f"name server address must be a 'host:port' str, got {not_str[0]!r}")
     addrs = [str(addr).strip() for addr in listed]
     if not any(addrs):
         raise InvalidAddressError("no name server given: pass at least one host:port")
@@ -38,14 +38,14 @@ def to_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def check_seconds(option: str, value: float) -> None:
-    """Raise :class:`InvalidOptionError` unless the value is a time that can be waited: positive and finite."""
+    """Raise :class:`InvalidOptionError` unless the value is positive and finite."""
     number: object = value
     if not isinstance(number, int | float) or not (math.isfinite(number) and number > 0):
         raise InvalidOptionError(option, value, "must be a positive number of seconds")
 
 
 def check_number(option: str, value: int, *, at_least: int = 1, at_most: int | None = None) -> None:
-    """Raise :class:`InvalidOptionError` unless the value is from ``at_least`` to ``at_most``; None: to any number."""
+    """Raise :class:`InvalidOptionError` unless the value is from ``at_least`` to ``at_most``; None: no maximum."""
     number: object = value
     if not isinstance(number, int):
         raise InvalidOptionError(option, value, "must be a whole number")
@@ -71,8 +71,8 @@ def check_name(kind: str, name: str) -> None:
 
 
 def check_function(option: str, value: object, problem: str) -> None:
-    """Raise :class:`InvalidOptionError` unless the value can be called where nobody awaits what it returns."""
+    """Raise :class:`InvalidOptionError` unless the value is a function that is not async."""
     if not callable(value):
         raise InvalidOptionError(option, value, problem)
     if inspect.iscoroutinefunction(value):
-        raise InvalidOptionError(option, value, "must be a plain function: nobody would await its result")
+        raise InvalidOptionError(option, value, "must not be async: its result is not awaited")

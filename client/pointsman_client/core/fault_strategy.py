@@ -1,4 +1,4 @@
-"""Which queue a producer sends to, and which brokers it leaves out for a while (RocketMQ ``MQFaultStrategy``)."""
+"""Queue selection of a producer, and isolation of brokers that were slow or failed (RocketMQ ``MQFaultStrategy``)."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from pointsman_client.core.route import BrokerKey
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultRules:
-    """How long a broker is left out after a send. Two generations of RocketMQ are presets."""
+    """How long a broker is isolated after a send. There are presets for two generations of RocketMQ."""
 
     latency_max_seconds: tuple[float, ...]
-    """Rising. A send that took at least the i-th of these leaves its broker out for ..."""
+    """Latency thresholds, ascending. A send that took at least the i-th one isolates its broker for ..."""
     not_available_seconds: tuple[float, ...]
-    """... the i-th of these; a shorter one, not at all."""
+    """... the i-th of these durations; a shorter send does not isolate it."""
     isolation_latency_seconds: float
-    """What a failed send counts as."""
+    """Latency that a failed send counts as."""
     later_success_clears: bool
-    """Whether a later send decides anew, however long the broker still had; else a pause only grows."""
+    """Whether a later send replaces a running isolation; else it can only extend it."""
     picks_from_better_half: bool
-    """Whether, with no broker available, one of the better half is chosen, and the broker of the last try is not
-    avoided otherwise; else the reachable ones are tried, and the broker of the last try is avoided."""
+    """True: while no broker is available, one of the better half is chosen; the broker of the last attempt is not
+    avoided. False: a reachable one is chosen, and the broker of the last attempt is avoided in any case."""
 
     def not_available_for(self, latency_seconds: float) -> float:
-        """Seconds that a broker is left out after a send of this latency."""
+        """Return the seconds of isolation after a send of this latency."""
         position = bisect_right(self.latency_max_seconds, latency_seconds)
         return self.not_available_seconds[position - 1] if position else 0.0
 
@@ -63,20 +63,20 @@ class _FaultItem:
 
 @dataclass(frozen=True, slots=True)
 class Isolation:
-    """What the table holds of one broker."""
+    """Entry of the fault table for one broker."""
 
     cluster: str
     broker_name: str
     is_available: bool
     is_reachable: bool
     seconds_left: float
-    """Until it is available; 0 if it is."""
+    """Seconds until it is available; 0: it is."""
     latency_seconds: float
-    """Of the last send."""
+    """Latency of the last send."""
 
 
 class LatencyFaultTolerance:
-    """The fault items of one producer. A broker without one is available and reachable."""
+    """The fault table of one producer. A broker without an entry is available and reachable."""
 
     def __init__(self, rules: FaultRules = NEWER_FAULT_RULES) -> None:
         self.rules = rules
@@ -85,7 +85,7 @@ class LatencyFaultTolerance:
     def update(
         self, broker: BrokerKey, *, topic: str, latency_seconds: float, isolation: bool, reachable: bool, now: float
     ) -> float:
-        """Note how a send to a topic ended; return for how long that leaves the broker out, 0 if it changes nothing."""
+        """Record the result of a send; return the seconds of isolation that it causes, 0 if it changes nothing."""
         counted = self.rules.isolation_latency_seconds if isolation else latency_seconds
         seconds = self.rules.not_available_for(counted)
         item = self._items.get(broker)
@@ -102,19 +102,19 @@ class LatencyFaultTolerance:
         return seconds
 
     def is_available(self, broker: BrokerKey, *, now: float) -> bool:
-        """Whether its time out is over. It says nothing of whether it can be reached."""
+        """Whether the broker is not isolated. It may be unreachable all the same."""
         item = self._items.get(broker)
         return item is None or now >= item.available_at
 
     def is_reachable(self, broker: BrokerKey) -> bool:
-        """Whether the last send, or a probe since then, found it."""
+        """Whether the last send, or a probe since then, reached it."""
         item = self._items.get(broker)
         return item is None or item.reachable
 
     def pick_at_least_one(self, brokers: Collection[BrokerKey], *, turn: int, now: float) -> BrokerKey | None:
-        """Take one of the better half of these, the ``turn``-th; None without any.
+        """Return one of the better half of these brokers, the ``turn``-th in rotation; None if there are none.
 
-        Better: available, then with less latency, then available earlier (RocketMQ 4.9 ``FaultItem.compareTo``, over
+        Better: available, then lower latency, then available earlier (RocketMQ 4.9 ``FaultItem.compareTo``, but among
         the brokers of the topic instead of all).
         """
         if not brokers:
@@ -130,9 +130,9 @@ class LatencyFaultTolerance:
         return better[turn % len(better)]
 
     def due_probes(self, *, now: float, interval_seconds: float) -> tuple[tuple[BrokerKey, str], ...]:
-        """The unreachable brokers that were not probed for an interval, each with a topic that was sent there.
+        """Return the unreachable brokers not probed for an interval, each with a topic that was sent there.
 
-        They count as probed now.
+        They count as probed after this call.
         """
         due = {broker: item for broker, item in self._items.items() if not item.reachable and now >= item.probe_at}
         for item in due.values():
@@ -140,18 +140,18 @@ class LatencyFaultTolerance:
         return tuple((broker, item.topic) for broker, item in due.items())
 
     def mark_reachable(self, broker: BrokerKey) -> None:
-        """Note that a probe found it. Its time out goes on: an answer to a probe says nothing of how sends fare."""
+        """Record a successful probe. Its isolation continues: a probe does not show whether sends succeed."""
         item = self._items.get(broker)
         if item is not None:
             item.reachable = True
 
     def retain(self, is_routed: Callable[[BrokerKey], bool]) -> None:
-        """Drop the brokers that are in no route."""
+        """Drop brokers that are in no route."""
         for broker in [broker for broker in self._items if not is_routed(broker)]:
             del self._items[broker]
 
     def describe(self, *, now: float) -> tuple[Isolation, ...]:
-        """Everything that is held, sorted."""
+        """Return all entries, sorted."""
         return tuple(
             Isolation(
                 cluster,
@@ -167,15 +167,18 @@ class LatencyFaultTolerance:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A queue, and whom it was chosen instead of."""
+    """The selected queue, and the brokers skipped for it."""
 
     queue: MessageQueue
     skipped: tuple[BrokerKey, ...] = ()
-    """Brokers whose turn it was, and who are isolated."""
+    """Isolated brokers whose turn it was."""
 
 
 class PublishInfo:
-    """The writable queues of a topic, never none, and whose turn it is; begins anywhere, so that producers spread."""
+    """The writable queues of a topic, at least one, and a position in their rotation.
+
+    The initial position is random, to balance producers.
+    """
 
     def __init__(self, queues: tuple[MessageQueue, ...], *, rng: random.Random) -> None:
         self.queues = queues
@@ -184,17 +187,17 @@ class PublishInfo:
         self._index = rng.randrange(len(queues))
 
     def start_anywhere(self) -> None:
-        """Go on at a random queue."""
+        """Continue at a random queue."""
         self._index = self._rng.randrange(len(self.queues))
 
     def next(self) -> MessageQueue:
-        """The next queue, whatever its broker."""
+        """Return the next queue of any broker."""
         queue = self.queues[self._index]
         self._index = (self._index + 1) % len(self.queues)
         return queue
 
     def next_of(self, brokers: Collection[BrokerKey]) -> tuple[MessageQueue | None, tuple[BrokerKey, ...]]:
-        """The next queue of one of these brokers, and the other brokers whose turn came before."""
+        """Return the next queue of one of these brokers, and the other brokers skipped before it."""
         if not brokers:
             return None, ()
         others: dict[BrokerKey, None] = {}
@@ -208,16 +211,16 @@ class PublishInfo:
 
 
 class QueueSelector:
-    """Chooses for one producer. ``faults`` is None while fault tolerance is off."""
+    """Selects queues for one producer. ``faults`` is None if fault tolerance is off."""
 
     def __init__(self, faults: LatencyFaultTolerance | None) -> None:
         self._faults = faults
         self._turn = 0
 
     def select(self, info: PublishInfo, *, last_broker: BrokerKey | None, now: float) -> Choice:
-        """Choose a queue; ``last_broker`` failed in the try before this one, None in the first try.
+        """Select a queue; ``last_broker`` failed in the previous attempt, None: this is the first one.
 
-        A queue is always found: that all brokers look bad is no reason not to try.
+        There is always a result, also when all brokers are isolated.
         """
         if self._faults is None:
             others = {broker for broker in info.brokers if broker != last_broker}

@@ -1,4 +1,4 @@
-"""What producers send and consumers get."""
+"""Messages that producers send and consumers receive."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ NO_PROPERTIES: Mapping[str, str] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to send, checked when it is made and again when it is sent.
+    """A message to send, checked by the constructor and again when it is sent.
 
     The constructor raises :class:`InvalidNameError` for the topic and :class:`InvalidMessageError` for any other field
-    (RocketMQ's ``Validators.checkMessage``, and what tags and keys need).
+    (RocketMQ's ``Validators.checkMessage``, and the rules for tags and keys).
     """
 
     topic: str
     body: bytes
     tags: str = ""
-    """One tag, by which consumers choose; empty: none (only ``*`` matches)."""
+    """One tag, which subscriptions select by; empty: none (only ``*`` matches)."""
     keys: tuple[str, ...] = ()
-    """What it may be looked up by, such as an order's number; without spaces."""
+    """Lookup keys, such as an order number; without spaces."""
     properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
-    """Whatever else travels with it."""
+    """Further string properties of the application."""
 
     def __post_init__(self) -> None:
         self.check()
@@ -45,7 +45,7 @@ class Message:
         keys: tuple[str, ...] = (),
         properties: Mapping[str, str] = NO_PROPERTIES,
     ) -> Self:
-        """Make a message as a transport read it: other programs write to queues too, and may write anything."""
+        """Make a message that a transport read, without checks: other programs may write any values to a queue."""
         message = object.__new__(cls)
         put = object.__setattr__
         put(message, "topic", topic)
@@ -62,7 +62,7 @@ class Message:
         if not isinstance(body, bytes):
             raise InvalidMessageError("body", body, "must be bytes", of_type=True)
         if not body:
-            raise InvalidMessageError("body", body, "must not be empty: brokers refuse it (MESSAGE_ILLEGAL)")
+            raise InvalidMessageError("body", body, "must not be empty: brokers reject it (MESSAGE_ILLEGAL)")
         tags: object = self.tags
         if not isinstance(tags, str):
             raise InvalidMessageError("tags", tags, "must be a str", of_type=True)
@@ -88,23 +88,23 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedMessage:
-    """A message as it stands in a queue."""
+    """A message read from a queue."""
 
     message: Message
-    """As it was sent; its topic is the original one, also for a message that is tried again."""
+    """The message as sent; a retried message also has its original topic."""
     queue: MessageQueue
-    """Where it was read."""
+    """The queue it was read from."""
     queue_offset: int
     message_id: str
-    """Given by the producer; the same for every try of a send and for every try of a listener."""
+    """Assigned by the producer; the same for every attempt of a send and every retry of a listener."""
     born_at: datetime | None
-    """When it was made, UTC, by the producer's clock; None if whoever wrote it did not say."""
+    """Creation time, UTC, by the producer's clock; None: the writer did not set it."""
     reconsume_times: int = 0
-    """How often a listener has failed on it."""
+    """Number of failed listener calls."""
     due_at: datetime | None = None
-    """As :class:`OutgoingMessage` has it. A transport gives it on, and may give the message early: consumers wait."""
+    """See :class:`OutgoingMessage`. A transport may return the message earlier; the consumer then waits."""
     origin: str = ""
-    """As :class:`OutgoingMessage` has it; empty for a message that no listener failed on."""
+    """See :class:`OutgoingMessage`; empty: no listener has failed on it."""
     error: str = ""
     """Of a dead letter: the last error of its listener."""
     offset_message_id: str = ""
@@ -117,7 +117,7 @@ class ReceivedMessage:
 
     @property
     def body(self) -> bytes:
-        """What it carries."""
+        """The payload."""
         return self.message.body
 
     @property
@@ -127,28 +127,30 @@ class ReceivedMessage:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What it may be looked up by."""
+        """Its lookup keys."""
         return self.message.keys
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Whatever else travels with it."""
+        """Its properties."""
         return self.message.properties
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """A message on its way into a queue, with what the library adds. ``message.topic`` is the topic that the
-    application named; the queue that it goes to may be another topic's, such as a group's retry topic."""
+    """A message to be written to a queue, with fields that the library adds.
+
+    ``message.topic`` is the application's topic; the queue may belong to another topic, such as a group's retry topic.
+    """
 
     message: Message
     message_id: str
     born_at: datetime
     reconsume_times: int = 0
     due_at: datetime | None = None
-    """Not to be given to a listener before; None: at once."""
+    """Earliest time of the listener call; None: immediately."""
     origin: str = ""
-    """Of a message that a listener failed on: where it was first read, as ``cluster/broker/topic/queue@offset``."""
+    """Of a message sent back by a consumer: where it was first read, as ``cluster/broker/topic/queue@offset``."""
     error: str = ""
     """Of a dead letter: the last error of its listener."""
 
@@ -187,20 +189,20 @@ def check_message(message: Message) -> None:
 
 
 def check_size(messages: Sequence[OutgoingMessage], *, max_message_size: int) -> None:
-    """Raise :class:`MessageTooLargeError` if they are larger together than one message may be."""
+    """Raise :class:`MessageTooLargeError` if their total size exceeds ``max_message_size``."""
     size = sum(message.size for message in messages)
     if size > max_message_size:
         raise MessageTooLargeError(messages[0].message.topic, size, max_message_size)
 
 
 def check_key(key: str, *, name: str = "key") -> None:
-    """Raise :class:`InvalidMessageError` for a sharding key that no map can place."""
+    """Raise :class:`InvalidMessageError` for an invalid sharding key."""
     if not key or not is_utf8(key):
         raise InvalidMessageError(name, key, "must be a str that UTF-8 can encode, not empty")
 
 
 def check_batch(messages: Sequence[Message]) -> None:
-    """Raise :class:`InvalidMessageError` unless they are at least one, all of one topic; checks each."""
+    """Raise :class:`InvalidMessageError` unless there is at least one message, all of one topic; check each."""
     given: object = messages
     if not isinstance(given, Sequence) or not given:
         raise InvalidMessageError("messages", given, "must be a list with at least one message")

@@ -1,4 +1,4 @@
-"""From a route to the queues that producers write and consumers read, or why there are none to write.
+"""The queues of a route that producers write and consumers read, or the reason why none can be written.
 
 The rules are RocketMQ's (``MQClientInstance.topicRouteData2TopicPublishInfo`` and ``...SubscribeInfo``), with the
 cluster in every key: the same broker name in two clusters is two brokers.
@@ -16,7 +16,7 @@ from pointsman_client.errors import OrderTopicConfError
 
 @dataclass(frozen=True, slots=True, order=True)
 class MessageQueue:
-    """One queue of a topic; sorts by the fields as they stand."""
+    """One queue of a topic; sorts by the fields in this order."""
 
     topic: str
     cluster: str
@@ -25,7 +25,7 @@ class MessageQueue:
 
     @property
     def broker_key(self) -> BrokerKey:
-        """The replica group that it is on."""
+        """The replica group that has the queue."""
         return self.cluster, self.broker_name
 
     def __str__(self) -> str:
@@ -43,10 +43,10 @@ def rocketmq_order(queue: MessageQueue) -> tuple[str, str, int]:
 def to_publish_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:
     """Return the queues that producers may write.
 
-    With an order-topic configuration these are its queues in its own order, whatever permissions or brokers the route
-    has, without those that a broker in the route does not have: the queue of a key must not move because a broker is
-    away. Otherwise the writable queues of each group that
-    has its master, sorted. Raises :class:`OrderTopicConfError`.
+    With an order-topic configuration these are the configured queues in their order, regardless of permissions and of
+    brokers that are down, so that a key's queue does not change during an outage. Queues that a broker in the route
+    does not have are excluded. Otherwise these are the writable queues of each group with a master, sorted. Raises
+    :class:`OrderTopicConfError`.
     """
     if route.order_topic_conf:
         return to_order_queues(route, write_queue_counts(route))
@@ -62,7 +62,7 @@ def to_publish_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:
 
 
 def to_subscribe_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:
-    """Return the queues that consumers may read, sorted; neither a master nor the order configuration matters."""
+    """Return the queues that consumers may read, sorted; regardless of masters and the order-topic configuration."""
     return tuple(
         sorted(
             MessageQueue(route.topic, data.cluster, data.broker_name, queue_id)
@@ -74,15 +74,15 @@ def to_subscribe_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:
 
 
 def write_queue_counts(route: TopicRoute) -> dict[BrokerKey, int]:
-    """Return the write queues of each replica group in the route."""
+    """Return the number of write queues of each replica group in the route."""
     return {data.broker_key: data.write_queue_nums for data in route.queue_datas}
 
 
 def to_order_queues(route: TopicRoute, existing: Mapping[BrokerKey, int]) -> tuple[MessageQueue, ...]:
-    """Return the queues of the order configuration, in its order, without those that a broker does not have.
+    """Return the queues of the order-topic configuration, in its order, without those that a broker does not have.
 
-    ``existing``: write queues of the replica groups that are known; of others the configuration is taken as it is, so
-    that a broker that is away keeps its queues. No consumer reads a queue beyond them. Raises
+    ``existing``: number of write queues of known replica groups; no consumer reads a queue beyond it. For other groups
+    the configured number applies, so that a broker that is down retains its queues. Raises
     :class:`OrderTopicConfError`.
     """
     return tuple(
@@ -93,17 +93,17 @@ def to_order_queues(route: TopicRoute, existing: Mapping[BrokerKey, int]) -> tup
 
 
 def order_topic_surplus(route: TopicRoute) -> str:
-    """Name the brokers that the order configuration gives more queues than the route has, with both numbers."""
+    """Return the brokers with more configured order-topic queues than write queues, with both numbers; empty: none."""
     existing = write_queue_counts(route)
     return ", ".join(
-        f"{key[1]}: {count} configured, {existing[key]} there"
+        f"{key[1]}: {count} configured, {existing[key]} available"
         for key, count in (_order_topic_counts(route) if route.order_topic_conf else ())
         if count > existing.get(key, count)
     )
 
 
 def why_not_writable(route: TopicRoute, queue: MessageQueue) -> str | None:
-    """Say what keeps a queue from being written, as a sentence without its subject; None: nothing does."""
+    """Return the reason why a queue cannot be written; None: it can."""
     data = next((data for data in route.queue_datas if data.broker_key == queue.broker_key), None)
     if data is None:
         return f"broker {queue.broker_name} is not in the route"
@@ -111,24 +111,24 @@ def why_not_writable(route: TopicRoute, queue: MessageQueue) -> str | None:
         return f"broker {queue.broker_name} has no write permission for the topic"
     group = next((group for group in route.broker_datas if group.key == queue.broker_key), None)
     if group is None or group.master is None:
-        return f"broker {queue.broker_name} has no master now"
+        return f"broker {queue.broker_name} has no master"
     if not 0 <= queue.queue_id < data.write_queue_nums:
         return f"broker {queue.broker_name} has {data.write_queue_nums} write queues of the topic"
     return None
 
 
 def why_without_queue(route: TopicRoute, *, zone: str = "") -> str:
-    """Say why a route, limited to ``zone`` unless that is empty, has no queue to write."""
+    """Return the reason why a route has no writable queue; ``zone``: the zone it is limited to, empty: none."""
     if route.order_topic_conf:
-        return f"its order configuration {route.order_topic_conf!r} names none that its brokers have"
+        return f"its brokers have none of the queues in its order-topic configuration {route.order_topic_conf!r}"
     if not route.queue_datas:
-        return f"no broker of zone {zone} has it" if zone else "the route has no queues"
+        return f"no broker of zone {zone} has the topic" if zone else "the route has no queues"
     queues = [MessageQueue(route.topic, data.cluster, data.broker_name, 0) for data in route.queue_datas]
     return "; ".join(why for queue in queues if (why := why_not_writable(route, queue)) is not None)
 
 
 def _order_topic_counts(route: TopicRoute) -> Iterator[tuple[BrokerKey, int]]:
-    """Queues by replica group as configured; the cluster is empty where it is unknown."""
+    """Yield the configured number of queues by replica group; the cluster is empty where it is unknown."""
     clusters_of: dict[str, set[str]] = {}
     keys = [data.broker_key for data in route.queue_datas] + [data.key for data in route.broker_datas]
     keys += [(broker.cluster, broker.broker_name) for broker in route.absent_brokers]
@@ -138,9 +138,9 @@ def _order_topic_counts(route: TopicRoute) -> Iterator[tuple[BrokerKey, int]]:
     for broker_name, count in _parse_order_topic_conf(route).items():
         clusters = clusters_of.get(broker_name, all_clusters)
         if broker_name in clusters_of and len(clusters) > 1:
-            problem = f"{broker_name} is in clusters {', '.join(sorted(clusters))}"
+            problem = f"{broker_name} is ambiguous: it is in clusters {', '.join(sorted(clusters))}"
             raise OrderTopicConfError(route.topic, route.order_topic_conf, problem)
-        # A broker that is away keeps its queues; only where clusters mix is it unknown whose it was.
+        # A broker that is down retains its queues; its cluster is unknown if the route has several clusters.
         cluster = next(iter(clusters)) if len(clusters) == 1 else ""
         yield (cluster, broker_name), count
 

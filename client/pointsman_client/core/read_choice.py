@@ -1,7 +1,7 @@
-"""Which broker of a replica group a consumer reads from: the master, else the slave of the lowest id.
+"""Choice of the replica that a consumer reads from: the master, else the slave with the lowest id.
 
-A broker that failed is passed over for a while, so reads go on at a slave before the route says that the master is
-gone, and return to the master when it is back.
+A broker that failed is skipped for a while. So reads continue at a slave before the route drops the master, and return
+to the master after it recovers.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from pointsman_client.core.route import BrokerData, BrokerKey
 from pointsman_client.errors import BrokerRefusedError, PointsmanError, ResponseCode, UnreadableMessageError
 
 SKIP_SECONDS = 10.0
-"""As long as a producer isolates a broker that failed."""
+"""How long a failed broker is skipped; a producer isolates it for the same time."""
 
 
 class ReadChoice:
-    """Failures of brokers, by address."""
+    """Recently failed brokers, by address."""
 
     def __init__(self) -> None:
         self._skipped_until: dict[str, float] = {}
 
     def choose(self, broker: BrokerData | None, *, now: float) -> str | None:
-        """Return the address to read from; the master's if every one failed; None: the group is in no route."""
+        """Return the address to read from; the master's if all have failed; None: the group is in no route."""
         if broker is None or not broker.replicas:
             return None
         replicas = sorted(broker.replicas, key=lambda replica: replica.broker_id)
@@ -29,12 +29,12 @@ class ReadChoice:
         return (healthy or replicas)[0].addr
 
     def failed(self, addr: str, *, now: float) -> None:
-        """Note that a broker could not be read from."""
+        """Record a failed read."""
         self._skipped_until = {each: until for each, until in self._skipped_until.items() if until > now}
         self._skipped_until[addr] = now + SKIP_SECONDS
 
     def succeeded(self, addr: str) -> None:
-        """Note an answer."""
+        """Record a successful read."""
         self._skipped_until.pop(addr, None)
 
 
@@ -42,13 +42,13 @@ Subject = MessageQueue | BrokerKey
 
 
 class QueueFailures:
-    """Which brokers and queues fail now, to log each broker once, however many of its queues are held."""
+    """Brokers and queues that currently fail, to log each broker once, not once per assigned queue."""
 
     def __init__(self) -> None:
         self._failing: set[Subject] = set()
 
     def failed(self, queue: MessageQueue, error: PointsmanError) -> str | None:
-        """Note a failure; return of what to say it, None if it was said."""
+        """Record a failure; return the name to log it for, None if it was already logged."""
         is_of_the_queue = isinstance(error, UnreadableMessageError) or (
             isinstance(error, BrokerRefusedError) and error.response_code == ResponseCode.SYSTEM_ERROR
         )
@@ -56,7 +56,7 @@ class QueueFailures:
         return self._named(subject, is_failing=True)
 
     def succeeded(self, queue: MessageQueue) -> list[str]:
-        """Note a success; return what works again."""
+        """Record a success; return the names that recovered."""
         subjects: list[Subject] = [queue.broker_key, queue] if self._failing else []
         return [name for subject in subjects if (name := self._named(subject, is_failing=False)) is not None]
 

@@ -1,7 +1,7 @@
-"""When a consumer rebalances, and from a topic's queues and a group's members to what it takes up and lets go.
+"""Timing of rebalances, and computation of the queues that a member adds and releases.
 
-The rules are RocketMQ's (``RebalanceImpl``, ``RebalanceService``). What cannot be known changes nothing: without a
-route, or without a list of members that can be relied on, a member keeps the queues that it has.
+The rules are RocketMQ's (``RebalanceImpl``, ``RebalanceService``). Without a route or a reliable list of members the
+assignment does not change.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from pointsman_client.core.message_queue import MessageQueue, QueueOrder
 
 
 class MessageModel(StrEnum):
-    """How many members of a group get a message (RocketMQ ``MessageModel``)."""
+    """How messages are distributed to the members of a group (RocketMQ ``MessageModel``)."""
 
     CLUSTERING = "CLUSTERING"
-    """One: the members share the queues."""
+    """The members share the queues; one member gets each message."""
     BROADCASTING = "BROADCASTING"
-    """Each: every member reads all queues, keeps its offsets itself, and a failed message is not tried again."""
+    """Every member reads all queues and stores its own offsets; a failed message is not retried."""
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """A list of a group's members that can be relied on."""
+    """A reliable list of a group's members."""
 
     client_ids: tuple[str, ...]
     """Sorted."""
     pinned: tuple[str, ...] = ()
-    """Members that get all queues for now; empty: no pin."""
+    """Members to which the queues are pinned; empty: no pin."""
 
 
 REBALANCE_WAIT_INTERVAL_SECONDS = 20.0
@@ -47,14 +47,14 @@ class RebalanceTrigger(StrEnum):
     SUBSCRIPTION = "subscription"
     PERIOD = "period"
     RETRY = "retry"
-    """The one before left the member with other queues than it is to hold."""
+    """The previous rebalance did not reach the target assignment."""
 
 
 class RebalanceTiming:
-    """When the next rebalance is due and what for (RocketMQ's ``RebalanceService``).
+    """When the next rebalance is due, and its trigger (RocketMQ's ``RebalanceService``).
 
-    ``wake`` when something happened, run when ``delay`` is 0, ``begin`` before the run and ``end`` after it: what wakes
-    it during a run is due after that.
+    Call ``wake`` for a trigger, run when ``delay`` is 0, call ``begin`` before the run and ``end`` after it. A trigger
+    during a run causes another run.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RebalanceTiming:
         self._refreshed_at: float | None = None
 
     def wake(self, trigger: RebalanceTrigger) -> None:
-        """Note that something happened. The first reason since the last run is the one that is told."""
+        """Record a trigger. The first one since the last run is reported."""
         if self._trigger is None:
             self._trigger = trigger
 
@@ -84,9 +84,9 @@ class RebalanceTiming:
         return max(0.0, self._ended_at + (self._min if is_soon else self._wait) - now)
 
     def is_refresh_due(self, *, now: float) -> bool:
-        """Return whether a run queries the members first: once in ``wait_interval_seconds``, whatever it runs for.
+        """Return whether the run must query the members first: once per ``wait_interval_seconds``, for any trigger.
 
-        True counts as done.
+        If True, the query counts as done.
         """
         if self._refreshed_at is not None and now - self._refreshed_at < self._wait:
             return False
@@ -94,20 +94,20 @@ class RebalanceTiming:
         return True
 
     def begin(self) -> RebalanceTrigger:
-        """Say what the run that begins is for."""
+        """Return the trigger of the run that starts."""
         trigger, self._trigger = self._trigger, None
         if trigger is not None:
             return trigger
         return RebalanceTrigger.PERIOD if self._balanced else RebalanceTrigger.RETRY
 
     def end(self, *, balanced: bool, now: float) -> None:
-        """Note the end of a run, and whether the member now works on exactly what it is to hold."""
+        """Record the end of a run, and whether the member now has exactly its target assignment."""
         self._balanced = balanced
         self._ended_at = now
 
 
 class IdleReason(StrEnum):
-    """Why a member has no queue: an operator should know whether that is a surplus, a pin or chance."""
+    """Why a member has no queue."""
 
     MORE_MEMBERS_THAN_QUEUES = "more members than queues"
     PINNED_ELSEWHERE = "the group's queues are pinned to other members"
@@ -116,11 +116,11 @@ class IdleReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a member is to hold of a topic."""
+    """The target assignment of a member for one topic."""
 
     queues: frozenset[MessageQueue]
     idle: IdleReason | None = None
-    """Why it has none; None: it has some, or nobody has any."""
+    """Why it is empty; None: it is not, or the topic has no queues."""
 
 
 NOTHING = Share(frozenset())
@@ -138,11 +138,11 @@ def share_of_topic(
     zones: Zones,
     queue_order: QueueOrder | None = None,
 ) -> Share | None:
-    """Return what the member is to hold; None: not known, it keeps what it has.
+    """Return the member's target assignment; None: unknown, the current assignment does not change.
 
-    ``queues`` are the topic's readable ones: None while its route is not known, empty when it has none any more (a
-    route that loses queues is believed only when it is sure). Raises :class:`AllocationError`, and whatever a user's
-    strategy raises: the member then keeps what it has and tries again.
+    ``queues``: the topic's readable queues; None while its route is unknown, empty if the topic has none (the removal
+    of queues was confirmed). Raises :class:`AllocationError` and any exception of a user's strategy; the assignment
+    then does not change, and the rebalance is retried.
     """
     if queues is None:
         return None
@@ -153,14 +153,14 @@ def share_of_topic(
     if members is None:
         return None
     if not members.client_ids:
-        # The only member, and its client id is another process's now. A strategy refuses an empty list.
+        # The client id of the only member now belongs to another process. A strategy rejects an empty list.
         return NOTHING
     # Names and client ids are ASCII, so Python's order is that of Java's String.compareTo.
     request = AllocationRequest(
         group, client_id, tuple(sorted(queues, key=queue_order)), tuple(sorted(members.client_ids)), zones
     )
     given = Pinned(strategy, members.pinned).allocate(request)
-    # A configured list may hold queues of other topics: they are meant when those are shared out.
+    # A configured list may have queues of other topics, which are allocated with those topics.
     share = frozenset(queue for queue in given if queue.topic == topic)
     return Share(share, idle_reason(request, share, pinned=members.pinned))
 
@@ -168,7 +168,7 @@ def share_of_topic(
 def idle_reason(
     request: AllocationRequest, share: Collection[MessageQueue], *, pinned: Collection[str] = ()
 ) -> IdleReason | None:
-    """Say why a member's share is empty; None: it is not, or the client is no member."""
+    """Return the reason why a member's share is empty; None: it is not, or the client is not a member."""
     if share or request.client_id not in request.client_ids:
         return None
     chosen = [client_id for client_id in request.client_ids if client_id in pinned] or request.client_ids
@@ -180,33 +180,33 @@ def idle_reason(
 
 
 def idle_warning(request: AllocationRequest, reason: IdleReason) -> str:
-    """Say it in a sentence for the log, with the numbers and what to do."""
+    """Return the log message for an idle member, with the numbers and what to do."""
     topic = request.queues[0].topic if request.queues else "?"
-    cure = {
+    hint = {
         IdleReason.MORE_MEMBERS_THAN_QUEUES: "stop members or add queues",
         IdleReason.PINNED_ELSEWHERE: "it gets queues again when the pin ends (pointsmanctl unpin)",
-        IdleReason.STRATEGY: "averagely spreads queues evenly",
+        IdleReason.STRATEGY: "the strategy averagely distributes queues evenly",
     }[reason]
     return (
         f"{request.client_id} of group {request.group} has no queue of topic {topic}: {reason} "
-        f"({len(request.client_ids)} members, {len(request.queues)} queues); {cure}"
+        f"({len(request.client_ids)} members, {len(request.queues)} queues); {hint}"
     )
 
 
 @dataclass(frozen=True, slots=True)
 class RebalancePlan:
-    """What to do with one topic's queues, each sorted. First drop, then add: a queue may be in both."""
+    """Changes to one topic's queues, each sorted. Drop before add: a queue may be in both."""
 
     keep: tuple[MessageQueue, ...]
     drop: tuple[MessageQueue, ...]
-    """Not this member's any more, or stuck: nothing was pulled for too long."""
+    """No longer assigned, or stuck: not pulled for too long."""
     add: tuple[MessageQueue, ...]
     wait: tuple[MessageQueue, ...]
-    """This member's again while it still lets go of them: to be added when that is over."""
+    """Assigned again while their release is not complete; to be added after it."""
 
     @property
     def has_changes(self) -> bool:
-        """Whether there is anything to do now."""
+        """Whether there are queues to drop or add now."""
         return bool(self.drop or self.add)
 
 
@@ -218,11 +218,11 @@ def plan_topic(
     dropping: Collection[MessageQueue] = (),
     pull_expired: Collection[MessageQueue] = (),
 ) -> RebalancePlan:
-    """Compare what a member is to hold with what it holds (RocketMQ ``updateProcessQueueTableInRebalance``).
+    """Compare the target assignment with the current one (RocketMQ ``updateProcessQueueTableInRebalance``).
 
-    ``held`` and ``dropping`` may hold other topics' queues, which are left alone. ``dropping``: let go before, and what
-    is in flight is not finished or its lock not given back. ``pull_expired``: nothing was pulled for longer than the
-    limit; such a queue is dropped and taken up again in one pass.
+    Queues of other topics in ``held`` and ``dropping`` are ignored. ``dropping``: being released, with messages in
+    flight or the lock not returned yet. ``pull_expired``: not pulled for longer than the limit; such a queue is dropped
+    and added again.
     """
     wanted = {queue for queue in target if queue.topic == topic}
     leaving = {queue for queue in dropping if queue.topic == topic}
@@ -237,7 +237,7 @@ def plan_topic(
 
 
 def queues_of_other_topics(topics: Collection[str], held: Collection[MessageQueue]) -> tuple[MessageQueue, ...]:
-    """Held queues of topics that are no longer subscribed, sorted: to be dropped at the end of a rebalance."""
+    """Return the held queues of topics that are no longer subscribed, sorted; dropped at the end of a rebalance."""
     return tuple(sorted(queue for queue in held if queue.topic not in topics))
 
 
@@ -247,5 +247,5 @@ def is_balanced(
     held: Collection[MessageQueue],
     dropping: Collection[MessageQueue] = (),
 ) -> bool:
-    """Whether a member works on exactly what it is to hold. What it still lets go of counts as not held."""
+    """Whether a member has exactly its target assignment. A queue that is being released counts as not held."""
     return set(target) == set(held).difference(dropping)

@@ -1,4 +1,4 @@
-"""Topics that are looked up apart from the poll: name servers contradict each other on them, or they have no route."""
+"""Topics that need lookups besides the poll: name servers contradict each other on them, or they have no route."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pointsman.wire.backoff import FullJitterBackoff
 
 MAX_RECHECKS = 8
-"""For one dispute; then the poll alone goes on. With the waits below that is about 10 s: name servers that lose sight
-of the same broker do so within a sweep of 5 s of each other."""
+"""Rechecks per dispute; then only the poll continues. With backoff this takes about 10 s, and name servers expire the
+same broker within one sweep (5 s) of each other."""
 MAX_BACKOFF_SECONDS = 5.0
 
 
@@ -22,29 +22,29 @@ class _Recheck:
 
 
 class RecheckPlan:
-    """Topic to the time at which it is due. ``now`` is monotonic seconds, ``draw(a, b)`` is ``random.uniform``."""
+    """Times at which topics are due. ``now`` is monotonic seconds, ``draw(a, b)`` is ``random.uniform``."""
 
     def __init__(self, draw: Callable[[float, float], float]) -> None:
         self._draw = draw
         self._rechecks: dict[str, _Recheck] = {}
 
     def doubted(self, topic: str, *, now: float) -> None:
-        """Ask at once: a watch said that something is gone."""
+        """Schedule an immediate lookup, after a watch reported a removal."""
         self._recheck_of(topic).due_at = now
 
     def disputed(self, topic: str, *, now: float) -> None:
-        """Ask again, later each time, until the dispute is over or so many times."""
+        """Schedule another lookup with backoff, at most :data:`MAX_RECHECKS` until the dispute is settled."""
         recheck = self._recheck_of(topic)
         if recheck.due_at is None and recheck.left:
             recheck.left -= 1
             recheck.due_at = now + recheck.backoff.next_wait()
 
     def settled(self, topic: str) -> None:
-        """Forget the dispute."""
+        """End the dispute."""
         self._rechecks.pop(topic, None)
 
     def take_due(self, *, now: float) -> list[str]:
-        """Return the topics to ask for now; each is told once."""
+        """Return the topics that are due and mark them as looked up."""
         due = [
             topic for topic, recheck in self._rechecks.items() if recheck.due_at is not None and recheck.due_at <= now
         ]
@@ -53,7 +53,7 @@ class RecheckPlan:
         return due
 
     def next_due_at(self) -> float | None:
-        """Return when the next topic is due; None: none is."""
+        """Return the time at which the next topic is due; None: no topic is."""
         return min((recheck.due_at for recheck in self._rechecks.values() if recheck.due_at is not None), default=None)
 
     def _recheck_of(self, topic: str) -> _Recheck:
@@ -63,18 +63,18 @@ class RecheckPlan:
 
 
 WANTED_TTL_SECONDS = 600.0
-"""After the last use; a topic deleted for good must not be asked for for ever."""
+"""Time after its last use at which lookups of an unknown topic stop: it may be deleted permanently."""
 
 
 class WantedTopics:
-    """Topic to when it was last wanted, monotonic seconds; at most ``max_topics``, the oldest makes room."""
+    """Requested topics that have no route, at most ``max_topics``; beyond that the oldest is evicted."""
 
     def __init__(self, max_topics: int) -> None:
         self._max_topics = max_topics
         self._wanted_at: OrderedDict[str, float] = OrderedDict()
 
     def want(self, topic: str, *, now: float) -> bool:
-        """Note that the topic is wanted; return whether that is new."""
+        """Record a request of the topic; return whether it is the first."""
         is_new = topic not in self._wanted_at
         self._wanted_at[topic] = now
         self._wanted_at.move_to_end(topic)
@@ -83,11 +83,11 @@ class WantedTopics:
         return is_new
 
     def found(self, topic: str) -> None:
-        """Note that the topic has a route: the route table keeps it from now on."""
+        """Remove a topic that now has a route in the route table."""
         self._wanted_at.pop(topic, None)
 
     def topics(self, *, now: float) -> list[str]:
-        """Return what is still wanted, the oldest first; the rest is forgotten."""
+        """Return the topics requested within :data:`WANTED_TTL_SECONDS`, the oldest first; drop the others."""
         while self._wanted_at:
             topic, wanted_at = next(iter(self._wanted_at.items()))
             if now - wanted_at <= WANTED_TTL_SECONDS:

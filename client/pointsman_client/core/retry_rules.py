@@ -1,7 +1,7 @@
-"""What a listener may answer, and what becomes of a message that it failed on.
+"""Results of a listener, and handling of failed messages.
 
-RocketMQ's rules: concurrent consumers send it back, with a delay that grows with each failure, and after 16 tries to
-the group's dead letters; ordered ones suspend the queue and try it in place.
+RocketMQ's rules: concurrent consumers send a failed message back, with a delay that grows with each failure, and after
+16 retries to the group's dead-letter topic. Ordered consumers suspend the queue and retry in place.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from pointsman_client.core.message_queue import MessageQueue
 
 
 class ConsumeResult(StrEnum):
-    """A listener's answer; None is taken as SUCCESS."""
+    """Result of a listener; None means SUCCESS."""
 
     SUCCESS = "SUCCESS"
     RECONSUME_LATER = "RECONSUME_LATER"
-    """Try it again later: a concurrent consumer sends it back; an ordered one takes it as SUSPEND."""
+    """Retry later: a concurrent consumer sends the message back; for an ordered one this means SUSPEND."""
     SUSPEND = "SUSPEND"
-    """Let the queue rest, then try the same message again; a concurrent consumer takes it as RECONSUME_LATER."""
+    """Pause the queue, then retry the same message; for a concurrent consumer this means RECONSUME_LATER."""
 
 
 MAX_RECONSUME_TIMES = RETRY_QUEUES
-"""Tries after the first one, of a concurrent consumer (RocketMQ ``maxReconsumeTimes`` -1)."""
+"""Retries of a concurrent consumer (RocketMQ ``maxReconsumeTimes`` -1)."""
 
 MAX_ERROR_LENGTH = 1_000
-"""Characters of an error that a dead letter keeps."""
+"""Characters of the error stored in a dead letter."""
 
 SUSPEND_SECONDS = 1.0
-"""How long an ordered queue rests after a failure (RocketMQ ``suspendCurrentQueueTimeMillis``)."""
+"""How long an ordered queue pauses after a failure (RocketMQ ``suspendCurrentQueueTimeMillis``)."""
 
 
 class Destination(StrEnum):
-    """Where a failed message goes."""
+    """Destination of a failed message."""
 
     RETRY = "retry"
     DLQ = "dlq"
@@ -45,7 +45,7 @@ class Destination(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SendBack:
-    """One failed message on its way."""
+    """A failed message and where to write it."""
 
     destination: Destination
     topic: str
@@ -53,22 +53,22 @@ class SendBack:
     message: OutgoingMessage
 
     def queue_of(self, cluster: str, broker_name: str) -> MessageQueue:
-        """The queue on one broker."""
+        """Return the destination queue on one broker."""
         return MessageQueue(self.topic, cluster, broker_name, self.queue_id)
 
 
 def send_back(
     group: str, failed: ReceivedMessage, *, max_reconsume_times: int, at: datetime, error: str = ""
 ) -> SendBack:
-    """Decide where a message goes that failed once more at ``at``, with ``error``.
+    """Return the destination of a message that failed again at ``at``, with ``error``.
 
-    It keeps its topic, its id, its birth and where it was first read; a dead letter keeps the error too.
+    The message retains topic, id, creation time and origin; a dead letter also has the error.
     """
     level = failed.reconsume_times
     if level >= max_reconsume_times:
         due_at, destination, topic, queue_id = None, Destination.DLQ, dlq_topic(group), 0
     else:
-        # More tries than delays are allowed: they take the longest delay, as in RocketMQ.
+        # There may be more retries than delays: they use the longest delay, as in RocketMQ.
         queue_id = min(level, RETRY_QUEUES - 1)
         due_at = at + timedelta(seconds=RETRY_DELAYS_SECONDS[queue_id])
         destination, topic = Destination.RETRY, retry_topic(group)
@@ -85,31 +85,31 @@ def send_back(
 
 
 def origin_of(message: ReceivedMessage) -> str:
-    """Where a message stands, as ``cluster/broker/topic/queue@offset``: no name of RocketMQ's grammar has ``/``."""
+    """Return a message's position as ``cluster/broker/topic/queue@offset``; names cannot contain ``/``."""
     queue = message.queue
     return f"{queue.cluster}/{queue.broker_name}/{queue.topic}/{queue.queue_id}@{message.queue_offset}"
 
 
 def has_exhausted_attempts(failed: ReceivedMessage, *, max_reconsume_times: int | None) -> bool:
-    """Whether an ordered consumer gives up on a message; None: never (RocketMQ's ``Integer.MAX_VALUE``)."""
+    """Whether an ordered consumer stops retrying; ``max_reconsume_times`` None: never (``Integer.MAX_VALUE``)."""
     return max_reconsume_times is not None and failed.reconsume_times >= max_reconsume_times
 
 
 @dataclass(slots=True)
 class BlockedQueue:
-    """Attempts of one message at the head of a queue, by this member."""
+    """Failed attempts of this member for the message at the head of a queue."""
 
     queue_offset: int
     message_id: str
     since: float
-    """When its first attempt ended; monotonic seconds."""
+    """End of the first attempt; monotonic seconds."""
     attempts: int = 0
     is_logged: bool = False
 
     def count(self, *, is_requested: bool) -> bool:
         """Count a failed attempt and return whether to log it: attempts 1, 2, 4, 8, ...
 
-        ``is_requested``: the listener asked for another attempt (SUSPEND), so the first one is not worth a line.
+        ``is_requested``: the listener requested the retry (SUSPEND), so the first attempt is not logged.
         """
         self.attempts += 1
         is_due = self.attempts & (self.attempts - 1) == 0 and not (is_requested and self.attempts == 1)
@@ -117,7 +117,7 @@ class BlockedQueue:
         return is_due
 
     def describe(self, *, now: float) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the state as JSON values."""
         return {
             "queueOffset": self.queue_offset,
             "messageId": self.message_id,
@@ -127,9 +127,9 @@ class BlockedQueue:
 
 
 def unblock_hint(group: str, *, max_reconsume_times: int | None, has_dead_letters: bool) -> str:
-    """Say what ends the block: a sentence for the log."""
-    again = f"it is tried again every {SUSPEND_SECONDS:g} s until the listener succeeds"
+    """Return a log message on what unblocks the queue."""
+    retried = f"retrying every {SUSPEND_SECONDS:g} s until the listener succeeds"
     if max_reconsume_times is None:
-        return f"{again}; set max_reconsume_times to move such a message to the dead letters"
-    last = f"it moves to {dlq_topic(group)}" if has_dead_letters else "it is dropped"
-    return f"{again}, and after failed attempt {max_reconsume_times + 1} {last}"
+        return f"{retried}; set max_reconsume_times to move such a message to the dead-letter topic"
+    last = f"moved to {dlq_topic(group)}" if has_dead_letters else "dropped"
+    return f"{retried}; after {max_reconsume_times + 1} failed attempts the message is {last}"

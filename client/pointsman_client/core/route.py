@@ -1,4 +1,4 @@
-"""What a name server answers, as values that never change. ``routes.codec`` makes them from the wire."""
+"""Immutable values of routes. ``routes.codec`` converts them from and to the wire."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BrokerKey = tuple[str, str]
 
 
 class BrokerState(StrEnum):
-    """How the name server sees a broker."""
+    """State of a broker at the name server."""
 
     UP = "UP"
     SUSPECT = "SUSPECT"
@@ -23,19 +23,19 @@ class BrokerState(StrEnum):
     PROTECTED = "PROTECTED"
     OUT = "OUT"
     UNKNOWN = "UNKNOWN"
-    """A state that this version of the client has no word for."""
+    """A state that this version of the client does not know."""
 
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """When an answer was made."""
+    """Version of a route."""
 
     boot: int
-    """The name server's process; random."""
+    """Random id of the name server's process."""
     counter: int
-    """Orders answers of one boot, and of one boot only."""
+    """Orders revisions of the same boot."""
     digest: bytes
-    """The same on any node where the route is the same."""
+    """Digest of the route, equal on all nodes with the same route."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class BrokerReplica:
 
 @dataclass(frozen=True, slots=True)
 class BrokerData:
-    """A replica group: the brokers of one name, by broker id."""
+    """A replica group: the brokers with the same name, by broker id."""
 
     cluster: str
     broker_name: str
@@ -62,12 +62,12 @@ class BrokerData:
 
     @property
     def key(self) -> BrokerKey:
-        """Which replica group it is."""
+        """The key of the replica group."""
         return self.cluster, self.broker_name
 
     @property
     def master(self) -> BrokerReplica | None:
-        """The replica with id 0, if it is in the routes."""
+        """The replica with id 0; None: it is not in the routes."""
         return next((replica for replica in self.replicas if replica.broker_id == MASTER_ID), None)
 
 
@@ -100,18 +100,18 @@ class QueueData:
 
 @dataclass(frozen=True, slots=True)
 class AbsentBroker:
-    """A broker of a topic that is not in the routes, and why."""
+    """A broker of a topic that is not in the routes, with the reason."""
 
     cluster: str
     broker_name: str
     broker_id: int
     addr: str
     is_registered: bool
-    """Whether its agent is still registered: then its probe fails."""
+    """Whether its agent is still registered; its probe then fails."""
     reason: str
-    """SILENCE, STREAM_BROKEN, PROBE, REFUSED, ...; empty where a name server gave none."""
+    """SILENCE, STREAM_BROKEN, PROBE, REFUSED, ...; empty: the name server sent none."""
     since: datetime | None
-    """UTC; None: a restart of the name server lost it."""
+    """UTC; None: unknown since a restart of the name server."""
 
     def __str__(self) -> str:
         """``c1/broker-a/0 SILENCE since 2026-03-01T12:00:00Z``."""
@@ -121,7 +121,7 @@ class AbsentBroker:
 
 @dataclass(frozen=True, slots=True)
 class TopicRoute:
-    """Where a topic is."""
+    """The brokers and queues of a topic."""
 
     topic: str
     revision: Revision
@@ -129,14 +129,14 @@ class TopicRoute:
     broker_datas: tuple[BrokerData, ...]
     order_topic_conf: str = ""
     stale: bool = False
-    """Name servers contradict each other on whether something of it is gone; what one of them still has is kept."""
+    """Whether name servers contradict each other on the removal of a part, which is retained until it is confirmed."""
     absent_brokers: tuple[AbsentBroker, ...] = ()
-    """Where the topic is known and no broker is up, those that had it; then there are no queues. Not in the digest."""
+    """If all brokers of the topic are down: these brokers. There are no queues then. Not in the digest."""
 
     def is_same_as(self, other: TopicRoute) -> bool:
-        """Whether both say the same, whoever answered.
+        """Whether both have the same content, from any name server.
 
-        The digest covers every field, those included that this version of the client does not read.
+        The digest covers all fields, also those that this version of the client does not read.
         """
         if self.stale != other.stale:
             return False
@@ -151,13 +151,13 @@ class TopicRoute:
 
 @dataclass(frozen=True, slots=True)
 class RouteChange:
-    """A route that differs from the one before."""
+    """A change of a topic's cached route."""
 
     topic: str
     old: TopicRoute | None
-    """None when the route was not known before."""
+    """None: the topic was not cached before."""
     new: TopicRoute | None
-    """None when the topic is gone, and that is believed."""
+    """None: the topic was removed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Whether a route that lost something is believed: only when two name servers say so, or no other answers.
+"""Rules for accepting a route that lacks something: two name servers confirm it, or no other one responds.
 
-A name server may have lost sight of brokers that live: cut off, paused, restarted. What is new is believed at once,
-since a broker can be added to the routes only by registering; what is missing needs a second witness.
+A name server that was partitioned, paused or restarted may have expired brokers that are up. Additions are accepted
+immediately, since only a registration adds a broker to the routes. Removals need a second name server.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _THE_TOPIC = ("topic",)
 
 
 def loss(known: TopicRoute | None, received: TopicRoute | None) -> Loss:
-    """Return what the known route has and the received one has not: queues of groups, groups, replicas; or the topic.
+    """Return what the received route lacks of the known one: queues of groups, groups, replicas; or the topic.
 
-    Fewer queues, another permission or another address is a change, and no loss.
+    Fewer queues, other permissions or another address are changes, not losses.
     """
     parts = frozenset() if known is None else _parts(known)
     return parts - _parts(received) if received is not None else parts | {_THE_TOPIC}
@@ -35,24 +35,25 @@ def _parts(route: TopicRoute) -> Loss:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to make of the answers."""
+    """Result of comparing responses."""
 
     accepted: int | None
-    """Position of the answer that counts; None: none of them, the known route stays."""
+    """Position of the accepted response; None: none, the known route stays."""
     is_disputed: bool
-    """Whether name servers contradict each other on what is gone: ask again soon."""
+    """Whether name servers contradict each other on removals; query them again soon."""
 
 
-def judge(known: TopicRoute | None, answers: Sequence[TopicRoute | None], *, all_queried: bool) -> Verdict | None:
-    """Decide by what name servers received, in the order in which they were asked; None of them: not found.
+def judge(known: TopicRoute | None, responses: Sequence[TopicRoute | None], *, all_queried: bool) -> Verdict | None:
+    """Choose among the responses of name servers, in query order; a response of None: topic not found.
 
-    None as the result: ask another one. The first answer counts if it lost nothing, or if nobody else answers. Else
-    the answer counts that lost most among those whose whole loss another one has, too.
+    Returns None if another server must be queried. The first response is accepted if it has no losses, or if no other
+    server responds. Otherwise the response with the most losses is accepted, of those whose losses are all confirmed
+    by another response.
     """
-    losses = [loss(known, answer) for answer in answers]
+    losses = [loss(known, response) for response in responses]
     if not losses[0]:
         return Verdict(0, is_disputed=False)
-    if len(answers) == 1:
+    if len(responses) == 1:
         return Verdict(0, is_disputed=False) if all_queried else None
     witnessed = [
         position
@@ -67,23 +68,23 @@ def judge(known: TopicRoute | None, answers: Sequence[TopicRoute | None], *, all
 
 
 def as_stale(route: TopicRoute) -> TopicRoute:
-    """Return the route with the mark that name servers contradict each other on it."""
+    """Return the route marked as stale."""
     return route if route.stale else replace(route, stale=True)
 
 
 MAX_BOOTS = 16
-"""Processes of name servers whose counters are remembered, for each topic."""
+"""Name server processes whose counters are retained, per topic."""
 
 
 class RevisionOrder:
-    """The highest counter of each boot that was heard of a topic; the topic unheard of for longest makes room."""
+    """The highest counter received of each topic and boot; the least recently updated topic is evicted."""
 
     def __init__(self, max_topics: int) -> None:
         self._max_topics = max_topics
         self._counters: OrderedDict[str, dict[int, int]] = OrderedDict()
 
     def admit(self, topic: str, revision: Revision) -> bool:
-        """Take an answer's revision; False for one that is older than what was heard from the same boot."""
+        """Record a revision; return False if a newer one of the same boot was received before."""
         counters = self._counters.setdefault(topic, {})
         self._counters.move_to_end(topic)
         if len(self._counters) > self._max_topics:

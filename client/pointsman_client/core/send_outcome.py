@@ -1,4 +1,4 @@
-"""How a send ends: what a try means for its broker and the next try, and the result for the caller."""
+"""Outcome of a send: consequences of an attempt for its broker and the next attempt, and the result."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ RETRY_RESPONSE_CODES = frozenset(
         1500,  # GO_AWAY
     }
 )
-"""RocketMQ's ``retryResponseCodes``: another broker may take what this one refused."""
+"""RocketMQ's ``retryResponseCodes``: another broker may accept what this one rejected."""
 
 
 class SendStatus(StrEnum):
-    """What the broker did with a message that it took (RocketMQ ``SendStatus``)."""
+    """What the broker reports about a stored message (RocketMQ ``SendStatus``)."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
-    """Taken, but not known to be on the disk in time."""
+    """Stored, but the flush to disk was not confirmed in time."""
     FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
-    """Taken, but not known to be on as many replicas as wanted in time."""
+    """Stored, but not confirmed by the required number of replicas in time."""
     SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
-    """Taken, but the broker has no replica now."""
+    """Stored, but the broker currently has no replica."""
 
 
 class SendMode(Enum):
-    """How a message is sent: it decides how often it is tried."""
+    """How a message is sent; this determines the number of attempts."""
 
     SYNC = "sync"
     ASYNC = "async"
@@ -52,13 +52,13 @@ class SendMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What follows from one try."""
+    """Consequences of one attempt."""
 
     isolation: bool
-    """Whether the broker counts as failed; else its latency counts."""
+    """Whether the broker counts as failed; else the latency of the attempt decides."""
     reachable: bool
     try_again: bool
-    """Whether another try may follow, if there is one left."""
+    """Whether another attempt may follow, if one is left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,15 +70,15 @@ class OutcomeRules:
     start_detector_enable: bool = True
 
     def of_status(self, status: SendStatus, mode: SendMode) -> Outcome:
-        """The broker took the message."""
+        """Return the outcome of an attempt whose message the broker stored."""
         again = status is not SendStatus.SEND_OK and self.retry_another_broker_when_not_store_ok
         return Outcome(isolation=False, reachable=True, try_again=again and mode is SendMode.SYNC)
 
     def of_error(self, error: PointsmanError, mode: SendMode, *, had_addr: bool = True) -> Outcome:
-        """The try failed. Without an address nobody was asked, which says nothing about the broker.
+        """Return the outcome of a failed attempt. Without an address no broker was called, so none is isolated.
 
-        A broker that refuses counts as unreachable even without a detector that would find it again, as in RocketMQ;
-        the flag only matters while no broker is available. An asynchronous send takes a broker's no for an answer.
+        A broker that rejects counts as unreachable even without a detector, as in RocketMQ; the flag only matters while
+        no broker is available. A rejection ends an asynchronous send.
         """
         if not had_addr:
             return Outcome(isolation=False, reachable=True, try_again=True)
@@ -94,19 +94,19 @@ class OutcomeRules:
 
 @dataclass(frozen=True, slots=True)
 class SendResult:
-    """Where a message is that was sent, or is kept until it can be."""
+    """Where a message was stored, or is parked."""
 
     message_id: str
-    """The same for every try, and when it is sent from the outbox."""
+    """The same for every attempt, also from the outbox."""
     queue: MessageQueue
     queue_offset: int | None
-    """None: it is parked, and has no offset yet."""
+    """None: it is parked and has no offset yet."""
     status: SendStatus | None
-    """The broker's word; None: it is parked in the outbox on this machine's disk, and no broker has it."""
+    """Reported by the broker; None: it is parked in the outbox on this machine's disk, and no broker has it."""
     tries: int
-    """How often brokers were asked; unless it is parked, the last one took it."""
+    """Number of attempts; unless the message is parked, the last one succeeded."""
 
     @property
     def is_parked(self) -> bool:
-        """Whether it waits in the outbox."""
+        """Whether the message is in the outbox."""
         return self.status is None

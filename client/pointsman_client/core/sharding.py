@@ -1,8 +1,8 @@
-"""Which queue a sharding key belongs to: maps in which growth moves only its share of the keys.
+"""Maps from sharding keys to queues in which additional queues move as few keys as possible.
 
-A map is a setting; ``over(queues)`` is the map as it stands with one topic's queues. Build that when the queues change,
-not for each message. Give it the queues that the topic *has*, not those that can be written this minute: a key whose
-broker is away must wait or fail, not change its queue (``on_unavailable`` says which).
+A map is a setting; ``over(queues)`` applies it to one topic's queues. Call that when the queues change, not per
+message. Pass all queues of the topic, not only those that are writable now: a key whose broker is down must wait or
+fail, not move to another queue (see ``on_unavailable``).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from pointsman_client.core.route import BrokerKey, TopicRoute
 from pointsman_client.errors import InvalidOptionError, NoBrokerUpError, NoWritableQueueError
 
 POINTS_PER_QUEUE = 256
-"""Measured, share of the fullest queue against the mean (median of five sets of brokers): 1.09 with 8 queues, 1.10 with
-16, 1.20 with 1,024. Half as many points give 1.20, 1.16 and 1.24, twice as many 1.05, 1.08 and 1.18, and building takes
-twice the time, which is 2 ms with 16 queues and 0.3 s with 1,024."""
+"""Measured ratio of the fullest queue to the mean (median of five sets of brokers): 1.09 with 8 queues, 1.10 with 16,
+1.20 with 1,024. Half as many points: 1.20, 1.16 and 1.24. Twice as many: 1.05, 1.08 and 1.18, in twice the build time,
+which is 2 ms with 16 queues and 0.3 s with 1,024."""
 
 _DIGEST = Struct(">8Q")
 _POINTS_PER_DIGEST = 8
@@ -33,7 +33,7 @@ _NO_PREFIXES: Mapping[str, MessageQueue] = MappingProxyType({})
 
 
 class QueueOfKey(Protocol):
-    """A map as it stands with the queues of one topic."""
+    """A map applied to the queues of one topic."""
 
     def queue_of(self, key: str, *, second: str | None = None) -> MessageQueue:
         """Return the key's queue. ``second`` spreads a key that has sub-shards; others ignore it."""
@@ -41,18 +41,18 @@ class QueueOfKey(Protocol):
 
 
 class ShardingMap(Protocol):
-    """A rule from key to queue. A user's own is two classes with a method each."""
+    """A rule that maps keys to queues. A custom one consists of two classes with one method each."""
 
     def over(self, queues: Sequence[MessageQueue]) -> QueueOfKey:
-        """Apply the rule to the queues of a topic. Raises :class:`InvalidOptionError` if there are none."""
+        """Apply the rule to a topic's queues. Raises :class:`InvalidOptionError` if there are none."""
         ...
 
 
 class HashRing:
-    """Each queue owns what lies before its points on a ring; a new queue takes only what lies before its own.
+    """Consistent hashing: each queue owns the keys before its points on a ring.
 
-    When n queues become m, about (m - n) / m of the keys move, all of them to new queues. A key lies at the same place
-    in every topic with the same queues, whatever their order in the route.
+    When n queues become m, about (m - n) / m of the keys move, all of them to new queues. In topics with the same
+    queues a key maps to the same queue, regardless of their order in the route.
     """
 
     def __init__(self, *, points_per_queue: int = POINTS_PER_QUEUE) -> None:
@@ -67,7 +67,7 @@ class HashRing:
 class _Ring:
     def __init__(self, queues: Sequence[MessageQueue], points_per_queue: int) -> None:
         owners: dict[int, MessageQueue] = {}
-        # Of two queues with one point the lower keeps it, in whatever order they came.
+        # The lower of two queues with the same point owns it, regardless of their order.
         for queue in sorted(queues, reverse=True):
             owners.update(zip(_points(queue, points_per_queue), repeat(queue)))
         self._points = array("Q", sorted(owners))
@@ -81,11 +81,12 @@ class _Ring:
 class ModuloMap:
     """RocketMQ's ``SelectMessageQueueByHash``: Java's hash code of the key modulo the number of queues.
 
-    For producers that share a topic with RocketMQ's. Growth moves most keys: two thirds when 8 queues become 12.
+    For producers that share a topic with RocketMQ producers. Additional queues move most keys: two thirds when 8 queues
+    become 12.
     """
 
     def over(self, queues: Sequence[MessageQueue]) -> QueueOfKey:
-        """Keep the queues in their order: it decides."""
+        """Use the queues in their order, which determines the result."""
         return _Modulo(_checked(queues))
 
 
@@ -94,14 +95,14 @@ class _Modulo:
         self._queues = tuple(queues)
 
     def queue_of(self, key: str, *, second: str | None = None) -> MessageQueue:  # noqa: ARG002 - the protocol's
-        # Java's remainder has the sign of the hash code, and then its absolute value is taken.
+        # Java's remainder has the sign of the hash code; RocketMQ uses its absolute value.
         return self._queues[abs(java_hash_code(key)) % len(self._queues)]
 
 
 class ExplicitTable:
-    """Queues by key, then by the longest prefix of the key, and another map for the rest.
+    """Queues by key, then by the longest prefix of the key; another map for all other keys.
 
-    An entry counts for its queue's topic only, and whether or not the queue is in the route now.
+    An entry applies only to its queue's topic, also if the queue is not in the route now.
     """
 
     def __init__(
@@ -116,7 +117,7 @@ class ExplicitTable:
         self._fallback = fallback if fallback is not None else HashRing()
 
     def over(self, queues: Sequence[MessageQueue]) -> QueueOfKey:
-        """Keep the entries of the queues' topic."""
+        """Use the entries of the queues' topic."""
         topic = _checked(queues)[0].topic
         return _Table(
             {key: queue for key, queue in self._keys.items() if queue.topic == topic},
@@ -146,10 +147,10 @@ class _Table:
 
 
 class SubShards:
-    """Spreads named hot keys over several queues; every other key goes where another map says.
+    """Distributes given hot keys over several queues; another map is used for all other keys.
 
-    Order then holds only within a sub-shard: among messages of the key with the same ``second`` value, and among none
-    when there is no second value (they take turns). Growth may move a sub-shard as it moves keys.
+    Messages of a hot key are then in order only if they have the same ``second`` value; without one they are sent
+    round-robin, without order. Additional queues may move a sub-shard as they move keys.
     """
 
     def __init__(self, sub_shards: Mapping[str, int], *, others: ShardingMap | None = None) -> None:
@@ -159,7 +160,7 @@ class SubShards:
         self._others = others if others is not None else HashRing()
 
     def over(self, queues: Sequence[MessageQueue]) -> QueueOfKey:
-        """Choose each hot key's queues: as many different ones as it has sub-shards, or all if there are fewer."""
+        """Choose one queue per sub-shard for each hot key, all different; all queues if there are fewer."""
         _checked(queues)
         return _HotKeys(
             {key: _heaviest(queues, key, shards) for key, shards in self._sub_shards.items()}, self._others.over(queues)
@@ -182,7 +183,7 @@ class _HotKeys:
 
 
 def java_hash_code(text: str) -> int:
-    """Java's ``String.hashCode``: over UTF-16 code units, as a signed 32-bit number."""
+    """Return Java's ``String.hashCode``: over UTF-16 code units, as a signed 32-bit number."""
     code = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for high, low in zip(units[::2], units[1::2], strict=True):
@@ -191,7 +192,7 @@ def java_hash_code(text: str) -> int:
 
 
 def _heaviest(queues: Sequence[MessageQueue], text: str, shards: int) -> tuple[MessageQueue, ...]:
-    """The queues of greatest weight for a text: a queue more changes only whom it outweighs (rendezvous hashing)."""
+    """Return the queues of greatest weight for a text (rendezvous hashing: a new queue replaces at most one)."""
 
     def weight(queue: MessageQueue) -> int:
         return _hash(f"{text}\0{_place(queue)}".encode())
@@ -221,19 +222,18 @@ def _checked(queues: Sequence[MessageQueue]) -> Sequence[MessageQueue]:
 
 
 class ConfiguredQueues:
-    """The queues that the keys of one topic are spread over: all that it has, whether or not they can be written now.
+    """The queues that the keys of one topic map to: all of them, also those that cannot be written now.
 
-    Were they the writable ones, a broker that is away for a minute would move keys to other queues and back, and the
-    order of a key's messages would be lost twice. So:
+    With only the writable queues, a broker that is down for a minute would move keys to other queues and back, and
+    break the order of a key's messages twice. So:
 
-    - With an order-topic configuration the queues are its own, in its order, whatever brokers there are, without those
-      that a broker was seen not to have. It is the one way to have the same queues in every process, whenever each was
-      started.
-    - Otherwise they are the write queues of every replica group in the route, whether or not it has a master or write
-      permission now, and also of groups seen before that are in no route at present, with the numbers they had. They
-      change when a group comes for the first time, or its number of write queues changes, also to 0.
-    - A group that was taken away for good is remembered all the same: nothing distinguishes it from one that is dead.
-      :meth:`drop_absent` removes it, and so does a restart of the producers.
+    - With an order-topic configuration these are the configured queues in their order, except those that a broker is
+      known not to have. Only this gives every process the same queues, regardless of when it started.
+    - Otherwise they are the write queues of every replica group in the route, also without a master or write
+      permission, and of groups seen before that are not in the route now. They change when a new group appears, or when
+      the number of a group's write queues changes, also to 0.
+    - A group that was removed permanently is retained, since it cannot be distinguished from one that is down.
+      :meth:`drop_absent` or a restart of the producer removes it.
     """
 
     def __init__(self, topic: str) -> None:
@@ -243,7 +243,7 @@ class ConfiguredQueues:
         self._queues: tuple[MessageQueue, ...] = ()
 
     def see(self, route: TopicRoute) -> tuple[MessageQueue, ...]:
-        """Take the route as it is now; return the queues: the same object for as long as they are the same.
+        """Record the current route and return the queues; the same object while they do not change.
 
         Raises :class:`OrderTopicConfError`.
         """
@@ -264,7 +264,7 @@ class ConfiguredQueues:
         return self._queues
 
     def drop_absent(self) -> None:
-        """Forget groups that are in no route: the next route that is seen says what there is."""
+        """Drop groups that are not in the route; the next route passed to :meth:`see` determines the groups."""
         self._numbers.clear()
         self._route = None
 
@@ -277,20 +277,19 @@ class _TopicMap:
 
 
 class KeyQueues:
-    """The maps of one producer, one for each topic that it sends to by key."""
+    """The maps of one producer, one per topic that it sends to by key."""
 
     def __init__(self, sharding: ShardingMap, *, zone: str = "") -> None:
-        """``zone``: to which the client's routes are limited, empty: to none."""
+        """``zone``: the zone that the client's routes are limited to; empty: none."""
         self._sharding = sharding
         self._zone = zone
         self._topics: dict[str, _TopicMap] = {}
 
     def queue_of(self, route: TopicRoute, key: str, *, second: str | None = None) -> MessageQueue:
-        """The key's queue by the topic's route, which may or may not be writable now.
+        """Return the key's queue for the topic's route; it may not be writable now.
 
-        Raises :class:`NoBrokerUpError` for a topic whose brokers are all down and were not seen before,
-        :class:`NoWritableQueueError` for one that has no write queues at all, and
-        :class:`OrderTopicConfError`.
+        Raises :class:`NoBrokerUpError` if all brokers are down and were not seen before, :class:`NoWritableQueueError`
+        if the topic has no write queues, and :class:`OrderTopicConfError`.
         """
         topic = self._topics.get(route.topic)
         if topic is None:
@@ -306,12 +305,12 @@ class KeyQueues:
         return topic.map.queue_of(key, second=second)
 
     def queue_as_seen(self, topic: str, key: str, *, second: str | None = None) -> MessageQueue | None:
-        """The key's queue by the routes so far, for a topic that has none now; None if none was ever seen."""
+        """Return the key's queue by earlier routes, for a topic without a route; None if there was no route."""
         seen = self._topics.get(topic)
         return None if seen is None or seen.map is None else seen.map.queue_of(key, second=second)
 
     def drop_absent(self, topic: str) -> None:
-        """Forget brokers of the topic that are in no route: they were taken away for good."""
+        """Drop brokers of the topic that are not in the route: they were removed permanently."""
         if topic in self._topics:
             self._topics[topic].configured.drop_absent()
             self._topics[topic].map = None

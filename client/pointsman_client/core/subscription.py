@@ -1,4 +1,4 @@
-"""What a consumer wants of a topic, and whether a message is that. The grammar is ``wire.tag_expression``'s."""
+"""Subscriptions: a topic and the tags to consume. The grammar is in ``wire.tag_expression``."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from pointsman_client.core.checks import check_name
 from pointsman_client.errors import InvalidOptionError
 
 Subscriptions = str | Iterable[str] | Mapping[str, str]
-"""One topic, topics, or topics with the tags that are wanted of each: ``{"orders": "paid || refunded"}``."""
+"""One topic, several topics, or topics with tag expressions: ``{"orders": "paid || refunded"}``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """A topic and the tags that are wanted of it; equal when they mean the same."""
+    """A topic and the tags to consume; equal if they select the same messages."""
 
     topic: str
     expression: str = ALL
-    """In its one form: ``*``, or sorted tags with ``||`` between them."""
+    """In canonical form: ``*``, or sorted tags joined by ``||``."""
     tags: frozenset[str] = frozenset()
-    """Empty: all messages, those without a tag included."""
+    """Empty: all messages, also those without a tag."""
 
     @classmethod
     def parse(cls, topic: str, expression: str = ALL) -> Subscription:
-        """Read ``*`` (or nothing) for all, or ``a || b``.
+        """Parse an expression: ``*`` or empty for all messages, or tags such as ``a || b``.
 
         Raises :class:`InvalidNameError` for the topic and :class:`InvalidOptionError` for the expression.
         """
         check_name("topic", topic)
         if not isinstance(expression, str):
-            raise InvalidOptionError(f"subscriptions[{topic!r}]", expression, "must be a text such as '*' or 'a || b'")
+            raise InvalidOptionError(f"subscriptions[{topic!r}]", expression, "must be a str such as '*' or 'a || b'")
         problem = expression_problem(expression)
         if problem is not None:
             raise InvalidOptionError(f"subscriptions[{topic!r}]", expression, problem)
@@ -39,12 +39,12 @@ class Subscription:
         return cls(topic, form, frozenset() if form == ALL else frozenset(form.split(" || ")))
 
     def matches(self, tag: str) -> bool:
-        """Whether a message with this tag is wanted; empty: it has none."""
+        """Whether a message with this tag is selected; empty: it has none."""
         return not self.tags or tag in self.tags
 
 
 def to_subscriptions(subscriptions: Subscriptions) -> dict[str, Subscription]:
-    """Read the setting. By topic, sorted. Raises as ``parse`` does."""
+    """Parse the ``subscriptions`` option; sorted by topic. Raises as ``parse`` does."""
     given: object = subscriptions
     if isinstance(given, str):
         wanted = {given: ALL}
@@ -53,7 +53,7 @@ def to_subscriptions(subscriptions: Subscriptions) -> dict[str, Subscription]:
     elif isinstance(given, Iterable):
         topics = list(given)
         for topic in topics:
-            check_name("topic", topic)  # What is not a topic need not be hashable.
+            check_name("topic", topic)  # An invalid topic may not be hashable.
         wanted = dict.fromkeys(topics, ALL)
     else:
         raise InvalidOptionError("subscriptions", given, "must be a topic, topics, or a mapping of topics to tags")

@@ -1,4 +1,4 @@
-"""A message for one certain queue, and what becomes of it while that queue cannot be written."""
+"""Sends to a given queue, and handling of messages while that queue cannot be written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pointsman_client.producer.sender import Sender
 
 
 class ExplicitSends:
-    """Sends to chosen queues for one producer; owns its :class:`Sender` and the outboxes that are used on the way."""
+    """Sends to given queues for one producer; owns its :class:`Sender` and its outboxes."""
 
     def __init__(self, resources: Resources, sender: Sender, *, options: ProducerOptions) -> None:
         self._resources = resources
@@ -39,10 +39,10 @@ class ExplicitSends:
     async def send(
         self, queue: MessageQueue, outgoing: OutgoingMessage, *, on_unavailable: OnUnavailable, deadline: float
     ) -> SendResult:
-        """Send to this queue in one try, or do what ``on_unavailable`` says.
+        """Send to this queue in one attempt, or apply ``on_unavailable``.
 
-        A message whose try ended without an answer may be there: parked or sent elsewhere, it may be there twice.
-        Raises :class:`QueueUnavailableError`, :class:`SendFailedError`, :class:`OutboxFullError` and
+        After an attempt without a response the message may have been stored; parked or sent to another queue it is
+        then stored twice. Raises :class:`QueueUnavailableError`, :class:`SendFailedError`, :class:`OutboxFullError` and
         :class:`OutboxFailedError`.
         """
         match on_unavailable:
@@ -54,7 +54,7 @@ class ExplicitSends:
                 return await self._send_to(queue, outgoing, deadline)
 
     async def open(self, outbox: Outbox) -> OutboxSender:
-        """Return the outbox's outbox_sender; the first time, open it and begin to send what is in it."""
+        """Return the outbox's sender; on first use, open the outbox and start to send its messages."""
         async with self._opening:
             outbox_sender = self._outbox_senders.get(outbox)
             if outbox_sender is None:
@@ -69,11 +69,11 @@ class ExplicitSends:
 
     @property
     def parked(self) -> int:
-        """Messages that wait in outboxes."""
+        """Number of messages in outboxes."""
         return sum(outbox_sender.waiting for outbox_sender in self._outbox_senders.values())
 
     async def close(self, *, timeout_seconds: float) -> None:
-        """Close the outboxes, whose files keep what waits, and the sender."""
+        """Close the outboxes, whose files retain unsent messages, and the sender."""
         self._end_waking()
         closings = [
             outbox_sender.close(timeout_seconds=timeout_seconds) for outbox_sender in self._outbox_senders.values()
@@ -98,12 +98,12 @@ class ExplicitSends:
         self, queue: MessageQueue, outgoing: OutgoingMessage, outbox_sender: OutboxSender, deadline: float
     ) -> SendResult:
         tries = 0
-        # Behind those that wait: order is what a queue is chosen for.
+        # Messages parked before must be sent first: a queue is chosen for its order.
         if not outbox_sender.is_waiting_for(queue):
             try:
                 return await self._send_to(queue, outgoing, deadline)
             except (QueueUnavailableError, NameServersUnavailableError, SendFailedError, TopicNotFoundError) as error:
-                # With its last broker a topic is gone from the routes: whoever names a queue knows that there was one.
+                # A topic leaves the routes with its last broker, but the caller has a queue of it: park the message.
                 _raise_if_refused(error)
                 tries = _tries_of(error)
         await outbox_sender.put(queue, outgoing)
@@ -114,7 +114,7 @@ class ExplicitSends:
     ) -> SendResult:
         now = self._resources.clock.monotonic()
         try:
-            # A broker that hangs leaves half of the time for the other queue.
+            # If the broker hangs, half of the time remains for the other queue.
             return await self._send_to(queue, outgoing, now + (deadline - now) / 2)
         except (QueueUnavailableError, SendFailedError) as error:
             _raise_if_refused(error)
@@ -130,18 +130,18 @@ class ExplicitSends:
 
 
 def check_queue(option: str, queue: object, topic: str) -> None:
-    """Raise :class:`InvalidOptionError` unless a user's function returned a queue of the topic."""
+    """Raise :class:`InvalidOptionError` unless ``queue``, which a user's function returned, is one of the topic."""
     if not isinstance(queue, MessageQueue) or queue.topic != topic:
-        raise InvalidOptionError(option, queue, f"is no queue of topic {topic}")
+        raise InvalidOptionError(option, queue, f"is not a queue of topic {topic}")
 
 
 def _tries_of(error: PointsmanError) -> int:
-    """How often a broker was asked before this was raised."""
+    """Return the number of calls to a broker before this error."""
     return 1 if isinstance(error.__cause__, BrokerError) else 0
 
 
 def _raise_if_refused(error: PointsmanError) -> None:
-    """A message that a broker will never take is its sender's to deal with."""
+    """Raise an error that a retry cannot fix, so that such a message is not parked."""
     if not isinstance(error, SendFailedError) or not error.tries:
         return
     if not isinstance(error.tries[-1].error, BrokerTimeoutError):

@@ -1,4 +1,4 @@
-"""Beside the sends: newer routes after failures, probes of brokers that were not reached."""
+"""Recovery in the background after failed sends: route refresh, and probes of unreachable brokers."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from pointsman_client.transports.transport import Transport, response_of
 logger = logging.getLogger(__name__)
 
 MasterAddr = Callable[[BrokerKey], str | None]
-"""The address of a replica group's master; None: no cached route has one."""
+"""Returns the address of a replica group's master; None: no cached route has one."""
 
 MIN_LOOKUP_INTERVAL_SECONDS = 1.0
-"""Between two lookups of a topic: while a broker is down every send may fail; name servers are not to feel it."""
+"""Minimum interval of lookups of a topic: while a broker is down every send may fail and request one."""
 MAX_PARALLEL_LOOKUPS = 16
-"""Topics that are looked up at the same time; one more is left to the watch and the poll."""
+"""Topics looked up in parallel; further ones are refreshed by the watch and the poll."""
 MAX_PARALLEL_PROBES = 16
 
 
 class RouteRefresher:
-    """Looks up the routes of topics whose sends fail, beside the sends: none of them waits for it.
+    """Looks up the routes of topics whose sends fail, in the background.
 
-    One lookup of a topic at a time. The first failure asks at once; one soon after that, when the gap is over.
+    One lookup per topic at a time: immediately after the first failure, then at most every
+    :data:`MIN_LOOKUP_INTERVAL_SECONDS`.
     """
 
     def __init__(self, refresh: Callable[[str], Awaitable[object]], *, clock: Clock) -> None:
@@ -39,10 +40,10 @@ class RouteRefresher:
         self._requested_at: dict[str, float] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self.skipped = 0
-        """Requests beyond what may run at the same time."""
+        """Number of requests beyond :data:`MAX_PARALLEL_LOOKUPS`."""
 
     def request(self, topic: str) -> None:
-        """Have the route looked up; returns at once."""
+        """Request a lookup of the route; does not wait for it."""
         if topic in self._tasks:
             return
         if len(self._tasks) >= MAX_PARALLEL_LOOKUPS:
@@ -53,7 +54,7 @@ class RouteRefresher:
         task.add_done_callback(lambda done: self._end(topic, done))
 
     async def close(self, *, timeout_seconds: float) -> None:
-        """End what is under way."""
+        """Cancel lookups in progress."""
         await end_tasks(list(self._tasks.values()), timeout_seconds=timeout_seconds)
 
     async def _look_up(self, topic: str) -> None:
@@ -69,21 +70,21 @@ class RouteRefresher:
         try:
             await self._refresh(topic)
         except PointsmanError as error:
-            logger.debug("no newer route of %s: %s", topic, error)
+            logger.debug("route refresh of topic %s after a failed send failed: %s", topic, error)
 
     def _end(self, topic: str, task: asyncio.Task[None]) -> None:
         del self._tasks[topic]
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("looking up %s after a failed send failed", topic, exc_info=error)
+            logger.error("unexpected error in the route refresh of topic %s", topic, exc_info=error)
 
 
 class FaultDetector:
-    """Keeps the fault table beside the sends: brokers that were not reached are probed, gone ones dropped.
+    """Probes unreachable brokers, and drops brokers without a route from the fault table.
 
-    One task with a round each ``detector_interval_seconds`` (RocketMQ ``LatencyFaultToleranceImpl.startDetector``).
+    Runs every ``detector_interval_seconds`` (RocketMQ ``LatencyFaultToleranceImpl.startDetector``).
 
-    A probe asks for the end of queue 0 of a topic that was sent there. It can only make a broker reachable; RocketMQ
-    probes the reachable ones as well, which changes nothing.
+    A probe queries the end of queue 0 of a topic that was sent to the broker. It can only mark a broker as reachable;
+    RocketMQ also probes reachable ones, which has no effect.
     """
 
     def __init__(
@@ -102,13 +103,13 @@ class FaultDetector:
         self._clock = clock
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         while True:
             await self._clock.sleep(self._options.detector_interval_seconds)
             await self.work_once()
 
     async def work_once(self) -> None:
-        """One round."""
+        """Run one round."""
         self._faults.retain(lambda broker: self._master_addr(broker) is not None)
         if not self._options.start_detector_enable:
             return
@@ -124,10 +125,10 @@ class FaultDetector:
         if addr is None:
             return
         seconds = self._options.detect_timeout_seconds
-        asking = self._transport.max_offset(addr, MessageQueue(topic, *broker, 0), timeout_seconds=seconds)
+        probe = self._transport.max_offset(addr, MessageQueue(topic, *broker, 0), timeout_seconds=seconds)
         try:
-            await response_of(addr, asking, timeout_seconds=seconds)
+            await response_of(addr, probe, timeout_seconds=seconds)
         except PointsmanError as error:
-            logger.debug("%s cannot be reached yet: %s", addr, error)
+            logger.debug("broker %s is still unreachable: %s", addr, error)
         else:
             self._faults.mark_reachable(broker)

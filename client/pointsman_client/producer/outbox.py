@@ -1,7 +1,7 @@
-"""A file of messages that wait for their queue: SQLite, of one process at a time.
+"""The outbox: an SQLite file with messages that wait for their queue, used by one process at a time.
 
-:meth:`Outbox.open`, :meth:`Outbox.write` and :meth:`Outbox.close` wait for the disk: their owner calls them from a
-thread, one at a time.
+:meth:`Outbox.open`, :meth:`Outbox.write` and :meth:`Outbox.close` block on the disk: call them in a thread, one at a
+time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 APPLICATION_ID = 0x504D4F58  # "PMOX"
 ROW_BYTES = 256
-"""What a message counts besides its own bytes: names, ids, times."""
+"""Bytes counted per message in addition to its size: names, ids, times."""
 
 _MESSAGES = Table("messages", ("number",), ("head", "body"))
 _LINE_OF_EARLIER_VERSION = re.compile(rb'[0-9a-f]{8} \{"')
@@ -36,18 +36,18 @@ class Parked:
     """A message in an outbox."""
 
     number: int
-    """Rises in the order in which messages were parked."""
+    """Sequence number, in the order of parking."""
     queue: MessageQueue
     outgoing: OutgoingMessage
 
     @property
     def size(self) -> int:
-        """Bytes that count against the bound."""
+        """Bytes that count against ``max_bytes``."""
         return self.outgoing.size + ROW_BYTES
 
 
 class Outbox:
-    """One file with at most ``max_bytes`` of waiting messages. The constructor touches nothing."""
+    """One file with at most ``max_bytes`` of waiting messages. The constructor does not open it."""
 
     def __init__(self, path: str | Path, *, max_bytes: int = 64 * 1024 * 1024) -> None:
         check_number("max_bytes", max_bytes)
@@ -59,10 +59,10 @@ class Outbox:
         self._next_number = 0
 
     def open(self) -> tuple[Parked, ...]:
-        """Lock and read the file; return what waits, in order.
+        """Lock and read the file; return the waiting messages, in order.
 
-        A damaged file is moved into the folder ``damaged``; what can be read of it waits in a new one. Raises
-        :class:`OutboxFailedError`, also when nothing can be read, and when another process, or this one, has it open.
+        A damaged file is moved to the directory ``damaged``, and its readable messages are copied to a new file. Raises
+        :class:`OutboxFailedError`, also if no message is readable, or if this or another process has the file open.
         """
         if self._is_open:
             raise _in_use(self.path)
@@ -82,7 +82,7 @@ class Outbox:
         return waiting
 
     def add(self, queue: MessageQueue, outgoing: OutgoingMessage) -> Parked:
-        """Number and count a message, to be written next. Raises :class:`OutboxFullError`. Does not block."""
+        """Number and count a message that is to be written. Raises :class:`OutboxFullError`. Does not block."""
         parked = Parked(self._next_number, queue, outgoing)
         if self._waiting_bytes + parked.size > self.max_bytes:
             raise OutboxFullError(str(self.path), self.max_bytes)
@@ -91,11 +91,11 @@ class Outbox:
         return parked
 
     def discount(self, parked: Iterable[Parked]) -> None:
-        """Count messages no longer: they were sent, or could not be written. Does not block."""
+        """Uncount messages that were sent, or could not be written. Does not block."""
         self._waiting_bytes -= sum(each.size for each in parked)
 
     def write(self, added: Sequence[Parked], sent: Sequence[Parked]) -> None:
-        """Write messages and remove sent ones: on the disk when it returns. Raises :class:`OutboxFailedError`."""
+        """Write and remove messages; they are on the disk when it returns. Raises :class:`OutboxFailedError`."""
         if not self._is_open:
             raise OutboxFailedError(str(self.path), "is not open")
         if not self._tables.is_current():
@@ -108,12 +108,12 @@ class Outbox:
             raise _failed(self.path, error) from error
 
     def close(self) -> None:
-        """Close the file; what waits stays in it. A second call does nothing."""
+        """Close the file, which retains unsent messages. A second call does nothing."""
         self._is_open = False
         self._tables.close()
 
     def _undamaged(self, error: TablesRefused) -> list[Row]:
-        """Replace the file by one with the messages that can be read."""
+        """Replace the file by one with the readable messages."""
         rows = self._tables.read_undamaged()[_MESSAGES.name] if isinstance(error, TablesDamaged) else []
         if not rows:
             raise OutboxFailedError(str(self.path), self._advice(error)) from error
@@ -124,12 +124,12 @@ class Outbox:
         repaired.close()
         self._tables.set_aside()
         if any(self.path.with_name(name).exists() for name in self._tables.files):
-            # A log that stayed would be taken for the new file's.
+            # SQLite would apply a remaining log to the new file.
             raise OutboxFailedError(
-                str(self.path), f"{error}: it could not be moved to damaged; move it away"
+                str(self.path), f"{error}: it could not be moved to the directory damaged; move it to another directory"
             ) from error
         repaired.path.replace(self.path)
-        text = "the outbox %s %s: it was moved to damaged, and %d messages that could be read are sent"
+        text = "outbox %s %s: moved it to the directory damaged; %d readable messages will be sent"
         logger.error(text, self.path, error, len(rows))
         return self._tables.open()[_MESSAGES.name]
 
@@ -141,8 +141,8 @@ class Outbox:
         if self.path.is_file():
             with self.path.open("rb") as file:
                 if _LINE_OF_EARLIER_VERSION.match(file.read(16)):
-                    return "holds messages of an earlier version: send them with that version, or move the file away"
-        return f"{error}: name another file, or move this one away; what waits in it is then not sent"
+                    return "has messages of an earlier version: send them with that version, or move the file"
+        return f"{error}: use another file, or move this one; messages in it are then not sent"
 
 
 def _table_file(path: Path) -> TableFile:
@@ -182,7 +182,7 @@ def _read(row: Row) -> Parked:
 
 
 def _in_use(path: Path) -> OutboxFailedError:
-    return OutboxFailedError(str(path), "in use elsewhere: give each process an outbox of its own")
+    return OutboxFailedError(str(path), "is already in use: give each process its own outbox")
 
 
 def _failed(path: Path, error: Exception) -> OutboxFailedError:

@@ -1,4 +1,4 @@
-"""Sends what waits in an outbox: each queue's messages in order, as soon as the queue takes them."""
+"""Sends the messages of an outbox, in order per queue, as soon as the queue can be written."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 3_600.0
 RETRY_SECONDS = 1.0
-"""Between two tries for a queue; a change of a route ends the wait."""
+"""Wait between two attempts for a queue; a route change ends it."""
 MAX_BATCH_MESSAGES = 64
-"""Messages of a queue in one send."""
+"""Maximum number of messages of a queue per send."""
 MAX_PARALLEL_QUEUES = 16
-"""Queues that are tried at the same time, so that one broker that hangs does not hold up all others."""
+"""Queues that are sent to in parallel, so that a broker that hangs does not block the others."""
 
 SendParked = Callable[[MessageQueue, Sequence[OutgoingMessage]], Awaitable[object]]
-"""Sends to exactly this queue; raises a PointsmanError when it was not taken."""
+"""Sends to exactly this queue; raises a PointsmanError if the messages were not stored."""
 
 ResultT = TypeVar("ResultT")
 
 
 @dataclass(slots=True)
 class _Batch:
-    """What is written to the outbox in one transaction, and so waits for the disk once."""
+    """Changes of the outbox in one transaction."""
 
     added: list[Parked] = field(default_factory=list)
     sent: list[Parked] = field(default_factory=list)
-    problem: str = "was not written to its end"
-    """Empty: all of it is on the disk."""
+    problem: str = "was not written completely"
+    """Empty: the transaction is on the disk."""
 
 
 class OutboxSender:
-    """The outbox of one producer while it runs, with the task that empties it."""
+    """Parks messages in one producer's outbox, and runs the task that sends them."""
 
     def __init__(
         self, outbox: Outbox, *, clock: Clock, send: SendParked, max_batch_size: int, metrics_hook: MetricsHook
@@ -57,43 +57,46 @@ class OutboxSender:
         self._lanes: dict[MessageQueue, deque[Parked]] = {}
         self._failing: set[MessageQueue] = set()
         self._waiting: Counter[str] = Counter()
-        # One call of the outbox at a time, in a thread: it waits for the disk.
+        # One call of the outbox at a time, in a thread, since it blocks on the disk.
         self._file_access = asyncio.Lock()
         self._batch = _Batch()
-        """What waits for the transaction before it."""
+        """Changes that wait for the previous transaction."""
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
 
     async def start(self) -> None:
-        """Read what was left by the process before and begin to send it. Raises :class:`OutboxFailedError`."""
+        """Open the outbox and start to send the messages in it. Raises :class:`OutboxFailedError`."""
         for parked in await self._shielded(self._in_thread(self._outbox.open)):
-            self._enter(parked)
+            self._add(parked)
         self._tasks.append(start_task(self._run(), name="pointsman-outbox"))
 
     def is_waiting_for(self, queue: MessageQueue) -> bool:
-        """Whether messages wait for the queue: whatever is to be in order must wait behind them."""
+        """Whether messages wait for the queue; later ones must then be parked, too, to keep the order."""
         return queue in self._lanes
 
     @property
     def waiting(self) -> int:
-        """Messages that wait."""
+        """Number of waiting messages."""
         return sum(self._waiting.values())
 
     async def put(self, queue: MessageQueue, outgoing: OutgoingMessage) -> None:
-        """Put a message behind the others of its queue. Raises :class:`OutboxFullError`, :class:`OutboxFailedError`."""
+        """Park a message after the others of its queue.
+
+        Raises :class:`OutboxFullError`, :class:`OutboxFailedError`.
+        """
         if self._closed:
             raise ClientClosedError
         await self._shielded(self._put(queue, outgoing))
 
     def wake(self) -> None:
-        """Try again now: something has changed."""
+        """Retry now, because a route changed."""
         self._wakeup.wake()
 
     async def close(self, *, timeout_seconds: float) -> None:
-        """End; what waits stays in the file."""
+        """Stop sending and close the file, which retains unsent messages."""
         self._closed = True
         await end_tasks(self._tasks, timeout_seconds=timeout_seconds / 2)
-        # What was begun in a thread comes first: the lock is its.
+        # Waits for a write in progress, which has the lock.
         closing = asyncio.create_task(self._in_thread(self._outbox.close), name="pointsman-outbox-close")
         await finish_tasks([closing], timeout_seconds=timeout_seconds / 2)
 
@@ -114,11 +117,11 @@ class OutboxSender:
                 await self._send(queue, [parked.outgoing for parked in batch])
             except PointsmanError as error:
                 if queue not in self._failing:
-                    logger.warning("%s parked messages wait for %s: %s", len(lane), queue, error)
+                    logger.warning("%d parked messages cannot be sent to %s yet; retrying: %s", len(lane), queue, error)
                 self._failing.add(queue)
                 return
             self._failing.discard(queue)
-            await self._leave(queue, batch)
+            await self._remove_sent(queue, batch)
 
     def _head_of(self, lane: deque[Parked]) -> list[Parked]:
         batch: list[Parked] = []
@@ -130,18 +133,18 @@ class OutboxSender:
             batch.append(parked)
         return batch
 
-    def _enter(self, parked: Parked) -> None:
+    def _add(self, parked: Parked) -> None:
         if not self._lanes:
             self._wakeup.wake()
         self._lanes.setdefault(parked.queue, deque()).append(parked)
         self._waiting[parked.queue.topic] += 1
         self._metrics_hook.parked(topic=parked.queue.topic, waiting=self._waiting[parked.queue.topic])
 
-    async def _leave(self, queue: MessageQueue, batch: Sequence[Parked]) -> None:
+    async def _remove_sent(self, queue: MessageQueue, batch: Sequence[Parked]) -> None:
         try:
             await self._shielded(self._write(sent=batch))
         except OutboxFailedError as error:
-            logger.warning("sent messages may be sent once more after a restart: %s", error)
+            logger.warning("%d sent messages stay in the outbox; a restart sends them again: %s", len(batch), error)
         self._outbox.discount(batch)
         lane = self._lanes[queue]
         for _ in batch:
@@ -158,10 +161,10 @@ class OutboxSender:
         except OutboxFailedError:
             self._outbox.discount([parked])
             raise
-        self._enter(parked)
+        self._add(parked)
 
     async def _write(self, *, added: Sequence[Parked] = (), sent: Sequence[Parked] = ()) -> None:
-        """Write with all others that come until the disk is free. Raises :class:`OutboxFailedError` to each."""
+        """Write in one transaction with other callers that wait for the disk; all raise :class:`OutboxFailedError`."""
         batch = self._batch
         batch.added += added
         batch.sent += sent
@@ -181,5 +184,5 @@ class OutboxSender:
             return await asyncio.to_thread(work)
 
     async def _shielded(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Go on to the end when the caller is cancelled: a thread cannot be stopped, and what it did must count."""
+        """Finish the work when the caller is cancelled: a thread cannot be stopped, and its result must be recorded."""
         return await asyncio.shield(asyncio.create_task(work, name="pointsman-outbox-write"))

@@ -1,4 +1,4 @@
-"""The producer: sends messages to the brokers that routes name, past those that are slow or dead."""
+"""The producer: sends messages to brokers in the routes and avoids slow or failed ones."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ from pointsman_client.producer.producer_options import (
 from pointsman_client.producer.sender import Sender
 
 SelectQueue = Callable[[tuple[MessageQueue, ...], Message, Any], MessageQueue]
-"""From the topic's writable queues, the message and an argument to a queue (RocketMQ ``MessageQueueSelector``)."""
+"""Chooses a queue; called with the topic's writable queues, message, argument (RocketMQ ``MessageQueueSelector``)."""
 
 SendCallback = Callable[[SendResult | Exception], object]
 """Called in the event loop with the result of a send, or with the error that :meth:`Producer.send` would raise."""
 PARKED = "PARKED"
-"""What the metrics hook hears instead of a SendStatus when a message was put into an outbox."""
+"""Outcome passed to the metrics hook when a message was put into an outbox."""
 CANCELLED = "CANCELLED"
-"""What it hears when whoever awaited a send gave up."""
+"""Outcome passed to the metrics hook when the caller cancelled the send."""
 
 
 class Producer:
@@ -58,14 +58,14 @@ class Producer:
         async with Producer(["10.0.0.1:9876"], transport=RedisStreamsTransport) as producer:
             await producer.send(Message("orders", b"4711"))
 
-    The constructor opens and starts nothing. One producer belongs to one event loop; share it between tasks. At least
-    once: a try that ended without an answer may have been taken, and the next one then makes a second copy, with the
-    same message id. There are no transactions, no delayed messages and no compression.
+    The constructor opens and starts nothing. One producer belongs to one event loop; share it between tasks. Delivery
+    is at least once: an attempt without a response may have stored the message, and the next attempt then stores a
+    second copy with the same message id. There are no transactions, no delayed messages and no compression.
     """
 
     @takes_options(ProducerOptions)
     def __init__(self, options: ProducerOptions) -> None:
-        """Check and keep the options: see
+        """Check and store the options: see
         :class:`~pointsman_client.producer.producer_options.ProducerOptions`.
 
         Raises :class:`InvalidAddressError` or :class:`InvalidOptionError`.
@@ -83,18 +83,18 @@ class Producer:
         self._starting = asyncio.Lock()
         self._closing = Closing()
 
-    # Life
+    # Start and close
 
     async def start(self) -> Self:
-        """Bind the producer to the running event loop; a second call changes nothing.
+        """Bind the producer to the running event loop; a second call does nothing.
 
-        Waits for no name server and no broker. Raises :class:`OutboxFailedError` when its outbox cannot be opened.
+        Does not connect. Raises :class:`OutboxFailedError` if its outbox cannot be opened.
         """
         async with self._starting:
             await self._resources.start()
             if self._sends is None:
                 if self._options.rng is None:
-                    # Made before a fork, the children's producers would all give the same message ids.
+                    # If it was made before a fork, producers in the children would assign the same message ids.
                     self._rng.seed()
                 sender = Sender(self._resources, options=self._options, rng=self._rng)
                 sends = ExplicitSends(self._resources, sender, options=self._options)
@@ -110,9 +110,9 @@ class Producer:
         return self
 
     async def close(self) -> None:
-        """Wait for the sends under way, then end all; takes at most ``close_timeout_seconds``.
+        """Wait for sends in flight, then close; waits at most ``close_timeout_seconds``.
 
-        Callbacks of sends that did not end in time get :class:`ClientClosedError`. What is parked stays in its file.
+        Callbacks of sends that did not end in time get :class:`ClientClosedError`. Parked messages stay in the outbox.
         """
         self._resources.stop_use()
         await self._closing.do(self._close)
@@ -136,23 +136,23 @@ class Producer:
 
     @property
     def client(self) -> NameServerClient:
-        """The client that it asks for routes; ``client.describe(topic)`` also has its isolations."""
+        """The client that it gets routes from; ``client.describe(topic)`` also has its isolations."""
         return self._resources.client
 
     @property
     def parked(self) -> int:
-        """Messages that wait in its outboxes."""
+        """Number of messages in its outboxes."""
         return 0 if self._sends is None else self._sends.parked
 
-    # To whichever queue
+    # To any queue
 
     async def send(self, message: Message, *, timeout_seconds: float | None = None) -> SendResult:
-        """Send, trying other brokers after failures; return when a broker has it.
+        """Send, with retries at other brokers; return when a broker has stored the message.
 
-        ``timeout_seconds`` is for all tries together. Raises :class:`InvalidNameError`, :class:`InvalidMessageError`,
+        ``timeout_seconds``: for all attempts together. Raises :class:`InvalidNameError`, :class:`InvalidMessageError`,
         :class:`MessageTooLargeError`, :class:`TopicNotFoundError`, :class:`NameServersUnavailableError`,
         :class:`NoWritableQueueError`, :class:`NoBrokerUpError` (at the deadline), and :class:`SendFailedError` with
-        each try and its cause.
+        each attempt and its cause.
         """
         (result,) = await self._send([message], SendMode.SYNC, timeout_seconds)
         return result
@@ -160,30 +160,30 @@ class Producer:
     async def send_batch(
         self, messages: Sequence[Message], *, timeout_seconds: float | None = None
     ) -> tuple[SendResult, ...]:
-        """Send messages of one topic to one queue, all or none; ``max_message_size`` bounds them together.
+        """Send messages of one topic to one queue, all or none; ``max_message_size`` limits their total size.
 
         Raises as :meth:`send` does.
         """
         return await self._send(messages, SendMode.SYNC, timeout_seconds)
 
     def send_async(self, message: Message, callback: SendCallback, *, timeout_seconds: float | None = None) -> None:
-        """Send in the background; returns at once, inside the event loop.
+        """Send in the background; returns immediately. Call it in the event loop.
 
-        ``callback`` gets the result or the error that :meth:`send` would raise; what it raises goes to the event
-        loop's exception handler. Failures of the connection are tried again, a broker's no is not. Raises for a message
-        that cannot be sent, and :class:`TooManyInFlightError`.
+        ``callback`` gets the result, or the error that :meth:`send` would raise; exceptions that it raises go to the
+        event loop's exception handler. Connection failures are retried, rejections by a broker are not. Raises
+        immediately for an invalid message, and :class:`TooManyInFlightError`.
         """
-        check_function("callback", callback, "must be a function that takes the outcome")
+        check_function("callback", callback, "must be a function of the result")
         self._send_unawaited(message, SendMode.ASYNC, callback, timeout_seconds)
 
     def send_oneway(self, message: Message, *, timeout_seconds: float | None = None) -> None:
-        """Send in the background, in one try, and tell nobody how it ended, but for the metrics hook.
+        """Send in the background, in one attempt; the result is only reported to the metrics hook.
 
-        Returns at once. Raises for a message that cannot be sent, and :class:`TooManyInFlightError`.
+        Returns immediately. Raises for an invalid message, and :class:`TooManyInFlightError`.
         """
         self._send_unawaited(message, SendMode.ONEWAY, None, timeout_seconds)
 
-    # To a certain queue
+    # To a given queue
 
     async def send_to(
         self,
@@ -193,11 +193,11 @@ class Producer:
         on_unavailable: OnUnavailable | None = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Send to this queue, in one try.
+        """Send to this queue, in one attempt.
 
-        While the queue cannot be written, ``on_unavailable`` decides (None: as the producer's): ``"raise"``
-        :class:`QueueUnavailableError`, :class:`Park` or :class:`Fallback`. Raises otherwise as :meth:`send` does, and
-        :class:`OutboxFullError` and :class:`OutboxFailedError` with a Park.
+        ``on_unavailable``: what to do while the queue cannot be written (None: the producer's option): ``"raise"``
+        :class:`QueueUnavailableError`, :class:`Park` or :class:`Fallback`. Also raises as :meth:`send` does, and with
+        :class:`Park` :class:`OutboxFullError` and :class:`OutboxFailedError`.
         """
         sends, outgoing, deadline = self._begin(message, timeout_seconds)
         given: object = queue
@@ -211,15 +211,15 @@ class Producer:
         self,
         message: Message,
         selector: SelectQueue,
-        argument: Any = None,  # noqa: ANN401  what the selector makes of it is its own
+        argument: Any = None,  # noqa: ANN401  only the selector uses it
         *,
         on_unavailable: OnUnavailable | None = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Send to the queue that ``selector(queues, message, argument)`` chooses; the rest is as :meth:`send_to`.
+        """Send to the queue that ``selector(queues, message, argument)`` returns; otherwise as :meth:`send_to`.
 
-        The queues are those that can be written now, so a selector that counts them moves keys when a broker is away:
-        :meth:`send_by_key` does not.
+        The queues are those that can be written now, so a selector that uses their number moves keys while a broker is
+        down; :meth:`send_by_key` does not.
         """
         sends, outgoing, deadline = self._begin(message, timeout_seconds)
         check_function("selector", selector, "must be a function of queues, message and argument")
@@ -237,11 +237,11 @@ class Producer:
         on_unavailable: OnUnavailable | None = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Send to the queue of a sharding key: messages of a key stay in order. The rest is as :meth:`send_to`.
+        """Send to the queue of a sharding key: messages of a key stay in order. Otherwise as :meth:`send_to`.
 
-        The map is over the queues that the topic has, whether or not they can be written: see
-        :mod:`~pointsman_client.core.sharding`. A topic that has gone with its last broker keeps the map
-        that it had here; without one: :class:`TopicNotFoundError`. ``second`` spreads a key that has sub-shards.
+        The map covers all queues of the topic, also those that cannot be written: see
+        :mod:`~pointsman_client.core.sharding`. When all brokers of a topic are down, its last known map is used;
+        without one :class:`TopicNotFoundError` is raised. ``second``: distributes a key that has sub-shards.
         """
         sends, outgoing, deadline = self._begin(message, timeout_seconds)
         check_key(key)
@@ -254,20 +254,20 @@ class Producer:
             )
             queue = self._key_queues.queue_of(route, key, second=second)
         except TopicNotFoundError:
-            # All its brokers are away: the key's queue is the one that it was.
+            # All its brokers are down: the key stays at its queue.
             queue = self._key_queues.queue_as_seen(message.topic, key, second=second)
             if queue is None:
                 raise
         return await self._explicit(sends, outgoing, queue, on_unavailable, deadline)
 
     def drop_absent_brokers(self, topic: str) -> None:
-        """Let :meth:`send_by_key` spread keys over the brokers in the route only: those that are away were taken away.
+        """Make :meth:`send_by_key` use only the brokers in the route, after others were removed permanently.
 
-        Keys of theirs move. Without this call they keep their keys for as long as the producer runs.
+        Keys of the removed brokers move. Without this call a broker retains its keys while the producer runs.
         """
         self._key_queues.drop_absent(topic)
 
-    # How
+    # Implementation
 
     def _begin(self, message: Message, timeout_seconds: float | None) -> tuple[ExplicitSends, OutgoingMessage, float]:
         sends = self._usable()
@@ -307,7 +307,7 @@ class Producer:
         self, message: Message, mode: SendMode, callback: SendCallback | None, timeout_seconds: float | None
     ) -> None:
         sends, outgoing, deadline = self._begin(message, timeout_seconds)
-        self._in_flight.check_room(outgoing.size)
+        self._in_flight.check_limits(outgoing.size)
 
         async def send() -> SendResult:
             return (await self._counted([outgoing], partial(sends.sender.send, mode=mode, deadline=deadline)))[0]
@@ -343,7 +343,7 @@ class Producer:
         try:
             results = await send(messages if span is None else span.messages)
             outcome, tries = results[0].status or PARKED, results[0].tries
-        except BaseException as error:  # a cancelled send ends its span too
+        except BaseException as error:  # a cancelled send also ends its span
             if isinstance(error, PointsmanError):
                 outcome, tries = error.code, len(getattr(error, "tries", ()))
             if span is not None:
@@ -358,13 +358,13 @@ class Producer:
         return results
 
     def _addr_of(self, result: SendResult) -> str:
-        """Return the address of the broker that has the message, if the routes have it."""
+        """Return the address of the broker that stored the message; empty: parked, or not in the routes."""
         group = None if result.is_parked else self._resources.client.broker(*result.queue.broker_key)
         return "" if group is None or group.master is None else group.master.addr
 
 
 class _InFlight:
-    """Sends under way: those that nobody awaits are bounded here, and ``close()`` waits for all."""
+    """Sends in flight: limits those without a waiting caller; ``close()`` waits for all."""
 
     def __init__(self, *, most: int, most_bytes: int) -> None:
         self._most = most
@@ -377,7 +377,7 @@ class _InFlight:
 
     @contextmanager
     def awaited(self) -> Iterator[None]:
-        """Note that a caller awaits a send inside the block."""
+        """Count a send that a caller awaits in this block."""
         self._awaited += 1
         self._no_awaited.clear()
         try:
@@ -387,20 +387,20 @@ class _InFlight:
             if not self._awaited:
                 self._no_awaited.set()
 
-    def check_room(self, size: int) -> None:
-        """Raise :class:`TooManyInFlightError` unless a message of this size may be sent unawaited now."""
+    def check_limits(self, size: int) -> None:
+        """Raise :class:`TooManyInFlightError` unless another message of this size may be sent unawaited."""
         if len(self._tasks) >= self._most or (self._tasks and self._bytes + size > self._most_bytes):
             raise TooManyInFlightError(len(self._tasks), self._bytes)
 
     def start(self, send: Coroutine[Any, Any, SendResult], *, size: int, callback: SendCallback | None) -> None:
-        """Run a send in a task of its own; ``callback`` hears how it ended."""
+        """Run a send in its own task; ``callback`` gets the result or the error."""
         task = asyncio.create_task(send, name="pointsman-send")
         self._tasks.add(task)
         self._bytes += size
         task.add_done_callback(lambda done: self._end(done, size, callback))
 
     async def close(self, *, timeout_seconds: float) -> None:
-        """Wait for what is under way, at most so long; then end what nobody awaits."""
+        """Wait for sends in flight, at most ``timeout_seconds``; then cancel those that no caller awaits."""
         no_awaited = asyncio.create_task(self._no_awaited.wait(), name="pointsman-awaited-sends")
         tasks = [*self._tasks]
         _, late = await asyncio.wait([no_awaited, *tasks], timeout=timeout_seconds)
@@ -413,5 +413,5 @@ class _InFlight:
         error = ClientClosedError() if task.cancelled() else task.exception()
         if callback is None or not isinstance(error, Exception | None):
             return
-        # It runs from the event loop: its fault goes to the loop's handler, not to us.
+        # Called by the event loop, so that an exception goes to the loop's exception handler.
         asyncio.get_running_loop().call_soon(callback, task.result() if error is None else error)

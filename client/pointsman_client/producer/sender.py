@@ -1,4 +1,4 @@
-"""A send with its tries, under one deadline (RocketMQ ``DefaultMQProducerImpl.sendDefaultImpl``)."""
+"""A send with its attempts, under one deadline (RocketMQ ``DefaultMQProducerImpl.sendDefaultImpl``)."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from pointsman_client.transports.transport import SendReceipt, response_of
 logger = logging.getLogger(__name__)
 
 MAX_TOPICS = 1_000
-"""Topics whose turn is remembered; another one begins anywhere, as a new topic does."""
+"""Topics whose position in the queue rotation is cached; others start at a random queue."""
 
 DOWN_POLL_SECONDS = 0.5
-"""Between two looks at a topic whose brokers are all down, while a send waits."""
+"""Interval of polling a topic whose brokers are all down while a send waits."""
 
 ResultT = TypeVar("ResultT")
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """How a try ended: with a receipt, or with what went wrong."""
+    """Result of an attempt: a receipt, or the failure."""
 
     queue: MessageQueue
     receipt: SendReceipt | None
@@ -57,24 +57,24 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Messages that a broker has."""
+    """Messages that a broker has stored."""
 
     queue: MessageQueue
     receipt: SendReceipt
     tries: int
 
     def results(self, messages: Sequence[OutgoingMessage]) -> tuple[SendResult, ...]:
-        """The result of each message."""
+        """Return the result of each message."""
         offsets = zip(messages, self.receipt.queue_offsets, strict=True)
         status, tries = self.receipt.status, self.tries
         return tuple(SendResult(each.message_id, self.queue, offset, status, tries) for each, offset in offsets)
 
 
 class Sender:
-    """Sends for one producer, in tries: each at one broker, in one queue. The fault table learns from each."""
+    """Sends for one producer in attempts, each to one queue; records them in the fault table."""
 
     def __init__(self, resources: Resources, *, options: ProducerOptions, rng: random.Random) -> None:
-        """Made inside the event loop, on resources that are started."""
+        """Call it in the event loop; ``resources`` must be started."""
         self._client = resources.client
         self._transport = resources.transport
         self._options = options
@@ -100,7 +100,7 @@ class Sender:
         self._end_description = resources.client.attach_description("isolations", self._describe_isolations)
 
     def start(self) -> None:
-        """Begin the work beside the sends."""
+        """Start the fault detector, unless fault tolerance is off."""
         if self._faults is not None:
             detector = FaultDetector(
                 self._faults, self._transport, master_addr=self._master_addr, options=self._options, clock=self._clock
@@ -108,7 +108,7 @@ class Sender:
             self._detector_tasks.append(start_task(detector.run(), name="pointsman-fault-detector"))
 
     async def close(self, *, timeout_seconds: float) -> None:
-        """End it within the time."""
+        """Stop background work within the timeout."""
         self._end_description()
         await asyncio.gather(
             end_tasks(self._detector_tasks, timeout_seconds=timeout_seconds),
@@ -120,11 +120,11 @@ class Sender:
     ) -> tuple[SendResult, ...]:
         """Send to one of the topic's writable queues, all or none.
 
-        Each try goes to the queue chosen for it, also of an asynchronous send: there RocketMQ keeps the number of the
-        first queue, which the next broker may not have.
+        Each attempt selects its own queue, also of an asynchronous send. RocketMQ reuses the number of the first queue
+        there, which the next broker may not have.
 
-        Raises :class:`SendFailedError`, :class:`NoWritableQueueError`, :class:`NoBrokerUpError`, and what looking the
-        route up raises.
+        Raises :class:`SendFailedError`, :class:`NoWritableQueueError`, :class:`NoBrokerUpError`, and the errors of
+        route lookups.
         """
         topic = messages[0].message.topic
         failed: list[FailedTry] = []
@@ -153,10 +153,10 @@ class Sender:
         raise self._failure(topic, failed, deadline) from (failed[-1].error if failed else None)
 
     async def send_to(self, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, deadline: float) -> Sent:
-        """Send to this queue, in one try (RocketMQ tries explicit queues once).
+        """Send to this queue, in one attempt as in RocketMQ.
 
-        Raises :class:`QueueUnavailableError` when nothing was written because the queue cannot be written now, and
-        :class:`SendFailedError` when the broker refused the messages, or is not known to have taken them.
+        Raises :class:`QueueUnavailableError` if nothing was written because the queue cannot be written now, and
+        :class:`SendFailedError` if the broker rejected the messages, or it is unknown whether it stored them.
         """
         route = await self.within(deadline, self._client.topic_route(queue.topic), queue.topic)
         why = why_not_writable(route, queue)
@@ -174,15 +174,15 @@ class Sender:
     async def _try(
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, mode: SendMode, timeout_seconds: float
     ) -> Attempt:
-        """Send, and note what follows. A failure is returned; a route that may be newer is asked for beside.
+        """Send once and record the outcome. A failure is returned, and a route refresh requested in the background.
 
-        Raises :class:`InvalidInputError` when the transport cannot carry the message, and :class:`ClientStateError`.
+        Raises :class:`InvalidInputError` if the transport cannot carry the message, and :class:`ClientStateError`.
         """
         addr = self._master_addr(queue.broker_key)
         began_at = self._clock.monotonic()
         try:
             if addr is None:
-                raise BrokerUnreachableError(queue.broker_name, "no route has the address of its master")
+                raise BrokerUnreachableError(queue.broker_name, "the route has no address of its master")
             sending = self._transport.send(addr, queue, messages, timeout_seconds=timeout_seconds)
             receipt = await response_of(addr, sending, timeout_seconds=timeout_seconds)
         except (InvalidInputError, ClientStateError):
@@ -199,10 +199,10 @@ class Sender:
         return Attempt(queue, receipt, None, outcome.try_again)
 
     def _note(
-        self, queue: MessageQueue, outcome: Outcome, word: str, seconds: float, error: PointsmanError | None = None
+        self, queue: MessageQueue, outcome: Outcome, label: str, seconds: float, error: PointsmanError | None = None
     ) -> None:
         cluster, broker_name = broker = queue.broker_key
-        self._metrics_hook.send_tried(queue=queue, outcome=word, seconds=seconds)
+        self._metrics_hook.send_tried(queue=queue, outcome=label, seconds=seconds)
         if self._faults is None:
             return
         was_available = self._faults.is_available(broker, now=self._clock.monotonic())
@@ -217,11 +217,13 @@ class Sender:
         if isolated_for > 0:
             self._metrics_hook.isolated(cluster=cluster, broker_name=broker_name, seconds=isolated_for)
             if was_available:
-                level, why = (logging.INFO, f"it took {seconds:.3g} s") if error is None else (logging.WARNING, error)
-                logger.log(level, "%s/%s is left out for %.3g s: %s", cluster, broker_name, isolated_for, why)
+                level, why = (
+                    (logging.INFO, f"a send took {seconds:.3g} s") if error is None else (logging.WARNING, error)
+                )
+                logger.log(level, "broker %s/%s isolated for %.3g s: %s", cluster, broker_name, isolated_for, why)
 
     async def within(self, deadline: float, lookup: Coroutine[Any, Any, ResultT], topic: str) -> ResultT:
-        """Wait for a route until the deadline; raises :class:`SendFailedError` then."""
+        """Wait for a route; raises :class:`SendFailedError` at the deadline."""
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
                 return await lookup
@@ -229,7 +231,7 @@ class Sender:
             raise SendFailedError(topic, (), timed_out=True) from None
 
     def _explicit_failure(self, attempt: Attempt, deadline: float) -> PointsmanError:
-        assert attempt.failed is not None  # noqa: S101  a try has a receipt or a failure
+        assert attempt.failed is not None  # noqa: S101  an attempt has a receipt or a failure
         error: PointsmanError
         cause = attempt.failed.error
         refused_for_now = isinstance(cause, BrokerRefusedError) and attempt.try_again
@@ -244,7 +246,7 @@ class Sender:
         return SendFailedError(topic, failed, timed_out=self._clock.monotonic() >= deadline)
 
     async def publish_info(self, topic: str, deadline: float) -> PublishInfo:
-        """The topic's writable queues, asked for anew if there are none. Raises as :meth:`send` does."""
+        """Return the topic's writable queues, after a refresh if there are none. Raises as :meth:`send` does."""
         queues = await self.within(deadline, self._client.publish_queues(topic), topic)
         if not queues:
             try:
@@ -252,7 +254,7 @@ class Sender:
             except ClientStateError:
                 raise
             except PointsmanError:
-                # What was known stays in use, and says why there is no queue.
+                # The cached route stays in use; the reason for having no queue is derived from it.
                 pass
             queues = await self._client.publish_queues(topic)
         if not queues:
@@ -272,7 +274,7 @@ class Sender:
             if left <= 0:
                 raise NoBrokerUpError(topic, route.absent_brokers)
             await self._clock.sleep(min(left, DOWN_POLL_SECONDS))
-            # The watch brings the change; without one the name servers are asked.
+            # The watch usually reports the change; without one the name servers are queried.
             queues = await self._client.publish_queues(topic)
             if not queues and deadline > self._clock.monotonic():
                 with contextlib.suppress(SendFailedError, NameServersUnavailableError):
@@ -290,7 +292,7 @@ class Sender:
         return info
 
     async def _newer_info(self, info: PublishInfo, topic: str, deadline: float) -> PublishInfo:
-        """The route may have changed meanwhile; one without queues changes nothing for a send under way."""
+        """Return the current queues, which may have changed; ``info`` if there are none now."""
         try:
             queues = await self.within(deadline, self._client.publish_queues(topic), topic)
         except ClientStateError:

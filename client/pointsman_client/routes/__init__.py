@@ -1,1 +1,1 @@
-"""How routes are looked up, watched, polled, believed and kept; ``client.py`` is the face of it."""
+"""Lookup, watch, poll and cache of routes; :class:`NameServerClient` is the public API."""

@@ -1,4 +1,4 @@
-"""From the wire's messages to the client's values. Pure."""
+"""Conversion between wire messages and the client's values. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NUMBERS = {state: number for number, state in _STATES.items()}
 
 
 def to_topic_route(route: route_service_pb2.TopicRoute) -> TopicRoute:
-    """Read a route."""
+    """Convert a route from the wire."""
     return TopicRoute(
         topic=route.topic,
         revision=to_revision(route.revision),
@@ -42,7 +42,7 @@ def to_topic_route(route: route_service_pb2.TopicRoute) -> TopicRoute:
 
 
 def from_topic_route(route: TopicRoute) -> route_service_pb2.TopicRoute:
-    """Write a route as it was answered: what reads it need not know the client's values."""
+    """Convert a route back to its wire message, for code that reads that format."""
     return route_service_pb2.TopicRoute(
         topic=route.topic,
         revision=from_revision(route.revision),
@@ -82,32 +82,32 @@ def _to_timestamp(at: datetime) -> Timestamp:
 
 
 def to_revision(revision: route_service_pb2.Revision) -> Revision:
-    """Read when an answer was made."""
+    """Convert a revision from the wire."""
     return Revision(revision.boot, revision.counter, revision.digest)
 
 
 def from_revision(revision: Revision) -> route_service_pb2.Revision:
-    """Write when an answer was made."""
+    """Convert a revision to the wire."""
     return route_service_pb2.Revision(boot=revision.boot, counter=revision.counter, digest=revision.digest)
 
 
 def to_cluster_data(cluster: route_service_pb2.ClusterData) -> ClusterData:
-    """Read a cluster."""
+    """Convert a cluster from the wire."""
     return ClusterData(cluster.cluster, tuple(_to_broker_data(broker_data) for broker_data in cluster.broker_datas))
 
 
 def to_broker_state(state: broker_pb2.BrokerState.ValueType) -> BrokerState:
-    """Read a state; one that is newer than this client reads as UNKNOWN."""
+    """Convert a state from the wire; UNKNOWN if this version does not know it."""
     return _STATES.get(state, BrokerState.UNKNOWN)
 
 
 def _to_absent_broker(broker: route_service_pb2.AbsentBroker) -> AbsentBroker:
-    who = broker.identity
+    identity = broker.identity
     return AbsentBroker(
-        cluster=who.cluster,
-        broker_name=who.broker_name,
-        broker_id=who.broker_id,
-        addr=who.addr,
+        cluster=identity.cluster,
+        broker_name=identity.broker_name,
+        broker_id=identity.broker_id,
+        addr=identity.addr,
         is_registered=broker.is_registered,
         reason=broker.reason,
         since=broker.since.ToDatetime(tzinfo=UTC) if broker.HasField("since") else None,

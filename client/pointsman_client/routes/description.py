@@ -1,4 +1,4 @@
-"""What ``describe`` says of a topic. Pure."""
+"""The document that ``describe`` returns for a topic. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OWN_KEYS = frozenset(
 
 
 def describe_route(topic: str, cached: CachedRoute | None, *, now: float) -> Document:
-    """Render the cached route and how far it can be relied on; ``now`` is monotonic seconds."""
+    """Return the cached route with its age and source as JSON values; ``now`` is monotonic seconds."""
     route = None if cached is None else cached.route
     document = None if route is None else to_route_document(from_topic_route(route))
     return {
@@ -40,15 +40,18 @@ def describe_route(topic: str, cached: CachedRoute | None, *, now: float) -> Doc
 
 
 class Descriptions:
-    """What other parts of the library know of a topic, by the name under which it is shown."""
+    """Functions that add their own section to ``describe``, by key."""
 
     def __init__(self) -> None:
         self._functions: dict[str, Callable[[str], object]] = {}
 
     def attach(self, name: str, function: Callable[[str], object]) -> Callable[[], None]:
-        """Show ``function(topic)`` under ``name``, the latest attached if several are; returns what ends it."""
+        """Add ``function(topic)`` under ``name`` and return the function that removes it.
+
+        A second function of the same name replaces the first.
+        """
         if name in OWN_KEYS:
-            raise InvalidOptionError("name", name, "is a key that describe has itself")
+            raise InvalidOptionError("name", name, "is reserved by describe; use another name")
         self._functions[name] = function
 
         def remove() -> None:
@@ -58,5 +61,5 @@ class Descriptions:
         return remove
 
     def of(self, topic: str) -> Document:
-        """Return what is known of a topic."""
+        """Return the sections for a topic."""
         return {name: function(topic) for name, function in self._functions.items()}

@@ -1,4 +1,4 @@
-"""Which name server is asked, and who is next when it fails."""
+"""Choice of the name server to call, and failover to the next one."""
 
 from __future__ import annotations
 
@@ -14,16 +14,15 @@ from pointsman_client.errors import (
 )
 
 MIN_ATTEMPT_SECONDS = 0.05
-"""What a server gets even if our own process overslept the deadline."""
+"""Minimum timeout of one attempt, also when this process stalled past the deadline."""
 
 ResultT = TypeVar("ResultT")
 
 
 class NameServerChoice:
-    """The name servers and the one in use: it stays until it fails, then the next in the list takes over. Pure.
+    """The configured name servers and the one in use; after a failure the next in the list is used. Pure.
 
-    The list is the user's own for ever: no answer shortens it, so a client whose servers all went away finds those
-    that come back.
+    The list never shrinks, so a client reconnects when its servers return after a total outage.
     """
 
     def __init__(self, addrs: Sequence[str]) -> None:
@@ -33,46 +32,46 @@ class NameServerChoice:
 
     @property
     def in_use(self) -> str:
-        """The server that is asked first."""
+        """The server that is called first."""
         return self._addrs[self._position]
 
     def order(self) -> tuple[str, ...]:
-        """All servers in the order in which one lookup tries them."""
+        """All servers in the order in which one lookup calls them."""
         return self._addrs[self._position :] + self._addrs[: self._position]
 
     def move_on_from(self, addr: str) -> None:
-        """Leave ``addr`` if it is in use; of many lookups that fail there together only the first one moves."""
+        """Use the next server if ``addr`` is in use; of several lookups that failed there, only the first one moves."""
         if addr == self.in_use and len(self._addrs) > 1:
             self._position = (self._position + 1) % len(self._addrs)
             for callback in self._on_move:
                 callback()
 
     def on_move(self, callback: Callable[[], None]) -> None:
-        """Call ``callback()`` whenever another server comes into use."""
+        """Call ``callback()`` each time another server is put in use."""
         self._on_move.append(callback)
 
 
 class Failover:
-    """Asks the servers of a :class:`NameServerChoice` in turn, under one deadline."""
+    """Calls the servers of a :class:`NameServerChoice` in turn, under one deadline."""
 
     def __init__(
         self, choice: NameServerChoice, clock: Clock, *, on_failure: Callable[[str], None] = lambda _: None
     ) -> None:
-        """``on_failure(addr)`` is told of each server that gave no answer."""
+        """``on_failure(addr)`` is called for each server without a usable response."""
         self._choice = choice
         self._clock = clock
         self._on_failure = on_failure
 
     async def call(self, attempt: Callable[[str, float], Awaitable[ResultT]], *, timeout_seconds: float) -> ResultT:
-        """Return the first answer of ``attempt(addr, seconds)``; one round, each server once.
+        """Return the first response of ``attempt(addr, seconds)``, calling each server at most once.
 
-        A try gets an equal share of the time that is left, so one server that hangs leaves enough for the others, and
-        one that fails at once leaves them its share. Any error but :class:`NameServerFailedError` is an answer and
-        goes to the caller; :class:`AccessDeniedError` only when no other server answers, since each has its own grants.
-        Raises :class:`NameServersUnavailableError` when no name server answered.
+        Each attempt gets an equal share of the remaining time, so a server that hangs leaves enough for the others.
+        Any error but :class:`NameServerFailedError` is a response and raised to the caller.
+        :class:`AccessDeniedError` is raised only when no other server responds, since each has its own grants.
+        Raises :class:`NameServersUnavailableError` when no name server responds.
         """
-        answers = await self.call_until(lambda _: True, attempt, timeout_seconds=timeout_seconds)
-        return answers[0]
+        responses = await self.call_until(lambda _: True, attempt, timeout_seconds=timeout_seconds)
+        return responses[0]
 
     async def call_until(
         self,
@@ -81,19 +80,19 @@ class Failover:
         *,
         timeout_seconds: float,
     ) -> list[ResultT]:
-        """Ask as :meth:`call` does, one server after another until their answers are enough; return them all.
+        """Call one server after another, as :meth:`call` does, until ``is_sufficient(responses)``; return them all.
 
-        Once there is an answer, a server that refuses counts as one that is silent.
+        After the first response, a server that rejects the request counts as one that did not respond.
         """
         deadline = self._clock.monotonic() + timeout_seconds
         failures: list[NameServerFailedError] = []
         denials: list[AccessDeniedError] = []
-        answers: list[ResultT] = []
+        responses: list[ResultT] = []
         order = self._choice.order()
         for position, addr in enumerate(order):
             share = (deadline - self._clock.monotonic()) / (len(order) - position)
             try:
-                answers.append(await attempt(addr, max(share, MIN_ATTEMPT_SECONDS)))
+                responses.append(await attempt(addr, max(share, MIN_ATTEMPT_SECONDS)))
             except NameServerFailedError as failure:
                 self._choice.move_on_from(addr)
                 self._on_failure(addr)
@@ -103,13 +102,13 @@ class Failover:
                 self._on_failure(addr)
                 denials.append(denial)
             except RequestRejectedError:
-                if not answers:
+                if not responses:
                     raise
             else:
-                if is_sufficient(answers):
+                if is_sufficient(responses):
                     break
-        if not answers and denials:
+        if not responses and denials:
             raise denials[0]
-        if not answers:
+        if not responses:
             raise NameServersUnavailableError(failures) from failures[-1]
-        return answers
+        return responses

@@ -1,4 +1,4 @@
-"""What is asked of one name server: a route, the topics, the clusters. Seconds bound the whole answer."""
+"""Queries to one name server: a route, the topics, the clusters. ``seconds`` is the timeout of the complete query."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pointsman_client.routes.codec import to_cluster_data, to_revision, to_topic
 from pointsman_client.rpc.links import NameServerLink
 
 TOPICS_PER_PAGE = 10_000
-"""The most that ListTopics allows; 127 characters each stay well under gRPC's 4 MiB."""
+"""Maximum page size of ListTopics; with 127 characters each a page stays well below gRPC's 4 MiB."""
 
 
 async def query_route(
@@ -26,7 +26,7 @@ async def query_route(
     zone: str = "",
     known: TopicRoute | None = None,
 ) -> TopicRoute:
-    """Ask for a route; while it is still the known one, that comes back with the server's revision of it.
+    """Query a route; if it is still the known one, return that with the server's revision.
 
     Raises TopicNotFoundError, NameServerFailedError, RequestRejectedError.
     """
@@ -40,13 +40,13 @@ async def query_route(
     if known is not None and response.HasField("unchanged") and response.unchanged.digest == digest:
         return replace(known, revision=to_revision(response.unchanged), stale=False)
     if response.route.topic != topic:
-        message = f"answered for topic {response.route.topic!r}"
+        message = f"sent the route of topic {response.route.topic!r} instead of {topic!r}"
         raise NameServerFailedError(link.addr, grpc.StatusCode.INTERNAL, message)
     return to_topic_route(response.route)
 
 
 async def query_topics(link: NameServerLink, seconds: float, *, cluster: str, clock: Clock) -> tuple[str, ...]:
-    """Ask for the names of all topics, or of those in one cluster, page after page. Raises ClusterNotFoundError."""
+    """Query all topic names, or those of one cluster, in pages. Raises ClusterNotFoundError."""
     deadline = clock.monotonic() + seconds
     topics: list[str] = []
     request = route_service_pb2.ListTopicsRequest(cluster=cluster, page_size=TOPICS_PER_PAGE)
@@ -64,7 +64,7 @@ async def query_topics(link: NameServerLink, seconds: float, *, cluster: str, cl
 
 
 async def ping(link: NameServerLink, seconds: float) -> None:
-    """Ask for next to nothing; returns when the server answers."""
+    """Send a minimal query; returns when the server responds."""
     await link.call(
         link.routes.ListTopics,
         route_service_pb2.ListTopicsRequest(page_size=1),
@@ -74,7 +74,7 @@ async def ping(link: NameServerLink, seconds: float) -> None:
 
 
 async def query_clusters(link: NameServerLink, seconds: float, *, cluster: str) -> tuple[ClusterData, ...]:
-    """Ask for the clusters, or for one, with their replica groups. Raises ClusterNotFoundError."""
+    """Query the clusters, or one, with their replica groups. Raises ClusterNotFoundError."""
     response = await link.call(
         link.routes.GetClusterInfo,
         route_service_pb2.GetClusterInfoRequest(cluster=cluster),

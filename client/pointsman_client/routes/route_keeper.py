@@ -1,4 +1,4 @@
-"""What is believed of routes: takes what name servers answer and what a watch brings, and tells who listens."""
+"""Route cache updates: merges lookup responses and watch events, and notifies listeners."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from pointsman_client.rpc.links import NameServerLinks
 logger = logging.getLogger(__name__)
 
 MAX_SIMILAR_CANDIDATES = 100
-"""Of so many topics, the last ones used, one is suggested in place of a topic that is not known."""
+"""Most recently used topics that are searched for a similar name when a topic is unknown."""
 
 AddrsRemovedCallback = Callable[[tuple[str, ...]], None]
 
@@ -37,7 +37,7 @@ class _Response:
 
 
 class RouteKeeper:
-    """The route table of one client, and the only one that writes it."""
+    """Owner and only writer of one client's route table."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class RouteKeeper:
         zone: str,
         on_work: Callable[[], None],
     ) -> None:
-        """``on_work()`` is called when the plan of rechecks has changed, or what :meth:`topics` returns."""
+        """``on_work()`` is called when the recheck plan or the result of :meth:`topics` changes."""
         self._name_servers = name_servers
         self._failover = failover
         self._links = links
@@ -66,23 +66,23 @@ class RouteKeeper:
         self._zone = zone
         self._on_work = on_work
         self.table = RouteTable(max_topics)
-        # Some more than are kept: what was just forgotten may come back with an older answer.
+        # Larger than the table: an older response may still arrive for a topic that was just evicted.
         self._order = RevisionOrder(2 * max_topics)
         self._wanted = WantedTopics(max_topics)
         self.lookups: SingleFlight[CachedRoute] = SingleFlight()
         self._addrs_removed: Callbacks[tuple[str, ...]] = Callbacks()
 
     def on_addrs_removed(self, callback: AddrsRemovedCallback) -> Callable[[], None]:
-        """Call ``callback(addrs)`` when no route has these addresses any more; returns the function that ends it."""
+        """Call ``callback(addrs)`` when no cached route has these addresses any longer; return its remover."""
         return self._addrs_removed.add(callback)
 
     def topics(self) -> list[str]:
-        """Return the topics in use, those without a route included: kept, read, or wanted not long ago."""
+        """Return the topics in use, also those without a route: cached, iterated over, or requested recently."""
         wanted = self._wanted.topics(now=self._clock.monotonic())
         return list(dict.fromkeys([*self.table.topics(), *sorted(self._listeners.topics()), *wanted]))
 
     def want(self, topic: str) -> None:
-        """Note that the application asked for a topic that has no route."""
+        """Record that the application requested a topic that has no route."""
         if self._wanted.want(topic, now=self._clock.monotonic()):
             self._on_work()
 
@@ -91,17 +91,17 @@ class RouteKeeper:
         route = self._route(topic)
         return None if route is None else route.revision
 
-    # Look-ups
+    # Lookups
 
     async def look_up(self, topic: str) -> CachedRoute:
-        """Ask for the route, joining a look-up that is under way, and return what is believed then.
+        """Look the route up, or join a lookup in progress, and return the cached route after it.
 
-        Raises TopicNotFoundError when there is believed to be none.
+        Raises TopicNotFoundError when no route is cached then.
         """
         return await self.lookups.do(topic, lambda: self._look_up(topic))
 
     async def look_up_again(self, topic: str) -> CachedRoute:
-        """As :meth:`look_up`, but with answers that are all younger than this call."""
+        """As :meth:`look_up`, but with a lookup that starts after this call."""
         return await self.lookups.rerun(topic, lambda: self._look_up(topic))
 
     async def _look_up(self, topic: str) -> CachedRoute:
@@ -114,38 +114,40 @@ class RouteKeeper:
             except TopicNotFoundError:
                 return _Response(addr, None)
 
-        def is_sufficient(answers: Sequence[_Response]) -> bool:
-            all_queried = len(answers) == self._name_servers
-            return judge(self._route(topic), [answer.route for answer in answers], all_queried=all_queried) is not None
+        def is_sufficient(responses: Sequence[_Response]) -> bool:
+            all_queried = len(responses) == self._name_servers
+            return judge(self._route(topic), [each.route for each in responses], all_queried=all_queried) is not None
 
-        answers = await self._failover.call_until(is_sufficient, attempt, timeout_seconds=self._lookup_timeout_seconds)
-        current = [answer for answer in answers if self._is_current(topic, answer, accepted_before)]
-        if len(current) < len(answers) and any(loss(self._route(topic), answer.route) for answer in current):
-            # A witness less: whether to believe the others shows when all are asked again.
+        responses = await self._failover.call_until(
+            is_sufficient, attempt, timeout_seconds=self._lookup_timeout_seconds
+        )
+        current = [response for response in responses if self._is_current(topic, response, accepted_before)]
+        if len(current) < len(responses) and any(loss(self._route(topic), response.route) for response in current):
+            # An outdated response cannot confirm a removal: query all servers again.
             self._schedule_recheck(topic)
         elif current:
             self._apply(topic, current)
         cached = self.table.find(topic)
         if cached is None:
             similar = get_close_matches(topic, self.table.topics()[-MAX_SIMILAR_CANDIDATES:], n=1)
-            raise TopicNotFoundError(topic, addrs=[answer.addr for answer in answers], similar="".join(similar))
+            raise TopicNotFoundError(topic, addrs=[response.addr for response in responses], similar="".join(similar))
         return cached
 
-    def _is_current(self, topic: str, answer: _Response, accepted_before: int) -> bool:
-        if answer.route is not None:
-            return self._order.admit(topic, answer.route.revision)
-        # "Not found" has no revision: what a watch brought during the look-up is taken to be the later word.
+    def _is_current(self, topic: str, response: _Response, accepted_before: int) -> bool:
+        if response.route is not None:
+            return self._order.admit(topic, response.route.revision)
+        # "Not found" has no revision: a watch event received during the lookup is assumed to be newer.
         cached = self.table.find(topic)
         return cached is None or cached.number <= accepted_before
 
-    def _apply(self, topic: str, answers: Sequence[_Response]) -> None:
-        verdict = judge(self._route(topic), [answer.route for answer in answers], all_queried=True)
+    def _apply(self, topic: str, responses: Sequence[_Response]) -> None:
+        verdict = judge(self._route(topic), [response.route for response in responses], all_queried=True)
         assert verdict is not None  # noqa: S101  all_queried leaves no other
         if verdict.accepted is None:
             self._announce(self.table.mark_stale(topic))
         else:
-            answer = answers[verdict.accepted]
-            self._accept(topic, answer.route, source=answer.addr, is_disputed=verdict.is_disputed)
+            response = responses[verdict.accepted]
+            self._accept(topic, response.route, source=response.addr, is_disputed=verdict.is_disputed)
         if verdict.is_disputed:
             self._schedule_recheck(topic)
         else:
@@ -155,10 +157,10 @@ class RouteKeeper:
         self._plan.disputed(topic, now=self._clock.monotonic())
         self._on_work()
 
-    # News of a watch
+    # Watch events
 
     def on_update(self, addr: str, topic: str, revision: Revision, route: TopicRoute | None) -> None:
-        """Take a piece of news from a watch; ``route`` is None for a topic that is gone."""
+        """Handle a watch event; ``route`` is None for a topic that was removed."""
         if not self._order.admit(topic, revision):
             return
         known = self._route(topic)
@@ -171,7 +173,7 @@ class RouteKeeper:
         self._accept(topic, route, source=addr, is_disputed=False)
         self._plan.settled(topic)
 
-    # What follows from believing
+    # Cache updates and their consequences
 
     def _accept(self, topic: str, route: TopicRoute | None, *, source: str, is_disputed: bool) -> None:
         now = self._clock.monotonic()
@@ -181,13 +183,13 @@ class RouteKeeper:
             if change is not None:
                 self._wanted.want(topic, now=now)
         else:
-            said = as_stale(route) if is_disputed else route
-            change = self.table.accept(said, now=now, source=source, keep=self._listeners.topics())
+            accepted = as_stale(route) if is_disputed else route
+            change = self.table.accept(accepted, now=now, source=source, keep=self._listeners.topics())
             self._wanted.found(topic)
             self._hook.route_confirmed(topic=topic, at=now)
-        for forgotten in self.table.take_dropped():
-            self._plan.settled(forgotten)
-            self._hook.route_dropped(topic=forgotten)
+        for dropped in self.table.take_dropped():
+            self._plan.settled(dropped)
+            self._hook.route_dropped(topic=dropped)
         self._announce(change)
         addrs = self.table.take_removed_addrs()
         if addrs:
@@ -206,12 +208,12 @@ class RouteKeeper:
 
 
 def _warn_of_surplus(change: RouteChange) -> None:
-    """Log once that an order configuration has queues that a broker does not have."""
+    """Log once when an order-topic configuration has queues that a broker does not have."""
     surplus = _surplus(change.new)
     if surplus and surplus != _surplus(change.old):
         logger.warning(
-            "the order configuration of topic %s exceeds its queues (%s): nothing is sent to those beyond; correct it "
-            "with `pointsmanctl order-topic set`",
+            "the order-topic configuration of %s has more queues than its brokers (%s); the surplus queues are not "
+            "used; correct it with `pointsmanctl order-topic set`",
             change.topic,
             surplus,
         )

@@ -1,7 +1,7 @@
-"""The watch: one WatchTopicRoutes stream for all topics in use, at the name server that look-ups use, too.
+"""The watch: one WatchTopicRoutes stream for all topics in use, at the name server that lookups use.
 
-It brings news sooner than the poll; what it misses the poll finds. A server says with its first words what differs from
-the revisions that the client has, so a reconnect costs little and loses nothing.
+Changes arrive sooner than by polling, and the poll finds what the watch missed. On a new stream the server first sends
+what differs from the client's revisions, so a reconnect is cheap and loses nothing.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from pointsman_client.rpc.status import details_of, grpc_errors_of
 logger = logging.getLogger(__name__)
 
 COALESCE_SECONDS = 0.05
-"""Topics that come into use within this time are watched together."""
+"""Topics first used within this time are added to the watch together."""
 MAX_BACKOFF_SECONDS = 5.0
-"""Between two tries while no name server can be watched."""
+"""Maximum wait between two attempts while no name server can be watched."""
 WATCH_RETRY_SECONDS = 300.0
-"""Until a server that cannot or will not be watched is asked again; the poll goes on meanwhile."""
+"""Wait before the next attempt at a server that rejected the watch; polling continues."""
 
 UpdateHandler: TypeAlias = Callable[[str, str, Revision, TopicRoute | None], None]
-"""Called with address, topic, revision, and the route or None for a topic that is gone."""
+"""Called with address, topic, revision, and the route; None: the topic was removed."""
 
 
 class RouteStream:
-    """Watches until cancelled. It never raises for what a server does."""
+    """Watches until cancelled; errors of servers are handled, not raised."""
 
     def __init__(
         self,
@@ -69,24 +69,24 @@ class RouteStream:
         self._backoff = FullJitterBackoff(rng.uniform, cap=MAX_BACKOFF_SECONDS)
         self._wakeup = Wakeup(clock)
         self._max_topics_per_stream: int | None = None
-        """Topics that one stream may have, as far as a server has said."""
+        """Limit reported by a server; None: no server has reported one."""
         self._logged_rejections: set[str] = set()
         self._logged_ends: set[str] = set()
-        """Servers whose failure was told, and that could not be watched since."""
+        """Servers whose failure was logged and that have not been watched since."""
         self._watched: set[str] = set()
         choice.on_move(self._wakeup.wake)
 
     @property
     def watched(self) -> frozenset[str]:
-        """Topics of which the server has told the state, and will tell each change."""
+        """Topics whose state was received and whose changes the server pushes."""
         return frozenset(self._watched)
 
     def topics_changed(self) -> None:
-        """Look again which topics are to be watched."""
+        """Re-read the topics to watch."""
         self._wakeup.wake()
 
     async def run(self) -> None:
-        """Watch what there is to watch."""
+        """Watch until cancelled."""
         while True:
             topics = frozenset(self._topics())
             if not topics:
@@ -109,7 +109,7 @@ class RouteStream:
                     await self._clock.sleep(self._backoff.next_wait())
 
     async def _watch(self, addr: str, topics: frozenset[str]) -> None:
-        """Watch until other topics, or another server, are to be watched. Raises what ends a stream."""
+        """Watch until the topics or the server in use change. Raises the error that ends a stream."""
         in_order = sorted(topics)
         size = self._max_topics_per_stream or len(in_order)
         tasks = [
@@ -147,7 +147,7 @@ class RouteStream:
                         while not self._apply(addr, await call.read()):
                             pass
                 except TimeoutError:
-                    message = "no whole state in time"
+                    message = f"no complete initial state within {self._first_response_seconds:g} s"
                     raise NameServerFailedError(addr, grpc.StatusCode.DEADLINE_EXCEEDED, message) from None
                 self._watched.update(topics)
                 self._logged_ends.discard(addr)
@@ -161,10 +161,10 @@ class RouteStream:
         return route_service_pb2.KnownRoute(topic=topic, revision=None if revision is None else from_revision(revision))
 
     def _apply(self, addr: str, response: object) -> bool:
-        """Pass news on; return whether they end the first state."""
+        """Pass an event on; return whether it ends the initial state."""
         if not isinstance(response, route_service_pb2.WatchTopicRoutesResponse):
-            # The end of the stream, or bytes that are no message.
-            raise NameServerFailedError(addr, grpc.StatusCode.UNAVAILABLE, "it ended the watch")
+            # The end of the stream, or bytes that cannot be decoded.
+            raise NameServerFailedError(addr, grpc.StatusCode.UNAVAILABLE, "the server ended the watch")
         match response.WhichOneof("news"):
             case "route":
                 route = to_topic_route(response.route)
@@ -178,33 +178,33 @@ class RouteStream:
             case "synced":
                 return True
             case _:
-                # News of a kind that is younger than this client.
+                # An event type that this version does not know.
                 pass
         return False
 
     async def _pause(self, addr: str, error: NameServerFailedError | RequestRejectedError) -> None:
-        """Leave it to the poll for a while: look-ups work there, so another server is not better."""
+        """Rely on polling for a while: lookups work at this server, so another one would not be better."""
         if addr not in self._logged_rejections:
             self._logged_rejections.add(addr)
-            logger.warning("routes of %s cannot be watched, they are polled alone: %s", addr, error)
-        rested_at = self._clock.monotonic()
-        while addr == self._choice.in_use and self._clock.monotonic() - rested_at < WATCH_RETRY_SECONDS:
+            logger.warning("cannot watch routes at %s; falling back to polling: %s", addr, error)
+        paused_at = self._clock.monotonic()
+        while addr == self._choice.in_use and self._clock.monotonic() - paused_at < WATCH_RETRY_SECONDS:
             await self._wakeup.wait(WATCH_RETRY_SECONDS)
 
     def _log_end(self, addr: str, failure: NameServerFailedError) -> None:
-        """Once an outage: a try every few seconds must not fill a log."""
+        """Log once per outage: an attempt every few seconds must not flood the log."""
         level = logging.DEBUG if addr in self._logged_ends else logging.INFO
         self._logged_ends.add(addr)
-        logger.log(level, "routes are not watched at %s now, another name server is tried: %s", addr, failure)
+        logger.log(level, "route watch at %s failed; trying the next name server: %s", addr, failure)
 
     def _learn_limit(self, failure: NameServerFailedError, topics: int) -> bool:
-        """Note how many topics a stream may have, if that was refused; return whether less is worth a try."""
+        """Record the server's limit of topics per stream, if that was exceeded; return whether to retry with fewer."""
         if not isinstance(failure.__cause__, grpc.aio.AioRpcError):
             return False
         facts = details_of(failure.__cause__).facts
-        bound = facts.get("bound", "")
-        if facts.get("limit") != "topics_per_watch" or not (bound.isascii() and bound.isdigit() and int(bound)):
+        limit = facts.get("bound", "")
+        if facts.get("limit") != "topics_per_watch" or not (limit.isascii() and limit.isdigit() and int(limit)):
             return False
-        is_less = int(bound) < min(topics, self._max_topics_per_stream or topics)
-        self._max_topics_per_stream = min(int(bound), self._max_topics_per_stream or int(bound))
-        return is_less
+        is_lower = int(limit) < min(topics, self._max_topics_per_stream or topics)
+        self._max_topics_per_stream = min(int(limit), self._max_topics_per_stream or int(limit))
+        return is_lower

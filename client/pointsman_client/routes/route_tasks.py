@@ -1,4 +1,4 @@
-"""The tasks that keep a client's routes fresh: the watch, the poll, and rechecks of what is disputed."""
+"""Background tasks that keep cached routes current: the watch, the poll, and rechecks of disputed routes."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from pointsman_client.rpc.links import NameServerLinks
 logger = logging.getLogger(__name__)
 
 IDLE_SECONDS = 3_600.0
-"""A wait that something else ends."""
+"""Longest wait while nothing is due; :class:`Wakeup` ends it."""
 
 LookUp = Callable[[str], Awaitable[object]]
 
 
 class RouteTasks:
-    """Runs from :meth:`start` to :meth:`close`."""
+    """All of these tasks of one client, from :meth:`start` to :meth:`close`."""
 
     def __init__(
         self,
@@ -76,11 +76,11 @@ class RouteTasks:
 
     @property
     def watched(self) -> frozenset[str]:
-        """Topics of which a name server tells each change."""
+        """Topics whose changes a name server pushes."""
         return self._stream.watched
 
     def start(self) -> None:
-        """Begin, in the running event loop."""
+        """Start the tasks in the running event loop."""
         self._tasks.append(start_task(self._poller.run(), name="pointsman-route-poll"))
         self._tasks.append(start_task(self._rechecker.run(), name="pointsman-route-recheck"))
         following = self._opener.follow(
@@ -91,19 +91,19 @@ class RouteTasks:
             self._tasks.append(start_task(self._stream.run(), name="pointsman-route-watch"))
 
     def wake(self) -> None:
-        """Note that other topics are in use, or that something is to be asked again."""
+        """Notify the tasks that the topics in use or the recheck plan changed."""
         self._rechecker.wake()
         self._stream.topics_changed()
 
     async def close(self, *, timeout_seconds: float) -> None:
-        """End the tasks."""
+        """Cancel the tasks."""
         await end_tasks(self._tasks, timeout_seconds=timeout_seconds)
 
 
 class LookUpRound:
-    """Looks several topics up, a few at a time. What fails is logged once and leaves the cached routes as they are.
+    """Looks several topics up, a few in parallel. A failure is logged once and leaves the cached routes unchanged.
 
-    When no name server answers, the rest of a round is left out: it would only wait for the same deadline again.
+    When no name server responds, the remaining topics of a round are skipped: each would wait for the same timeout.
     """
 
     def __init__(self, *, concurrency: int) -> None:
@@ -137,16 +137,16 @@ class LookUpRound:
     def _note_failure(self, error: PointsmanError) -> None:
         if not self._failing:
             self._failing = True
-            logger.warning("routes are not refreshed, cached ones stay in use: %s", error)
+            logger.warning("route refresh failed; using cached routes: %s", error)
 
     def _note_success(self) -> None:
         if self._failing:
             self._failing = False
-            logger.warning("routes are refreshed again")
+            logger.warning("route refresh recovered")
 
 
 class RoutePoller:
-    """One task that wakes after at most an interval and looks up every topic in use."""
+    """Looks up every topic in use once per interval."""
 
     def __init__(
         self,
@@ -170,14 +170,14 @@ class RoutePoller:
     async def run(self) -> None:
         """Poll until cancelled."""
         while True:
-            # The jitter only shortens: no topic waits longer than the interval.
+            # The jitter only shortens the wait, so no topic waits longer than the interval.
             share = self._rng.uniform(1.0 - self._jitter, 1.0)
             await self._clock.sleep(self._interval_seconds * share)
             await self._round.run(self._topics(), self._look_up)
 
 
 class Rechecker:
-    """One task that looks up what a :class:`RecheckPlan` says is due."""
+    """Looks up the topics that are due by a :class:`RecheckPlan`."""
 
     def __init__(self, plan: RecheckPlan, *, clock: Clock, look_up_round: LookUpRound, look_up: LookUp) -> None:
         self._plan = plan
@@ -187,11 +187,11 @@ class Rechecker:
         self._wakeup = Wakeup(clock)
 
     def wake(self) -> None:
-        """Note that the plan has changed."""
+        """Notify the task that the plan changed."""
         self._wakeup.wake()
 
     async def run(self) -> None:
-        """Look up until cancelled."""
+        """Run until cancelled."""
         while True:
             due_at = self._plan.next_due_at()
             left = IDLE_SECONDS if due_at is None else due_at - self._clock.monotonic()

@@ -1,4 +1,4 @@
-"""Who is told when a route changes: callbacks, and iterators that a slow reader cannot fill."""
+"""Subscribers to route changes: callbacks, and iterators whose memory a slow reader cannot exhaust."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ RouteChangeCallback = Callable[[RouteChange], None]
 
 
 class RouteChanges:
-    """Async iterator over one topic's route: first as it is, then each change; ends when the client closes.
+    """Async iterator over one topic's route: first the current one, then each change; ends when the client closes.
 
-    A topic that is gone is a change whose ``new`` is None; when it comes back, one whose ``old`` is None. The cached
-    route is compared with the one given last, so a reader that is slow sees the latest route, not a queue of old ones.
-    The topic is watched and polled as long as the iterator is referenced.
+    A removed topic is a change whose ``new`` is None; when it returns, ``old`` is None. The cached route is compared
+    with the last one returned, so a slow reader gets the latest route, not a backlog. The topic is watched and polled
+    while the iterator is referenced.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class RouteChanges:
         self._woken.set()
 
     def wake(self) -> None:
-        """Let the reader look again."""
+        """Let the reader compare again."""
         self._woken.set()
 
     @property
@@ -68,23 +68,23 @@ class RouteWatch:
 
     def __init__(self) -> None:
         self._callbacks: Callbacks[RouteChange] = Callbacks()
-        # Weak: an iterator that the application dropped is not to be fed, nor its topic polled.
+        # Weak: the topic of an iterator that the application dropped is no longer polled.
         self._readers: weakref.WeakSet[RouteChanges] = weakref.WeakSet()
 
     def on_change(self, callback: RouteChangeCallback) -> Callable[[], None]:
-        """Add a callback for all topics and return the function that removes it."""
+        """Add a callback for all topics; return the function that removes it."""
         return self._callbacks.add(callback)
 
     def add(self, reader: RouteChanges) -> None:
-        """Feed an iterator while it is referenced."""
+        """Notify an iterator while it is referenced."""
         self._readers.add(reader)
 
     def topics(self) -> set[str]:
-        """Topics that are read right now."""
+        """Topics with an open iterator."""
         return {reader.topic for reader in self._readers if not reader.is_closed}
 
     def announce(self, change: RouteChange) -> None:
-        """Tell everybody."""
+        """Notify callbacks and the topic's iterators."""
         self._callbacks.notify(change)
         for reader in list(self._readers):
             if reader.topic == change.topic:

@@ -1,4 +1,4 @@
-"""Channels to name servers and agents with their stubs: opened when first used in the running loop, closed together."""
+"""Channels to name servers and agents with their stubs: opened on first use in the running loop, closed together."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
 OpenChannel = Callable[[str, ChannelOpener], grpc.aio.Channel]
-"""Opens a channel to an address, with these credentials, without waiting for the connection."""
+"""Opens a channel to an address with the given credentials; does not wait for the connection."""
 
 
 def open_channel(addr: str, opener: ChannelOpener) -> grpc.aio.Channel:
-    """Open a channel of the running event loop."""
+    """Open a channel in the running event loop."""
     return opener.open(addr, CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class NameServerLink:
-    """The channel to one name server with the stub on it."""
+    """The channel to one name server and its stub."""
 
     addr: str
     channel: grpc.aio.Channel
@@ -59,18 +59,18 @@ class NameServerLink:
         timeout_seconds: float,
         not_found: Callable[[], NotFoundError] | None = None,
     ) -> ResponseT:
-        """Make one call with a deadline and raise the client's own errors."""
+        """Make one call with a timeout and raise the client's own errors."""
         with grpc_errors_of(self.addr, not_found=not_found):
             response: ResponseT | None = await method(request, timeout=timeout_seconds)
         if response is None:
             # grpc.aio logs bytes that it cannot parse and returns None.
-            raise NameServerFailedError(self.addr, grpc.StatusCode.INTERNAL, "the answer cannot be decoded")
+            raise NameServerFailedError(self.addr, grpc.StatusCode.INTERNAL, "the response cannot be decoded")
         return response
 
 
 @dataclass(frozen=True, slots=True)
 class AgentLink:
-    """The channel to one agent with the stubs on it."""
+    """The channel to one agent and its stubs."""
 
     addr: str
     channel: grpc.aio.Channel
@@ -89,19 +89,19 @@ class AgentLink:
     ) -> ResponseT:
         """Make one call that ends by ``deadline``, a time of the event loop.
 
-        Raises AgentFailedError, or RequestRejectedError for an agent's no.
+        Raises AgentFailedError, or RequestRejectedError if the agent rejects the request.
         """
         with self.errors():
             seconds = max(0.0, deadline - asyncio.get_running_loop().time())
             response: ResponseT | None = await method(request, timeout=seconds)
         if response is None:
             # grpc.aio logs bytes that it cannot parse and returns None.
-            raise AgentFailedError(self.addr, grpc.StatusCode.INTERNAL, "the answer cannot be decoded")
+            raise AgentFailedError(self.addr, grpc.StatusCode.INTERNAL, "the response cannot be decoded")
         return response
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """Translate what calls raise, as :meth:`call` does."""
+        """Translate errors of calls as :meth:`call` does."""
         try:
             with grpc_errors_of(self.addr):
                 yield
@@ -127,10 +127,10 @@ class _Links(Generic[LinkT]):
         self._links: dict[str, LinkT] = {}
 
     def to(self, addr: str) -> LinkT:
-        """Return the link to ``addr``; the first time, open it without waiting for the connection.
+        """Return the link to ``addr``, opened on first use without waiting for the connection.
 
-        After a change of the credentials that is a fresh link. The one before is left to its calls and streams, which
-        are not cut: what has a stream keeps the link until its end. Servers close a connection that has none.
+        After a change of the credentials this is a new link. Calls and streams on the previous one continue until
+        they end; servers close a connection without calls.
         """
         link, version = self._links.get(addr), self._opener.version
         if link is None or link.version != version:
@@ -138,13 +138,13 @@ class _Links(Generic[LinkT]):
         return link
 
     async def remove(self, addr: str, *, timeout_seconds: float) -> None:
-        """Close the link to a server that is no longer there. A later :meth:`to` opens another one."""
+        """Close the link to a server that was removed. A later :meth:`to` opens a new one."""
         link = self._links.pop(addr, None)
         if link is not None:
             await _close_channels([link.channel], timeout_seconds=timeout_seconds)
 
     async def close(self, *, timeout_seconds: float) -> None:
-        """End all calls and close all channels; what takes longer is left to the garbage collector."""
+        """End all calls and close all channels; channels that take longer are left to the garbage collector."""
         channels, self._links = [link.channel for link in self._links.values()], {}
         await _close_channels(channels, timeout_seconds=timeout_seconds)
 

@@ -1,4 +1,4 @@
-"""The border: gRPC errors stop here and go on as the client's own, with their cause."""
+"""Translation of gRPC errors to the client's own, with the gRPC error as the cause."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from pointsman_client.errors import (
 
 @contextmanager
 def grpc_errors_of(addr: str, *, not_found: Callable[[], NotFoundError] | None = None) -> Iterator[None]:
-    """Translate what a call to ``addr`` raises; ``not_found`` builds the error for NOT_FOUND."""
+    """Translate errors of a call to ``addr``; ``not_found`` builds the error for NOT_FOUND."""
     try:
         yield
     except asyncio.CancelledError:
         task = asyncio.current_task()
         if task is not None and not task.cancelling():
-            # Nobody cancelled the caller: the channel was closed under its call.
+            # The caller was not cancelled: the channel was closed during its call.
             raise ClientClosedError from None
         raise
     except grpc.aio.AioRpcError as error:
         raise _to_client_error(addr, error, not_found) from error
     except grpc.aio.UsageError as error:
-        # Raised on a channel that was closed; a channel lives as long as its client.
+        # Raised on a closed channel, and channels are closed with their client.
         raise ClientClosedError from error
 
 
@@ -55,9 +55,9 @@ def _to_client_error(
 
 
 def details_of(error: grpc.aio.AioRpcError) -> ErrorDetails:
-    """Read what a failed call said beyond its status."""
+    """Return the error details of a failed call; empty if there are none."""
     try:
         return read_status(rpc_status.from_call(error))
     except (ValueError, DecodeError):
-        # Details that contradict the status, or are no message at all: the status alone is the answer.
+        # Details that contradict the status or cannot be decoded are ignored.
         return ErrorDetails()

@@ -1,9 +1,9 @@
 """A channel on gRPC's synchronous stack, for the event loop of the synchronous facade.
 
-``grpc.aio`` is not for programs that fork: its poller is lost in the child, whose own channels then hang or crash, each
-time with grpcio 1.72 to 1.85. Here they work; only below 1.85 a child may crash if the parent has a stream open. Below
-1.80, two loops on ``grpc.aio`` in one process also fill the log with ``BlockingIOError`` (grpc issue 42357). The price:
-0.2 ms more CPU a call.
+``grpc.aio`` does not support fork: in the child its poller is missing, and channels always hang or crash (grpcio 1.72
+to 1.85). On the synchronous stack they work, but below 1.85 a child may crash while the parent has an open stream.
+Below 1.80, two ``grpc.aio`` loops in one process also flood the log with ``BlockingIOError`` (grpc issue 42357). The
+cost is 0.2 ms of CPU per call.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ Rpc: TypeAlias = Any
 def open_thread_channel(addr: str, opener: ChannelOpener) -> grpc.aio.Channel:
     """Open a channel on gRPC's own threads for the running event loop; an ``OpenChannel``.
 
-    It has of ``grpc.aio.Channel`` what this client uses: calls with a deadline, and streams that are read, written and
-    cancelled. They raise what those of ``grpc.aio`` raise.
+    It implements the part of ``grpc.aio.Channel`` that this client uses: calls with a timeout, and streams that are
+    read, written and cancelled. They raise the same errors as ``grpc.aio``.
     """
     channel = opener.open_blocking(addr, CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
     return cast("grpc.aio.Channel", ThreadChannel(channel))
 
 
 class ThreadChannel:
-    """What generated stubs and their callers need of ``grpc.aio.Channel``. Belongs to one event loop."""
+    """The part of ``grpc.aio.Channel`` that generated stubs and their callers need. Bound to one event loop."""
 
     def __init__(self, channel: grpc.Channel) -> None:
         self._channel: Any = channel
         self._is_closed = False
 
     def unary_unary(self, *method: object, **how: object) -> Callable[..., Awaitable[object]]:
-        """Return what makes a call with one request and one response."""
+        """Return a function that makes a call with one request and one response."""
         start = self._channel.unary_unary(*method, **how)
 
         async def call(request: object, *, timeout: float | None = None) -> object:  # noqa: ASYNC109  grpc.aio's name
@@ -62,7 +62,7 @@ class ThreadChannel:
         return call
 
     def unary_stream(self, *method: object, **how: object) -> Callable[..., ThreadStream]:
-        """Return what makes a call with one request and a stream of responses."""
+        """Return a function that makes a call with one request and a stream of responses."""
         start = self._channel.unary_stream(*method, **how)
 
         def call(request: object) -> ThreadStream:
@@ -72,7 +72,7 @@ class ThreadChannel:
         return call
 
     def stream_stream(self, *method: object, **how: object) -> Callable[..., ThreadStream]:
-        """Return what makes a call with a stream of requests and one of responses."""
+        """Return a function that makes a call with a stream of requests and one of responses."""
         start = self._channel.stream_stream(*method, **how)
 
         def call() -> ThreadStream:
@@ -83,14 +83,14 @@ class ThreadChannel:
         return call
 
     def stream_unary(self, *_method: object, **_how: object) -> None:
-        """Not for clients: brokers register so."""
+        """Unused by clients: only registrations are streams of requests with one response."""
 
     def _check_open(self) -> None:
         if self._is_closed:
             raise grpc.aio.UsageError("Channel is closed.")
 
     def raise_for_status(self, rpc: Rpc) -> None:
-        """Raise AioRpcError for an ended call that failed, CancelledError for one that the channel's end cancelled."""
+        """Raise AioRpcError for a call that failed, CancelledError for one that closing the channel cancelled."""
         if self._is_closed and rpc.code() is grpc.StatusCode.CANCELLED:
             raise asyncio.CancelledError
         if rpc.code() is not grpc.StatusCode.OK:
@@ -104,7 +104,7 @@ class ThreadChannel:
 
 
 class ThreadStream:
-    """Responses one after the other, read by a thread of the call's own, never further ahead than is asked."""
+    """Responses in sequence, read on the call's own thread, one for each :meth:`read`."""
 
     def __init__(self, channel: ThreadChannel, rpc: Rpc, requests: queue.SimpleQueue[object] | None = None) -> None:
         self._channel = channel
@@ -121,12 +121,14 @@ class ThreadStream:
         """Wait for the next response; ``grpc.aio.EOF`` after the last one."""
         if not self._has_ended:
             if self._reader is None:
-                self._reader = threading.Thread(target=self._read_on, name="pointsman-stream-reader", daemon=True)
+                self._reader = threading.Thread(
+                    target=self._read_responses, name="pointsman-stream-reader", daemon=True
+                )
                 self._reader.start()
-            came: asyncio.Future[object] = self._loop.create_future()
-            self._wanted.put(came)
+            pending: asyncio.Future[object] = self._loop.create_future()
+            self._wanted.put(pending)
             try:
-                response = await came
+                response = await pending
             except asyncio.CancelledError:
                 self.cancel()
                 raise
@@ -138,33 +140,33 @@ class ThreadStream:
         return grpc.aio.EOF
 
     async def write(self, request: object) -> None:
-        """Send a request; it does not wait until it is on its way."""
+        """Queue a request; does not wait until it is sent."""
         if self._has_ended or self._requests is None:
             raise asyncio.InvalidStateError("RPC already finished.")
         self._requests.put(request)
 
     def cancel(self) -> None:
-        """End it at this side; who reads gets ``CancelledError``."""
+        """Cancel the call; a pending :meth:`read` raises ``CancelledError``."""
         if not self._has_ended:
             self._is_cancelled = True
             self._rpc.cancel()
             self._end()
 
     def _end(self) -> None:
-        """Let the threads go, once in the event loop."""
+        """Stop the threads; runs in the event loop, once."""
         if not self._has_ended:
             self._has_ended = True
             self._wanted.put(None)
             if self._requests is not None:
                 self._requests.put(None)
 
-    def _read_on(self) -> None:
-        while (came := self._wanted.get()) is not None:
+    def _read_responses(self) -> None:
+        while (pending := self._wanted.get()) is not None:
             try:
                 response = next(self._rpc)
             except (StopIteration, grpc.RpcError):
                 response = grpc.aio.EOF
-            _post(self._loop, _settle, came, response)
+            _post(self._loop, _settle, pending, response)
 
 
 def _settle(waiting: asyncio.Future[Any], result: object) -> None:
@@ -173,6 +175,6 @@ def _settle(waiting: asyncio.Future[Any], result: object) -> None:
 
 
 def _post(loop: asyncio.AbstractEventLoop, what: Callable[..., None], *arguments: object) -> None:
-    """Let the loop do it, from any thread; in a loop that is closed nothing waits."""
+    """Call ``what`` in the loop, from any thread; ignored if the loop is closed."""
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(what, *arguments)

@@ -1,6 +1,6 @@
-"""Producers and consumers for programs without an event loop: the same methods, blocking, on any number of threads.
+"""Blocking clients, producers and consumers for programs without an event loop; thread-safe, with the same methods.
 
-All of them share one background thread with an event loop, from the first one's start to the last one's close.
+All of them share one background thread with an event loop, from the first start to the last close.
 """
 
 from pointsman_client.sync.client import NameServerClient, RouteChanges

@@ -1,5 +1,5 @@
-"""The threads behind the synchronous facade: one event loop per process, from the first facade's start to the last
-one's close, and one thread per facade for the application's callbacks, which must not hold up that loop."""
+"""Threads of the synchronous facade: one with an event loop per process, from the first start to the last close, and
+one per facade for the application's callbacks, which must not block that loop."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ logger = logging.getLogger(__name__)
 START_SECONDS = 10.0
 END_SECONDS = 5.0
 MAX_PENDING_CALLBACKS = 10_000
-"""Callbacks of one facade."""
+"""Maximum number of callbacks of one facade that wait for its thread."""
 
 
 class LoopThread:
-    """A plain asyncio loop in a daemon thread; whoever uses it counts."""
+    """An asyncio loop in a daemon thread, with a count of its users."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -31,7 +31,7 @@ class LoopThread:
         self._stop: asyncio.Event | None = None
 
     def acquire(self) -> asyncio.AbstractEventLoop:
-        """Use the loop, which is started if nobody else does."""
+        """Return the loop, started for the first user, and add a user."""
         with self._lock:
             if self._loop is None:
                 started = threading.Event()
@@ -43,7 +43,7 @@ class LoopThread:
             return self._loop
 
     def release(self) -> None:
-        """Use it no more; with its last user it ends, within :data:`END_SECONDS`."""
+        """Remove a user; after the last one the loop stops, within :data:`END_SECONDS`."""
         with self._lock:
             self._users -= 1
             if self._users or self._loop is None or self._stop is None or self._thread is None:
@@ -54,29 +54,29 @@ class LoopThread:
         thread.join(END_SECONDS)
 
     def _run(self, started: threading.Event) -> None:
-        async def live() -> None:
+        async def run_until_stopped() -> None:
             stop = asyncio.Event()
             self._loop, self._stop = asyncio.get_running_loop(), stop
             started.set()
             await stop.wait()
 
-        # Whatever loop the application's policy would make, calls here go through gRPC's threads alone.
+        # Independent of the application's event loop policy: calls here use gRPC's own threads.
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
-            runner.run(live())
+            runner.run(run_until_stopped())
 
 
 _shared: list[LoopThread] = []
 
 
 def shared() -> LoopThread:
-    """The one of this process; a forked child gets its own."""
+    """Return the loop thread of this process; a forked child gets its own."""
     if not _shared or _shared[0].pid != os.getpid():
         _shared[:] = [LoopThread()]
     return _shared[0]
 
 
 class CallbackThread:
-    """One daemon thread, started with the first callback; callbacks keep their order."""
+    """One daemon thread, started with the first callback; calls callbacks in order."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -85,10 +85,10 @@ class CallbackThread:
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self.dropped = 0
-        """Callbacks that were not called, because :data:`MAX_PENDING_CALLBACKS` others waited already."""
+        """Number of callbacks dropped because :data:`MAX_PENDING_CALLBACKS` were already queued."""
 
     def submit(self, callback: Callable[[], object]) -> None:
-        """Call it soon; from any thread, without waiting."""
+        """Queue a call; from any thread, without waiting."""
         with self._lock:
             if self._is_closed:
                 return
@@ -99,10 +99,10 @@ class CallbackThread:
                 self._waiting.put_nowait(callback)
             except queue.Full:
                 self.dropped += 1
-                logger.error("a callback is not called: %d others wait already", MAX_PENDING_CALLBACKS)  # noqa: TRY400  not an exception here
+                logger.error("callback dropped: %d already queued", MAX_PENDING_CALLBACKS)  # noqa: TRY400  no traceback
 
     def close(self, *, timeout_seconds: float) -> None:
-        """Let those that wait be called, as far as the time allows; one that does not return is left alone."""
+        """Call the queued callbacks within the timeout; one that does not return is abandoned."""
         with self._lock:
             self._is_closed = True
             thread = self._thread
@@ -118,5 +118,5 @@ class CallbackThread:
         while (callback := self._waiting.get()) is not None:
             try:
                 callback()
-            except Exception:  # the border to the application: a callback may raise anything
-                logger.exception("a callback raised")
+            except Exception:  # a callback of the application may raise any exception
+                logger.exception("callback raised an exception")

@@ -1,4 +1,4 @@
-"""The client of the name servers for programs without an event loop."""
+"""The name server client for programs without an event loop."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from pointsman_client.sync.facade import CallOptions, Facade
 
 @dataclass(frozen=True, kw_only=True)
 class SyncClientOptions(ClientOptions, CallOptions):
-    """Options of :class:`NameServerClient`: those of the async one, but for the connections, and the time of a call."""
+    """Options of :class:`NameServerClient`: those of the async one except ``open_channel``, and the call timeout."""
 
     open_channel: OpenChannel = field(default_factory=lambda: open_thread_channel, init=False)
 
 
 class NameServerClient(Facade):
-    """Routes of topics from a list of name servers, by calls that block.
+    """Routes of topics, from a list of name servers, with blocking calls.
 
     ::
 
@@ -43,15 +43,15 @@ class NameServerClient(Facade):
     def __init__(self, options: SyncClientOptions) -> None:
         """See :class:`pointsman_client.NameServerClient`."""
         self.inner = async_client.NameServerClient(**values_for(ClientOptions, options))
-        """The async client; it may be used in the background loop alone."""
+        """The async client; only usable in the background loop."""
         super().__init__(self.inner, call_timeout_seconds=options.call_timeout_seconds)
 
     def topic_route(self, topic: str) -> TopicRoute:
-        """Return the topic's route, from the cache if it is there."""
+        """Return the topic's route, from the cache if possible."""
         return self._call(lambda: self.inner.topic_route(topic))
 
     def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues that producers may write, sorted; an order topic's as its configuration has them."""
+        """Return the queues that producers may write, sorted; those of an order topic in its configured order."""
         return self._call(lambda: self.inner.publish_queues(topic))
 
     def subscribe_queues(self, topic: str) -> tuple[MessageQueue, ...]:
@@ -59,11 +59,11 @@ class NameServerClient(Facade):
         return self._call(lambda: self.inner.subscribe_queues(topic))
 
     def refresh(self, topic: str) -> TopicRoute:
-        """Ask for the route now and return what is known then."""
+        """Look the route up now and return the cached route after the lookup."""
         return self._call(lambda: self.inner.refresh(topic))
 
     def broker(self, cluster: str, broker_name: str) -> BrokerData | None:
-        """Return a replica group of the routes in use; None for one that none of them has."""
+        """Return a replica group of the cached routes; None if no cached route has it."""
         return self._invoke(lambda: self.inner.broker(cluster, broker_name))
 
     def brokers_of(self, topics: Iterable[str]) -> tuple[BrokerData, ...]:
@@ -71,24 +71,24 @@ class NameServerClient(Facade):
         return self._invoke(lambda: self.inner.brokers_of(topics))
 
     def on_addrs_removed(self, callback: AddrsRemovedCallback) -> Callable[[], None]:
-        """Call ``callback(addrs)``, on a thread of this client, with addresses that no cached route has any more."""
+        """Call ``callback(addrs)``, on a thread of this client, with addresses that no cached route has any longer."""
         remove = self._invoke(lambda: self.inner.on_addrs_removed(self._called_back(callback)))
         return lambda: self._invoke(remove)
 
     def route_age_seconds(self, topic: str) -> float | None:
-        """Return how long ago a name server last confirmed the cached route; None when none is cached."""
+        """Return the seconds since a name server last confirmed the cached route; None if no route is cached."""
         return self._invoke(lambda: self.inner.route_age_seconds(topic))
 
     def on_route_change(self, callback: RouteChangeCallback) -> Callable[[], None]:
         """Call ``callback(change)``, on a thread of this client, for each change of a route in use.
 
-        Returns the function that ends it.
+        Returns the function that removes the callback.
         """
         remove = self._invoke(lambda: self.inner.on_route_change(self._called_back(callback)))
         return lambda: self._invoke(remove)
 
     def route_changes(self, topic: str) -> RouteChanges:
-        """Iterate over the topic's route: first as it is, as soon as there is one, then each change."""
+        """Iterate over the topic's route: first the current one, as soon as there is one, then each change."""
         changes = self._invoke(lambda: self.inner.route_changes(topic))
 
         async def next_change() -> RouteChange | None:
@@ -99,13 +99,13 @@ class NameServerClient(Facade):
         )
 
     def wait_until_ready(self, topics: Collection[str] = (), *, timeout_seconds: float = 30.0) -> None:
-        """Wait until each topic has a route, or without topics until a name server answers."""
+        """Wait until each topic has a route, or without topics until a name server responds."""
         self._call(
             lambda: self.inner.wait_until_ready(topics, timeout_seconds=timeout_seconds), seconds=timeout_seconds
         )
 
     def fetch_route(self, topic: str, *, cluster: str = "", zone: str = "") -> TopicRoute:
-        """Ask for a route past the cache, if wanted only its brokers of one cluster or zone."""
+        """Query a route past the cache, optionally only its brokers of one cluster or zone."""
         return self._call(lambda: self.inner.fetch_route(topic, cluster=cluster, zone=zone))
 
     def list_topics(self, cluster: str = "") -> tuple[str, ...]:
@@ -117,17 +117,17 @@ class NameServerClient(Facade):
         return self._call(lambda: self.inner.list_clusters(cluster))
 
     def describe(self, topic: str) -> Document:
-        """Return what the client knows of a topic as a JSON document; asks nobody."""
+        """Return the client's state of a topic as a JSON document; makes no call."""
         return self._invoke(lambda: self.inner.describe(topic))
 
     def attach_description(self, name: str, function: Callable[[str], object]) -> Callable[[], None]:
-        """Let ``describe(topic)`` have ``function(topic)`` under ``name``; returns the function that ends it."""
+        """Add ``function(topic)`` to ``describe(topic)`` under ``name``; return the function that removes it."""
         remove = self._invoke(lambda: self.inner.attach_description(name, function))
         return lambda: self._invoke(remove)
 
     @property
     def name_servers(self) -> tuple[str, ...]:
-        """The servers as they were given."""
+        """The configured servers."""
         return self.inner.name_servers
 
     @property
@@ -137,22 +137,22 @@ class NameServerClient(Facade):
 
     @property
     def name_server_in_use(self) -> str:
-        """The server that the next call asks first, and that is watched."""
+        """The server that the next call tries first, and whose routes are watched."""
         return self.inner.name_server_in_use
 
     @property
     def metrics_hook(self) -> MetricsHook:
-        """Where this client, and what is built on it, says what it does; told in the background loop."""
+        """The metrics hook of this client and of producers and consumers that use it; called in the background loop."""
         return self.inner.metrics_hook
 
     @property
     def clock(self) -> Clock:
-        """The clock of this client and of what is built on it."""
+        """The clock of this client and of producers and consumers that use it."""
         return self.inner.clock
 
 
 def client_for(options: MessagingOptions, *, zone: str, call_timeout_seconds: float) -> NameServerClient:
-    """Return the client that a producer or consumer is built on: the one that was passed in, or a new one."""
+    """Return the client of a producer or consumer: the one that was passed in, or a new one."""
     given = options.name_servers
     if isinstance(given, NameServerClient):
         return given
@@ -164,7 +164,7 @@ def client_for(options: MessagingOptions, *, zone: str, call_timeout_seconds: fl
 
 
 class RouteChanges:
-    """Iterator over one topic's route: first as it is, then each change; ends when the client closes."""
+    """Iterator over one topic's route: first the current one, then each change; ends when the client closes."""
 
     def __init__(self, topic: str, *, next_change: Callable[[], RouteChange | None], close: Callable[[], None]) -> None:
         self.topic = topic

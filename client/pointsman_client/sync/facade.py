@@ -1,4 +1,4 @@
-"""What the blocking classes have in common: how a call gets from any thread into the background loop and back."""
+"""Base of the blocking classes: runs calls from any thread in the background loop and returns their results."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ T = TypeVar("T")
 
 CALLBACKS_END_SECONDS = 2.0
 SIGNAL_SECONDS = 0.5
-"""How long a wait holds up KeyboardInterrupt: Python runs handlers between instructions of the main thread alone, which
-a signal that came just before the wait, or to another thread, does not wake."""
+"""Longest delay of KeyboardInterrupt in a wait. Python runs signal handlers only between instructions of the main
+thread, which a signal just before the wait, or in another thread, does not wake."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CallOptions:
-    """What the blocking classes take beside the options of the async ones."""
+    """Options of the blocking classes in addition to those of the async ones."""
 
     call_timeout_seconds: float = 60.0
-    """Longest time of a call, beyond what it is given itself."""
+    """Timeout of a call; a call's own ``timeout_seconds`` is added to it."""
 
 
 class Wrapped(Protocol):
-    """What is started and closed."""
+    """An object that is started and closed."""
 
     def start(self) -> Coroutine[Any, Any, object]: ...
 
@@ -48,14 +48,14 @@ class Wrapped(Protocol):
 
 
 class Facade:
-    """Owns async objects in the background loop; its methods block, on any number of threads.
+    """Owns async objects in the background loop; its methods block and are thread-safe.
 
-    No call blocks for longer than ``call_timeout_seconds`` beyond the time that it was given itself, except waiting
-    for a next message or change, which ends with :meth:`close` or KeyboardInterrupt.
+    No call blocks for longer than ``call_timeout_seconds`` plus its own timeout. The exception is waiting for the next
+    message or change, which ends with :meth:`close` or KeyboardInterrupt.
     """
 
     def __init__(self, wrapped: Wrapped, *, call_timeout_seconds: float, dependency: Facade | None = None) -> None:
-        """``wrapped`` is started and closed with this; so is ``dependency``, which it stands on."""
+        """``wrapped`` is started and closed with this object; so is ``dependency``, which ``wrapped`` uses."""
         self._wrapped = wrapped
         self._dependency = dependency
         self._call_timeout_seconds = call_timeout_seconds
@@ -67,7 +67,7 @@ class Facade:
         self._callbacks = CallbackThread("pointsman-callbacks")
 
     def start(self) -> Self:
-        """Start; a second call changes nothing. Raises as the async class."""
+        """Start; a second call does nothing. Raises as the async class."""
         self._check_place()
         with self._lock:
             if self._closed:
@@ -86,7 +86,7 @@ class Facade:
         return self
 
     def close(self) -> None:
-        """Close, in bounded time; a second call does nothing. Calls that wait raise ClientClosedError."""
+        """Close, in bounded time; a second call does nothing. Waiting calls raise ClientClosedError."""
         self._check_place()
         with self._lock:
             if self._closed:
@@ -102,7 +102,7 @@ class Facade:
                 self._callbacks.close(timeout_seconds=CALLBACKS_END_SECONDS)
 
     def __del__(self) -> None:
-        # One whose constructor raised has no fields.
+        # If the constructor raised, there are no attributes.
         if not getattr(self, "_closed", True) and self._loop is not None and self._pid == os.getpid():
             text = f"unclosed {type(self).__name__}: use it in a `with` block, or call close()"
             warnings.warn(text, ResourceWarning, stacklevel=2, source=self)
@@ -116,15 +116,15 @@ class Facade:
         self.close()
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, T]], *, seconds: float = 0.0) -> T:
-        """Do it in the loop, within ``seconds`` and the time for a call."""
+        """Run ``work`` in the loop, within ``seconds`` plus the call timeout."""
         return self._submit(self._usable_loop(), work, seconds + self._call_timeout_seconds)
 
     def _wait(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Do it in the loop, however long it takes."""
+        """Run ``work`` in the loop without a timeout."""
         return self._submit(self._usable_loop(), work, None)
 
     def _invoke(self, function: Callable[[], T]) -> T:
-        """Do in the loop, while it runs, what does not wait."""
+        """Call a function that does not wait, in the loop if it runs."""
         self._check_place()
         if self._loop is None or self._closed:
             return function()
@@ -135,7 +135,7 @@ class Facade:
         return self._call(work)
 
     def _called_back(self, callback: Callable[..., object]) -> Callable[..., None]:
-        """Give what can be called in the loop and calls ``callback`` outside it."""
+        """Return a function for the loop that calls ``callback`` on the callback thread."""
 
         def hand_over(*arguments: object) -> None:
             self._callbacks.submit(lambda: callback(*arguments))
@@ -180,5 +180,5 @@ class Facade:
         except CancelledError:
             raise ClientClosedError from None
         finally:
-            # After a deadline or a KeyboardInterrupt it must not go on.
+            # After a timeout or KeyboardInterrupt it must not continue.
             done.cancel()

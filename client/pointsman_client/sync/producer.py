@@ -27,29 +27,28 @@ SendCallback = Callable[[SendResult | Exception], object]
 
 @dataclass(frozen=True, kw_only=True)
 class SyncProducerOptions(ProducerOptions, CallOptions):
-    """Options of :class:`Producer`: those of the async one, and the time of a call."""
+    """Options of :class:`Producer`: those of the async one, and the call timeout."""
 
     name_servers: str | Sequence[str] | NameServerClient = field(kw_only=False)  # type: ignore[assignment]  # its own kind
-    """Addresses, or a started client, which stays the caller's."""
+    """Addresses, or a started client, which the caller closes."""
 
 
 class Producer(Facade):
-    """Sends messages, by calls that block.
+    """Sends messages, with blocking calls.
 
     ::
 
         with Producer(["10.0.0.1:9876"], transport=RedisStreamsTransport) as producer:
             producer.send(Message("orders", b"4711"))
 
-    The methods are those of :class:`pointsman_client.Producer`, and raise the same; so are the guarantees. Share it
-    between threads.
+    Methods, errors and guarantees are those of :class:`pointsman_client.Producer`. Share it between threads.
     """
 
     @takes_options(SyncProducerOptions)
     def __init__(self, options: SyncProducerOptions) -> None:
         """See :class:`pointsman_client.Producer`.
 
-        Give a callable that makes the transport, as ``transport=RedisStreamsTransport``: it is then closed as well.
+        Pass a callable that makes the transport, such as ``transport=RedisStreamsTransport``; it is then closed, too.
         """
         seconds = options.call_timeout_seconds
         self._client = client_for(options, zone=options.zone, call_timeout_seconds=seconds)
@@ -61,16 +60,16 @@ class Producer(Facade):
 
     @property
     def client(self) -> NameServerClient:
-        """The client that it asks for routes; ``client.describe(topic)`` also has its isolations."""
+        """The client that it gets routes from; ``client.describe(topic)`` also has its isolations."""
         return self._client
 
     @property
     def parked(self) -> int:
-        """Messages that wait in its outboxes."""
+        """Number of messages in its outboxes."""
         return self._invoke(lambda: self._producer.parked)
 
     def send(self, message: Message, *, timeout_seconds: float | None = None) -> SendResult:
-        """Send, trying other brokers after failures; return when a broker has it."""
+        """Send, with retries at other brokers; return when a broker has stored the message."""
         return self._call(
             lambda: self._producer.send(message, timeout_seconds=timeout_seconds), seconds=timeout_seconds or 0.0
         )
@@ -78,17 +77,17 @@ class Producer(Facade):
     def send_batch(
         self, messages: Sequence[Message], *, timeout_seconds: float | None = None
     ) -> tuple[SendResult, ...]:
-        """Send messages of one topic to one queue, all or none; ``max_message_size`` bounds them together."""
+        """Send messages of one topic to one queue, all or none; ``max_message_size`` limits their total size."""
         return self._call(
             lambda: self._producer.send_batch(messages, timeout_seconds=timeout_seconds), seconds=timeout_seconds or 0.0
         )
 
     def send_async(self, message: Message, callback: SendCallback, *, timeout_seconds: float | None = None) -> None:
-        """Send in the background; returns at once. ``callback``, a plain function, runs on a thread of this.
+        """Send in the background; returns immediately. ``callback``, a plain function, runs on the producer's thread.
 
         A message counts against ``back_pressure_for_async_send_num`` until its callback has returned.
         """
-        check_function("callback", callback, "must be a function that takes the outcome")
+        check_function("callback", callback, "must be a function of the result")
         call, settle = self._pending.add(callback, size=_bytes_of(message))
         called_back = self._called_back(call)
         with ExitStack() as undo:
@@ -97,7 +96,7 @@ class Producer(Facade):
             undo.pop_all()
 
     def send_oneway(self, message: Message, *, timeout_seconds: float | None = None) -> None:
-        """Send in the background, in one try, and tell nobody how it ended, but for the metrics hook."""
+        """Send in the background, in one attempt; the result is only reported to the metrics hook."""
         self._invoke(lambda: self._producer.send_oneway(message, timeout_seconds=timeout_seconds))
 
     def send_to(
@@ -108,7 +107,7 @@ class Producer(Facade):
         on_unavailable: OnUnavailable | None = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Send to this queue, in one try; while it cannot be written, ``on_unavailable`` decides."""
+        """Send to this queue, in one attempt; ``on_unavailable``: what to do while it cannot be written."""
         return self._call(
             lambda: self._producer.send_to(
                 queue, message, on_unavailable=on_unavailable, timeout_seconds=timeout_seconds
@@ -120,12 +119,12 @@ class Producer(Facade):
         self,
         message: Message,
         selector: SelectQueue,
-        argument: Any = None,  # noqa: ANN401  what the selector makes of it is its own
+        argument: Any = None,  # noqa: ANN401  only the selector uses it
         *,
         on_unavailable: OnUnavailable | None = None,
         timeout_seconds: float | None = None,
     ) -> SendResult:
-        """Send to the queue that ``selector(queues, message, argument)`` chooses, in the background loop."""
+        """Send to the queue that ``selector(queues, message, argument)`` returns; it runs in the background loop."""
         return self._call(
             lambda: self._producer.send_selected(
                 message, selector, argument, on_unavailable=on_unavailable, timeout_seconds=timeout_seconds
@@ -151,17 +150,17 @@ class Producer(Facade):
         )
 
     def drop_absent_brokers(self, topic: str) -> None:
-        """Let :meth:`send_by_key` spread keys over the brokers in the route only: the others were taken away."""
+        """Make :meth:`send_by_key` use only the brokers in the route, after others were removed permanently."""
         self._invoke(lambda: self._producer.drop_absent_brokers(topic))
 
 
 def _bytes_of(message: object) -> int:
-    """What counts in an error; whether it is a message at all is checked where it is sent."""
+    """Return the bytes that an error shows; the argument is checked by the async producer."""
     return len(message.body) if isinstance(message, Message) and isinstance(message.body, bytes) else 0
 
 
 class _PendingCallbacks:
-    """Callbacks that have not returned, at most ``most``: slow ones hold up new sends instead of being dropped."""
+    """Callbacks that have not returned, at most ``most``: slow callbacks block new sends instead of being dropped."""
 
     def __init__(self, *, most: int) -> None:
         self._most = most
@@ -169,7 +168,7 @@ class _PendingCallbacks:
         self._sizes: dict[object, int] = {}
 
     def add(self, callback: SendCallback, *, size: int) -> tuple[SendCallback, Callable[[], None]]:
-        """Return what calls ``callback``, and what says that it will not be called.
+        """Return a function that calls ``callback``, and one to call if that will not happen.
 
         Raises :class:`TooManyInFlightError`.
         """

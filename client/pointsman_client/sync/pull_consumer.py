@@ -1,4 +1,4 @@
-"""A consumer that is asked for messages, for programs without an event loop."""
+"""The pull consumer for programs without an event loop."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pointsman_client.sync.facade import CallOptions, Facade
 
 @dataclass(frozen=True, kw_only=True)
 class SyncPullConsumerOptions(PullConsumerOptions, CallOptions):
-    """Options of :class:`PullConsumer`: those of the async one, and the time of a call."""
+    """Options of :class:`PullConsumer`: those of the async one, and the call timeout."""
 
     name_servers: str | Sequence[str] | NameServerClient = field(kw_only=False)  # type: ignore[assignment]  # its own kind
-    """Addresses, or a started client, which stays the caller's."""
+    """Addresses, or a started client, which the caller closes."""
 
 
 class PullConsumer(Facade):
-    """Hands out messages when it is asked.
+    """Returns messages on request, with blocking calls.
 
     ::
 
@@ -35,15 +35,15 @@ class PullConsumer(Facade):
             for message in consumer:
                 print(message.body)
 
-    The methods are those of :class:`pointsman_client.PullConsumer`, and raise the same; so are the guarantees. One
-    thread at a time asks it for messages; another one may close it, which ends the iteration.
+    Methods, errors and guarantees are those of :class:`pointsman_client.PullConsumer`. One thread at a time may poll or
+    iterate; another one may close the consumer, which ends the iteration.
     """
 
     @takes_options(SyncPullConsumerOptions)
     def __init__(self, options: SyncPullConsumerOptions) -> None:
         """See :class:`pointsman_client.PullConsumer`.
 
-        Give a callable that makes the transport, as ``transport=RedisStreamsTransport``: it is then closed as well.
+        Pass a callable that makes the transport, such as ``transport=RedisStreamsTransport``; it is then closed, too.
         """
         seconds = options.call_timeout_seconds
         self._client = client_for(options, zone=options.route_zone, call_timeout_seconds=seconds)
@@ -54,19 +54,19 @@ class PullConsumer(Facade):
 
     @property
     def client(self) -> NameServerClient:
-        """The client that it asks for routes."""
+        """The client that it gets routes from."""
         return self._client
 
     @property
     def client_id(self) -> str:
-        """Who this member is in its group."""
+        """Id of this member in its group."""
         return self._consumer.client_id
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> ReceivedMessage:
-        """Finish the message before and wait for the next; the iteration ends when the consumer is closed."""
+        """Finish the previous message and wait for the next; the iteration ends when the consumer is closed."""
 
         async def next_message() -> ReceivedMessage | None:
             return await anext(self._consumer, None)
@@ -80,54 +80,54 @@ class PullConsumer(Facade):
         return message
 
     def poll(self, timeout_seconds: float = 1.0) -> tuple[ReceivedMessage, ...]:
-        """Finish those before and return up to ``max_poll_messages``, as soon as there is one; empty after the time."""
+        """Finish the previous messages and return up to ``max_poll_messages``, at least one; empty: timeout."""
         return self._call(lambda: self._consumer.poll(timeout_seconds), seconds=timeout_seconds)
 
     def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Read a topic too, or other tags of it, from now on. Every member of the group must do the same."""
+        """Subscribe to another topic, or change the tags of one. Every member of the group must do the same."""
         self._invoke(lambda: self._consumer.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """Remove a topic from the subscription."""
         self._invoke(lambda: self._consumer.unsubscribe(topic))
 
     @property
     def assignment(self) -> tuple[MessageQueue, ...]:
-        """The queues that are held now, sorted."""
+        """The queues currently assigned, sorted."""
         return self._invoke(lambda: self._consumer.assignment)
 
     def assign(self, queues: Collection[MessageQueue]) -> None:
-        """Read exactly these queues from now on; others are committed and let go of."""
+        """Read exactly these queues; other queues are committed and released."""
         self._call(lambda: self._consumer.assign(queues))
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Hand out nothing of these queues until they are resumed."""
+        """Return no messages of these queues until they are resumed."""
         self._invoke(lambda: self._consumer.pause(queues))
 
     def resume(self, queues: Iterable[MessageQueue]) -> None:
-        """Go on with paused queues."""
+        """Resume paused queues."""
         self._invoke(lambda: self._consumer.resume(queues))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
-        """Go on from an offset; the commit follows it, backwards too."""
+        """Continue at an offset; the committed offset follows, also backwards."""
         self._invoke(lambda: self._consumer.seek(queue, offset))
 
     def seek_to_time(self, queue: MessageQueue, at: datetime) -> int:
-        """Go on from the first message born at or after a time, which must have a time zone; return its offset."""
+        """Continue at the first message created at or after a time, which must have a time zone; return its offset."""
         return self._call(lambda: self._consumer.seek_to_time(queue, at))
 
     def commit(self) -> None:
-        """Finish what was handed out, and commit. Raises why a queue could not be committed."""
+        """Finish the returned messages and commit. Raises the error if a queue could not be committed."""
         self._call(self._consumer.commit)
 
     def position(self, queue: MessageQueue) -> int | None:
-        """The offset that is handed out next; None while the start of the queue is not known."""
+        """Return the offset of the next message; None while the start offset of the queue is unknown."""
         return self._invoke(lambda: self._consumer.position(queue))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The committed offset of a queue; None: there is none."""
+        """Return the committed offset of a queue; None: there is none."""
         return self._call(lambda: self._consumer.committed(queue))
 
     def describe(self) -> dict[str, Any]:
-        """The queues held with their positions, the members and the subscriptions, as JSON values."""
+        """Return the assigned queues with their positions, the members and the subscriptions, as JSON values."""
         return self._invoke(self._consumer.describe)

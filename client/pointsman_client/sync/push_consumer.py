@@ -1,4 +1,4 @@
-"""A consumer with a listener, for programs without an event loop."""
+"""The push consumer for programs without an event loop."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ Listener = Callable[[ReceivedMessage], ConsumeResult | None]
 
 @dataclass(frozen=True, kw_only=True)
 class SyncPushConsumerOptions(PushConsumerOptions, CallOptions):
-    """Options of :class:`PushConsumer`: those of the async one, and the time of a call."""
+    """Options of :class:`PushConsumer`: those of the async one, and the call timeout."""
 
     name_servers: str | Sequence[str] | NameServerClient = field(kw_only=False)  # type: ignore[assignment]  # its own kind
-    """Addresses, or a started client, which stays the caller's."""
+    """Addresses, or a started client, which the caller closes."""
     listener: Listener
-    """A plain function of one message; it runs in a thread, ``consume_concurrency`` of them at most."""
+    """A plain function of one message; runs in threads, at most ``consume_concurrency`` in parallel."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if inspect.iscoroutinefunction(self.listener):
-            problem = "must be a plain function: an async one is for pointsman_client.PushConsumer"
+            problem = "must not be async: use pointsman_client.PushConsumer for an async listener"
             raise InvalidOptionError("listener", self.listener, problem)
 
 
 class PushConsumer(Facade):
-    """Calls a listener, a plain function, in threads with each message that falls to this member.
+    """Calls a listener, a plain function, in threads with each message of the queues assigned to this member.
 
     ::
 
@@ -44,14 +44,14 @@ class PushConsumer(Facade):
                           listener=listener, transport=RedisStreamsTransport):
             stop.wait()
 
-    The methods are those of :class:`pointsman_client.PushConsumer`, and raise the same; so are the guarantees.
+    Methods, errors and guarantees are those of :class:`pointsman_client.PushConsumer`.
     """
 
     @takes_options(SyncPushConsumerOptions)
     def __init__(self, options: SyncPushConsumerOptions) -> None:
         """See :class:`pointsman_client.PushConsumer`.
 
-        Give a callable that makes the transport, as ``transport=RedisStreamsTransport``: it is then closed as well.
+        Pass a callable that makes the transport, such as ``transport=RedisStreamsTransport``; it is then closed, too.
         """
         seconds = options.call_timeout_seconds
         self._client = client_for(options, zone=options.route_zone, call_timeout_seconds=seconds)
@@ -62,22 +62,22 @@ class PushConsumer(Facade):
 
     @property
     def client(self) -> NameServerClient:
-        """The client that it asks for routes."""
+        """The client that it gets routes from."""
         return self._client
 
     @property
     def client_id(self) -> str:
-        """Who this member is in its group."""
+        """Id of this member in its group."""
         return self._consumer.client_id
 
     def subscribe(self, topic: str, expression: str = "*") -> None:
-        """Read a topic too, or other tags of it, from now on. Every member of the group must do the same."""
+        """Subscribe to another topic, or change the tags of one. Every member of the group must do the same."""
         self._invoke(lambda: self._consumer.subscribe(topic, expression))
 
     def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more; what is in flight is finished."""
+        """Remove a topic from the subscription; messages in flight are finished."""
         self._invoke(lambda: self._consumer.unsubscribe(topic))
 
     def describe(self) -> dict[str, Any]:
-        """The queues held with their positions, the members and the subscriptions, as JSON values."""
+        """Return the assigned queues with their positions, the members and the subscriptions, as JSON values."""
         return self._invoke(self._consumer.describe)

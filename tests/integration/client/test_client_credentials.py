@@ -188,7 +188,7 @@ async def test_files_that_cannot_be_used_are_an_error_of_the_constructor(authori
 
 async def test_a_client_that_is_passed_in_keeps_its_credentials() -> None:
     client = NameServerClient("127.0.0.1:1")
-    with pytest.raises(InvalidOptionError, match="set it at the one passed in"):
+    with pytest.raises(InvalidOptionError, match="must be set on the client passed in"):
         Producer(client, transport=MemoryTransport, credentials=Credentials(tls=True))
     assert ClientOptions("127.0.0.1:1").credentials is None
 
@@ -251,7 +251,7 @@ async def test_a_token_beyond_loopback_without_tls_is_refused_before_a_byte_is_s
 @pytest.mark.parametrize("status", [grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED])
 async def test_a_denied_call_names_the_remedy_and_other_name_servers_are_tried(status: grpc.StatusCode) -> None:
     hints = {
-        grpc.StatusCode.UNAUTHENTICATED: "use credentials that it knows",
+        grpc.StatusCode.UNAUTHENTICATED: "use credentials that it accepts",
         grpc.StatusCode.PERMISSION_DENIED: "grant the role in [[access.grants]]",
     }
     async with tls_server(None) as first, tls_server(None) as second:

@@ -157,7 +157,7 @@ async def test_a_port_that_serves_something_else_is_reported_as_not_a_name_serve
                 await client.topic_route("orders")
     finally:
         await other.stop(None)
-    message = f"127.0.0.1:{port}: is not a name server, or one of an older version: Method not found! (UNIMPLEMENTED)"
+    message = f"127.0.0.1:{port}: is not a name server, or runs an older version: Method not found! (UNIMPLEMENTED)"
     assert message in str(caught.value)
 
 

@@ -90,9 +90,9 @@ async def test_queues_beyond_the_topic_get_no_message_where_the_configuration_ca
 
     async with rig.producer() as producer:
         assert await queues_of_sends(producer) == {0, 1}
-    warnings = [each.message for each in caplog.records if "exceeds its queues" in each.message]
+    warnings = [each.message for each in caplog.records if "has more queues than its brokers" in each.message]
     assert len(warnings) == 1
-    assert "broker-a: 5 configured, 2 there" in warnings[0]
+    assert "broker-a: 5 configured, 2 available" in warnings[0]
 
 
 async def test_queues_that_a_topic_lost_by_shrinking_get_no_message(rig: Rig) -> None:

@@ -168,7 +168,7 @@ async def test_a_queue_that_is_not_writable_raises_with_the_reason(server: Scrip
 async def test_a_broker_without_its_master_cannot_be_written(server: ScriptedRouteServer) -> None:
     server.routes["orders"] = topic_route(groups=[broker_data("a", {1: A}, cluster="c1")])
     async with producing(server) as shop:
-        with pytest.raises(QueueUnavailableError, match="has no master now"):
+        with pytest.raises(QueueUnavailableError, match="has no master"):
             await shop.producer.send_to(A0, HELLO)
 
 
@@ -386,7 +386,7 @@ async def test_an_outbox_is_bounded(server: ScriptedRouteServer, tmp_path: Path)
         shop.transport.unreachable(A)
         await shop.producer.send_to(A0, HELLO)
         await shop.producer.send_to(A0, HELLO)
-        with pytest.raises(OutboxFullError, match="holds its 600 bytes"):
+        with pytest.raises(OutboxFullError, match=r"is full \(600 bytes\)"):
             await shop.producer.send_to(A0, HELLO)
         assert shop.producer.parked == 2
 
@@ -402,7 +402,7 @@ async def test_an_outbox_in_use_fails_the_start_and_leaves_nothing_open(
             return made[-1]
 
         second = Producer([server.addr], transport=make, on_unavailable=Park(Outbox(tmp_path / "outbox")))
-        with pytest.raises(OutboxFailedError, match="give each process an outbox of its own"):
+        with pytest.raises(OutboxFailedError, match="give each process its own outbox"):
             await second.start()
         assert [transport.closed for transport in made] == [1]
 

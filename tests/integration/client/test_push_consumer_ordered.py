@@ -133,8 +133,8 @@ async def test_a_message_that_blocks_an_ordered_queue_is_logged_less_and_less_of
     assert [line.split()[1] for line in blocks] == ["1", "2", "4", "8", "16", "32"]
     assert blocks[-1] == (
         f"attempt 32 of message id-poison at offset 0 failed: ValueError: cannot; it blocks {Q0} for 31 s, and 12 "
-        "messages wait behind it: it is tried again every 1 s until the listener succeeds; set max_reconsume_times to "
-        "move such a message to the dead letters"
+        "messages wait behind it: retrying every 1 s until the listener succeeds; set max_reconsume_times to "
+        "move such a message to the dead-letter topic"
     )
     assert sum(record.exc_info is not None for record in caplog.records) == 6
     assert setup.hook.blocked == {Q0: pytest.approx(began, abs=0.5)}
@@ -171,7 +171,10 @@ async def test_a_dead_letter_ends_the_block_of_an_ordered_queue(setup: Setup, ca
     await setup.join("x", listener, ordered=True, max_reconsume_times=3)
     await setup.until(lambda: setup.hook.results["success"] == 1)
     assert not setup.hook.blocked
-    assert any("after failed attempt 4 it moves to %DLQ%billing" in record.getMessage() for record in caplog.records)
+    assert any(
+        "after 4 failed attempts the message is moved to %DLQ%billing" in record.getMessage()
+        for record in caplog.records
+    )
     assert setup.hook.destinations == {"dlq": 1}
 
 

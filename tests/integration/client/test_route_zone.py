@@ -114,7 +114,7 @@ async def test_a_group_without_its_master_is_in_the_routes_of_every_zone_until_i
 async def test_a_zone_without_a_broker_has_an_empty_route_and_gets_one_with_its_first(server: str) -> None:
     async with Producer(server, transport=MemoryTransport, zone="north") as producer:
         assert await producer.client.publish_queues("orders") == ()
-        with pytest.raises(NoWritableQueueError, match="no broker of zone north has it") as refused:
+        with pytest.raises(NoWritableQueueError, match="no broker of zone north has the topic") as refused:
             await producer.send(Message("orders", b"1"))
         assert refused.value.retriable
         await register(server, "n", "north")
@@ -147,7 +147,7 @@ async def test_a_client_that_is_passed_in_keeps_its_zone_and_another_is_refused(
             async with Producer(client, transport=MemoryTransport, zone=zone) as producer:
                 assert producer.client is client
         with pytest.raises(
-            InvalidOptionError, match=r"zone = 'west' differs from that of the client passed in, 'east'"
+            InvalidOptionError, match=r"zone = 'west' differs from the zone of the client passed in, 'east'"
         ):
             Producer(client, transport=MemoryTransport, zone="west")
         with pytest.raises(InvalidOptionError, match=r"^route_zone = 'west' differs"):

@@ -159,7 +159,7 @@ def test_use_before_the_start_is_an_error_that_explains_it() -> None:
 
 
 async def test_use_in_an_event_loop_is_an_error_that_names_the_async_class(client: NameServerClient) -> None:
-    with pytest.raises(BlockingCallError, match="an event loop runs in this thread"):
+    with pytest.raises(BlockingCallError, match="event loop that runs in this thread"):
         client.topic_route("orders")
     with pytest.raises(BlockingCallError):
         NameServerClient(SILENT).start()

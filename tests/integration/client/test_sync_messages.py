@@ -226,7 +226,7 @@ def test_an_async_transport_is_refused(fleet: TestFleet) -> None:
     async def listener(_message: ReceivedMessage) -> None:
         raise AssertionError
 
-    with pytest.raises(InvalidOptionError, match="must be a plain function"):
+    with pytest.raises(InvalidOptionError, match="must not be async"):
         PushConsumer(
             fleet.name_servers,
             group="billing",

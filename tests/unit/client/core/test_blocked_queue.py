@@ -28,14 +28,14 @@ def test_a_block_that_was_never_logged_is_marked() -> None:
 @pytest.mark.parametrize(
     ("times", "has_dead_letters", "ending"),
     [
-        (None, True, "set max_reconsume_times to move such a message to the dead letters"),
-        (5, True, "after failed attempt 6 it moves to %DLQ%billing"),
-        (5, False, "after failed attempt 6 it is dropped"),
+        (None, True, "set max_reconsume_times to move such a message to the dead-letter topic"),
+        (5, True, "after 6 failed attempts the message is moved to %DLQ%billing"),
+        (5, False, "after 6 failed attempts the message is dropped"),
     ],
 )
 def test_the_log_has_the_reason_for_the_end_of_the_block(
     times: int | None, has_dead_letters: bool, ending: str
 ) -> None:
     text = unblock_hint("billing", max_reconsume_times=times, has_dead_letters=has_dead_letters)
-    assert text.startswith("it is tried again every 1 s until the listener succeeds")
+    assert text.startswith("retrying every 1 s until the listener succeeds")
     assert text.endswith(ending)

@@ -30,7 +30,7 @@ def test_the_librarys_name_and_rocketmqs_name_make_the_same_strategy(
 def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
     with pytest.raises(InvalidOptionError, match="'pinned' must be one of averagely, averagely_by_circle, by_config"):
         to_strategy("pinned")
-    with pytest.raises(InvalidOptionError, match=r"cannot be made so: .*rooms"):
+    with pytest.raises(InvalidOptionError, match=r"has invalid arguments: .*rooms"):
         to_strategy("machine_room")
     with pytest.raises(AllocationError, match="illegal virtualNodeCnt :-2"):
         to_strategy("consistent_hash", virtual_nodes=-2)

@@ -108,7 +108,7 @@ def test_w14_a_third_of_the_keys_moves_when_eight_queues_become_twelve() -> None
 def test_a_topic_without_write_queues_has_no_queue_for_a_key() -> None:
     with pytest.raises(NoWritableQueueError, match="has 0 write queues"):
         KeyQueues(HashRing()).queue_of(route("a:0"), "key")
-    with pytest.raises(NoWritableQueueError, match="no broker of zone z1 has it"):
+    with pytest.raises(NoWritableQueueError, match="no broker of zone z1 has the topic"):
         KeyQueues(HashRing(), zone="z1").queue_of(route(), "key")
 
 
@@ -118,7 +118,7 @@ def test_a_topic_without_write_queues_has_no_queue_for_a_key() -> None:
         (route("a:2"), None),
         (route("b:2"), "broker a is not in the route"),
         (route("a:2", perm=4), "no write permission"),
-        (route("a:2", master=False), "no master now"),
+        (route("a:2", master=False), "has no master"),
         (route("a:1"), "has 1 write queues"),
     ],
 )
@@ -133,7 +133,7 @@ def test_why_a_queue_cannot_be_written(seen: TopicRoute, why: str | None) -> Non
     [
         (route(), "the route has no queues"),
         (route("a:1", "b:1", perm=4), "broker a has no write permission for the topic; broker b has no"),
-        (route("a:1", order_topic_conf="a:0"), "'a:0' names none"),
+        (route("a:1", order_topic_conf="a:0"), "order-topic configuration 'a:0'"),
     ],
 )
 def test_why_a_topic_has_no_writable_queue(seen: TopicRoute, why: str) -> None:

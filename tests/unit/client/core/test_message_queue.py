@@ -101,7 +101,7 @@ def test_queues_of_an_order_configuration_that_the_route_does_not_have_are_left_
     topic = route([queue_data("a", write=2), queue_data("b", write=0)], [], order_topic_conf="a:5;b:1;c:1")
 
     assert names(to_publish_queues(topic)) == ["c1/a:0", "c1/a:1", "c1/c:0"]
-    assert order_topic_surplus(topic) == "a: 5 configured, 2 there, b: 1 configured, 0 there"
+    assert order_topic_surplus(topic) == "a: 5 configured, 2 available, b: 1 configured, 0 available"
     assert order_topic_surplus(route([queue_data("a", write=2)], [], order_topic_conf="a:2;c:9")) == ""
     assert order_topic_surplus(route([queue_data("a", write=2)], [])) == ""
 
@@ -150,5 +150,5 @@ def test_an_unreadable_order_configuration_raises_with_its_place(conf: str, prob
 def test_an_order_configuration_that_names_a_broker_of_two_clusters_is_refused() -> None:
     topic = route([queue_data("a", cluster="c2"), queue_data("a", cluster="c1")], [], order_topic_conf="a:1")
 
-    with pytest.raises(OrderTopicConfError, match="a is in clusters c1, c2"):
+    with pytest.raises(OrderTopicConfError, match="a is ambiguous: it is in clusters c1, c2"):
         to_publish_queues(topic)

@@ -43,7 +43,7 @@ def test_equivalent_expressions_are_equal() -> None:
             f"has the tag 'a\\n', {NO_MESSAGE} control characters; write several as 'a || b'",
         ),
         ("x" * 1_025, "has 1025 characters, at most 1024 are allowed"),
-        (None, "must be a text such as '*' or 'a || b'"),
+        (None, "must be a str such as '*' or 'a || b'"),
     ],
 )
 def test_an_expression_that_cannot_be_read_is_refused_with_field_and_value(expression: object, problem: str) -> None:

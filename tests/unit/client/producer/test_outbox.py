@@ -112,7 +112,7 @@ def test_of_a_file_that_is_cut_or_has_a_flipped_bit_all_that_is_undamaged_is_rea
         try:
             found = ids_in(broken)
         except OutboxFailedError as error:
-            assert "move this one away" in str(error)  # noqa: PT017  # either is right
+            assert "move this one" in str(error)  # noqa: PT017  # either is right
         else:
             assert found == ["id-0", "id-2"] or (set(found) < {"id-0", "id-2"} and (tmp_path / "damaged").exists())
 
@@ -132,7 +132,7 @@ def test_readable_messages_of_a_damaged_file_are_moved_to_a_new_one(
         assert sorted(found, key=lambda each: int(each[3:])) == found
         if len(found) < 50:
             assert ids_in(path) == found
-            assert f"and {len(found)} messages that could be read are sent" in caplog.text
+            assert f"{len(found)} readable messages will be sent" in caplog.text
     assert 40 <= min(counts) < 50
     assert sorted(each.name for each in tmp_path.iterdir()) == ["damaged", "outbox"]
 
@@ -156,7 +156,7 @@ def test_a_damaged_file_that_cannot_be_moved_is_refused_and_stays(path: Path) ->
     body = content.rindex(b"x")
     path.write_bytes(content[:body] + b"y" + content[body + 1 :])
     path.with_name("damaged").touch()
-    with pytest.raises(OutboxFailedError, match="could not be moved to damaged"):
+    with pytest.raises(OutboxFailedError, match="could not be moved to the directory damaged"):
         ids_in(path)
     assert path.read_bytes() == content[:body] + b"y" + content[body + 1 :]
 
@@ -244,7 +244,7 @@ def test_a_removed_file_accepts_no_messages(path: Path) -> None:
 def test_a_second_owner_is_refused_and_changes_nothing(path: Path) -> None:
     with opened(path) as (first, _):
         for second in (Outbox(path), first):
-            with pytest.raises(OutboxFailedError, match="give each process an outbox of its own"):
+            with pytest.raises(OutboxFailedError, match="give each process its own outbox"):
                 second.open()
         put(first, outgoing(3))
     assert len(ids_in(path)) == 3
@@ -273,7 +273,7 @@ def test_a_process_that_is_killed_leaves_its_messages_and_no_lock(path: Path) ->
 def test_a_file_of_an_earlier_version_is_refused_with_an_action(path: Path) -> None:
     line = b'5d41402a {"parked":7,"cluster":"c1"}\n'
     path.write_bytes(line * 100)
-    with pytest.raises(OutboxFailedError, match="send them with that version, or move the file away"):
+    with pytest.raises(OutboxFailedError, match="send them with that version, or move the file"):
         Outbox(path).open()
     assert path.read_bytes() == line * 100
 

@@ -68,7 +68,7 @@ async def test_when_all_fail_the_error_names_each_and_the_list_stays_in_use(cloc
             await failover.call(script.attempt, timeout_seconds=3.0)
         assert {failure.addr for failure in caught.value.failures} == {"a", "b"}
     assert caught.value.retriable
-    assert str(caught.value) == "no name server answered: a: down (UNAVAILABLE); b: down (UNAVAILABLE)"
+    assert str(caught.value) == "no name server responded: a: down (UNAVAILABLE); b: down (UNAVAILABLE)"
 
     script.fails_after.clear()
     assert await failover.call(script.attempt, timeout_seconds=3.0) in {"a", "b"}
