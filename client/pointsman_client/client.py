@@ -115,7 +115,7 @@ class NameServerClient:
     async def start(self) -> Self:
         """Bind the client to the running event loop and start to watch and poll; a second call does nothing.
 
-        Does not connect: the first lookup shows whether a name server responds.
+        Does not wait for a name server: the first lookup shows whether one responds.
         """
         if not self._binding.is_bound:
             self._binding.bind()

@@ -54,7 +54,7 @@ class BrokerIndex:
         return tuple(self._groups[key] for key in sorted(keys))
 
     def take_removed(self) -> tuple[str, ...]:
-        """Return the addresses that no cached route has any longer, those since the last call."""
+        """Return the addresses that left the cached routes since the last call."""
         removed, self._removed = tuple(sorted(self._removed)), set()
         return removed
 

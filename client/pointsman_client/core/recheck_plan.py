@@ -1,4 +1,4 @@
-"""Topics that need lookups besides the poll: name servers contradict each other on them, or they have no route."""
+"""Topics that need lookups in addition to the poll: their routes are disputed, or they have none."""
 
 from __future__ import annotations
 

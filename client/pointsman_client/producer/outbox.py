@@ -91,7 +91,7 @@ class Outbox:
         return parked
 
     def discount(self, parked: Iterable[Parked]) -> None:
-        """Uncount messages that were sent, or could not be written. Does not block."""
+        """Stop counting messages that were sent, or could not be written. Does not block."""
         self._waiting_bytes -= sum(each.size for each in parked)
 
     def write(self, added: Sequence[Parked], sent: Sequence[Parked]) -> None:

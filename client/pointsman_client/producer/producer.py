@@ -88,7 +88,7 @@ class Producer:
     async def start(self) -> Self:
         """Bind the producer to the running event loop; a second call does nothing.
 
-        Does not connect. Raises :class:`OutboxFailedError` if its outbox cannot be opened.
+        Does not wait for a name server or broker. Raises :class:`OutboxFailedError` if its outbox cannot be opened.
         """
         async with self._starting:
             await self._resources.start()

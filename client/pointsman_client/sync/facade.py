@@ -86,7 +86,7 @@ class Facade:
         return self
 
     def close(self) -> None:
-        """Close, in bounded time; a second call does nothing. Waiting calls raise ClientClosedError."""
+        """Close within a bounded time; a second call does nothing. Waiting calls raise ClientClosedError."""
         self._check_place()
         with self._lock:
             if self._closed:
