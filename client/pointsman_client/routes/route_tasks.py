@@ -97,7 +97,9 @@ class RouteTasks:
 
     async def close(self, *, timeout_seconds: float) -> None:
         """Cancel the tasks."""
-        await end_tasks(self._tasks, timeout_seconds=timeout_seconds)
+        # An ended task refers to the frames of its exception, and these to a stream, whose connection would stay open.
+        tasks, self._tasks = self._tasks, []
+        await end_tasks(tasks, timeout_seconds=timeout_seconds)
 
 
 class LookUpRound:

@@ -12,7 +12,7 @@ import grpc.aio
 import pytest
 
 from pointsman.v1 import broker_pb2, registration_service_pb2, registration_service_pb2_grpc
-from pointsman_client import NameServerClient, RouteChange, TopicNotFoundError
+from pointsman_client import ClientClosedError, NameServerClient, RouteChange, TopicNotFoundError
 from tests.fakes.condition import eventually
 from tests.fakes.ctl_command import ctl
 from tests.fakes.name_server import running_name_server
@@ -205,3 +205,23 @@ async def test_why_and_brokers_show_every_node(addr: str) -> None:
     assert "no broker is registered" in table.out
     assert "broker-b   1  192.168.1.21:10911  UP" in clusters.out
     assert [why.code, brokers.code, clusters.code, unknown.code] == [0, 0, 0, 1]
+
+
+async def test_a_closed_client_that_is_still_referenced_has_no_connection() -> None:
+    """Its ended tasks must not keep the watch's call, whose channel would stay open until the client is collected."""
+    async with running_name_server() as server:
+        client = NameServerClient([server.addr])
+        async with client:
+            with pytest.raises(TopicNotFoundError):
+                await client.topic_route("orders")
+            await eventually(lambda: established(server.addr) > 0)
+        await eventually(lambda: established(server.addr) == 0)
+        with pytest.raises(ClientClosedError):  # it is referenced until here
+            await client.topic_route("orders")
+
+
+def established(addr: str) -> int:
+    """TCP connections to a local address, by the kernel's table."""
+    port = f":{int(addr.rpartition(':')[2]):04X}"
+    rows = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
+    return sum(row[2].endswith(port) and row[3] == "01" for row in rows)
