@@ -1,3 +1,3 @@
-"""The sidecar beside a broker: tells each name server that the broker lives and which topics it holds."""
+"""The sidecar of a broker: registers it with every name server, and coordinates its consumer groups."""
 
 __version__ = "0.1.0"

@@ -1,4 +1,4 @@
-"""The agent's metrics. Every label value comes from the configuration or from a list in the code, so none can grow."""
+"""The agent's metrics. Every label value comes from the configuration or a fixed list, so their number is bounded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _NAME_SERVER = "name_server"
 
 
 class AgentMetrics:
-    """All metrics, in a registry of their own."""
+    """All metrics, in a separate registry."""
 
     def __init__(self, *, version: str) -> None:
         self.registry = CollectorRegistry()
@@ -80,12 +80,12 @@ class AgentMetrics:
         return NameServerMetrics(self, name_server)
 
     def forget_name_server(self, name_server: str) -> None:
-        """Drop what was kept for a name server that is no longer listed: lists come and go with DNS."""
+        """Remove the series of a name server that is no longer listed."""
         for metric in (self.registration_state, self.registrations, self.beats, self.round_trip):
             metric.remove_by_labels({_NAME_SERVER: name_server})
 
     def count_probe(self, result: ProbeResult) -> None:
-        """Take in one probe."""
+        """Count one probe."""
         self._probe_results.labels("passed" if result.passed else "failed").inc()
 
     def count_credential_reload(self, result: str) -> None:
@@ -93,7 +93,7 @@ class AgentMetrics:
         self._credential_reloads.labels(result).inc()
 
     def set_own_state(self, own: OwnState) -> None:
-        """Publish the broker as it is now."""
+        """Publish the broker's current state."""
         up = {ProbeStatus.PASSING: 1.0, ProbeStatus.FAILING: 0.0, ProbeStatus.UNSPECIFIED: float("nan")}
         self._broker_up.set(up[own.status])
         self._role_conflict.set(own.role_conflict is not None)
@@ -109,18 +109,18 @@ class NameServerMetrics:
         self.set_registration_state(RegistrationState.UNREGISTERED)
 
     def count_registration(self, result: str) -> None:
-        """Take in the end of a registration."""
+        """Count a finished registration."""
         self._metrics.registrations.labels(self._name_server, result).inc()
 
     def count_beat(self, answer: str) -> None:
-        """Take in the answer to a beat, or its absence."""
+        """Count a heartbeat by its response, or by the lack of one."""
         self._metrics.beats.labels(self._name_server, answer).inc()
 
     def observe_round_trip(self, seconds: float) -> None:
-        """Take in how long an answer took."""
+        """Record the time to a response."""
         self._metrics.round_trip.labels(self._name_server).observe(seconds)
 
     def set_registration_state(self, state: RegistrationState) -> None:
-        """Publish how we stand."""
+        """Publish the registration state."""
         for each in RegistrationState:
             self._metrics.registration_state.labels(self._name_server, each.value).set(each is state)

@@ -1,9 +1,9 @@
-"""The agent put together: what runs, in which order it starts, and how it stops.
+"""The agent: its parts, their start order, and its stop.
 
-Start: monitoring, the topics and a first look at the broker, the services of the broker's clients, then one
-registration loop for each name server.
-Stop: undo a drain that runs, look at the broker once more, tell every name server in parallel what that means, end the
-services, write the last offsets; each step bounded.
+Start: monitoring, the topics and a first probe, the services for the broker's clients, then one registration loop for
+each name server.
+Stop: undo a running drain, probe the broker again, hand over or unregister at all name servers in parallel, stop the
+services, write the last offsets. Each step has a time limit.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from pointsman_agent.topic_source.toml import TomlTopicSource
 from pointsman_agent.topic_source.topic_follower import TopicFollower
 
 FINAL_PROBE_SHARE = 0.5
-"""Of the time to stop; the rest belongs to the leaves."""
+"""Share of the time to stop for the final probe; the rest is for the name servers."""
 ENDS_SECONDS = 2.0
-"""For one exchange with the broker about the ends of its queues."""
+"""Deadline of one exchange with the broker about its queue offsets, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 class Agent:
     """One broker's agent. ``draw(a, b)`` is ``random.uniform`` in production.
 
-    ``metrics`` and ``source_metrics`` are what ``probe`` and ``topic_source`` were made with; without them new ones.
+    ``metrics`` and ``source_metrics`` are those used by ``probe`` and ``topic_source``; new ones by default.
     Raises ConfigError for certificates that cannot be used.
     """
 
@@ -108,7 +108,7 @@ class Agent:
         self._agent_addr = config.broker.agent_addr
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until ``stop`` is set and the leave is said. Raises CannotListen."""
+        """Run until ``stop`` is set and the broker is handed over or unregistered. Raises CannotListen."""
         monitoring = self._start_monitoring()
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -128,11 +128,11 @@ class Agent:
         log.info("stopped")
 
     def poll_now(self) -> None:
-        """Read the topics again without waiting, as an operator asks for with SIGHUP."""
+        """Read the topics immediately, as requested by SIGHUP."""
         self._follower.poll_now()
 
     def health(self) -> tuple[bool, dict[str, object]]:
-        """Healthy while at least one name server holds our registration. Only reads, from any thread."""
+        """Healthy while at least one name server holds the registration. Read-only, callable from any thread."""
         reports = self._fleet.reports if self._fleet is not None else {}
         own = self._own.value if self._own is not None else None
         name_servers = {
@@ -171,7 +171,7 @@ class Agent:
         return monitoring
 
     async def _await_first_results(self, stop: asyncio.Event) -> None:
-        """Let the first registration carry topics, health and incarnation; a probe that hangs has a deadline."""
+        """Wait for topics and a probe result, which the first registration carries; a hanging probe has a deadline."""
         first: list[Awaitable[object]] = [self._follower.first()]
         if self._prober is not None:
             first.append(self._prober.has_verdict.wait())
@@ -191,7 +191,7 @@ class Agent:
         self.metrics.set_own_state(own)
         async with AsyncExitStack() as closing:
             running, drainer = await self._start_services(self._build_ends(closing), tasks)
-            # Also when a part fails: what was committed is to reach its store.
+            # Also when a part fails: committed offsets must reach the store.
             closing.push_async_callback(self._end_services, running)
             self._registering = tasks.create_task(await self._build_fleet(tasks, running))
             await stop.wait()
@@ -209,7 +209,7 @@ class Agent:
     async def _start_services(
         self, ends: QueueEnds, tasks: asyncio.TaskGroup
     ) -> tuple[list[asyncio.Task[None]], Drainer]:
-        """Serve the broker's clients, if asked to, and measure its queues; return what runs, and who drains."""
+        """Serve the broker's clients, if configured, and measure its queues; return the tasks and the drainer."""
         running: list[asyncio.Task[None]] = []
         if self._config.rpc.listen:
             self._services = ClientServices(
@@ -235,8 +235,8 @@ class Agent:
     async def _build_fleet(
         self, tasks: asyncio.TaskGroup, running: list[asyncio.Task[None]]
     ) -> Coroutine[Any, Any, None]:
-        """Follow the list of name servers, and return what registers with each of them."""
-        assert self._own is not None  # noqa: S101  # set first
+        """Follow the list of name servers; return the coroutine that registers with each of them."""
+        assert self._own is not None  # noqa: S101  # set by _serve
         source = build_source(self._config.name_servers)
         if source is not None:
             follower = NameServerFollower(
@@ -254,13 +254,13 @@ class Agent:
         return self._fleet.run()
 
     async def _leave(self, drainer: Drainer) -> None:
-        """Tell every name server how the broker is left, within the time that a stop may take."""
-        # Undoing a drain has a time of its own: it must not take that of the leaves.
+        """Hand over or unregister at every name server, within the time limit of a stop."""
+        # Undoing a drain has its own time limit, so that enough is left for the name servers.
         await drainer.close(seconds=self._config.stop.timeout_seconds)
         started_at = self._clock.monotonic()
         await self._set_leave()
         left = self._config.stop.timeout_seconds - (self._clock.monotonic() - started_at)
-        assert self._registering is not None  # noqa: S101  # runs since the start
+        assert self._registering is not None  # noqa: S101  # set by _serve
         try:
             await within(self._clock, left, _ended(self._registering))
         except TimeoutError:
@@ -281,7 +281,7 @@ class Agent:
         self._change(leave=leave)
 
     async def _unregister(self) -> Mapping[str, Answer]:
-        """Leave every name server as a drained broker, and say how each one stands then."""
+        """Unregister at every name server as a drained broker; return the outcome of each."""
         self._change(leave=Leave.DRAIN)
         if self._registering is None or self._fleet is None:
             return {}
@@ -291,7 +291,7 @@ class Agent:
             for name_server, report in self._fleet.reports.items()
         }
 
-    # --- what is mine -----------------------------------------------------------------------------------------
+    # --- own state --------------------------------------------------------------------------------------------
 
     def _on_probe_result(self, result: ProbeResult, verdict: Verdict) -> None:
         self.metrics.count_probe(result)

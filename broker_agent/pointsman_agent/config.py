@@ -1,4 +1,4 @@
-"""The agent's configuration: what may be set, what it is when it is not, and what cannot be.
+"""The agent's configuration: settings, defaults and checks.
 
 Read by ``pointsman.service.config.load``: defaults < file < environment ``AGENT_SECTION__KEY`` < flags.
 """
@@ -80,7 +80,7 @@ class BrokerSection:
     that Sentinel may promote; needs `probe.kind = "redis"`. 0: `id` applies."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         for name, value in (("cluster", self.cluster), ("name", self.name)):
             yield from fault(name, value, name_problem(value))
         yield from outside("id", self.id, 0, MAX_BROKER_ID)
@@ -115,12 +115,12 @@ class NameServersSection:
     """Interval at which `dns` is resolved and `file` is read again."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         given = [name for name in ("addrs", "dns", "file") if getattr(self, name)]
         if not given:
             yield "addrs: must name at least one name server, unless dns or file is given"
         elif len(given) > 1:
-            yield f"{given[1]}: is given beside {given[0]}; only one of addrs, dns and file may be"
+            yield f"{given[1]}: {given[0]} is also set; set only one of addrs, dns and file"
         if len(self.addrs) > MAX_NAME_SERVERS:
             yield f"addrs: {len(self.addrs)} are given, at most {MAX_NAME_SERVERS} are allowed"
         yield from _addr_list("addrs", self.addrs)
@@ -142,7 +142,7 @@ class HeartbeatSection:
     """Longest wait for the response to a registration."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         yield from outside("interval_seconds", self.interval_seconds, 0.05, 3_600.0)
         yield from outside("expiry_seconds", self.expiry_seconds, 0.15, 86_400.0)
         if self.expiry_seconds < MIN_EXPIRY_INTERVALS * self.interval_seconds:
@@ -186,24 +186,24 @@ class ProbeSection:
     """For kind exec: program and arguments; exit code 0 passes."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         yield from not_one_of("kind", self.kind, PROBE_KINDS)
         if (self.kind == "exec") is not bool(self.command):
-            yield "command: is needed by a probe of kind 'exec', and by no other"
+            yield "command: required by probe.kind 'exec', and not used by any other kind"
         if self.peers and self.kind != "redis":
-            yield f"peers: a probe of kind {self.kind!r} has no use for them"
+            yield f"peers: not used by probe.kind {self.kind!r}; remove it"
         yield from _addr_list("peers", self.peers)
         if not self.path.startswith("/"):
-            yield f"path: {self.path!r} does not begin with /"
+            yield f"path: must begin with /, got {self.path!r}"
         yield from fault("target", self.target, addr_problem(self.target) if self.target else None)
         yield from outside("interval_seconds", self.interval_seconds, 0.05, 3_600.0)
         yield from outside("timeout_seconds", self.timeout_seconds, 0.05, 60.0)
         yield from outside("rise", self.rise, 1, 100)
         yield from outside("fall", self.fall, 1, 100)
         if self.username and not self.password:
-            yield f"username: {self.username!r} is given without a password"
+            yield f"username: {self.username!r} is set without a password"
         if self.password and self.kind != "redis":
-            yield f"password: a probe of kind {self.kind!r} has no use for it"
+            yield f"password: not used by probe.kind {self.kind!r}; remove it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +217,7 @@ class StopSection:
     broker."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         yield from outside("timeout_seconds", self.timeout_seconds, 0.1, 300.0)
         yield from not_one_of("unprobed", self.unprobed, UNPROBED_LEAVES)
 
@@ -238,7 +238,7 @@ class TopicRow:
     """RocketMQ's flags of the topic: unit 1, unit-sub 2."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         yield from fault("name", self.name, name_problem(self.name))
         yield from outside("read_queues", self.read_queues, 0, MAX_QUEUES)
         yield from outside("write_queues", self.write_queues, 0, MAX_QUEUES)
@@ -265,14 +265,14 @@ class TopicsSection:
     """One table for each topic of the broker, see below."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         yield from not_one_of("source", self.source, TOPIC_SOURCES)
         yield from outside("check_interval_seconds", self.check_interval_seconds, 0.05, 3_600.0)
         yield from outside("max_topics", self.max_topics, 1, 200_000)
         if self.topic and self.source != "toml":
-            yield f"topic: is read by source 'toml' only, not by {self.source!r}"
+            yield f"topic: used by source 'toml' only, not by {self.source!r}; remove it"
         if self.source == "rocketmq" and not (self.store_path or self.broker_conf):
-            yield "store_path: is needed by source 'rocketmq', unless broker_conf is given"
+            yield "store_path: required by source 'rocketmq', unless broker_conf is set"
         first: dict[str, int] = {}
         for index, row in enumerate(self.topic):
             if row.name in first:
@@ -282,7 +282,7 @@ class TopicsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RpcSection:
-    """What the agent serves to the broker's clients: groups, locks, offsets."""
+    """Services for the broker's clients: groups, locks, offsets."""
 
     listen: str = ""
     """Address for clients of the broker: consumer groups, queue locks, offsets; host:port; empty: off."""
@@ -290,7 +290,7 @@ class RpcSection:
     """Time that running calls have to finish when the agent stops."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         if self.listen:
             yield from unusable_listen("listen", self.listen)
         yield from outside("grace_seconds", self.grace_seconds, 0.0, 300.0)
@@ -308,7 +308,7 @@ class GroupRow:
     """Delay after a first change, so that several changes cause one rebalance."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         yield from fault("name", self.name, name_problem(self.name))
         yield from outside("hold_down_seconds", self.hold_down_seconds, 0.0, 300.0)
 
@@ -345,7 +345,7 @@ class GroupsSection:
     """Tables for single groups, see below."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         yield from outside("expiry_seconds", self.expiry_seconds, 0.15, 86_400.0)
         yield from outside("scan_interval_seconds", self.scan_interval_seconds, 0.05, 3_600.0)
         yield from outside("stream_grace_seconds", self.stream_grace_seconds, 0.0, 300.0)
@@ -375,7 +375,7 @@ class OffsetsSection:
     """Interval at which offsets are stored; a crash loses at most this (RocketMQ's flushConsumerOffsetInterval)."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         yield from not_one_of("store", self.store, OFFSET_STORES)
         yield from outside("flush_interval_seconds", self.flush_interval_seconds, 0.05, 300.0)
 
@@ -388,7 +388,7 @@ class QueueStatsSection:
     """Interval at which depths and lags are reported to name servers, for the nightly report; 0: never."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         if self.interval_seconds:
             yield from outside("interval_seconds", self.interval_seconds, 0.05, 86_400.0)
 
@@ -403,7 +403,7 @@ class MonitoringSection:
     """Whether this port is HTTPS, with the certificate of ``[tls]``. Clients present no certificate."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         yield from unusable_listen("listen", self.listen)
 
 
@@ -417,14 +417,14 @@ class LogSection:
     """``json``, ``text`` or ``auto``: text on a terminal, else JSON."""
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be."""
+        """Return the invalid values."""
         yield from not_one_of("level", self.level, LEVELS)
         yield from not_one_of("format", self.format, FORMATS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """Everything that may be set."""
+    """All settings."""
 
     broker: BrokerSection
     name_servers: NameServersSection
@@ -444,17 +444,17 @@ class AgentConfig:
     log: LogSection = field(default_factory=LogSection)
 
     def problems(self) -> Iterable[str]:
-        """List what cannot be together."""
+        """Return invalid combinations of sections."""
         yield from self.tls.unprotected("rpc.listen", self.rpc.listen)
         if self.monitoring.tls and not self.tls.is_on:
             yield "monitoring.tls: needs tls.certificate and tls.key"
         if self.broker.replica_id and self.probe.kind != "redis":
-            yield f"broker.replica_id: needs a probe of kind 'redis', which tells the role, not {self.probe.kind!r}"
+            yield f"broker.replica_id: needs probe.kind 'redis', which reports the role, not {self.probe.kind!r}"
         yield from self.access.unauthenticated(has_certificates=self.tls.requires_certificates, has_remoting=False)
 
     @property
     def redis_login(self) -> tuple[str, str, str]:
-        """Address, user name and password of the broker, where it is a Redis: the probe's, if that goes to it."""
+        """Address, user name and password of the broker if it is a Redis: the probe's, if it probes Redis."""
         probe = self.probe
         if probe.kind != "redis":
             return self.broker.addr, "", ""
@@ -462,7 +462,7 @@ class AgentConfig:
 
     @property
     def is_redis(self) -> bool:
-        """Whether the broker is a Redis: its probe or the source of its topics says so."""
+        """Whether the broker is a Redis, by its probe or its topic source."""
         return "redis" in (self.probe.kind, self.topics.source)
 
     @property
@@ -472,24 +472,24 @@ class AgentConfig:
 
     @property
     def pending_offsets_path(self) -> Path:
-        """Where a slave's agent keeps offsets until the master's agent has them."""
+        """File in which a slave's agent stores offsets until the master's agent has them."""
         broker = self.broker
         name = f"{broker.cluster}.{broker.name}.{broker.replica_id or broker.id}.pending.db"
         return Path(self.offsets.pending_path) if self.offsets.pending_path else Path(self.offsets.path).parent / name
 
     @property
     def keeps_offsets_in_redis(self) -> bool:
-        """Whether committed offsets are kept beside the messages."""
+        """Whether committed offsets are stored in the broker, next to the messages."""
         return self.offsets.store == "redis" or (self.offsets.store == "auto" and self.is_redis)
 
 
 def load(file: Path | None, environment: Mapping[str, str], flags: Mapping[str, object] | None = None) -> AgentConfig:
-    """Load defaults < file < environment < flags. Raises ConfigError with every fault."""
+    """Load defaults < file < environment < flags. Raises ConfigError with all errors."""
     return service_config.load(AgentConfig, file=file, environment=environment, prefix="AGENT", flags=flags)
 
 
 def to_toml(config: AgentConfig) -> str:
-    """Print the configuration as TOML, its password hidden."""
+    """Return the configuration as TOML, without its password."""
     shown = replace(config.probe, password=HIDDEN) if config.probe.password else config.probe
     return service_config.to_toml(replace(config, probe=shown))
 

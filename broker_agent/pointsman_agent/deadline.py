@@ -1,4 +1,4 @@
-"""Deadlines by the injected clock (``asyncio.timeout`` goes by the event loop's own), and closing when cancelled."""
+"""Deadlines by the injected clock (``asyncio.timeout`` uses the event loop's own), and closing when cancelled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> T:
     """Return the result of ``work``, or cancel it and raise TimeoutError after ``seconds``.
 
-    The work runs in the caller's task, for an idle agent does little else than look at something within a deadline.
+    The work runs in the caller's task: a separate one would noticeably raise the CPU time of an idle agent.
     """
     async with asyncio.timeout(None) as deadline:
         timer = asyncio.ensure_future(_end(deadline, clock, seconds))
@@ -27,14 +27,12 @@ async def within(clock: Clock, seconds: float, work: Coroutine[Any, Any, T]) -> 
 
 
 async def finish(closing: Coroutine[Any, Any, object]) -> None:
-    """Run ``closing`` to its end, even if the caller is cancelled; that then takes effect after it.
+    """Run ``closing`` to its end; a cancellation of the caller takes effect after it.
 
     redis-py's pool closes its connections in tasks: cancelled before they start, they close nothing.
     """
     task = asyncio.ensure_future(closing)
-    task.add_done_callback(
-        lambda done: done.cancelled() or done.exception()
-    )  # seen, also if nothing awaits it any longer
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())  # marks an exception as retrieved
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:

@@ -1,4 +1,4 @@
-"""A value that several loops read and are woken for."""
+"""A value with change listeners."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 class Observable(Generic[T]):
-    """The present value, and whom to wake when it changes. Latest wins: nobody is told what it was in between."""
+    """The current value and its change listeners, which see only the latest value."""
 
     def __init__(self, value: T) -> None:
         self._value = value
@@ -17,17 +17,17 @@ class Observable(Generic[T]):
 
     @property
     def value(self) -> T:
-        """The present value."""
+        """The current value."""
         return self._value
 
     def set(self, value: T) -> None:
-        """Replace the value; equal values wake nobody."""
+        """Replace the value; an equal value calls no listener."""
         if value != self._value:
             self._value = value
             for wake in tuple(self._wakers):
                 wake()
 
     def on_change(self, wake: Callable[[], None]) -> Callable[[], None]:
-        """Have ``wake`` called after each change; return what ends that."""
+        """Call ``wake`` after each change; return a function that removes it."""
         self._wakers.append(wake)
         return lambda: self._wakers.remove(wake)

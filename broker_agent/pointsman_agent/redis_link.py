@@ -1,4 +1,4 @@
-"""Exchanges with the Redis server that holds the messages, each within a deadline; needs the extra ``redis``."""
+"""Calls to the Redis server that holds the messages, each with a deadline; needs the extra ``redis``."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ T = TypeVar("T")
 
 
 class RedisLink:
-    """Connections to ``target``, opened when needed. What fails, or takes ``timeout`` seconds, raises ``failure``.
+    """Connections to ``target``, opened when needed. A failure or a call of ``timeout`` seconds raises ``failure``.
 
-    ``texts``: answers are text, else bytes. With CONNECTIONS in use an exchange waits for one.
+    ``texts``: responses are str, else bytes. With CONNECTIONS in use a call waits for a free one.
     """
 
     def __init__(
@@ -56,25 +56,25 @@ class RedisLink:
                 decode_responses=texts,
                 encoding_errors="replace",
                 protocol=2,
-                # Of a connection that broke unnoticed; a server that is away is tried again at the next interval.
+                # For a connection that broke unnoticed; a server that is down is retried at the next interval.
                 retry=Retry(NoBackoff(), 1),
             )
         )
 
     async def run(self, exchange: Coroutine[Any, Any, T]) -> T:
-        """Return what an exchange gives, or raise a failure that names the server."""
+        """Return the result of an exchange, or raise a failure that names the server."""
         try:
             return await within(self._clock, self._timeout, exchange)
         except TimeoutError:
-            raise self._failure(f"redis {self._target}: no answer in {self._timeout:g} s") from None
-        except (RedisError, OSError, ValueError, EOFError) as error:  # ValueError: what answers does not speak RESP
+            raise self._failure(f"redis {self._target}: no response within {self._timeout:g} s") from None
+        except (RedisError, OSError, ValueError, EOFError) as error:  # ValueError: the peer does not speak RESP
             raise self._failure(f"redis {self._target}: {error}") from error
 
-    async def command(self, *arguments: object) -> Any:  # noqa: ANN401  # redis-py says no more
+    async def command(self, *arguments: object) -> Any:  # noqa: ANN401  # untyped in redis-py
         """Send one command; to be awaited within :meth:`run`."""
         return await self.client.execute_command(*arguments)  # type: ignore[no-untyped-call]  # untyped there
 
     async def close(self) -> None:
-        """Close the connection, whatever state it is in."""
+        """Close the connections, whatever their state."""
         with contextlib.suppress(TimeoutError, RedisError, OSError):
             await within(self._clock, CLOSE_SECONDS, self.client.aclose())

@@ -1,4 +1,4 @@
-"""What the agent serves to the clients of its broker, put together: groups, locks, offsets, and the agent itself."""
+"""The services for the broker's clients: groups, locks, offsets, and the agent itself."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ if TYPE_CHECKING:
     from pointsman.service.server_certificates import ServerCertificates
 
 STORE_SECONDS = 1.0
-"""For one exchange with Redis."""
+"""Deadline of one exchange with Redis."""
 LAST_WRITE_SECONDS = 3.0
-WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104  # compared with, not listened on
+WILDCARDS = frozenset({"0.0.0.0", "::"})  # noqa: S104  # only compared with
 
 log = logging.getLogger(__name__)
 
 
 class ClientServices:
-    """Bound at :meth:`bind`, serving from :meth:`start` to :meth:`stop`; :meth:`run` runs meanwhile."""
+    """Bound by :meth:`bind`, serving from :meth:`start` to :meth:`stop`; :meth:`run` runs during that time."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class ClientServices:
         clock: Clock,
         registry: CollectorRegistry,
     ) -> None:
-        """``master_agent`` gives the address of the agent of a slave's master; empty while there is none."""
+        """``master_agent`` returns the address of the agent of a slave's master; empty if there is none."""
         self._config = config
         self.groups = ConsumerGroups(
             _rules(config.groups), clock=clock, boot=secrets.randbits(64), max_watchers=config.groups.max_watchers
@@ -91,7 +91,7 @@ class ClientServices:
                 FileStore(config.pending_offsets_path, clock=clock),
                 interval=config.offsets.flush_interval_seconds,
                 clock=clock,
-                metrics=OffsetMetrics(CollectorRegistry()),  # they are counted as pending
+                metrics=OffsetMetrics(CollectorRegistry()),  # not exported: they are counted as pending
             )
         self._flushers = [each for each in (self.flusher, self._pending_flusher) if each is not None]
         self._hand_over = HandOver(
@@ -132,10 +132,10 @@ class ClientServices:
         register_lock_metrics(self.locks, registry)
 
     def bind(self, certificates: ServerCertificates | None) -> str:
-        """Take the address to listen on, and return the one at which clients reach it. Raises CannotListen.
+        """Bind the listen address, and return the one at which clients reach it. Raises CannotListen.
 
-        That is ``broker.agent_addr``; without one the address listened on, unless that is every address there is:
-        then at the broker's host.
+        That is ``broker.agent_addr``. If it is empty, the listen address, with the broker's host in place of a
+        wildcard.
         """
         port = self._server.bind(self._config.rpc.listen, certificates)
         if self._config.broker.agent_addr:
@@ -146,11 +146,11 @@ class ClientServices:
         return join_addr(host, port)
 
     async def start(self, more: Sequence[Service] = ()) -> None:
-        """Serve, with ``more`` beside our own."""
+        """Serve, with the services ``more`` in addition."""
         await self._server.start([*self._services, *more])
 
     async def run(self) -> None:
-        """Do what the services do by themselves, until cancelled."""
+        """Run the background tasks of the services until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.flusher.run())
             tasks.create_task(self.member_lists.run())
@@ -166,7 +166,7 @@ class ClientServices:
         await self._server.stop(self._config.rpc.grace_seconds)
 
     async def finish(self) -> None:
-        """Bring offsets and lists of members to their stores, once :meth:`run` was cancelled."""
+        """Write offsets and member lists to their stores, after :meth:`run` was cancelled."""
         flushed = (flusher.finish(LAST_WRITE_SECONDS) for flusher in self._flushers)
         await asyncio.gather(*flushed, self.member_lists.finish())
 
@@ -180,15 +180,15 @@ class ClientServices:
 
     @property
     def offsets_problem(self) -> str:
-        """Why offsets were not written, or not read, at the last try; empty when they were."""
+        """Why the last write or read of offsets failed; empty if it succeeded."""
         return next((flusher.problem for flusher in self._flushers if flusher.problem), "")
 
     async def stop_groups(self) -> None:
-        """Send consumers away, and take no new ones."""
+        """End the streams of consumers, and refuse new ones."""
         await self.groups.drain()
 
     async def serve_groups(self) -> None:
-        """Take consumers again."""
+        """Accept consumers again."""
         self.groups.resume()
 
     def _groups_with_offsets(self) -> frozenset[str] | None:
@@ -211,7 +211,7 @@ def _rules(section: GroupsSection) -> GroupRules:
 
 
 def _build_member_lists(config: AgentConfig, *, is_master: Callable[[], bool], clock: Clock) -> MemberListStore:
-    """Build the store of the lists of members, beside that of the offsets."""
+    """Build the store of the member lists, next to that of the offsets."""
     if not config.keeps_offsets_in_redis:
         path = Path(config.offsets.path)
         return MemberListFile(path.with_name(path.name + ".members"), clock=clock)

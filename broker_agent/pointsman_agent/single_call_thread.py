@@ -1,4 +1,4 @@
-"""Run work that may block, or take its time, beside the event loop."""
+"""Run blocking work outside the event loop."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ T = TypeVar("T")
 
 
 class SingleCallThread:
-    """One call at a time, each on a thread that does not keep the process alive; ``busy`` is raised for one too many.
+    """Runs one call at a time, each on a new daemon thread; a call during another one raises ``busy``.
 
-    A file system that hangs holds a thread for ever, and no cancellation reaches it: with a pool the next look would
-    take another thread, and the process would wait for all of them when it ends.
+    A hanging file system blocks a thread indefinitely and ignores cancellation. With a pool each poll would block one
+    more thread, and the process would wait for all of them at its end.
     """
 
     def __init__(self, name: str, *, busy: type[Exception]) -> None:
@@ -26,10 +26,10 @@ class SingleCallThread:
     async def run(self, work: Callable[[], T]) -> T:
         """Return what ``work`` returns, or raise what it raises.
 
-        Raises ``busy`` while the call before, given up by its caller, has not ended.
+        Raises ``busy`` while the previous call, cancelled by its caller, is still running.
         """
         if self._is_busy:
-            raise self._busy("the look before this one still hangs")
+            raise self._busy("the previous call is still blocked")
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[T] = loop.create_future()
         thread = threading.Thread(target=self._work, args=(work, answer, loop), name=self._name, daemon=True)
@@ -46,10 +46,10 @@ class SingleCallThread:
         error: Exception | None = None
         try:
             result.append(work())
-        except Exception as raised:  # noqa: BLE001  # whatever it is, the caller gets it
+        except Exception as raised:  # noqa: BLE001  # passed to the caller
             error = raised
         self._is_busy = False
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(_give, answer, result, error)
 
 

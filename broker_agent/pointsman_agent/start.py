@@ -1,4 +1,4 @@
-"""The agent from its configuration: built whole, then run to its end."""
+"""Build the agent from its configuration, and run it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _built(config: AgentConfig, file: Path | None, flags: Mapping[str, object]) 
     clock, metrics = SystemClock(), AgentMetrics(version=__version__)
     source_metrics = SourceMetrics(metrics.registry, clock=clock)
     if config.rpc.listen and config.keeps_offsets_in_redis:
-        import pointsman_agent.offsets.redis_store  # noqa: F401, PLC0415  # says what to install, before anything runs
+        import pointsman_agent.offsets.redis_store  # noqa: F401, PLC0415  # fails early if the package is missing
     if config.topics.broker_conf:
         _compare_with_broker_conf(config)
     return Agent(
@@ -73,7 +73,7 @@ def _built(config: AgentConfig, file: Path | None, flags: Mapping[str, object]) 
 
 
 def _compare_with_broker_conf(config: AgentConfig) -> None:
-    """Say where the agent's configuration contradicts its broker's. Raises TopicSourceError."""
+    """Print where the agent's configuration contradicts its broker's. Raises TopicSourceError."""
     broker = config.broker
     conf = load_broker_conf(Path(config.topics.broker_conf), environment=os.environ)
     for line in conf.contradictions(cluster=broker.cluster, name=broker.name, broker_id=broker.id, addr=broker.addr):
@@ -87,8 +87,8 @@ async def serve(agent: Agent, stop: asyncio.Event) -> int:
         await agent.run(stop)
     except* CannotListen as group:
         code = daemon_process.EXIT_FAILED
-        log.error("cannot start: %s", group.exceptions[0])  # noqa: TRY400  # the sentence says it all
-    except* Exception:  # the edge of the task group: the log has what failed
+        log.error("cannot start: %s", group.exceptions[0])  # noqa: TRY400  # no traceback needed
+    except* Exception:  # the log has the traceback
         code = daemon_process.EXIT_FAILED
         log.exception("agent failed")
     return code

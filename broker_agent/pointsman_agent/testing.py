@@ -1,7 +1,7 @@
-"""An agent for users' tests, ``python -m pointsman_agent.testing FILE``: real but for its clock, which a test moves.
+"""An agent for users' tests, ``python -m pointsman_agent.testing FILE``: real, but a test moves its clock.
 
-See :mod:`pointsman.service.steered`. FILE is an agent's configuration; its broker need not exist, since without a probe
-nobody looks for it. Topics are read from the file as ever, at the interval that it sets, by that clock.
+See :mod:`pointsman.service.steered`. FILE is an agent's configuration; its broker need not exist, because it is not
+probed. Topics are read from the file at the configured interval, by that clock.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ async def serve(file: Path, clock: ManualClock, announce: steered.Announce) -> N
     agent = Agent(config, probe=None, clock=clock, version="testing", topic_source=source)
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(agent.run(asyncio.Event()))
-        while not agent.health()[0]:  # noqa: ASYNC110  # whether a name server took it is told by its health alone
-            # In real time, for the clock stands still.
+        while not agent.health()[0]:  # noqa: ASYNC110  # only the health shows that a name server registered it
+            # In real time, because the clock is stopped.
             await asyncio.sleep(steered.QUIET_SECONDS)
         announce({"broker": config.broker.addr})
 

@@ -1,7 +1,7 @@
-"""One consumer group: who is in it, what its members are shown of that, and whether they agree.
+"""One consumer group: its members, the list that its members were sent, and subscription conflicts.
 
-``shown`` lags behind ``members`` while a hold-down holds changes back. Only what differs between the two is kept, so a
-change costs the same in a group of ten thousand.
+``shown`` lags behind ``members`` while a hold-down delays changes. Only their difference is stored, so a change costs
+the same in a group of ten thousand.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pointsman_agent.core.group_membership import GroupSubscription, GroupSummar
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """``targets`` are client ids, or addresses: every client there."""
+    """``targets`` are client ids, or addresses that stand for every client at them."""
 
     targets: frozenset[str]
     until: float
-    """Monotonic seconds; it ends at this moment by itself."""
+    """Monotonic seconds at which the pin ends."""
 
     def members(self, client_ids: Iterable[str]) -> tuple[str, ...]:
-        """Those of the clients that it names, in their order; none may be there."""
+        """Return those of the clients that the pin names, in their order; possibly none."""
         return tuple(each for each in client_ids if each in self.targets or address_of(each) in self.targets)
 
 
@@ -34,50 +34,50 @@ class Member:
     shape: Shape
     joined_at: float
     stream: int
-    """The stream that holds it."""
+    """Number of the stream that holds it."""
 
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """Kept while it has members, shows any, or is pinned."""
+    """Exists while it has members, shows any, or is pinned."""
 
     name: str
     hold_down: float
-    """Seconds that the first of several changes waits for the others."""
+    """Delay after a first change, in seconds, that merges several changes."""
     notify: bool
     counter: int = 0
-    """Of the last change of what is shown."""
+    """Number of the last change of the shown membership."""
     members: dict[str, Member] = field(default_factory=dict)
-    """By client id, the one that joined first in front."""
+    """By client id, in the order of joining."""
     pin: Pin | None = None
     held_until: float | None = None
-    """When what is held back is shown; None: nothing is."""
+    """When delayed changes are shown; None: none is delayed."""
     message_model: MessageModel | None = None
     """As shown: that of the member that joined first."""
     _shown: set[str] = field(default_factory=set)
     _unshown: set[str] = field(default_factory=set)
-    """Who joined or left, and is not shown so."""
+    """Clients whose joining or leaving is not shown yet."""
     _shapes: dict[Shape, int] = field(default_factory=dict)
     _sorted: tuple[str, ...] | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing would be lost without it."""
+        """Whether the group can be dropped."""
         return not self.members and not self._shown and self.pin is None
 
     @property
     def notifies(self) -> bool:
-        """Whether members are told of changes."""
+        """Whether members are notified of changes."""
         return self.notify and self.message_model is not MessageModel.BROADCASTING
 
     @property
     def is_conflicting(self) -> bool:
-        """Whether members differ in what they read together, or in how they share it."""
+        """Whether members differ in subscriptions or message model."""
         return len(self._shapes) > 1
 
     @property
     def client_ids(self) -> tuple[str, ...]:
-        """Whom its members are shown, sorted."""
+        """The shown members, sorted."""
         if self._sorted is None:
             self._sorted = tuple(sorted(self._shown))
         return self._sorted
@@ -89,7 +89,7 @@ class ConsumerGroup:
 
     @property
     def pinned_until(self) -> float | None:
-        """When the pin ends; None: there is none."""
+        """When the pin ends; None without a pin."""
         return self.pin.until if self.pin is not None else None
 
     def conflicting(self) -> Iterator[tuple[str, bool]]:
@@ -98,7 +98,7 @@ class ConsumerGroup:
         return ((client_id, member.shape != first) for client_id, member in self.members.items())
 
     def put(self, client_id: str, subscription: GroupSubscription, *, stream: int, now: float) -> None:
-        """Let a client in, or give a member another subscription or stream; it keeps its place."""
+        """Add a client, or change a member's subscription or stream; a member keeps its position."""
         member = self.members.get(client_id)
         shape = Shape.of(subscription)
         if member is None:
@@ -110,14 +110,14 @@ class ConsumerGroup:
         self._shapes[shape] = self._shapes.get(shape, 0) + 1
 
     def remove(self, client_id: str) -> None:
-        """Let a member go."""
+        """Remove a member."""
         self._forget_shape(self.members.pop(client_id).shape)
         self._toggle(client_id)
 
     def settle(self, *, now: float, may_hold: bool) -> bool:
-        """Show what is to be shown now; return whether that changed anything. To be called after every change.
+        """Show what is due; return whether the shown membership changed. Call it after every change.
 
-        Who waits alone is shown at once: there is nobody to be spared.
+        Changes are shown immediately in a group that shows no member: a delay would spare no one a rebalance.
         """
         if not self._unshown:
             self.held_until = None
@@ -135,7 +135,7 @@ class ConsumerGroup:
         return self._settle_model() or is_news
 
     def summary(self) -> GroupSummary:
-        """The group in a list; it must have members."""
+        """Return the group's row in a list; it must have members."""
         first = next(iter(self.members.values()))
         topics = {each.topic for member in self.members.values() for each in member.subscription.subscriptions}
         return GroupSummary(
@@ -148,7 +148,7 @@ class ConsumerGroup:
         )
 
     def check_invariants(self) -> None:
-        """Hold what is kept against what it follows from; for tests."""
+        """Compare the stored state with what it is derived from; for tests."""
         assert self._shown ^ self._unshown == self.members.keys()
         assert (self.held_until is None) == (not self._unshown)
         counted = [member.shape for member in self.members.values()]
@@ -156,7 +156,7 @@ class ConsumerGroup:
         assert self.client_ids == tuple(sorted(self._shown))
 
     def _toggle(self, client_id: str) -> None:
-        # Who left and came back before it was shown was never away, as far as the others know.
+        # A client that left and came back in between never left, as far as the other members can see.
         if client_id in self._unshown:
             self._unshown.discard(client_id)
         else:

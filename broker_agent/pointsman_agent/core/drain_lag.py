@@ -1,7 +1,7 @@
-"""How far consumer groups are behind on a broker that is drained, and when none of them needs to be waited for.
+"""Lag of consumer groups on a broker that is drained, and which of them to wait for.
 
-A message is unread by a group while the group's committed offset is not beyond it. A group that has no member now reads
-nothing, however long a drain waits, so it is named and not waited for. Fed in pieces, so that no step is long.
+A message is unread by a group while the group's committed offset is not beyond it. A group without a member reads
+nothing during a drain, so it is reported and not waited for. Input comes in pieces, so that no step takes long.
 """
 
 from __future__ import annotations
@@ -14,43 +14,43 @@ from pointsman_agent.core.measured_queue_stats import MAX_MESSAGES, QueueEnd
 from pointsman_agent.core.queue import QueueKey
 
 MAX_GROUPS = 20
-"""Groups of each kind that one report names: those that are waited for, and those without a member."""
+"""Maximum number of groups of each kind in a report: those that are waited for, and those without a member."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """A group that is behind, in all queues of this broker together."""
+    """The lag of a group, summed over all queues of this broker."""
 
     group: str
     lag: int
-    """Messages that it has not read, its retry queues included."""
+    """Unread messages, retry queues included."""
     retry_lag: int
-    """Those of them that lie in its retry queues, where a message may be due only in hours."""
+    """Those of them in its retry queues, where a message may be due hours later."""
     member_count: int | None
-    """Clients in the group; None while the agent is too young to know them."""
+    """Clients in the group; None: unknown shortly after a start."""
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether it may still read them."""
+        """Whether the group may still read the messages."""
         return self.member_count != 0
 
 
 @dataclass(frozen=True, slots=True)
 class LagReport:
-    """All groups that are behind, as they were measured once."""
+    """All groups with unread messages, from one measurement."""
 
     groups: tuple[GroupLag, ...] = ()
-    """At most MAX_GROUPS that are waited for, then as many that are not, each with the farthest behind first."""
+    """At most MAX_GROUPS that are waited for, then as many that are not, each by descending lag."""
     group_count: int = 0
     lag: int = 0
     awaited_group_count: int = 0
     awaited_lag: int = 0
     unmeasured_queue_count: int = 0
-    """Queues beyond what one measurement covers: their lag is unknown."""
+    """Queues beyond the limit of a measurement: their lag is unknown."""
 
     @property
     def text(self) -> str:
-        """For operators: the totals, and what is not among them."""
+        """Totals for operators, and what they do not include."""
         parts = [f"{self.lag} unread messages of {_groups(self.group_count)}" if self.group_count else ""]
         alone = self.group_count - self.awaited_group_count
         if alone:
@@ -67,14 +67,14 @@ class LagTally:
         self._lags: dict[str, tuple[int, int]] = {}
 
     def add(self, group: str, queue: QueueKey, committed: int, end: QueueEnd) -> None:
-        """Add one queue with the offset that the group committed; messages that are deleted cannot be read."""
+        """Add one queue with the offset that the group committed; deleted messages do not count as unread."""
         unread = max(0, end.max_offset - max(committed, end.min_offset))
         if unread:
             lag, retry_lag = self._lags.get(group, (0, 0))
             self._lags[group] = (lag + unread, retry_lag + unread * is_retry_topic(queue.topic))
 
     def finish(self, members: Mapping[str, int] | None, *, unmeasured: int = 0) -> LagReport:
-        """Return the report. ``members``: clients by group; None: unknown now, so every group is waited for."""
+        """Return the report. ``members``: clients by group; None: unknown, so every group is waited for."""
         found = [
             GroupLag(
                 group,

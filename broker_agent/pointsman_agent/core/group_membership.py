@@ -1,4 +1,4 @@
-"""What the members of consumer groups say of themselves, and what is said of the groups. Values only."""
+"""Values of consumer group membership: what members register, and what watchers and operators are sent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pointsman_agent.core.group_rules import GroupLimitReached
 
 
 class ConsumeType(Enum):
-    """How messages come to a consumer."""
+    """How a consumer receives messages."""
 
     PULL = "pull"
     PUSH = "push"
@@ -24,19 +24,19 @@ class MessageModel(Enum):
 
 
 class GroupState(Enum):
-    """Whether the lists of members can be relied on."""
+    """Whether member lists are reliable."""
 
     WARMING = "warming"
-    """Members may not have been heard yet."""
+    """Some members may not have sent a heartbeat yet."""
     RECOVERED = "recovered"
     """Still warming up, but no member of the group from before the start is missing. Of a group, never of the agent."""
     READY = "ready"
     DRAINING = "draining"
-    """This agent stops."""
+    """This agent is stopping."""
 
 
 class MembershipStatus(Enum):
-    """What became of a beat."""
+    """Outcome of a heartbeat."""
 
     OK = "ok"
     TAKEN_OVER = "taken_over"
@@ -44,17 +44,17 @@ class MembershipStatus(Enum):
 
 
 class Cause(Enum):
-    """Why a client is out of its groups."""
+    """Why a client was removed from its groups."""
 
     LEFT = "left"
     STREAM_ENDED = "stream_ended"
     SILENCE = "silence"
     LIMIT = "limit"
-    """Its peer held most when a bound of the agent was reached."""
+    """Its peer had the most streams or subscriptions when a limit of the agent was reached."""
 
 
 class Subscription(NamedTuple):
-    """One topic that a group reads."""
+    """One topic that a group consumes."""
 
     topic: str
     expression: str
@@ -62,7 +62,7 @@ class Subscription(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupSubscription:
-    """What a client is in one group."""
+    """A client's registration in one group."""
 
     group: str
     consume_type: ConsumeType
@@ -73,7 +73,7 @@ class GroupSubscription:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MembershipBeat:
-    """A client and all groups that it is in; the same object again is known to say nothing new."""
+    """A client and all groups that it is in. The same object again is known to change nothing."""
 
     client_id: str
     groups: tuple[GroupSubscription, ...]
@@ -81,40 +81,40 @@ class MembershipBeat:
 
 
 class Shape(NamedTuple):
-    """What the members of one group must have in common, lest some messages reach nobody.
+    """What the members of one group must have in common; otherwise no member consumes some of the messages.
 
-    RocketMQ overwrites it with each heartbeat, so that members who differ flip it back and forth.
+    RocketMQ overwrites it with each heartbeat, so members that differ flip it back and forth.
     """
 
     message_model: MessageModel
     subscriptions: tuple[Subscription, ...]
-    """Empty where messages reach every member: there each may read what it likes."""
+    """Empty where every member receives all messages: such members may differ."""
 
     @classmethod
     def of(cls, subscription: GroupSubscription) -> Shape:
-        """The shape that a member asks for."""
+        """Return the shape of a member's subscription."""
         is_shared = subscription.message_model is MessageModel.CLUSTERING
         return cls(subscription.message_model, subscription.subscriptions if is_shared else ())
 
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """A group as its members are told. Times are monotonic seconds."""
+    """A group as its members are sent it. Times are monotonic seconds."""
 
     group: str
     counter: int
-    """Rises with every change of what is said here."""
+    """Rises with every change of this membership."""
     state: GroupState
     client_ids: tuple[str, ...]
     pinned_client_ids: tuple[str, ...]
     pinned_until: float | None
     message_model: MessageModel | None
-    """None: nobody is in it."""
+    """None: the group has no members."""
 
 
 @dataclass(frozen=True, slots=True)
 class MemberFacts:
-    """One member as operators see it. Times are monotonic seconds."""
+    """One member as shown to operators. Times are monotonic seconds."""
 
     client_id: str
     peer: str
@@ -133,19 +133,19 @@ class GroupSummary:
     members: int
     message_model: MessageModel
     topics: tuple[str, ...]
-    """What its members read together, sorted."""
+    """Topics that its members consume, sorted."""
     is_conflicting: bool
     is_pinned: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A client that is out of groups."""
+    """A client that was removed from groups."""
 
     client_id: str
     cause: Cause
     groups: tuple[str, ...]
-    """Those that it was in, sorted."""
+    """The groups that it was in, sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +153,10 @@ class Changes:
     """What a call changed."""
 
     groups: frozenset[str] = frozenset()
-    """Those that their members are to be shown anew."""
+    """Groups whose members must be sent the new membership."""
     removals: tuple[Removal, ...] = ()
     is_state: bool = False
-    """Whether this agent's own state changed: that concerns every group."""
+    """Whether this agent's own state changed, which affects every group."""
 
 
 NOTHING = Changes()
@@ -164,7 +164,7 @@ NOTHING = Changes()
 
 @dataclass(frozen=True, slots=True)
 class BeatAnswer:
-    """What becomes of a beat."""
+    """Outcome of a heartbeat."""
 
     status: MembershipStatus
     """TAKEN_OVER: later streams hold the client in all groups that the beat named."""

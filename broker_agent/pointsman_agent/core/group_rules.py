@@ -1,4 +1,4 @@
-"""How consumer groups are kept: what their members are told, how long things take, how many there may be."""
+"""Limits and durations of consumer groups, and how their members are notified."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeRules:
-    """How the members of a group are told of changes."""
+    """How the members of a group are notified of changes."""
 
     notify: bool = True
     hold_down: float = 0.0
@@ -17,14 +17,14 @@ class NoticeRules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRules:
-    """How long things take, in seconds, and how many there may be."""
+    """Durations in seconds, and limits."""
 
     expiry: float = 120.0
     scan_interval: float = 10.0
     stream_grace: float = 2.0
     warm_up: float = 30.0
     notices: NoticeRules = field(default_factory=NoticeRules)
-    """For groups that have none of their own."""
+    """For groups without an entry in ``notices_of``."""
     notices_of: Mapping[str, NoticeRules] = field(default_factory=dict)
     max_clients: int = 20_000
     """Streams of clients, so a client id with two streams counts twice."""
@@ -36,13 +36,13 @@ class GroupRules:
 
 
 class GroupLimitReached(Exception):
-    """A bound is reached; nothing was changed."""
+    """A limit is reached; nothing was changed."""
 
     def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None) -> None:
         super().__init__(f"at most {bound} {limit}")
         self.limit = limit
         self.bound = bound
         self.field = field
-        """Of the request; empty: no single one."""
+        """Field of the request; empty: no single one."""
         self.value = value
-        """What was asked for."""
+        """The requested value."""

@@ -1,17 +1,17 @@
-"""Who is alive in which consumer group: RocketMQ's ``ConsumerManager``, by client id instead of by connection.
+"""Members of consumer groups: RocketMQ's ``ConsumerManager``, by client id instead of by connection.
 
-Each heartbeat of a stream names all groups that the stream holds for its client. A member is a client in a group: of
-two streams that name one client in one group the later stream holds the member, and the earlier stream keeps the groups
-that the later one does not name (RocketMQ's clients send one client id for all groups of a process). A member is
-removed immediately when it leaves, after a grace when its stream ended, and when its stream was silent for *longer*
-than the expiry, even if the stream is open. What changed for the members of a group takes the next number of one
-counter for all groups, so that within a boot later is always higher, groups that come and go included.
+Each heartbeat of a stream names all groups that the stream holds for its client. A member is a client in a group. Of
+two streams that name one client in one group, the later one holds the member; the earlier one keeps the groups that the
+later one does not name (RocketMQ's clients use one client id for all groups of a process). A member is removed
+immediately when it leaves, after a grace period when its stream ended, and when its stream was silent for *longer* than
+the expiry, even if it is open. Each change that members see gets the next number of one counter for all groups, so
+within a boot a later change always has a higher number, even if groups are removed and created again.
 
-Bounds hold for the whole agent. When one is reached, the peer (a connection) that holds most is refused and the others
-are served: its latest streams make room, unless the peer that asks would itself hold as much.
+Limits apply to the complete agent. When one is reached, the peer (a connection) that holds most is refused and the
+others are served: its latest streams are ended, unless the requesting peer would then hold as much.
 
-``now`` is monotonic seconds of the caller's clock. Only :meth:`Groups.advance` acts on time; who owns the clock calls
-it at :meth:`Groups.next_due`.
+``now`` is monotonic seconds of the caller's clock. Only :meth:`Groups.advance` acts on time; the owner of the clock
+calls it at :meth:`Groups.next_due`.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Stream:
     number: int
     peer: str
     beat: MembershipBeat | None
-    """None: the stream does not hold all of the groups that it named."""
+    """None: the stream does not hold all groups that it named."""
     last_beat_at: float
     is_connected: bool = True
     groups: dict[str, ConsumerGroup] = field(default_factory=dict)
@@ -95,10 +95,10 @@ class Groups:
         self._lenient_until = now
         self._due = now
 
-    # --- what clients and operators do --------------------------------------------------------------------------
+    # --- calls by clients and operators -------------------------------------------------------------------------
 
     def beat(self, beat: MembershipBeat, *, stream: int, peer: str, now: float) -> BeatAnswer:
-        """Take a beat. ``stream`` is a number that rises with each stream's first beat, ``peer`` its connection.
+        """Record a heartbeat. ``stream`` is numbered by first heartbeats, rising; ``peer`` is its connection.
 
         Raises GroupLimitReached.
         """
@@ -132,7 +132,7 @@ class Groups:
         )
 
     def end_stream(self, client_id: str, *, stream: int, by_us: bool, now: float) -> Changes:
-        """Take in that a stream ended; ``by_us``: that says nothing of its client, which is judged by its silence."""
+        """Record the end of a stream. ``by_us``: this agent ended it, so its client expires by silence only."""
         held = self._clients.get(client_id, {}).get(stream)
         if held is None:
             return NOTHING
@@ -147,13 +147,13 @@ class Groups:
         return NOTHING
 
     def holders(self, client_id: str, groups: Iterable[str] = ()) -> set[str]:
-        """Peers whose open streams hold a client in these groups, or in any; empty: there is none."""
+        """Return peers whose open streams hold a client in these groups, or in any; empty: none."""
         named = set(groups)
         streams = [each for each in self._clients.get(client_id, {}).values() if each.is_connected]
         return {each.peer for each in streams if not named or named & each.groups.keys()}
 
     def leave(self, client_id: str, groups: Iterable[str] = (), *, now: float) -> Changes:
-        """Let a client leave these groups, or all: then it is forgotten, until it beats again."""
+        """Remove a client from these groups, or from all until its next heartbeat."""
         streams = list(self._clients.get(client_id, {}).values())
         named = set(groups)
         left_for_good = named or {*self._recovery.groups_missing(client_id), *(g for s in streams for g in s.groups)}
@@ -175,7 +175,7 @@ class Groups:
         return Changes(changed, (Removal(client_id, Cause.LEFT, tuple(left)),))
 
     def pin(self, group: str, targets: Iterable[str], *, until: float, now: float) -> Changes:
-        """Give all queues of a group to these clients or addresses until then. Raises GroupLimitReached."""
+        """Assign all queues of a group to these clients or addresses until then. Raises GroupLimitReached."""
         if group not in self._groups and len(self._groups) >= self._rules.max_groups:
             raise GroupLimitReached("groups", self._rules.max_groups)
         pin = Pin(frozenset(targets), until)
@@ -185,7 +185,7 @@ class Groups:
         return self._changes(self._settle_all([group], now=now, news={group} if is_news else frozenset()))
 
     def unpin(self, group: str, *, now: float) -> Changes:
-        """End the pin of a group, if it has one."""
+        """Remove the pin of a group, if it has one."""
         held = self._groups.get(group)
         if held is None or held.pin is None:
             return NOTHING
@@ -196,9 +196,9 @@ class Groups:
     def recall(
         self, lists: Mapping[str, Iterable[str]] | None, *, with_offsets: Collection[str], now: float
     ) -> Changes:
-        """Take in what is known from before the start: members of each group (None: nothing), groups with offsets.
+        """Record what was stored before the start: members of each group (None: nothing), groups with offsets.
 
-        From then on each group is RECOVERED when no such member is missing. Once the warm-up is over it says nothing.
+        From then on each group is RECOVERED when no such member is missing. After the warm-up it has no effect.
         """
         if self.state is not GroupState.WARMING:
             return NOTHING
@@ -208,14 +208,14 @@ class Groups:
         complete = [name for name in self._held if self._recovery.is_complete(name)]
         return Changes(self._settle_all(complete, now=now, may_hold=False), is_state=True)
 
-    # --- what time does -----------------------------------------------------------------------------------------
+    # --- time ---------------------------------------------------------------------------------------------------
 
     def next_due(self) -> float:
-        """When :meth:`advance` may have something to do: never too late, and early where something was called off."""
+        """Return when to call :meth:`advance`: never too late, possibly early after a cancelled deadline."""
         return self._due
 
     def advance(self, *, now: float) -> Changes:
-        """Do what is due: end graces, expire, end pins, show what was held back, and be READY."""
+        """Do what is due: end graces, expire, end pins, show delayed changes, and become READY."""
         ended = [self._clients[client_id][number] for (client_id, number), at in self._graces.items() if at <= now]
         removals = self._remove(ended, Cause.STREAM_ENDED)
         if now >= self._next_scan:
@@ -236,9 +236,9 @@ class Groups:
         return Changes(changed, tuple(removals), is_state=is_ready)
 
     def credit_pause(self, seconds: float, *, now: float) -> None:
-        """Credit a pause of our own: nobody was heard in it.
+        """Extend all deadlines by a pause of this process, in which no heartbeat could be received.
 
-        Because of a long one clients may have hung up on us: for the time of a warm-up the end of a stream says little.
+        During a long pause clients may have disconnected: for the warm-up time the end of a stream is weak evidence.
         """
         for stream in self._streams():
             stream.last_beat_at = min(now, stream.last_beat_at + seconds)
@@ -247,51 +247,51 @@ class Groups:
         self._graces = {key: max(at + seconds, self._lenient_until) for key, at in self._graces.items()}
 
     def drain(self) -> Changes:
-        """Be DRAINING from now on."""
+        """Become DRAINING."""
         self._enter(GroupState.DRAINING)
         return Changes(is_state=True)
 
     def resume(self, *, now: float) -> Changes:
-        """Be WARMING after all, as after a start: whoever was sent away may come back."""
+        """Become WARMING again, as after a start, so that removed clients may return."""
         self._ready_at = now + self._rules.warm_up
         self._enter(GroupState.WARMING)
         self._due = now
         return Changes(is_state=True)
 
-    # --- what is known ------------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------------
 
     @property
     def client_count(self) -> int:
-        """Client ids."""
+        """Number of client ids."""
         return len(self._clients)
 
     @property
     def subscription_count(self) -> int:
-        """Subscriptions of all members; a member without any counts as one."""
+        """Number of subscriptions of all members; a member without any counts as one."""
         return self._subscription_count
 
     @property
     def held_count(self) -> int:
-        """Groups that hold changes back."""
+        """Number of groups with delayed changes."""
         return len(self._held)
 
     @property
     def pinned_count(self) -> int:
-        """Pinned groups."""
+        """Number of pinned groups."""
         return len(self._pinned)
 
     @property
     def is_recalled(self) -> bool:
-        """Whether it is known who was a member before the start, so that groups may be RECOVERED."""
+        """Whether the members from before the start were read, so that groups may be RECOVERED."""
         return self._recovery.is_known
 
     def state_of(self, group: str) -> GroupState:
-        """Whether the list of a group's members can be relied on."""
+        """Return whether the member list of a group is reliable."""
         is_recovered = self.state is GroupState.WARMING and self._recovery.is_complete(group)
         return GroupState.RECOVERED if is_recovered else self.state
 
     def member_lists(self) -> dict[str, list[str]]:
-        """The members of each group that shares messages, sorted; those that are missing since the start included."""
+        """Return the members of each group that shares messages, sorted, with those missing since the start."""
         lists = {
             name: set(group.members)
             for name, group in self._groups.items()
@@ -302,11 +302,11 @@ class Groups:
         return {name: sorted(client_ids) for name, client_ids in lists.items()}
 
     def names(self) -> list[str]:
-        """Groups that somebody is in, sorted."""
+        """Return the groups with members, sorted."""
         return sorted(name for name, each in self._groups.items() if each.members)
 
     def notices(self, group: str) -> NoticeRules:
-        """How the members of a group are told of changes, whether there are any or not."""
+        """Return how the members of a group are notified of changes, also for a group without members."""
         rules = self._rules.notices_of.get(group, self._rules.notices)
         held = self._groups.get(group)
         return NoticeRules(notify=held.notifies if held else rules.notify, hold_down=rules.hold_down)
@@ -317,7 +317,7 @@ class Groups:
         return max(held.counter, self._state_counter) if held is not None else self._counter
 
     def membership(self, group: str) -> Membership:
-        """A group as its members are told, whether there are any or not."""
+        """Return a group as its members are sent it, also for a group without members."""
         held = self._groups.get(group)
         if held is None:
             return Membership(group, self._counter, self.state_of(group), (), (), None, None)
@@ -332,12 +332,12 @@ class Groups:
         )
 
     def members(self, group: str) -> list[MemberFacts]:
-        """The true members of a group, sorted by client id; empty: nobody is in it."""
+        """Return the actual members of a group, sorted by client id."""
         held = self._groups.get(group)
         return sorted(self._member_facts(held), key=lambda each: each.client_id) if held is not None else []
 
     def member_counts(self) -> dict[str, int]:
-        """How many members each group has."""
+        """Return the number of members of each group."""
         return {name: len(group.members) for name, group in self._groups.items()}
 
     def summary(self, group: str) -> GroupSummary:
@@ -380,7 +380,7 @@ class Groups:
         return (stream for streams in self._clients.values() for stream in streams.values())
 
     def _holder_of(self, client_id: str, group: str) -> int:
-        """The stream that holds a client in a group; lower than any: none does."""
+        """Return the stream that holds a client in a group; -1 if none does."""
         held = self._groups.get(group)
         member = held.members.get(client_id) if held is not None else None
         return member.stream if member is not None else -1
@@ -388,7 +388,7 @@ class Groups:
     def _make_room(
         self, client_id: str, own: _Stream | None, named: Sequence[GroupSubscription], *, peer: str
     ) -> Mapping[_Stream, GroupLimitReached]:
-        """Return the streams that are refused in favour of a beat, and why. Raises GroupLimitReached for the beat."""
+        """Return the streams to refuse in favour of a heartbeat, and why. Raises GroupLimitReached for itself."""
         rules = self._rules
         asked = sum(map(_weight, named))
         if asked > rules.max_subscriptions_per_client:
@@ -433,7 +433,7 @@ class Groups:
     def _taken(
         self, client_id: str, own: _Stream | None, named: Iterable[GroupSubscription]
     ) -> dict[_Stream, set[str]]:
-        """Which groups an accepted beat takes from which other streams of its client."""
+        """Return which groups an accepted heartbeat takes from which other streams of its client."""
         taken: dict[_Stream, set[str]] = {}
         for each in named:
             number = self._holder_of(client_id, each.group)
@@ -452,10 +452,10 @@ class Groups:
         size_of: Callable[[_Stream], int],
         freed: Mapping[_Stream, int],
     ) -> dict[_Stream, GroupLimitReached]:
-        """Pick streams that make room for ``beyond``, the latest of the peer that holds most first.
+        """Pick streams to end until ``beyond`` is freed, the latest of the peer that holds most first.
 
-        ``freed`` is what the beat itself takes from streams. Raises ``error`` when its peer, with what is ``asked``,
-        would hold as much as each of the others.
+        ``freed`` is what the heartbeat itself takes from streams. Raises ``error`` when its peer, with what is
+        ``asked``, would hold as much as each of the others.
         """
         counts = {name: held_by(each) for name, each in self._peers.items()}
         for stream, size in freed.items():
@@ -501,7 +501,7 @@ class Groups:
     def _join(
         self, own: _Stream, named: Sequence[GroupSubscription], *, now: float
     ) -> tuple[set[str], tuple[Takeover, ...]]:
-        """Let a stream hold exactly these groups; return those that changed, and who lost some to it."""
+        """Make a stream hold exactly these groups; return those that changed, and the streams that lost some."""
         client_id = own.client_id
         touched = own.groups.keys() - {each.group for each in named}
         self._take_out(own, touched)
@@ -531,7 +531,7 @@ class Groups:
         return touched, tuple(took_over)
 
     def _give_up(self, own: _Stream, *, now: float) -> BeatAnswer:
-        """Close a stream whose client later streams hold in all groups that it names."""
+        """Close a stream whose client is held by later streams in all groups that it names."""
         left = set(own.groups)
         self._take_out(own, left)
         self._close(own)
@@ -546,7 +546,7 @@ class Groups:
             self.member_version += 1
 
     def _remove(self, streams: Iterable[_Stream], cause: Cause) -> list[Removal]:
-        """Remove streams with the members that they hold, whose groups the caller is to settle."""
+        """Remove streams with their members; the caller has to settle the groups."""
         removals = []
         for stream in streams:
             names = tuple(sorted(stream.groups))
@@ -561,7 +561,7 @@ class Groups:
         return Changes(self._settle_all(touched, now=now), tuple(removals))
 
     def _recover(self, names: Iterable[str], client_id: str, *, now: float) -> frozenset[str]:
-        """Account for a client in groups; return those that are RECOVERED by that and have members to be notified."""
+        """Record a client as back in groups; return those RECOVERED by that whose members must be notified."""
         if self.state is not GroupState.WARMING:
             return frozenset()
         recovered = {name for name in names if self._recovery.account_for(name, client_id)}
@@ -579,10 +579,10 @@ class Groups:
     def _settle_all(
         self, names: Iterable[str], *, now: float, may_hold: bool = True, news: AbstractSet[str] = frozenset()
     ) -> frozenset[str]:
-        """Settle each of these groups once; return those with a change to show. In ``news`` are those with another pin.
+        """Settle each of these groups once; return those with a visible change. ``news``: groups with a changed pin.
 
-        To be called after all changes of a call: with half of a scan's clients removed, a group has a state that its
-        members must not see.
+        Call it after all changes of a call: with half of a scan's clients removed, a group has a state that its members
+        must not see.
         """
         return frozenset(
             name
@@ -591,7 +591,7 @@ class Groups:
         )
 
     def _settle(self, group: ConsumerGroup, *, now: float, may_hold: bool, is_news: bool) -> bool:
-        """Follow a change of a group to what its members are shown; return whether that changed."""
+        """Show a group's changes to its members, unless delayed; return whether that changed anything."""
         is_news = group.settle(now=now, may_hold=may_hold) or is_news
         if is_news:
             self._counter += 1
@@ -669,7 +669,7 @@ def _answer(
 
 
 def _weight(subscription: GroupSubscription) -> int:
-    """What a member counts in the bounds: a member without subscriptions takes memory as well."""
+    """Return what a member counts in the limits: one without subscriptions uses memory as well."""
     return max(1, len(subscription.subscriptions))
 
 

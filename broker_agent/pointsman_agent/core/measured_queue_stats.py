@@ -1,8 +1,8 @@
-"""How fast the queues of a broker fill, how full they are, and how far consumer groups are behind.
+"""Put rates and depths of a broker's queues, and the lag of consumer groups.
 
-Fed in pieces, so that no step is long however many queues there are: the ends of some queues at a time to a
-:class:`QueueMeter`, then queues and lags to a :class:`Tally`. What comes out is bounded: totals, and the top of each
-list. Of equals the first by name stands first, so the same broker is told the same way.
+Input comes in pieces, so that no step takes long with many queues: the ends of some queues at a time to a
+:class:`QueueMeter`, then queues and lags to a :class:`Tally`. The result is bounded: totals, and the top of each list.
+Equal entries are ordered by name, so the same broker gives the same report.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Generic, TypeVar
 from pointsman_agent.core.queue import QueueKey
 
 TOP = 20
-"""Entries of each list (design, section 3)."""
+"""Entries in each list (design, section 3)."""
 MAX_PERIOD = 7 * 86_400.0
 MAX_MESSAGES = 2**63 - 1
-"""Counts of messages are cut off here: what reads the history has signed numbers of 64 bits."""
+"""Limit of message counts: readers of the history use signed 64-bit integers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,25 +28,25 @@ class QueueEnd:
     min_offset: int
     """Of its first message."""
     max_offset: int
-    """One beyond its last message."""
+    """Offset after its last message."""
     depth: int
-    """Messages that it holds."""
+    """Number of messages in it."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePuts:
-    """One queue as producers fill it."""
+    """Put rate and depth of one queue."""
 
     topic: str
     queue_id: int
     put_rate: float
-    """Messages a second."""
+    """Messages per second."""
     depth: int
 
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
-    """One queue as a group reads it."""
+    """Lag of a group in one queue."""
 
     group: str
     topic: str
@@ -58,12 +58,12 @@ class QueueLag:
 
 @dataclass(frozen=True, slots=True)
 class TopicTotals:
-    """All queues of a topic. The highest beside the sum shows how even they are filled."""
+    """Totals of a topic; a highest value far above the mean shows uneven queues."""
 
     topic: str
     queue_count: int
     idle_queue_count: int
-    """Queues to which nothing was added."""
+    """Queues without new messages."""
     put_rate: float
     highest_put_rate: float
     depth: int
@@ -72,7 +72,7 @@ class TopicTotals:
 
 @dataclass(frozen=True, slots=True)
 class GroupTotals:
-    """A group in all queues of one topic for which it has committed an offset."""
+    """A group in all queues of one topic in which it has committed an offset."""
 
     group: str
     topic: str
@@ -80,15 +80,15 @@ class GroupTotals:
     lag: int
     highest_lag: int
     member_count: int
-    """Clients in the group; 0 where none is known."""
+    """Clients in the group; 0 if none is known."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """What is told of a broker's queues: totals of all that were measured, and the tops."""
+    """Statistics of a broker's queues: totals of all measured ones, and the top entries."""
 
     period: float
-    """Seconds over which put rates were averaged, of the queue that was measured longest; a week at most."""
+    """Seconds over which put rates are averaged, for the queue that was measured longest; at most a week."""
     queue_count: int
     unmeasured_queue_count: int
     topic_count: int
@@ -97,38 +97,38 @@ class QueueStats:
     lag: int
     """Of all groups together."""
     top_put_rates: tuple[QueuePuts, ...]
-    """Queues to which something was added, the fastest first."""
+    """Queues with new messages, by descending rate."""
     top_lags: tuple[QueueLag, ...]
-    """Queues in which a group is behind, the farthest first."""
+    """Queues with lag, by descending lag."""
     top_topics: tuple[TopicTotals, ...]
-    """The topics with the highest put rates, then the deepest."""
+    """Topics by descending put rate, then by depth."""
     top_groups: tuple[GroupTotals, ...]
-    """The groups that are farthest behind in a topic."""
+    """Groups by descending lag in a topic."""
 
 
 @dataclass(slots=True)
 class _Course:
-    """One queue over time."""
+    """Measurements of one queue."""
 
     at: float
     end: QueueEnd
     last_rate: float = 0.0
-    """Between the last two looks."""
+    """Between the last two measurements."""
     puts: int = 0
     seconds: float = 0.0
-    """Both of the period."""
+    """Both since the period began."""
 
 
 class QueueMeter:
-    """Measures put rates: the last one of each queue, and the average over a period that the caller begins."""
+    """Measures put rates: the latest of each queue, and the average over a period that the caller begins."""
 
     def __init__(self) -> None:
         self._courses: dict[QueueKey, _Course] = {}
 
     def take(self, ends: Mapping[QueueKey, QueueEnd], *, now: float) -> None:
-        """Take in the ends of some queues at ``now``, monotonic seconds.
+        """Record the ends of some queues at ``now``, monotonic seconds.
 
-        A queue whose begin or end went backwards was made anew: it starts again, as one that is seen first.
+        A queue whose first or last offset decreased was deleted and created again: its measurement restarts.
         """
         for queue, end in ends.items():
             course = self._courses.get(queue)
@@ -142,32 +142,32 @@ class QueueMeter:
                 course.at, course.end = now, end
 
     def keep_only(self, queues: Collection[QueueKey]) -> None:
-        """Forget the queues that are not among ``queues``: the broker has them no more, or does not tell."""
+        """Drop queues that are not among ``queues``: the broker no longer has them, or does not report them."""
         for queue in self._courses.keys() - queues:
             del self._courses[queue]
 
     def begin_period(self) -> None:
-        """Begin to average anew."""
+        """Begin a new averaging period."""
         for course in self._courses.values():
             course.puts, course.seconds = 0, 0.0
 
     def end_of(self, queue: QueueKey) -> QueueEnd | None:
-        """Where a queue was seen to end last; None for one that is not measured."""
+        """Return the last known end of a queue; None if it is not measured."""
         course = self._courses.get(queue)
         return None if course is None else course.end
 
     def last_rate(self, queue: QueueKey) -> float:
-        """Messages a second between the last two looks at a queue; 0 while there was but one."""
+        """Return messages per second between the last two measurements; 0 after only one."""
         course = self._courses.get(queue)
         return 0.0 if course is None else course.last_rate
 
     def average_rate(self, queue: QueueKey) -> float:
-        """Messages a second over the part of the period in which the queue was measured."""
+        """Return messages per second over the part of the period in which the queue was measured."""
         course = self._courses.get(queue)
         return course.puts / course.seconds if course is not None and course.seconds else 0.0
 
     def measured_seconds(self, queue: QueueKey) -> float:
-        """How much of the period that is."""
+        """Return the length of that part in seconds."""
         course = self._courses.get(queue)
         return 0.0 if course is None else course.seconds
 
@@ -182,20 +182,20 @@ _Entry = TypeVar("_Entry")
 
 
 class _Top(Generic[_Entry]):
-    """The first entries of a list by ``key``, without keeping the list."""
+    """The first entries of a list by ``key``, without storing the list."""
 
     def __init__(self, key: Callable[[_Entry], tuple[object, ...]]) -> None:
         self._key = key
         self._entries: list[_Entry] = []
 
     def add(self, entry: _Entry) -> None:
-        """Take one entry."""
+        """Add one entry."""
         self._entries.append(entry)
         if len(self._entries) >= 10 * TOP:
             self._cut()
 
     def finish(self) -> tuple[_Entry, ...]:
-        """Give the first entries in their order."""
+        """Return the first entries in their order."""
         self._cut()
         return tuple(self._entries)
 
@@ -206,7 +206,7 @@ class _Top(Generic[_Entry]):
 
 @dataclass(slots=True)
 class _Sum:
-    """A total, and the highest of what it is made of."""
+    """A total and the highest of its parts."""
 
     count: int = 0
     idle: int = 0
@@ -216,7 +216,7 @@ class _Sum:
     highest_rate: float = 0.0
 
     def add(self, messages: int) -> None:
-        """Add one queue that holds, or lags by, so many messages."""
+        """Add the depth or the lag of one queue."""
         self.count += 1
         self.total += messages
         self.highest = max(self.highest, messages)
@@ -251,9 +251,9 @@ class Tally:
             self._puts.add(QueuePuts(topic, queue_id, put_rate, min(depth, MAX_MESSAGES)))
 
     def add_commit(self, group: str, queue: QueueKey, committed: int, *, max_offset: int, put_rate: float) -> None:
-        """Add how far a group has read a queue that ends at ``max_offset``."""
+        """Add the lag of a group in a queue that ends at ``max_offset``."""
         topic, queue_id = queue
-        # Committed after the queue was looked at, or before the broker lost its last messages: nothing is left to read.
+        # An offset beyond the end was committed after the measurement, or the broker lost messages: the lag is 0.
         lag = min(max(0, max_offset - committed), MAX_MESSAGES)
         self._groups.setdefault((group, topic), _Sum()).add(lag)
         self._lag += lag
@@ -261,7 +261,7 @@ class Tally:
             self._lags.add(QueueLag(group, topic, queue_id, lag, put_rate))
 
     def finish(self, *, unmeasured: int = 0, members: Mapping[str, int] | None = None) -> QueueStats:
-        """Give what it comes to. ``unmeasured``: queues whose ends are not known; ``members``: clients by group."""
+        """Return the result. ``unmeasured``: queues with unknown ends; ``members``: clients by group."""
         fastest = heapq.nsmallest(TOP, self._topics.items(), key=_by_rate)
         farthest = heapq.nsmallest(TOP, self._groups.items(), key=_by_lag)
         return QueueStats(

@@ -1,14 +1,14 @@
-"""How far each group has read each queue of this broker: RocketMQ's ``ConsumerOffsetManager``.
+"""Committed offsets of every group in every queue of this broker: RocketMQ's ``ConsumerOffsetManager``.
 
-An offset is the next message to read. It never goes backwards unless a reset says so, which RocketMQ only logs: two
-consumers of one queue, before and after a rebalance, may commit in any order.
+An offset is the next message to read. It never goes backwards without a reset; RocketMQ only logs that. Two consumers
+of one queue, before and after a rebalance, may commit in any order.
 
-Beside them: when a group first consumed a topic, where the earliest moment wins, and the last day on which a client of
-the group was seen. A queue without an offset begins by the first, so that a topic may grow; an offset expires by the
-second. Both are milliseconds of the wall clock since the epoch, for they outlive processes and machines.
+Two moments are stored with them: when a group first consumed a topic (the earliest wins), and the last day on which a
+client of the group was seen. The first is where a queue without an offset begins, so that a topic may grow; by the
+second an offset expires. Both are milliseconds since the epoch, because they outlive processes and machines.
 
-What the store does not hold yet is remembered once a queue, the latest only, so nothing grows while the store is away.
-The writer takes those changes (:meth:`Offsets.take`), then says what became of them.
+Only the latest unwritten change of each queue is stored, so memory is bounded while the store is down. The writer takes
+those changes (:meth:`Offsets.take`), then reports whether they were written.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _InnerT = TypeVar("_InnerT")
 MAX_OFFSET = 2**64 - 1
 MAX_OFFSETS = 200_000
 RESERVE_PART = 10
-"""Beyond the bound, by this part of it, who added less than another is still served."""
+"""Above the limit, this fraction of it is reserved for peers that added less than another peer."""
 MAX_PEERS = 10_000
-"""Of whom it is known how much they added."""
+"""Peers whose additions are counted."""
 
 BEGIN_ID = -1
-"""In place of a queue id: when the group first consumed the topic."""
+"""Used as queue id: when the group first consumed the topic."""
 SEEN_ID = -2
-"""In place of a queue id, with an empty topic: when a client of the group was last seen."""
+"""Used as queue id, with an empty topic: when a client of the group was last seen."""
 
 DAY_MILLIS = 86_400_000
 UNSEEN_DAYS = 30
@@ -40,7 +40,7 @@ UNSEEN_DAYS = 30
 
 
 class TooManyOffsets(Exception):
-    """As many offsets, or begins of topics, are kept as are allowed; nothing was changed."""
+    """The limit of offsets, or of begins of topics, is reached; nothing was changed."""
 
     def __init__(self, what: str, bound: int) -> None:
         super().__init__(f"at most {bound} {what} are kept")
@@ -49,7 +49,7 @@ class TooManyOffsets(Exception):
 
 
 class OffsetKey(NamedTuple):
-    """Whose offset in which queue; with BEGIN_ID or SEEN_ID a moment of the group instead."""
+    """Group and queue of an offset; with BEGIN_ID or SEEN_ID, of a moment instead."""
 
     group: str
     topic: str
@@ -62,23 +62,23 @@ class OffsetKey(NamedTuple):
 
 
 class OffsetChange(NamedTuple):
-    """An offset, or a moment, that the store is to hold."""
+    """An offset or a moment to write to the store."""
 
     key: OffsetKey
     offset: int
     reset: bool = False
-    """Whether it holds even where the store has a value that would prevail (:func:`prevails`)."""
+    """Whether to write it even where the value in the store would prevail (:func:`prevails`)."""
     removed: bool = False
-    """The store is to hold neither this value nor one that it prevails over; with ``reset`` none at all."""
+    """Remove this value, and any that it prevails over; with ``reset`` any value."""
 
 
 def prevails(key: OffsetKey, held: int, offset: int) -> bool:
-    """Whether a held value stays where ``offset`` comes without a reset: of begins the earliest, else the highest."""
+    """Whether ``held`` prevails over ``offset`` without a reset: the earliest begin, else the highest value."""
     return held < offset if key.queue_id == BEGIN_ID else held > offset
 
 
 def apply_changes(table: dict[OffsetKey, int], changes: Iterable[OffsetChange]) -> dict[OffsetKey, int]:
-    """Bring changes into a store's table; return what the table keeps against them."""
+    """Apply changes to a store's table; return the values in the table that prevailed."""
     kept = {}
     for change in changes:
         held = table.get(change.key)
@@ -92,15 +92,15 @@ def apply_changes(table: dict[OffsetKey, int], changes: Iterable[OffsetChange]) 
 
 
 class Offsets:
-    """Every committed offset; at most ``max_offsets`` by commits, and whatever the store held before.
+    """Every committed offset. Commits stop at ``max_offsets``; a store may have loaded more.
 
-    Offsets are never removed to make room: that would cost a group its progress because of a stranger. So the bound has
-    a reserve: once it is reached, the peer that added most is refused first.
+    Offsets are never removed to free space: a group would lose its progress because of another one. So the limit has a
+    reserve: once it is reached, the peer that added most is refused first.
     """
 
     def __init__(self, *, max_offsets: int = MAX_OFFSETS) -> None:
         self.before_first_change: Callable[[], None] | None = None
-        """Called before the first of the changes that :meth:`take` will give, so that nobody need ask in between."""
+        """Called before the first change after :meth:`take`, so that the writer need not poll."""
         self._max_offsets = max_offsets
         self._groups: dict[str, dict[QueueKey, int]] = {}
         self._count = 0
@@ -113,20 +113,20 @@ class Offsets:
         self._in_flight: dict[OffsetKey, OffsetChange] = {}
 
     def __len__(self) -> int:
-        """How many offsets there are."""
+        """Number of offsets."""
         return self._count
 
     @property
     def unwritten(self) -> int:
-        """How many changes the store is not known to hold; at most two an offset."""
+        """Number of changes not known to be in the store; at most two for each offset."""
         return len(self._unwritten) + len(self._in_flight)
 
     def commit(
         self, group: str, offsets: Mapping[QueueKey, int], *, reset: bool = False, peer: str = ""
     ) -> dict[QueueKey, int]:
-        """Commit; return the queues that keep a higher offset than the one sent, with it. None does with ``reset``.
+        """Commit offsets; return the queues that retain a higher one, with it. With ``reset`` none does.
 
-        ``peer``: who sends it, empty: this agent. Raises TooManyOffsets.
+        ``peer``: the sender, empty for this agent. Raises TooManyOffsets.
         """
         committed = self._groups.get(group, {})
         missing = sum(queue not in committed for queue in offsets)
@@ -136,7 +136,7 @@ class Offsets:
             held = committed.get(queue)
             if held is not None and held > offset and not reset:
                 kept[queue] = held
-            elif held != offset or reset:  # the store may have another one, which a reset overrides
+            elif held != offset or reset:  # the store may hold another one, which a reset overrides
                 committed[queue] = offset
                 self._note(OffsetChange(OffsetKey(group, *queue), offset, reset))
         self._count += missing
@@ -158,27 +158,27 @@ class Offsets:
         return self.begins(group, moments)
 
     def begins(self, group: str, topics: Iterable[str]) -> dict[str, int]:
-        """When the group first consumed those of ``topics`` for which that is known."""
+        """Return when the group first consumed those of ``topics`` for which that is known."""
         begins = self._begins.get(group, {})
         return {topic: begins[topic] for topic in topics if topic in begins}
 
     def begin_committed(self, group: str, queues: Iterable[QueueKey], *, now: int) -> None:
-        """Let the topics of committed ``queues`` that have no begin have begun now: not every client records it."""
+        """Record a begin of now for the topics of ``queues`` without one: not every client records it."""
         for topic in {queue.topic for queue in queues} - self._begins.get(group, {}).keys():
             if not is_retry_topic(topic):
                 self._change(OffsetKey(group, topic, BEGIN_ID), now)
 
     def saw(self, groups: Iterable[str], *, now: int) -> None:
-        """Note that clients of groups are there; of groups that have something here, and once a day."""
+        """Record that groups have clients, once a day, for groups that have an offset or a begin."""
         for group in groups:
             is_known = group in self._groups or group in self._begins
             if is_known and now - self._seen.get(group, now - DAY_MILLIS) >= DAY_MILLIS:
                 self._change(OffsetKey(group, "", SEEN_ID), now)
 
     def unseen(self, *, now: int) -> dict[str, list[QueueKey]]:
-        """Groups of which no client was seen for long enough, with the queues in which they have offsets.
+        """Return groups without a client for UNSEEN_DAYS, with the queues in which they have offsets.
 
-        One that was never seen counts as seen now.
+        A group that was never seen counts as seen now.
         """
         known = self._groups.keys() | self._begins.keys()
         self.saw(known - self._seen.keys(), now=now)
@@ -188,7 +188,7 @@ class Offsets:
     def expire(self, group: str, first_offsets: Mapping[QueueKey, int]) -> int:
         """Remove the offsets of an unseen group that lie before the first offset of their queue; return how many.
 
-        Nothing is lost by it: such a queue begins at its first offset. The begin of a topic goes with its last offset.
+        No message is lost by it: such a queue begins at its first offset. A topic's begin goes with its last offset.
         """
         committed = self._groups.get(group, {})
         expired = [queue for queue, offset in committed.items() if offset < first_offsets.get(queue, 0)]
@@ -201,7 +201,7 @@ class Offsets:
         return len(expired)
 
     def discard(self, group: str, offsets: Mapping[QueueKey, int], begins: Mapping[str, int]) -> None:
-        """Remove those of these offsets and begins that have still the value named."""
+        """Remove those of these offsets and begins that still have the given value."""
         named = {OffsetKey(group, *queue): offset for queue, offset in offsets.items()}
         named |= {OffsetKey(group, topic, BEGIN_ID): moment for topic, moment in begins.items()}
         for key, value in named.items():
@@ -229,7 +229,7 @@ class Offsets:
     def page(
         self, *, limit: int, group: str = "", after: tuple[str, str, int] | None = None
     ) -> list[tuple[OffsetKey, int]]:
-        """List up to ``limit`` offsets behind ``after``, sorted by key; of all groups when ``group`` is empty."""
+        """List up to ``limit`` offsets after ``after``, sorted by key; of all groups if ``group`` is empty."""
         found: list[tuple[OffsetKey, int]] = []
         for name in [group] if group else sorted(self._groups):
             if after is not None and name < after[0]:
@@ -244,18 +244,18 @@ class Offsets:
         return found
 
     def commits(self) -> Iterator[tuple[str, str, int, int]]:
-        """Give every offset as (group, topic, queue id, offset), of each group as it was when its turn came.
+        """Yield every offset as (group, topic, queue id, offset), each group as of its turn.
 
-        May be read with rests, in which offsets are committed.
+        The caller may pause in between, while offsets are committed.
         """
         for group in tuple(self._groups):
             for queue, offset in tuple(self._groups[group].items()):
                 yield group, queue.topic, queue.queue_id, offset
 
     def uncommitted(self, queues: Mapping[str, int]) -> Iterator[tuple[str, str, int, int]]:
-        """Give 0 in the same form for each queue without an offset, of the topics that a group has begun.
+        """Yield 0 in the same form for each queue without an offset, of the topics that a group has begun.
 
-        ``queues``: how many each topic has. To be read as :meth:`commits`.
+        ``queues``: number of queues by topic. The caller may pause as in :meth:`commits`.
         """
         for group in tuple(self._begins):
             for topic in tuple(self._begins.get(group, ())):
@@ -263,19 +263,19 @@ class Offsets:
                     if QueueKey(topic, queue_id) not in self._groups.get(group, {}):
                         yield group, topic, queue_id, 0
 
-    # --- towards the store ------------------------------------------------------------------------------------
+    # --- for the store ----------------------------------------------------------------------------------------
 
     def take(self) -> Sequence[OffsetChange]:
-        """Take what the store is to hold, each queue once; follow with :meth:`written` or :meth:`not_written`."""
+        """Return the changes to write, one for each queue; then call :meth:`written` or :meth:`not_written`."""
         if self._in_flight:
-            raise RuntimeError("the changes taken before are still on their way")
+            raise RuntimeError("the changes taken before are still being written")
         self._in_flight, self._unwritten = self._unwritten, {}
         return tuple(self._in_flight.values())
 
     def written(self, higher: Mapping[OffsetKey, int]) -> None:
-        """Take in that the store holds what was taken, save for those where it keeps a ``higher`` one.
+        """Record that the changes taken were written, except where the store retains a ``higher`` value.
 
-        Those another agent of this broker wrote, before it handed over or after.
+        Another agent of this broker wrote those, before or after a hand-over.
         """
         self._in_flight = {}
         for key, offset in higher.items():
@@ -286,16 +286,16 @@ class Offsets:
                 self._unwritten.pop(key, None)
 
     def not_written(self) -> None:
-        """Take in that nobody knows which of the changes taken the store holds: all are to be written again."""
+        """Record that the changes taken may or may not have been written: all are written again."""
         again = self._in_flight
         for key, later in self._unwritten.items():
             again[key] = _after(again.get(key), later)
         self._in_flight, self._unwritten = {}, again
 
     def absorb(self, stored: Iterable[tuple[OffsetKey, int]]) -> None:
-        """Take in what the store holds: at the start, and while somebody else writes it.
+        """Merge the content of the store: at the start, and while another agent may write it.
 
-        An offset that the store has not been told yet stays. What was read in one go may come in parts.
+        An offset that is not written yet takes precedence. The result of one read may be passed in several parts.
         """
         for key, offset in stored:
             if key not in self._unwritten and key not in self._in_flight:
@@ -314,7 +314,7 @@ class Offsets:
                 raise AssertionError(f"{key} is to be written as {change}, which it is not")
 
     def _add(self, peer: str, what: str, *, held: int, missing: int) -> None:
-        """Count what a peer adds. Raises TooManyOffsets, and counts nothing."""
+        """Count what a peer adds. Raises TooManyOffsets, and then counts nothing."""
         if not missing:
             return
         added, beyond = self._added.get(peer, 0) + missing, held + missing - self._max_offsets
@@ -368,7 +368,7 @@ class Offsets:
 
 
 def _after(earlier: OffsetChange | None, later: OffsetChange) -> OffsetChange:
-    """Join two changes that the store has not seen: what follows a reset, or a removal, must hold there as well."""
+    """Merge two unwritten changes: after a reset or a removal the later one must be written unconditionally."""
     if earlier is None:
         return later
     return later._replace(reset=later.reset or earlier.reset or earlier.removed)

@@ -1,11 +1,12 @@
-"""What this agent wants every name server to hold: the state that is "mine".
+"""The state that this agent registers with every name server.
 
-Each registration loop compares it with what its server was told. Nothing is queued, so a loop that was away for an
-hour acts on the present state and not on an hour of events.
+Each registration loop compares it with what its name server last received. Nothing is queued: after an hour without a
+connection a loop sends the current state, not an hour of events.
 
-A broker with a ``replica_id`` may be promoted and demoted while its agent runs: it is broker id 0 while it says that it
-is a master and ``replica_id`` while it says that it is a replica. Without one the configured id stands, and a role that
-contradicts it is only reported: Redis itself refuses the writes, and a failing probe would record a false outage.
+A broker with a ``replica_id`` may be promoted and demoted while its agent runs: it has broker id 0 while it reports
+that it is a master, and ``replica_id`` while it reports that it is a replica. Without ``replica_id`` the configured id
+applies, and a contradicting role is only reported: Redis itself refuses the writes, and a failing probe would record a
+false outage.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ MAX_STATE_VERSION = 2**64 - 1
 
 
 class Leave(Enum):
-    """How the agent takes its leave when it stops."""
+    """What happens to the registration when the agent stops."""
 
     HAND_OVER = "hand_over"
-    """The broker goes on: its registration shall stay for the next agent."""
+    """The broker is up: the registration remains for the next agent."""
     UNREGISTER = "unregister"
-    """The broker is gone too."""
+    """The broker is down."""
     DRAIN = "drain"
-    """The broker goes on for now, but its clients were sent elsewhere first."""
+    """The broker is still up, but its clients were moved to other brokers first."""
 
 
 @dataclass(frozen=True, slots=True)
 class RegistrationKey:
-    """What only a registration carries; a server that was told another one must be told again."""
+    """What only a full registration carries; a change of it requires another one."""
 
     data_version: DataVersion
     incarnation: str
@@ -44,7 +45,7 @@ class RegistrationKey:
 
 @dataclass(frozen=True, slots=True)
 class OwnState:
-    """The broker as it is now."""
+    """Current state of the broker."""
 
     configured_id: int
     topics: TopicSet
@@ -52,26 +53,26 @@ class OwnState:
     leave: Leave | None = None
     """Set once, when the agent stops or the broker is drained."""
     replica_id: int | None = None
-    """Position in the group while it is a replica; None: it is never promoted, and the configured id stands."""
+    """Broker id while it is a replica; None: it is never promoted, and the configured id applies."""
 
     @property
     def broker_id(self) -> int:
-        """The position that is claimed now; without meaning while :attr:`may_claim` is False."""
+        """The broker id that is claimed now; undefined while :attr:`may_claim` is False."""
         if self.replica_id is None:
             return self.configured_id
         return MASTER_ID if self.verdict.role is Role.MASTER else self.replica_id
 
     @property
     def may_claim(self) -> bool:
-        """Whether the position is known: a broker that may be either, and has not said which, claims nothing."""
+        """Whether the role is known: a broker that may have either role claims nothing until it has reported one."""
         return self.replica_id is None or self.verdict.role is not Role.UNKNOWN
 
     @property
     def data_version(self) -> DataVersion:
-        """The version of the topics as it is claimed: a master's state version is raised by its epoch.
+        """The version of the topics as registered: a master's state version is raised by its epoch.
 
-        So a promoted master displaces the one before it, and the one before it, when it comes back and does not know
-        yet, does not displace the promoted one.
+        So a promoted master displaces the one before it. That one, when it returns and is not demoted yet, does not
+        displace the promoted one.
         """
         version = self.topics.data_version
         if self.replica_id is None or self.verdict.role is not Role.MASTER:
@@ -80,7 +81,7 @@ class OwnState:
 
     @property
     def registration_key(self) -> RegistrationKey:
-        """What a server must have been told by a registration."""
+        """What a name server must have received by a full registration."""
         return RegistrationKey(self.data_version, self.verdict.incarnation, self.verdict.role, self.broker_id)
 
     @property
@@ -95,22 +96,22 @@ class OwnState:
 
     @property
     def role_conflict(self) -> str | None:
-        """How the broker's role contradicts the configured id, as a sentence; None when it does not."""
+        """How the broker's role contradicts the configured id, as a sentence; None if it does not."""
         return role_conflict(self.configured_id, self.verdict.role) if self.replica_id is None else None
 
     @property
     def health_detail(self) -> str:
-        """For people: a role that contradicts the configured id, what the probe met, and what it warns of."""
+        """For operators: a role conflict, the probe's detail, and its warnings."""
         return "; ".join(filter(None, (self.role_conflict, self.verdict.detail, *self.verdict.warnings)))[
             :MAX_DETAIL_LENGTH
         ]
 
 
 def decide_leave(*, broker_answers: bool | None, unprobed: Leave) -> Leave:
-    """Choose how to leave. ``broker_answers`` is None without a probe; then ``unprobed``, from the configuration.
+    """Return what to do at a stop. ``broker_answers`` is None without a probe; then ``unprobed`` from the settings.
 
-    Its default is HAND_OVER: a dead broker that is routed for a minute does less harm than an upgrade of the agent that
-    removes a broker that runs.
+    Its default is HAND_OVER: a dead broker in the routes for a minute does less harm than an upgrade of the agent that
+    removes a live broker.
     """
     if broker_answers is None:
         return unprobed

@@ -1,13 +1,13 @@
-"""What to believe of the broker after a row of probe results.
+"""The verdict on the broker's health from a sequence of probe results.
 
-One state machine with one counter: a verdict turns only after ``fall`` failures, or ``rise`` passes, in a row. The
-first result decides alone: before it there is no verdict that a single odd result could overturn, and a dead broker
-must not be registered as one that nobody probed. So does a result that says of itself that it is no flicker.
+The verdict changes only after ``fall`` failures, or ``rise`` passes, in a row. The first result decides alone: there is
+no verdict yet that one outlier could overturn, and a dead broker must not be registered as one without a probe. So does
+a result marked as certain.
 
-A failing verdict has the strength of its evidence. It is strong if the broker itself refused to serve, or if this
-machine refused the connection ``fall`` times in a row and the probe has passed before: a probe that never passed may
-have a wrong port. Everything else is weak. Strong evidence stays strong until the verdict turns to passing, whatever
-weaker evidence follows: all name servers, a restarted one too, then receive the same evidence.
+A failing verdict has the strength of its evidence. It is strong if the broker itself refused to serve. It is also
+strong if this machine refused the connection ``fall`` times in a row after the probe had passed before: a probe that
+never passed may have a wrong port. Everything else is weak. Strong evidence remains until the verdict is passing again,
+so all name servers, a restarted one included, receive the same evidence.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from dataclasses import dataclass
 from enum import Enum
 
 MAX_DETAIL_LENGTH = 1_024
-"""Bound of ``BrokerHealth.detail`` on the wire; a longer one would have the whole beat refused."""
+"""Limit of ``BrokerHealth.detail`` on the wire; a longer one makes the name server refuse the heartbeat."""
 
 
 class ProbeStatus(Enum):
     """The verdict."""
 
     UNSPECIFIED = "unspecified"
-    """Nothing was probed."""
+    """No probe has run."""
     PASSING = "passing"
     FAILING = "failing"
 
 
 class ProbeFailure(Enum):
-    """The kind of failure that a probe met."""
+    """Why a probe failed."""
 
     REFUSED_TO_SERVE = "refused_to_serve"
-    """The broker itself answered that it does not serve."""
+    """The broker itself responded that it does not serve."""
     CONNECTION_REFUSED_LOCALLY = "connection_refused_locally"
     """The connection was refused, and the probed address belongs to the agent's own machine."""
     OTHER = "other"
@@ -49,7 +49,7 @@ class Evidence(Enum):
 
 
 class Role(Enum):
-    """What the broker says it is."""
+    """The role that the broker reports."""
 
     UNKNOWN = "unknown"
     MASTER = "master"
@@ -58,54 +58,54 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """One look at the broker."""
+    """Result of one probe."""
 
     passed: bool
     detail: str
-    """For people. Stable while nothing changes: no durations, no counters."""
+    """For operators. It must not vary while nothing changes: no durations, no counters."""
     incarnation: str = ""
-    """The broker's process, opaque; empty when the probe cannot tell."""
+    """The broker's process, opaque; empty if the probe does not report it."""
     role: Role = Role.UNKNOWN
     master_epoch: int = 0
-    """Of a master that may be promoted and demoted: it grows with each promotion; 0 when the probe cannot tell."""
+    """Grows with each promotion of a master that may be promoted and demoted; 0 if the probe does not report it."""
     warnings: tuple[str, ...] = ()
-    """What is wrong with a broker that serves all the same. Stable as ``detail`` is."""
+    """Problems of a broker that serves nevertheless. Stable like ``detail``."""
     is_certain: bool = False
-    """Whether it turns the verdict alone: the broker answered, and what it answered is no flicker."""
+    """Whether this result changes the verdict alone: the broker responded, and the cause is not transient."""
     failure: ProbeFailure = ProbeFailure.OTHER
-    """Without meaning for a result that passed."""
+    """Undefined for a result that passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What is believed now."""
+    """The current verdict."""
 
     status: ProbeStatus = ProbeStatus.UNSPECIFIED
     detail: str = ""
     incarnation: str = ""
-    """Of the process that last passed a probe: a broker that is down is still that process."""
+    """Of the process that last passed a probe; it remains while the broker is down."""
     role: Role = Role.UNKNOWN
-    """As last said by a broker that passed."""
+    """As last reported by a broker that passed."""
     master_epoch: int = 0
     """Belongs to ``role``."""
     warnings: tuple[str, ...] = ()
     evidence: Evidence = Evidence.UNSPECIFIED
-    """Stated exactly while ``status`` is FAILING."""
+    """Set only while ``status`` is FAILING."""
     ever_passed: bool | None = None
-    """Whether a result has passed since the agent started; None: nothing was probed."""
+    """Whether a probe has passed since the agent started; None: no probe has run."""
 
 
 class VerdictKeeper:
-    """Turns results into a verdict."""
+    """Derives the verdict from results."""
 
     def __init__(self, *, rise: int, fall: int) -> None:
         self._rise = rise
         self._fall = fall
         self._against = 0
         self._refused_connections = 0
-        """In a row, up to the last result."""
+        """In a row, including the last result."""
         self._has_strong_evidence = False
-        """Met since the last pass that left the verdict passing."""
+        """Collected since the last pass that left the verdict passing."""
         self._verdict = Verdict()
 
     @property
@@ -114,7 +114,7 @@ class VerdictKeeper:
         return self._verdict
 
     def record(self, result: ProbeResult) -> Verdict:
-        """Take in one result and return the verdict."""
+        """Record one result and return the verdict."""
         old = self._verdict
         seen = ProbeStatus.PASSING if result.passed else ProbeStatus.FAILING
         self._against = 0 if seen is old.status else self._against + 1
@@ -140,10 +140,10 @@ class VerdictKeeper:
         return self._verdict
 
     def _weigh(self, result: ProbeResult, status: ProbeStatus, *, ever_passed: bool) -> None:
-        """Record what one result proves."""
+        """Record the evidence of one result."""
         if result.passed:
             self._refused_connections = 0
-            # A pass that does not turn a failing verdict yet leaves its evidence as it is.
+            # A pass that does not change a failing verdict yet leaves its evidence unchanged.
             self._has_strong_evidence &= status is ProbeStatus.FAILING
             return
         is_refused = result.failure is ProbeFailure.CONNECTION_REFUSED_LOCALLY
@@ -159,11 +159,11 @@ class VerdictKeeper:
 
 
 def role_conflict(broker_id: int, role: Role) -> str | None:
-    """Say how the broker's own role differs from the configured id (0 is the master), if it does."""
+    """Return how the broker's role differs from the configured id (0 is the master), or None."""
     if role is Role.SLAVE and broker_id == 0:
-        return "configured as broker id 0 (master), but the broker says it is a replica"
+        return "configured as broker id 0 (master), but the broker reports that it is a replica"
     if role is Role.MASTER and broker_id != 0:
-        return f"configured as broker id {broker_id} (replica), but the broker says it is a master"
+        return f"configured as broker id {broker_id} (replica), but the broker reports that it is a master"
     return None
 
 

@@ -1,9 +1,9 @@
 """Which client of a group may consume a queue in order: RocketMQ's ``RebalanceLockManager``.
 
-A lock lives for ``lifetime`` seconds from its last renewal. One whose silence is *longer* is expired: it stays with its
-owner until somebody else asks, so an owner that is late by a little loses nothing.
+A lock expires when it was not renewed for *longer* than ``lifetime`` seconds. It stays with its owner until another
+client requests it, so an owner that is slightly late keeps it.
 
-Kept in memory only, as RocketMQ keeps them: after a restart each owner has its locks again with its next renewal.
+Locks are in memory only, as in RocketMQ: after a restart each owner gets its locks again with its next renewal.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pointsman_agent.core.queue import QueueKey
 
 LOCK_LIFETIME_SECONDS = 60.0
-"""RocketMQ's ``rocketmq.broker.rebalance.lockMaxLiveTime``; its clients renew each 20 s."""
+"""RocketMQ's ``rocketmq.broker.rebalance.lockMaxLiveTime``; its clients renew every 20 s."""
 
 MAX_LOCKS = 100_000
 
 
 class TooManyLocks(Exception):
-    """As many locks are held as are allowed; nothing was locked."""
+    """The limit of locks is reached; nothing was locked."""
 
     def __init__(self, bound: int) -> None:
         super().__init__(f"at most {bound} queues may be locked")
@@ -36,17 +36,17 @@ class _Lock:
 
 @dataclass(frozen=True, slots=True, order=True)
 class HeldLock:
-    """One lock, for people."""
+    """One lock, for operators."""
 
     group: str
     queue: QueueKey
     client_id: str
     renewed_ago: float
-    """Seconds since it was last renewed; above the lifetime it may change hands."""
+    """Seconds since its last renewal; above the lifetime another client may take it over."""
 
 
 class QueueLocks:
-    """All locks of this broker's queues, by group; at most ``max_locks``, of which expired ones make room."""
+    """All locks of this broker's queues, by group; at most ``max_locks``. Expired locks are removed first."""
 
     def __init__(self, *, lifetime: float = LOCK_LIFETIME_SECONDS, max_locks: int = MAX_LOCKS) -> None:
         self.lifetime = lifetime
@@ -54,15 +54,15 @@ class QueueLocks:
         self._groups: dict[str, dict[QueueKey, _Lock]] = {}
         self._count = 0
         self._oldest = float("-inf")
-        """No lock was last renewed before this moment."""
+        """No lock was renewed before this moment."""
 
     def __len__(self) -> int:
-        """How many locks there are, expired ones too."""
+        """Number of locks, expired ones included."""
         return self._count
 
     @property
     def group_count(self) -> int:
-        """How many groups have locks."""
+        """Number of groups with locks."""
         return len(self._groups)
 
     def lock(self, group: str, client_id: str, queues: Sequence[QueueKey], *, now: float) -> list[QueueKey]:
@@ -105,7 +105,7 @@ class QueueLocks:
     def page(
         self, *, now: float, limit: int, group: str = "", after: tuple[str, str, int] | None = None
     ) -> list[HeldLock]:
-        """List up to ``limit`` locks behind ``after`` (group, topic, queue id), sorted; empty ``group``: of all."""
+        """List up to ``limit`` locks after ``after`` (group, topic, queue id), sorted; empty ``group``: of all."""
         found: list[HeldLock] = []
         for name in [group] if group else sorted(self._groups):
             if after is not None and name < after[0]:
@@ -140,7 +140,7 @@ class QueueLocks:
         missing = len({queue for queue in queues if queue not in locks})
         if self._count + missing <= self._max_locks:
             return
-        # Not a walk for each refused call: only when something may have expired since the last one.
+        # Scan for a refused call only if a lock may have expired since the last scan.
         if now - self._oldest > self.lifetime:
             self._drop_expired(now=now)
             missing = len({queue for queue in queues if queue not in self._groups.get(group, {})})

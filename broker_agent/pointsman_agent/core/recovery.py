@@ -1,9 +1,9 @@
 """Which groups an agent may serve before its warm-up is over.
 
-After a start an agent does not know who holds queues: a member that has not come back may still read its queues, and a
-list without it would give them to another member. That danger does not exist for a group whose members from before the
-start are all back, or that had none, or that has no committed offset here: where a queue begins is committed before
-its first message is read. RocketMQ has no such rule: its clients rebalance on whatever list the broker has.
+After a start an agent does not know which members hold queues. A member that has not reconnected may still read its
+queues, and a list without it would assign them to another member. That is impossible for a group whose members from
+before the start are all back, that had none, or that has no committed offset here: a consumer commits where a queue
+begins before it reads the first message. RocketMQ has no such rule: its clients rebalance on any list of the broker.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 MAX_SEEN = 100_000
-"""Members remembered until the lists are known; of those beyond it the whole warm-up is waited for."""
+"""Members remembered until the lists are loaded; beyond this limit the full warm-up applies."""
 
 
 class Recovery:
@@ -27,7 +27,7 @@ class Recovery:
         """Groups with offsets and without a list: their members are unknown."""
 
     def recall(self, lists: Mapping[str, Iterable[str]] | None, *, with_offsets: Collection[str]) -> None:
-        """Take in the last lists of members (None: none were kept) and the groups that have committed offsets."""
+        """Record the last member lists (None: there were none) and the groups that have committed offsets."""
         self.is_known = True
         self._unknown = frozenset(with_offsets) if lists is None else frozenset()
         missing = {
@@ -38,7 +38,7 @@ class Recovery:
         self._seen.clear()
 
     def account_for(self, group: str, client_id: str) -> bool:
-        """Take in that a member is back or has left; return whether it was the last one missing of its group."""
+        """Record that a member is back or has left; return whether it was the last missing one of its group."""
         if not self.is_known:
             if len(self._seen) < MAX_SEEN:
                 self._seen.add((group, client_id))

@@ -1,16 +1,16 @@
-"""Decide the next step towards one name server, from what it last answered and what it should hold.
+"""State machine of the registration with one name server: the next step, from its last response and the own state.
 
-Level-triggered: :meth:`Session.next_step` is asked again after everything that happens and compares states; it keeps
-no list of things to do. The rules, in the order in which they are tried:
+Level-triggered: :meth:`Session.next_step` is called after every event and compares states; there is no queue of pending
+actions. The rules, in the order in which they apply:
 
-1. When the agent leaves: say so once to a server that holds our registration, then finish.
-2. While a wait is on (a reconnect, a refusal, somebody else holding our identity), or the broker's position is not
-   known, wait.
-3. After a call without an answer, beat: it is the cheapest way to learn whether the server can be heard again. So a
-   server that hears and is not heard gets one whole registration, and beats.
-4. Register when the server asked for it, when it never heard of us, or when it was told other content. Where only
-   topics differ, and what it holds is known, tell it the difference.
-5. Beat when the probe's verdict or the strength of its evidence changed, or an interval has passed.
+1. When the agent stops: notify a server that holds the registration once, then finish.
+2. During a wait (after a failure, a refusal, or while another broker holds the identity), or while the broker's role is
+   unknown, wait.
+3. After a call without a response, send a heartbeat: it is the cheapest way to find out whether the server responds
+   again. A server whose responses are lost gets one full registration, and then heartbeats.
+4. Register when the server requested it, does not know the broker, or has other content. If only topics differ, and the
+   server's topics are known, send the difference.
+5. Send a heartbeat when the probe's verdict or the strength of its evidence changed, or an interval has passed.
 
 ``now`` is monotonic seconds of the caller's clock. Nothing here reads a clock or draws a number by itself.
 """
@@ -28,16 +28,16 @@ from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus
 from pointsman_agent.core.topic_set import DataVersion, TopicSet
 
 EARLIEST_BEAT = 0.9
-"""Share of the interval: each wait is drawn from here to 1, so that agents started together drift apart and none is
-ever late by its own doing (a server counts beats over 1.5 intervals as late)."""
+"""Share of the interval: each wait is drawn from here to 1, so that agents started together drift apart and none
+is late by design (a server counts heartbeats over 1.5 intervals as late)."""
 
 RECLAIM_SHARE = 0.5
-"""Of the expiry: how often an identity that a registration from our own address took over is taken back. Two agents
-beside one broker then register four times an expiry between them, and one that is alone is back before it expires."""
+"""Share of the expiry: how often an identity is claimed back from a registration with the own address. Two agents of
+one broker then register four times per expiry, and a single agent is back before it expires."""
 
 
 class BeatStatus(Enum):
-    """What a server wants after a beat."""
+    """Status in the response to a heartbeat."""
 
     OK = "ok"
     UNKNOWN_BROKER = "unknown_broker"
@@ -46,25 +46,25 @@ class BeatStatus(Enum):
 
 
 class Failure(Enum):
-    """How a call failed, by what it asks of us."""
+    """How a call failed, by the action that follows."""
 
     UNREACHABLE = "unreachable"
-    """No answer, or the connection broke: try again soon."""
+    """No response, or the connection broke: retry soon."""
     TEMPORARY_ERROR = "temporary_error"
-    """The server could not do it now: try again, ever more slowly."""
+    """The server could not process it now: retry with backoff."""
     REFUSED = "refused"
-    """The server does not want what we say; saying it again at once cannot help."""
+    """The server rejects the request; an immediate retry cannot succeed."""
     HELD_BY_OTHER = "held_by_other"
-    """A living broker holds our identity with a higher state version."""
+    """Another live broker holds the identity with a higher state version."""
 
 
 class RegistrationState(Enum):
-    """How we stand with the server."""
+    """State of the registration at the server."""
 
     UNREGISTERED = "unregistered"
     REGISTERED = "registered"
     UNREACHABLE = "unreachable"
-    """It may still hold us; we cannot hear it."""
+    """It may still hold the registration, but does not respond."""
     HELD_BY_OTHER = "held_by_other"
     REFUSED = "refused"
     LEFT = "left"
@@ -72,7 +72,7 @@ class RegistrationState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """Send the whole registration."""
+    """Send the full registration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,51 +84,51 @@ class Update:
 
 @dataclass(frozen=True, slots=True)
 class Beat:
-    """Send a beat and wait for its answer."""
+    """Send a heartbeat and wait for its response."""
 
     hand_over: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Unregister:
-    """Say that the broker leaves."""
+    """Unregister the broker."""
 
     is_drained: bool = False
-    """Whether its clients were sent elsewhere first; else it was stopped."""
+    """Whether its clients were moved to other brokers first; else it was stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Do nothing for so many seconds, or until the own state changes or the stream says something."""
+    """Do nothing for ``seconds``, or until the own state changes or something arrives on the stream."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """There is nothing left to say."""
+    """Nothing is left to send."""
 
 
 Step = Register | Update | Beat | Unregister | Wait | Finish
 
 
 class Backoff(Protocol):
-    """The waits between tries (``pointsman.wire.backoff.FullJitterBackoff``)."""
+    """The waits between retries (``pointsman.wire.backoff.FullJitterBackoff``)."""
 
     def next_wait(self) -> float:
-        """Seconds to wait before the next try."""
+        """Return the seconds to wait before the next retry."""
         ...
 
     def reset(self) -> None:
-        """Start over."""
+        """Start with the shortest wait again."""
         ...
 
 
 class Session:
-    """The agent's side of its conversation with one name server.
+    """The agent's side of the exchange with one name server.
 
-    ``interval`` and ``expiry`` are our own until the server's answer to a registration replaces them. ``reconnect``
-    paces a server that is away, ``repeat`` one that asks for registration after registration or is in trouble.
+    ``interval`` and ``expiry`` apply until the server's response to a registration replaces them. ``reconnect`` paces
+    retries of an unreachable server, ``repeat`` those of one that keeps requesting registrations or reports errors.
     ``draw(a, b)`` is ``random.uniform`` in production.
     """
 
@@ -145,12 +145,12 @@ class Session:
         self.interval = interval
         self.expiry = expiry
         self.generation = 0
-        """The registration's fence; 0 while we never held this identity."""
+        """The generation assigned to the registration; 0 if this identity was never held."""
         self.broker_id = 0
-        """The position that is claimed, and that every word on the wire speaks of."""
+        """The broker id that is claimed, and that all messages use."""
         self.state = RegistrationState.UNREGISTERED
         self.holder_addr = ""
-        """Who holds our identity, while ``standing`` is HELD_BY_OTHER; our own address: another agent speaks for it."""
+        """Holder of the identity while ``state`` is HELD_BY_OTHER; the own address: another agent registered it."""
         self._own_addr = own_addr
         self._reconnect = reconnect
         self._repeat = repeat
@@ -187,7 +187,7 @@ class Session:
         return Wait(min(self._next_beat, register_at or self._next_beat) - now)
 
     def on_registered(self, generation: int, own: OwnState, *, interval: float, expiry: float, now: float) -> None:
-        """Take in an accepted registration of ``own``; ``interval`` and ``expiry`` are what the server holds us to."""
+        """Record an accepted registration of ``own``; the server's ``interval`` and ``expiry`` apply from now on."""
         self.generation = generation
         self.interval = interval
         self.expiry = expiry
@@ -197,12 +197,12 @@ class Session:
         self._sent_key = own.registration_key
         self._sent_outcome = own.probe_outcome
         self._register_not_before = None
-        # A beat at once opens the stream, whose end tells the server of a crash long before silence does.
+        # An immediate heartbeat opens the stream: its end reports a crash long before the heartbeats expire.
         self._next_beat = None
         self._on_reachable(RegistrationState.REGISTERED, now=now)
 
     def on_updated(self, own: OwnState, *, now: float) -> None:
-        """Take in an accepted change to the topics of ``own``."""
+        """Record an accepted change to the topics of ``own``."""
         if self._sent_key is not None:
             self._sent_key = replace(self._sent_key, data_version=own.data_version)
         self._register_not_before = None
@@ -217,7 +217,7 @@ class Session:
         sent_at: float,
         held_version: DataVersion | None = None,
     ) -> None:
-        """Take in the answer to the beat of ``own`` sent at ``sent_at``. ``held_version``: of topics, where it says."""
+        """Record the response to the heartbeat of ``own`` sent at ``sent_at``; ``held_version``: of the topics."""
         self._sent_outcome = own.probe_outcome
         self._next_beat = sent_at + self.interval * self._draw(EARLIEST_BEAT, 1.0)
         if answer is BeatStatus.STALE_GENERATION and not self._may_take_back(holder_addr, now=sent_at):
@@ -232,10 +232,10 @@ class Session:
             self._on_reachable(RegistrationState.REGISTERED, now=sent_at)
             return
         if answer is BeatStatus.TOPICS_OUT_OF_DATE:
-            # It holds us all the same, so beats go on if the registration has to wait.
-            told, self._sent_key = self._sent_key, None
-            if told is not None and held_version is not None:
-                self._sent_key = replace(told, data_version=held_version)
+            # It holds the registration nevertheless, so heartbeats continue while the update has to wait.
+            sent, self._sent_key = self._sent_key, None
+            if sent is not None and held_version is not None:
+                self._sent_key = replace(sent, data_version=held_version)
             self._needs_full_registration |= self._was_requested
             self._on_reachable(RegistrationState.REGISTERED, now=sent_at)
         else:
@@ -248,9 +248,9 @@ class Session:
         self._was_requested = True
 
     def on_register_failure(self, failure: Failure, *, now: float, holder_addr: str = "") -> None:
-        """Take in a registration that was not accepted. What the server held of us before, it still holds."""
+        """Record a failed registration. The server still holds what it held before."""
         if failure in {Failure.UNREACHABLE, Failure.TEMPORARY_ERROR}:
-            # A path that carries beats and breaks on registrations must not be sent one after each beat.
+            # If heartbeats pass but registrations break, do not register after each heartbeat.
             self._is_response_lost = True
             self._register_not_before = now + self._repeat.next_wait()
             self._on_unreachable(Failure.UNREACHABLE, now=now)
@@ -260,18 +260,18 @@ class Session:
         self._register_not_before = now + self.expiry
 
     def on_update_failure(self, failure: Failure, *, now: float, holder_addr: str = "") -> None:
-        """Take in a change that was not accepted. A ``holder_addr`` says that our generation is over."""
+        """Record a failed update. A ``holder_addr`` means that another registration superseded this generation."""
         if failure in {Failure.UNREACHABLE, Failure.TEMPORARY_ERROR}:
             self._on_unreachable(failure, now=now)
         elif holder_addr and not self._may_take_back(holder_addr, now=now):
             self._yield_to(holder_addr, now=now)
         else:
-            # Whatever it was refused for, a whole registration says the same without a base.
+            # Whatever the reason, a full registration has the same content and needs no base version.
             self._needs_full_registration = True
             self._must_register |= bool(holder_addr)
 
     def on_beat_failure(self, failure: Failure, *, now: float) -> None:
-        """Take in a beat without an answer, or the end of the stream."""
+        """Record a heartbeat without a response, or the end of the stream."""
         if failure in {Failure.UNREACHABLE, Failure.TEMPORARY_ERROR}:
             self._on_unreachable(failure, now=now)
             return
@@ -279,16 +279,16 @@ class Session:
         self._pause(self.expiry, now=now)
 
     def on_new_credentials(self) -> None:
-        """Try again without a wait what failed or was refused, perhaps for the credentials before."""
+        """Retry immediately after a failure or refusal, which the old credentials may have caused."""
         if self.state in {RegistrationState.REFUSED, RegistrationState.UNREACHABLE}:
             self._not_before = self._register_not_before = None
 
     def on_left(self) -> None:
-        """Take in that the leave was said, or could not be said."""
+        """Record that unregistering or handing over was attempted."""
         self.state = RegistrationState.LEFT
 
     def _claim(self, broker_id: int) -> None:
-        """Claim another position in the group from now on; what was said of the one before says nothing of it."""
+        """Claim another broker id from now on; responses for the previous one no longer apply."""
         if broker_id == self.broker_id:
             return
         self.broker_id = broker_id
@@ -302,10 +302,10 @@ class Session:
             self._not_before = None
 
     def _register_at(self, own: OwnState, *, now: float) -> float | None:
-        """When to register: None where there is no need to, or where a beat has to come first."""
+        """Return when to register; None if not needed, or if a heartbeat has to come first."""
         if self.state is RegistrationState.UNREACHABLE:
             return None
-        # Told otherwise counts only where the registration is known to be ours.
+        # Other content counts only while the server is known to hold the registration.
         is_outdated = self.state is RegistrationState.REGISTERED and self._sent_key != own.registration_key
         if not (self._must_register or is_outdated):
             return None
@@ -321,29 +321,29 @@ class Session:
         return Register() if delta is None else Update(delta)
 
     def _held_topics(self, own: OwnState) -> TopicSet | None:
-        """What the server holds, where it is known and nothing else has to be told."""
-        told = self._sent_key
-        if self._must_register or self._needs_full_registration or told is None:
+        """Return the topics that the server holds, if they are known and only topics differ."""
+        sent = self._sent_key
+        if self._must_register or self._needs_full_registration or sent is None:
             return None
-        if replace(told, data_version=own.data_version) != own.registration_key:
+        if replace(sent, data_version=own.data_version) != own.registration_key:
             return None
-        return self._known.of_version(told.data_version)
+        return self._known.of_version(sent.data_version)
 
     def _may_take_back(self, holder_addr: str, *, now: float) -> bool:
-        """Whether to register over whoever holds our identity in a later generation."""
+        """Return whether to register over a holder with a later generation."""
         if self.generation == 0:
-            return True  # a position that we never held is claimed; the server decides between two claims
+            return True  # a first claim of this broker id; the server decides between two claims
         if holder_addr != self._own_addr:
             return False
         if self._is_response_lost:
-            return True  # the registration that took our place is the one that we were not answered
+            return True  # the holder is the own registration whose response was lost
         is_too_soon = self._reclaimed_at is not None and now - self._reclaimed_at < RECLAIM_SHARE * self.expiry
         if not is_too_soon:
             self._reclaimed_at = now
         return not is_too_soon
 
     def _yield_to(self, holder_addr: str, *, now: float) -> None:
-        """Leave our identity to its holder, who would take it back: two agents in a fight."""
+        """Leave the identity to its holder; otherwise two agents would keep taking it from each other."""
         self._must_register = False
         self._on_reachable(RegistrationState.HELD_BY_OTHER, now=now)
         self.holder_addr = holder_addr
@@ -362,7 +362,7 @@ class Session:
         self.state = state
         self.holder_addr = ""
         self._not_before = None
-        # A server that answers one beat after each reconnect and breaks again must not be tried at full speed.
+        # Do not reset the backoff for a server that responds once after each reconnect and then breaks.
         if self._failed_at is None or now - self._failed_at >= self.interval:
             self._reconnect.reset()
 

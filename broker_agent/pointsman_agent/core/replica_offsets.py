@@ -1,8 +1,8 @@
-"""The committed offsets of one replica: what its broker stores, and what a slave's agent took while it had no master.
+"""The committed offsets of one replica: those its broker stores, and those its agent accepted without a master.
 
-The second kind is *pending*. It is kept on the agent's own disk, for a slave's data can be changed by its master alone,
-until the master's agent has acknowledged it or the slave has become the master. RocketMQ's slave writes its own
-``consumerOffset.json``, which the master's copy replaces when the master is back (``SlaveSynchronize``).
+The latter are *pending*. They are on the agent's own disk, because only the master can change a slave's data, until the
+master's agent has acknowledged them or the slave has become the master. RocketMQ's slave writes its own
+``consumerOffset.json``, which is overwritten by the master's copy when the master is back (``SlaveSynchronize``).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from pointsman_agent.core.queue import QueueKey
 _ItemT = TypeVar("_ItemT")
 
 MAX_PART = 1_000
-"""Offsets, or begins of topics, handed over in one call."""
+"""Offsets, or begins of topics, in one call."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingPart:
-    """What is to be handed over to the master's agent in one go."""
+    """Offsets or begins handed over to the master's agent in one call."""
 
     group: str
     offsets: Mapping[QueueKey, int]
@@ -32,7 +32,7 @@ class PendingPart:
     """Whether the offsets may go backwards there."""
 
     def halves(self) -> list[PendingPart]:
-        """Two parts of it; none of a part with one offset or begin."""
+        """Split it into two parts; none if it has only one offset or begin."""
         if len(self.offsets) + len(self.begins) < 2:
             return []
         return [
@@ -42,9 +42,9 @@ class PendingPart:
 
 
 class ReplicaOffsets:
-    """``stored`` and ``pending`` of one broker; ``is_master`` is asked at each call.
+    """``stored`` and ``pending`` of one broker; ``is_master`` is called each time.
 
-    ``keeps_copy``: what the master's agent acknowledged is stored here, too, since no replication brings it.
+    ``keeps_copy``: offsets that the master's agent acknowledged are stored here, too, as they are not replicated.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class ReplicaOffsets:
         held = {} if reset else self.get(group, offsets)
         kept = {queue: held[queue] for queue, offset in offsets.items() if held.get(queue, offset) > offset}
         taken = {queue: offset for queue, offset in offsets.items() if queue not in kept}
-        # Pending offsets hold against the stored ones, which are the master's of some time ago.
+        # Pending offsets take precedence over stored ones, which may be old copies of the master's.
         self.pending.commit(group, taken, reset=True, peer=peer)
         if reset:
             self._resets |= {OffsetKey(group, *queue) for queue in offsets}
         return kept
 
     def get(self, group: str, queues: Collection[QueueKey], *, pending_only: bool = False) -> dict[QueueKey, int]:
-        """See :meth:`Offsets.get`. ``pending_only``: what the master's agent may not know."""
+        """See :meth:`Offsets.get`. ``pending_only``: only those that the master's agent may not have."""
         if self._is_master():
             self.adopt()
         pending = self.pending.get(group, queues)
@@ -90,7 +90,7 @@ class ReplicaOffsets:
     def begin(
         self, group: str, moments: Mapping[str, int], topics: Collection[str], *, now: int, peer: str = ""
     ) -> dict[str, int]:
-        """Record ``moments``, see :meth:`Offsets.begin`; return what is known of ``topics``. Raises TooManyOffsets."""
+        """Record ``moments``, see :meth:`Offsets.begin`; return the begins of ``topics``. Raises TooManyOffsets."""
         if self._is_master():
             self.adopt()
             self.stored.begin(group, moments, peer=peer)
@@ -117,7 +117,7 @@ class ReplicaOffsets:
     # --- towards the master -----------------------------------------------------------------------------------
 
     def adopt(self) -> int:
-        """Store what is pending: the slave has become the master. Return how many offsets. Raises TooManyOffsets."""
+        """Store the pending offsets of a promoted slave; return their number. Raises TooManyOffsets."""
         if self.pending.is_empty:
             return 0
         count = 0
@@ -129,7 +129,7 @@ class ReplicaOffsets:
         return count
 
     def parts(self) -> list[PendingPart]:
-        """What is pending, in parts that one call carries; resets in separate parts."""
+        """Return the pending offsets in parts for one call each; resets are separate parts."""
         found: list[PendingPart] = []
         for group in self.pending.groups():
             offsets, begins = self.pending.of(group)
@@ -141,14 +141,14 @@ class ReplicaOffsets:
         return found
 
     def acknowledged(self, part: PendingPart) -> None:
-        """Take in that the master's agent has a part, or something better."""
+        """Record that the master's agent has a part, or higher offsets."""
         if self._keeps_copy:
             self.stored.commit(part.group, part.offsets, reset=part.is_reset)
             self.stored.begin(part.group, part.begins)
         self._forget(part)
 
     def give_up(self, part: PendingPart) -> None:
-        """Take in that the master's agent cannot have a part: its broker has no such queue, or ends before."""
+        """Drop a part that the master's agent refuses: its broker has no such queue, or a lower end."""
         self._forget(part)
 
     def _forget(self, part: PendingPart) -> None:

@@ -1,7 +1,7 @@
-"""A broker's topics and the version they are known by.
+"""A broker's topics and their version.
 
-The version of a source that keeps no counter is derived from the content, so the same topics have the same version
-after a restart and on another machine, and a name server that holds them need not be sent them again.
+If the source has no version, it is derived from the content. The same topics then have the same version after a restart
+and on another machine, and are not sent again to a name server that has them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from itertools import islice
 from operator import attrgetter
 
 COUNTER_BYTES = 8
-"""Of the digest; the counter on the wire is a uint64."""
+"""Bytes of the digest that are used; the counter on the wire is a uint64."""
 
 AMENDED_BIT = 2**63
-"""Set in the counter of an amended set, and in no counter that a broker counts: those are Java's signed longs."""
+"""Set in the counter of an amended set. A broker's own counter never has it: that is a signed long in Java."""
 
 SORT_BATCH = 5_000
-"""Topics. A sort holds the interpreter from its first to its last comparison, and with it whatever runs beside it."""
+"""Topics sorted at a time. A sort does not release the interpreter lock, so a large one would block other threads."""
 
 _every_part = attrgetter("topic", "read_queue_nums", "write_queue_nums", "perm", "topic_sys_flag")
 
@@ -40,33 +40,33 @@ class TopicConfig:
 
 @dataclass(frozen=True, slots=True)
 class DataVersion:
-    """Version of a topic set; equality compares all three parts."""
+    """Version of a topic set; equality compares all three fields."""
 
     state_version: int = 0
-    """Decides between two claims on one identity; whoever promotes a replica raises it."""
+    """The higher one of two claims on an identity wins; an operator who promotes a replica raises it."""
     timestamp_millis: int = 0
-    """As the source wrote it; 0 where the version is derived from content."""
+    """As written by the source; 0 if the version is derived from the content."""
     counter: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TopicSet:
-    """All topics of the broker, by name, with their version. Sets of different versions are told apart at once."""
+    """All topics of the broker, by name, with their version. Sets of different versions compare as unequal quickly."""
 
     topics: tuple[TopicConfig, ...]
     data_version: DataVersion
 
     @classmethod
     def from_content(cls, topics: Iterable[TopicConfig], *, state_version: int) -> TopicSet:
-        """Build a set whose version follows from its content, whatever the order of ``topics``."""
+        """Build a set whose version is derived from its content, regardless of the order of ``topics``."""
         ordered = by_name(topics)
         return cls(ordered, DataVersion(state_version=state_version, counter=_content_counter(ordered)))
 
     @classmethod
     def amended(cls, ordered: tuple[TopicConfig, ...], *, of: DataVersion) -> TopicSet:
-        """Build a set that is not what ``of`` stands for, under a version of its own that follows from both.
+        """Build a set that differs from the content of version ``of``, with a version derived from both.
 
-        Under the version of its source a name server that holds the source's content would not ask for this one.
+        With its source's version, a name server that has the source's content would not request this set.
         """
         counter = AMENDED_BIT | _content_counter(ordered, salt=f"{of.counter}\n")
         return cls(ordered, DataVersion(of.state_version, of.timestamp_millis, counter))
@@ -74,7 +74,7 @@ class TopicSet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, TopicSet):
             return NotImplemented
-        # The version first: comparing 100,000 topics holds the event loop for 40 ms.
+        # The version first: comparing 100,000 topics blocks the event loop for 40 ms.
         return self.data_version == other.data_version and self.topics == other.topics
 
     def __hash__(self) -> int:
@@ -82,7 +82,7 @@ class TopicSet:
 
 
 def by_name(topics: Iterable[TopicConfig]) -> tuple[TopicConfig, ...]:
-    """Sort topics by name, and then by every other part."""
+    """Sort topics by name, then by the other fields."""
     remaining = iter(topics)
     parts: list[list[TopicConfig]] = []
     while part := sorted(islice(remaining, SORT_BATCH), key=_every_part):
@@ -93,7 +93,7 @@ def by_name(topics: Iterable[TopicConfig]) -> tuple[TopicConfig, ...]:
 def _content_counter(ordered: Sequence[TopicConfig], *, salt: str = "") -> int:
     digest = hashlib.sha256(salt.encode())
     for each in ordered:
-        # A line a topic. Neither character can stand in a topic name, so no two sets share a text.
+        # One line for each topic. Topic names contain neither character, so different sets have different texts.
         digest.update(
             f"{each.topic} {each.read_queue_nums} {each.write_queue_nums} {each.perm} {each.topic_sys_flag}\n".encode()
         )

@@ -1,1 +1,1 @@
-"""Taking the broker out of service in steps, and what operators ask the agent."""
+"""Take the broker out of service in steps, and report the agent's state to operators."""

@@ -1,4 +1,4 @@
-"""AgentService: what operators ask the agent of one broker."""
+"""AgentService: drains and state of one broker's agent, for operators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pointsman_agent.rpc.agent_refusals import HeldByOther, Unavailable
 
 RULES: Rules = {
     "Drain": ADMINS,
-    # The agent of a slave looks whom it hands its offsets to.
+    # The agent of a slave checks which broker it hands offsets over to.
     "GetAgentInfo": BROKERS,
 }
 SERVICE = wire.DESCRIPTOR.services_by_name["AgentService"]
@@ -40,7 +40,7 @@ _STATES = {each: wire.DrainStepState.Value(f"DRAIN_STEP_STATE_{each.name}") for 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentFacts:
-    """What the agent says of itself now."""
+    """What the agent reports about itself."""
 
     version: str
     cluster: str
@@ -48,11 +48,11 @@ class AgentFacts:
     addr: str
     own: OwnState
     registration_states: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Of each name server: the standing, and who holds the identity if somebody else does."""
+    """By name server: the registration state, and the address of the holder if it is another broker."""
 
 
 class AgentService:
-    """Serves drains and the agent's own view. ``facts`` is asked at each call; ``clock`` tells the time since now."""
+    """Serves drains and the agent's state. ``facts`` is called for each request; ``clock`` measures the uptime."""
 
     def __init__(self, drainer: Drainer, *, facts: Callable[[], AgentFacts], clock: Clock) -> None:
         self._drainer = drainer
@@ -61,11 +61,11 @@ class AgentService:
         self._started_at = clock.monotonic()
 
     def service(self) -> Service:
-        """The service as the server takes it."""
+        """Return the service for the server."""
         return Service(descriptor=SERVICE, servicer=self, rules=RULES)
 
     async def drain(self, request_bytes: bytes, write: Write, peer: Peer) -> None:
-        """See the protocol. The drain runs in a task of its own; a caller who goes away aborts it."""
+        """See the protocol. The drain runs in a separate task; it is aborted when the caller disconnects."""
         request = wire.DrainRequest.FromString(request_bytes)
         drain = self._begin(_to_options(request), by=author(request.by, peer.caller).name or peer.addr)
         try:
@@ -75,7 +75,7 @@ class AgentService:
         finally:
             drain.abort()
         if not drain.is_done:
-            raise Ended(Unavailable("the drain was undone; its last message says why"))
+            raise Ended(Unavailable("the drain was undone; see its last message for the reason"))
 
     def get_agent_info(self, _request: wire.GetAgentInfoRequest) -> wire.GetAgentInfoResponse:
         """See the protocol."""
@@ -112,7 +112,7 @@ class AgentService:
 
 
 def _to_options(request: wire.DrainRequest) -> DrainOptions:
-    """Read the bounds. Raises InvalidRequest."""
+    """Read and check the options. Raises InvalidRequest."""
     defaults = DrainOptions()
     quiet = seconds_of(request.quiet) if request.HasField("quiet") else defaults.quiet_seconds
     producers = (

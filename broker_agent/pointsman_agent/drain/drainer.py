@@ -1,7 +1,7 @@
-"""Drain this broker: the plan of ``core/drain.py``, done step by step, told as it goes, and undone when it is aborted.
+"""Drain this broker: execute the plan of ``core/drain.py`` step by step, report progress, and undo it when aborted.
 
-One drain at a time, in a task of its own, so that a caller who is cut off while the last step runs leaves no half-done
-drain. Until that step an abort, or the stop of the agent, undoes what was done.
+At most one drain runs, in its own task, so that a caller who is disconnected during the last step leaves no half-done
+drain. Before that step an abort, or a stop of the agent, undoes what was done.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ from pointsman_agent.deadline import within
 from pointsman_agent.drain.write_perm import PermChange
 
 POLL_INTERVAL_SECONDS = 1.0
-"""How often it is looked at how much is written."""
+"""Poll interval of the put rate."""
 LOG_EVERY_POLLS = 10
 """Report the put rate every Nth poll."""
 PUT_RATE_SECONDS = 3.0
-"""For one look at it."""
+"""Deadline of one poll."""
 LAG_SECONDS = 30.0
-"""Longest time for one measurement of how far consumer groups are behind."""
+"""Deadline of one lag measurement."""
 LAG_REPORT_SECONDS = 5.0
-"""Between two reports of it, unless a group lost its last member."""
+"""Time between two lag reports, unless a group lost its last member."""
 LAG_PAUSE_RATIO = 4.0
-"""Pause after a measurement, as a multiple of what it took: a broker with very many queues is not kept busy by it."""
+"""Pause after a measurement, as a multiple of its duration, so that many queues do not keep a broker busy."""
 MAX_REPORTS = 1_000
-"""Reports that a drain keeps for those who read it; beyond, the first are dropped."""
+"""Maximum number of reports stored for readers; the oldest are dropped."""
 STOP_GROUPS_SECONDS = 10.0
 UNREGISTER_SECONDS = 10.0
 UNDO_SECONDS = 10.0
@@ -59,40 +59,40 @@ class Permissions(Protocol):
     """Write permission of this broker's topics (:class:`pointsman_agent.drain.write_perm.WritePermissions`)."""
 
     async def set(self, name_server: str, *, writable: bool) -> PermChange:
-        """Take it or give it back, on one name server."""
+        """Wipe or restore it on one name server."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainedAgent:
-    """What a drain asks of the agent."""
+    """What a drain needs from the agent."""
 
     is_master: Callable[[], bool]
-    """Whether the broker takes writes."""
+    """Whether the broker accepts writes."""
     name_servers: Callable[[], Sequence[str]]
-    """Those that are told of the broker now."""
+    """The name servers with which the broker is registered now."""
     put_rate: Callable[[], Coroutine[Any, Any, float | None]] | None
-    """Messages a second that are written now, None while that is not known. No such function: it never is."""
+    """Messages written per second, None while unknown. None instead of a function: always unknown."""
     group_lags: Callable[[], Coroutine[Any, Any, LagReport | None]] | None
-    """How far consumer groups are behind, None while that is not known. No such function: it never is."""
+    """Lag of consumer groups, None while unknown. None instead of a function: always unknown."""
     stop_groups: Callable[[], Coroutine[Any, Any, None]] | None
-    """Send consumers away, and take no new ones. None: no groups are served."""
+    """End the streams of consumers, and refuse new ones. None: no groups are served."""
     serve_groups: Callable[[], Coroutine[Any, Any, None]] | None
     """Undoes ``stop_groups``."""
     unregister: Callable[[], Coroutine[Any, Any, Mapping[str, Answer]]]
-    """Leave every name server with the reason DRAIN, and say what each one answered."""
+    """Unregister at every name server with the reason DRAIN; return the responses."""
 
 
 class DrainRunning(Exception):
-    """Somebody else's drain runs."""
+    """Another drain is running."""
 
     def __init__(self, by: str) -> None:
-        super().__init__(f"a drain asked for by {by or 'somebody'} runs")
+        super().__init__(f"a drain started by {by or 'another operator'} is already running")
         self.by = by
 
 
 class DrainRun:
-    """One drain: its news so far, and its end. Read it with :meth:`news`, by as many as like."""
+    """One drain: its progress and its end. Any number of readers may call :meth:`progress`."""
 
     def __init__(
         self, agent: DrainedAgent, permissions: Permissions, options: DrainOptions, *, by: str, clock: Clock
@@ -115,29 +115,29 @@ class DrainRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """Whether it has started and not ended."""
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        """Begin."""
+        """Start it."""
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(lambda _: self._has_reports.set())
 
     def abort(self) -> None:
-        """Undo it, if it has not come to its last step."""
+        """Undo it, unless it has reached its last step."""
         last = self._begun[-1] if self._begun else None
         if self._task is not None and self.is_running and not self._is_undoing and may_be_aborted(last):
             self._task.cancel()
 
     async def ended(self) -> None:
-        """Wait for its end, its undoing included."""
+        """Wait for its end, undoing included."""
         if self._task is not None:
             await asyncio.wait({self._task})
 
     async def progress(self) -> AsyncGenerator[tuple[Progress, float], None]:
-        """Each piece of news, from the first, with the seconds since the drain began; ends with it.
+        """Yield each report from the first on, with the seconds since the drain began, until the drain ends.
 
-        Raises what the drain failed of, once it is undone.
+        Raises the exception that the drain failed with, once it is undone.
         """
         sent = 0
         while True:
@@ -163,7 +163,7 @@ class DrainRun:
                 await self._undo(undone_because)
 
     async def _advance(self) -> bool:
-        """Do the steps; False: they came to nothing."""
+        """Execute the steps; return False if one of them stopped the drain."""
         agent = self._agent
         steps = {
             DrainStep.WIPE_WRITE_PERM: self._wipe,
@@ -204,9 +204,9 @@ class DrainRun:
             if watch.take(rate, now=now):
                 self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.DONE))
                 return True
-            rate_text = "how much is written is not known now" if rate is None else f"{rate:g} messages/s are written"
+            rate_text = "put rate unknown" if rate is None else f"{rate:g} messages/s are written"
             if now >= ends_at:
-                self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.TIMED_OUT, f"{rate_text}; going on"))
+                self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.TIMED_OUT, f"{rate_text}; continuing"))
                 return True
             if polls % LOG_EVERY_POLLS == 0:
                 self._report(Progress(DrainStep.WAIT_FOR_PRODUCERS, StepState.RUNNING, rate_text))
@@ -222,7 +222,7 @@ class DrainRun:
             return None
 
     async def _wait_for_consumers(self) -> bool:
-        # Two measurements at least: of one, the ends are older than the commits.
+        # At least two measurements: within one, the ends are older than the commits.
         watch = QuietWatch(quiet_seconds=max(self._options.quiet_seconds, POLL_INTERVAL_SECONDS))
         ends_at = self._clock.monotonic() + self._options.consumers_seconds
         last, report_at, alone = None, -math.inf, frozenset[str]()
@@ -254,7 +254,7 @@ class DrainRun:
             if self._agent.stop_groups is not None:
                 await within(self._clock, STOP_GROUPS_SECONDS, self._agent.stop_groups())
         except TimeoutError:
-            detail = f"not done within {STOP_GROUPS_SECONDS:g} s; going on"
+            detail = f"not done within {STOP_GROUPS_SECONDS:g} s; continuing"
             self._report(Progress(DrainStep.STOP_GROUPS, StepState.TIMED_OUT, detail))
         else:
             self._report(Progress(DrainStep.STOP_GROUPS, StepState.DONE))
@@ -264,7 +264,7 @@ class DrainRun:
         try:
             answers = await within(self._clock, UNREGISTER_SECONDS, self._agent.unregister())
         except TimeoutError:
-            detail = f"not every name server answered within {UNREGISTER_SECONDS:g} s"
+            detail = f"not every name server responded within {UNREGISTER_SECONDS:g} s"
             self._report(Progress(DrainStep.UNREGISTER, StepState.TIMED_OUT, detail))
         else:
             self._report(unregister_outcome(answers))
@@ -287,7 +287,7 @@ class DrainRun:
 
     async def _set_write_perm(self, name_servers: Sequence[str], *, writable: bool) -> dict[str, Answer]:
         if not writable:
-            # Before the first answer: an abort meanwhile must find whom to ask again.
+            # Before the first response: an abort in between must know where to restore the permission.
             self._wiped.update(name_servers)
         changes = await asyncio.gather(*(self._permissions.set(addr, writable=writable) for addr in name_servers))
         by_addr = dict(sorted(zip(name_servers, changes, strict=True)))
@@ -312,7 +312,7 @@ class DrainRun:
 
 
 class Drainer:
-    """The drains of one agent: at most one runs, and the last one that was done stays done."""
+    """The drains of one agent. At most one runs, and a finished one is not repeated."""
 
     def __init__(self, agent: DrainedAgent, permissions: Permissions, *, clock: Clock) -> None:
         self._agent = agent
@@ -322,7 +322,7 @@ class Drainer:
 
     @property
     def state(self) -> str:
-        """``draining``, ``drained``, or nothing."""
+        """``draining``, ``drained`` or empty."""
         if self._last is None:
             return ""
         if self._last.is_running:
@@ -330,7 +330,7 @@ class Drainer:
         return "drained" if self._last.is_done else ""
 
     def drain(self, options: DrainOptions, *, by: str) -> DrainRun:
-        """Begin a drain, or give the one that is done already. Raises DrainRunning."""
+        """Start a drain, or return the finished one. Raises DrainRunning."""
         if self._last is not None and self._last.is_running:
             raise DrainRunning(self._last.by)
         if self._last is None or not self._last.is_done:
@@ -339,7 +339,7 @@ class Drainer:
         return self._last
 
     async def close(self, *, seconds: float) -> None:
-        """Abort what runs, and wait for its end so long; called when the agent stops, before it leaves."""
+        """Abort a running drain and wait at most ``seconds`` for its end; called before the agent unregisters."""
         if self._last is None or not self._last.is_running:
             return
         self._last.abort()
@@ -347,5 +347,5 @@ class Drainer:
             await within(self._clock, seconds, self._last.ended())
         except TimeoutError:
             log.warning(
-                "drain did not end in time; the agent stops all the same", extra={"facts": {"seconds": seconds}}
+                "drain did not end in time; the agent stops without undoing it", extra={"facts": {"seconds": seconds}}
             )

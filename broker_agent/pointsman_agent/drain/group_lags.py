@@ -1,4 +1,4 @@
-"""How far consumer groups are behind on this broker now: measured only while an operator drains it."""
+"""Lag of consumer groups on this broker, measured only during a drain."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from pointsman_agent.queue_stats.collector import MAX_QUEUES, slices
 from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
 
 SLICE = 500
-"""Commits that are handled between two pauses of the measurement; one to two milliseconds."""
+"""Commits processed between two pauses of a measurement; one to two milliseconds."""
 
 
 class GroupLags:
-    """A queue of a topic that a group has begun is unread from its first message while the group has no offset in it.
+    """A queue of a topic that a group has begun, without an offset of the group, is unread from its first message.
 
-    ``members`` gives the number of clients of each group, None while it is unknown. Broadcasting groups keep their
+    ``members`` returns the number of clients of each group, None while it is unknown. Broadcasting groups store their
     offsets themselves and are in neither.
     """
 
@@ -45,9 +45,9 @@ class GroupLags:
         self._readable: Mapping[str, int] = {}
 
     async def measure(self) -> LagReport | None:
-        """Return how far groups are behind; None while the broker does not say where its queues end.
+        """Return the lag of all groups; None while the broker does not report queue ends.
 
-        A retry queue for which its group has committed nothing is unread from its first message.
+        A retry queue without a committed offset of its group is unread from its first message.
         """
         readable, tally, ends = self._readable_queues(), LagTally(), _Ends(self._source)
         groups: set[str] = set()
@@ -77,7 +77,7 @@ class GroupLags:
         return tally.finish(members, unmeasured=ends.unmeasured)
 
     def _readable_queues(self) -> Mapping[str, int]:
-        """Queues by topic that consumers may read: what lies in others stays unread, however long a drain waits."""
+        """Return the number of readable queues by topic; messages in other queues stay unread during any drain."""
         topics = self._topics()
         if self._readable_of is not topics:
             self._readable = {each.topic: each.read_queue_nums for each in topics.topics if each.perm & PERM_READ}
@@ -86,16 +86,16 @@ class GroupLags:
 
 
 class _Ends:
-    """Asks for the end of each queue once, and for at most MAX_QUEUES."""
+    """Requests the end of each queue once, for at most MAX_QUEUES queues."""
 
     def __init__(self, source: QueueEnds) -> None:
         self._source = source
         self._known: dict[QueueKey, QueueEnd | None] = {}
-        """None: the broker does not say where it ends."""
+        """None: the broker does not report its end."""
         self.unmeasured = 0
 
     async def of(self, queues: Iterable[QueueKey]) -> Mapping[QueueKey, QueueEnd]:
-        """Return the ends of those whose end is known. Raises QueueEndsError."""
+        """Return the ends of those queues whose end is known. Raises QueueEndsError."""
         wanted = list(queues)
         new = [queue for queue in wanted if queue not in self._known]
         asked = new[: max(0, MAX_QUEUES - len(self._known))]

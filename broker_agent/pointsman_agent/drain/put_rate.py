@@ -1,4 +1,4 @@
-"""How much is written to this broker now, from where its queues end: looked at only while somebody drains it."""
+"""Current put rate of this broker, from the ends of its queues; measured only during a drain."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
 
 MAX_QUEUES = 50_000
-"""Of more only the first by name are looked at."""
+"""Of more queues only the first by name are measured."""
 
 
 class PutRate:
-    """Each call looks, and says what was written since the call before it.
+    """Each call returns the rate since the previous one.
 
-    A queue that appears meanwhile counts with nothing, for where it began is not known; one that shrinks, as a queue
-    that was deleted and made anew, counts with nothing as well.
+    A new queue counts as 0, because its start is unknown. So does a queue that shrank: it was deleted and created
+    again.
     """
 
     def __init__(self, ends: QueueEnds, *, topics: Callable[[], TopicSet], clock: Clock) -> None:
@@ -28,7 +28,7 @@ class PutRate:
         self._last: tuple[dict[QueueKey, int], float] | None = None
 
     async def measure(self) -> float | None:
-        """Messages a second; None at the first look, and when the broker does not tell."""
+        """Return messages per second; None for the first call, and if the broker does not report queue ends."""
         wanted = (
             QueueKey(each.topic, queue_id)
             for each in self._topics().topics

@@ -1,4 +1,4 @@
-"""Take the write permission off this broker's topics on one name server, or give it back."""
+"""Wipe or restore the write permission of this broker's topics on one name server."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ MAX_BY_LENGTH = 128
 
 @dataclass(frozen=True, slots=True)
 class PermChange:
-    """What became of one call."""
+    """Outcome of one call."""
 
     answer: Answer
     may_have_changed: bool
-    """Whether the permission may be another one than before: also when no answer came."""
+    """Whether the permission may have changed; true also without a response."""
 
 
 class WritePermissions:
-    """Calls ``AdminService.SetWritePerm``, over a connection of its own each time: it is called twice in a life.
+    """Calls ``AdminService.SetWritePerm``, each time on a new connection, because calls are rare.
 
-    ``agent_addr`` stands in the history as who asked; ``timeout`` is for one answer, in seconds.
+    ``agent_addr`` is recorded in the history as the author; ``timeout`` is for one response, in seconds.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class WritePermissions:
         self._opener = opener
 
     async def set(self, name_server: str, *, writable: bool) -> PermChange:
-        """Ask one name server (host:port). Never raises for what the server says or does not say."""
+        """Set it on one name server (host:port). A failure is returned, not raised."""
         request = admin.SetWritePermRequest(
             cluster=self._cluster, broker_name=self._broker_name, writable=writable, by=self._by
         )
@@ -55,13 +55,13 @@ class WritePermissions:
                 response = await stub.SetWritePerm(request, timeout=self._timeout)
             except grpc.aio.AioRpcError as error:
                 return _failed(error)
-        text = f"{response.topic_count} topics" if response.changed else "it was so already"
+        text = f"{response.topic_count} topics" if response.changed else "unchanged"
         return PermChange(Answer(True, text), response.changed)
 
 
 def _failed(error: grpc.aio.AioRpcError) -> PermChange:
     if error.code() is grpc.StatusCode.NOT_FOUND:
-        return PermChange(Answer(True, "it does not know this broker"), False)
+        return PermChange(Answer(True, "the broker is unknown there"), False)
     is_unknown = error.code() in {
         grpc.StatusCode.DEADLINE_EXCEEDED,
         grpc.StatusCode.UNAVAILABLE,

@@ -1,1 +1,1 @@
-"""ConsumerGroupService: who is in the consumer groups of this broker, told to their members."""
+"""ConsumerGroupService: the members of this broker's consumer groups, pushed to all members."""

@@ -1,4 +1,4 @@
-"""Between ConsumerGroupService's messages and the core's values; checks what only the wire can get wrong."""
+"""Conversion between ConsumerGroupService's messages and the core's values, with the checks of messages."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def beat(message: wire.KeepMembershipRequest) -> MembershipBeat:
 
 
 def check_leave(message: wire.LeaveGroupsRequest) -> None:
-    """Raise InvalidRequest for a leave that cannot be."""
+    """Raise InvalidRequest for an invalid LeaveGroupsRequest."""
 
     def violations() -> Iterator[FieldViolation]:
         yield from client_id_violations("client_id", message.client_id)
@@ -78,7 +78,7 @@ def check_leave(message: wire.LeaveGroupsRequest) -> None:
 
 
 def check_watch(message: wire.WatchGroupRequest) -> None:
-    """Raise InvalidRequest for a watch that cannot be."""
+    """Raise InvalidRequest for an invalid WatchGroupRequest."""
     refuse_if_any([*name_violations("group", message.group), *client_id_violations("client_id", message.client_id)])
 
 
@@ -88,7 +88,7 @@ class PinOrder:
 
     group: str
     targets: tuple[str, ...]
-    """Empty: end the pin."""
+    """Empty: remove the pin."""
     seconds: float
     by: str
 
@@ -102,18 +102,18 @@ def pin_order(message: wire.PinGroupRequest) -> PinOrder:
         yield from _too_many("to", len(message.to), MAX_PIN_TARGETS)
         seen: set[str] = set()
         for i, target in enumerate(message.to[:MAX_PIN_TARGETS]):
-            problem = "stands twice in this request" if target in seen else pin_target_problem(target)
+            problem = "is listed twice in this request" if target in seen else pin_target_problem(target)
             seen.add(target)
             if problem is not None:
                 yield FieldViolation(f"to[{i}]", f"{problem}: {shown(target)}")
         if message.to and not message.HasField("duration"):
-            yield FieldViolation("duration", "must be given with clients to pin to")
+            yield FieldViolation("duration", "is required with clients to pin to")
         elif message.to and not 0 < seconds <= MAX_PIN_SECONDS:
             yield FieldViolation(
                 "duration", f"must be above 0 s and at most {MAX_PIN_SECONDS:.0f} s, not {seconds:g} s"
             )
         elif not message.to and message.HasField("duration"):
-            yield FieldViolation("duration", f"must not be given where a pin is ended, not {seconds:g} s")
+            yield FieldViolation("duration", f"must not be given when a pin is removed, not {seconds:g} s")
         yield from by_violations(message.by)
 
     refuse_if_any(violations())
@@ -124,32 +124,32 @@ def pin_order(message: wire.PinGroupRequest) -> PinOrder:
 
 
 class WallTime:
-    """Monotonic moments as people read them: by the clocks as they are now."""
+    """Converts monotonic moments to wall clock time, by the current offset between the two clocks."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
     def timestamp(self, at: float) -> Timestamp:
-        """When that was, or will be."""
+        """Return the moment as a timestamp."""
         moment: datetime = self._clock.utc_now() + timedelta(seconds=at - self._clock.monotonic())
         timestamp = Timestamp()
         timestamp.FromDatetime(moment)
         return timestamp
 
     def since(self, at: float) -> Duration:
-        """How long ago that was."""
+        """Return the time since the moment."""
         return duration(max(0.0, self._clock.monotonic() - at))
 
 
 def duration(seconds: float) -> Duration:
-    """A length of time."""
+    """Convert seconds to a Duration."""
     message = Duration()
     message.FromTimedelta(timedelta(seconds=seconds))
     return message
 
 
 def beat_answer(answer: BeatAnswer, *, expiry: Duration) -> wire.KeepMembershipResponse:
-    """What a client is answered."""
+    """Convert the response to a heartbeat."""
     return wire.KeepMembershipResponse(
         status=_STATUSES[answer.status],
         expiry=expiry,
@@ -159,12 +159,12 @@ def beat_answer(answer: BeatAnswer, *, expiry: Duration) -> wire.KeepMembershipR
 
 
 def state(group_state: GroupState) -> wire.GroupState.ValueType:
-    """Whether lists can be relied on."""
+    """Convert the state of the member lists."""
     return _STATES[group_state]
 
 
 def membership(held: Membership, *, boot: int, wall: WallTime) -> wire.GroupMembership:
-    """A group as its members are told."""
+    """Convert a group's membership."""
     return wire.GroupMembership(
         group=held.group,
         revision=wire.MembershipRevision(boot=boot, counter=held.counter),
@@ -177,7 +177,7 @@ def membership(held: Membership, *, boot: int, wall: WallTime) -> wire.GroupMemb
 
 
 def member(facts: MemberFacts, *, wall: WallTime) -> wire.GroupMember:
-    """One member as operators see it."""
+    """Convert one member."""
     return wire.GroupMember(
         client_id=facts.client_id,
         peer=facts.peer,
@@ -191,7 +191,7 @@ def member(facts: MemberFacts, *, wall: WallTime) -> wire.GroupMember:
 
 
 def summary(held: GroupSummary) -> wire.GroupSummary:
-    """One group in a list."""
+    """Convert a group's row in a list."""
     return wire.GroupSummary(
         group=held.group,
         members=held.members,
@@ -213,12 +213,12 @@ def _beat_violations(message: wire.KeepMembershipRequest) -> Iterator[FieldViola
         path = f"groups[{i}]"
         yield from name_violations(f"{path}.group", group.group)
         if group.group in seen:
-            yield FieldViolation(f"{path}.group", f"stands twice in this request: {shown(group.group)}")
+            yield FieldViolation(f"{path}.group", f"is listed twice in this request: {shown(group.group)}")
         seen.add(group.group)
         if group.consume_type not in _CONSUME_TYPES:
-            yield FieldViolation(f"{path}.consume_type", f"is no consume type: {group.consume_type}")
+            yield FieldViolation(f"{path}.consume_type", f"is unknown: {group.consume_type}")
         if group.message_model not in _MODELS:
-            yield FieldViolation(f"{path}.message_model", f"is no message model: {group.message_model}")
+            yield FieldViolation(f"{path}.message_model", f"is unknown: {group.message_model}")
         yield from _subscription_violations(group, path=f"{path}.subscriptions")
 
 
@@ -228,7 +228,7 @@ def _subscription_violations(group: wire.GroupSubscription, *, path: str) -> Ite
     for i, subscription in enumerate(group.subscriptions[:MAX_SUBSCRIPTIONS]):
         yield from name_violations(f"{path}[{i}].topic", subscription.topic)
         if subscription.topic in seen:
-            yield FieldViolation(f"{path}[{i}].topic", f"stands twice in this group: {shown(subscription.topic)}")
+            yield FieldViolation(f"{path}[{i}].topic", f"is listed twice in this group: {shown(subscription.topic)}")
         seen.add(subscription.topic)
         problem = expression_problem(subscription.expression)
         if problem is not None:
@@ -237,7 +237,7 @@ def _subscription_violations(group: wire.GroupSubscription, *, path: str) -> Ite
 
 def _too_many(field: str, count: int, bound: int) -> Iterator[FieldViolation]:
     if count > bound:
-        yield FieldViolation(field, f"may hold at most {bound}, not {count}")
+        yield FieldViolation(field, f"must have at most {bound} entries, not {count}")
 
 
 def _group_subscription(message: wire.GroupSubscription) -> GroupSubscription:

@@ -1,6 +1,6 @@
-"""ConsumerGroupService: what the consumers of this broker tell its agent, and what it tells them.
+"""ConsumerGroupService: heartbeats of this broker's consumers, and notifications of membership changes.
 
-KeepMembership and WatchGroup work on bytes: with ten thousand consumers they are what the agent spends its time on.
+KeepMembership and WatchGroup work on bytes: with ten thousand consumers they are most of the agent's work.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ log = logging.getLogger(__name__)
 
 
 class ConsumerGroups:
-    """The service. ``boot`` is random; :meth:`run` must run as long as it is served."""
+    """The service. ``boot`` is random; :meth:`run` must run while it is served."""
 
     def __init__(self, rules: GroupRules, *, clock: Clock, boot: int, max_watchers: int) -> None:
         self.core = Groups(rules, boot=boot, now=clock.monotonic())
@@ -72,11 +72,11 @@ class ConsumerGroups:
         self._noted_version = 0
 
     def service(self) -> Service:
-        """The service as the server takes it."""
+        """Return the service for the server."""
         return Service(descriptor=SERVICE, servicer=self, rules=RULES, run=self.run, drain=self.drain)
 
     def collector(self) -> GroupCollector:
-        """Its metrics, to be registered."""
+        """Return its metrics, to be registered."""
         gauges = Gauges(
             clients=lambda: self.core.client_count,
             subscriptions=lambda: self.core.subscription_count,
@@ -90,19 +90,19 @@ class ConsumerGroups:
         return GroupCollector(self.tallies, gauges)
 
     async def run(self) -> None:
-        """Act on time and wake watchers, for ever."""
+        """Run timers and wake watchers, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._timer.run())
             tasks.create_task(self._silent.run())
             tasks.create_task(self.watches.run())
 
     async def drain(self) -> None:
-        """Tell the watchers that this agent stops, and end every stream ourselves."""
+        """Notify watchers that this agent stops, and end every stream."""
         self.core.drain()
         await asyncio.gather(self.watches.drain(), self._drain_streams())
 
     def resume(self) -> None:
-        """Take clients again, after :meth:`drain`."""
+        """Accept clients again, after :meth:`drain`."""
         self._apply(self.core.resume(now=self._clock.monotonic()))
 
     def recall(self, lists: Mapping[str, Iterable[str]] | None, *, with_offsets: Collection[str]) -> None:
@@ -112,7 +112,7 @@ class ConsumerGroups:
     # --- streams ------------------------------------------------------------------------------------------------
 
     async def keep_membership(self, requests: AsyncIterator[bytes], write: Write, peer: Peer) -> None:
-        """Take the beats of one client."""
+        """Process the heartbeats of one client."""
         self._refuse_while_draining()
         stream = MemberStream(self, write, peer=peer.addr)
         self._streams.add(stream)
@@ -135,14 +135,14 @@ class ConsumerGroups:
         raise Ended(stopping())
 
     def enter(self, stream: MemberStream) -> int:
-        """Number a stream that brings its first beat: of two that claim one client, the later claim wins."""
+        """Number a stream with its first heartbeat: of two that claim one client, the later claim wins."""
         self._silent.discard(stream)
         number = next(self._numbers)
         self._entered[number] = stream
         return number
 
     def take_beat(self, beat: MembershipBeat, *, stream: int, peer: str) -> BeatAnswer:
-        """Take one beat of a stream. Raises LimitExceeded."""
+        """Process one heartbeat of a stream. Raises LimitExceeded."""
         try:
             answer = self.core.beat(beat, stream=stream, peer=peer, now=self._clock.monotonic())
         except GroupLimitReached as reached:
@@ -155,22 +155,22 @@ class ConsumerGroups:
         if answer.changes is not NOTHING:
             self._apply(answer.changes)
         else:
-            self._timer.reschedule()  # a change may be held back
+            self._timer.reschedule()  # a change may be delayed
             self._note_members()
         return answer
 
     def take_end(self, client_id: str, *, stream: int, by_us: bool) -> None:
-        """Take the end of a stream."""
+        """Process the end of a stream."""
         self._apply(self.core.end_stream(client_id, stream=stream, by_us=by_us, now=self._clock.monotonic()))
 
     def encode(self, answer: BeatAnswer) -> bytes:
-        """The message of an answer."""
+        """Return the message of a response."""
         return group_codec.beat_answer(answer, expiry=self._expiry).SerializeToString()
 
     # --- single calls -------------------------------------------------------------------------------------------
 
     def leave_groups(self, request: wire.LeaveGroupsRequest, peer: Peer) -> wire.LeaveGroupsResponse:
-        """Let a client leave politely. One whose stream comes from another host is not this caller's to remove."""
+        """Remove a client that leaves. A client whose stream comes from another host is refused."""
         group_codec.check_leave(request)
         host = _host(peer.addr)
         for holder in sorted(self.core.holders(request.client_id, request.groups)):
@@ -189,7 +189,7 @@ class ConsumerGroups:
         return wire.GetMembershipResponse(membership=self._membership(request.group))
 
     def get_group(self, request: wire.GetGroupRequest) -> wire.GetGroupResponse:
-        """One group as operators see it."""
+        """Return one group, for operators."""
         refuse_if_any(name_violations("group", request.group))
         members = self.core.members(request.group)
         if not members:
@@ -204,7 +204,7 @@ class ConsumerGroups:
         )
 
     def list_groups(self, request: wire.ListGroupsRequest) -> wire.ListGroupsResponse:
-        """One page of groups."""
+        """Return one page of groups."""
         names, token = page(
             self.core.names(),
             size=request.page_size,
@@ -219,7 +219,7 @@ class ConsumerGroups:
         )
 
     def pin_group(self, request: wire.PinGroupRequest, peer: Peer) -> wire.PinGroupResponse:
-        """Pin a group, or end its pin."""
+        """Pin a group, or remove its pin."""
         order, now = group_codec.pin_order(request), self._clock.monotonic()
         until = now + order.seconds
         try:
@@ -246,7 +246,7 @@ class ConsumerGroups:
     # --- steps --------------------------------------------------------------------------------------------------
 
     def _apply(self, changes: Changes) -> None:
-        """Pass on what a call of the core changed."""
+        """Publish the changes made by a call of the core."""
         self.tallies.take(changes)
         self.watches.notify(changes)
         self._timer.reschedule()
@@ -296,13 +296,13 @@ class ConsumerGroups:
             log.warning("limit reached; a stream of the peer with the most streams was ended", extra={"facts": facts})
 
     def _refuse_while_draining(self) -> None:
-        """A drained broker takes no new consumers, though its agent goes on. Raises the refusal of one that stops."""
+        """Refuse consumers while the broker is drained, although its agent runs. Raises NotReady."""
         if self.core.state is GroupState.DRAINING:
             raise stopping()
 
     def _unknown(self, group: str) -> NotFound | NotReady:
         if self.core.state_of(group) is GroupState.WARMING:
-            text = f"group {group} has no members, as far as this agent has heard: it is warming; ask again"
+            text = f"group {group} has no known members; this agent is warming up, retry"
             return NotReady(text, state=self.core.state.value)
         return NotFound(f"group {group} has no members here")
 

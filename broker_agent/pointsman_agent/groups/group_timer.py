@@ -1,8 +1,7 @@
-"""What time does to the groups: one task that sleeps until something is due, and is woken when that becomes earlier.
+"""Timer of the groups: a task that sleeps until something is due, and is woken when that becomes earlier.
 
-Nothing runs in between: without groups there is the scan for silent clients alone. How late the task wakes is a pause
-of our own (a process that was stopped, a machine that was busy), in which nobody was heard: clients are credited with
-it before they are judged.
+Without groups it runs only the scan for silent clients. If the task wakes late, this process was paused (stopped, or on
+a busy machine) and received no heartbeats, so all clients are credited with the delay.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ from pointsman_agent.core.group_membership import Changes
 from pointsman_agent.core.groups import Groups
 
 PAUSE_SECONDS = 0.5
-"""Lateness beyond this is a pause; what is below it every busy loop has."""
+"""Delay from which a late wake-up counts as a pause; shorter ones occur in every busy loop."""
 
 
 class GroupTimer:
-    """Acts on time. :meth:`run` must run as long as there are groups; ``apply`` is told what changed."""
+    """Runs due work. :meth:`run` must run while there are groups; ``apply`` is called with the changes."""
 
     def __init__(self, groups: Groups, *, clock: Clock, apply: Callable[[Changes], None]) -> None:
         self._groups = groups
@@ -29,15 +28,15 @@ class GroupTimer:
         self._due = 0.0
 
     def reschedule(self) -> None:
-        """Wake up earlier if something is due earlier now. To be called after every change."""
+        """Wake up earlier if the next due time has moved forward. Call it after every change."""
         if self._sleeping is not None and self._groups.next_due() < self._due:
             self._sleeping.cancel()
 
     async def run(self) -> None:
-        """Do what is due, for ever."""
+        """Do what is due, until cancelled."""
         now = self._clock.monotonic()
         while True:
-            # What was due before it was looked at is no pause.
+            # Work that was already overdue does not make a pause.
             self._due = max(now, self._groups.next_due())
             await self._sleep(self._due - self._clock.monotonic())
             now = self._clock.monotonic()

@@ -1,9 +1,8 @@
-"""Who watches which group, and how watchers learn of changes.
+"""Watches of groups: push membership changes to watchers.
 
-A watcher is sent the whole membership as it is when its turn comes, so the latest wins for one that reads slowly, and
-what it keeps waiting is one message. One task wakes the watchers of what changed: at once after a quiet time, and then
-with rests between, so that many changes in a row become few messages. A group's message is encoded once for all its
-watchers.
+A watcher is sent the complete membership as of its turn: a slow reader skips older versions, and at most one message
+waits for it. One task wakes the watchers of changed groups, immediately after a quiet period and then with pauses, so
+that many changes in a row become few messages. A group's message is encoded once for all its watchers.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from pointsman_agent.core.groups import Groups
 from pointsman_agent.rpc.agent_refusals import LimitExceeded
 
 PAUSE_SECONDS = 0.02
-"""Between two rounds."""
+"""Pause between two rounds."""
 WARM_UP_PAUSE_SECONDS = 1.0
-"""The same while this agent warms up and no list can be relied on: all clients come back then."""
+"""The same while this agent warms up and no list is reliable: all clients reconnect then."""
 PAUSE_RATIO = 3.0
-"""A round is followed by a rest of so many times its length: at most a quarter of the loop."""
+"""Pause after a round, as a multiple of its duration: rounds use at most a quarter of the loop."""
 WAKE_BATCH = 100
-"""Watchers woken at once: each of them then writes before the loop does anything else."""
+"""Watchers woken together; each of them writes before the loop does anything else."""
 NEVER_SENT = -1
 
 
@@ -36,9 +35,9 @@ NEVER_SENT = -1
 class _Watcher:
     task: asyncio.Task[None]
     sent_counter: int = NEVER_SENT
-    """The counter of what it was last sent."""
+    """Counter of the membership last sent to it."""
     is_ended: bool = False
-    """Whether we ended it."""
+    """Whether this agent ended it."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -50,7 +49,7 @@ class _WatchedGroup:
 
 
 class GroupWatches:
-    """All open watches. :meth:`run` must run as long as there may be any. ``encode`` builds a group's message."""
+    """All open watches. :meth:`run` must run while there may be any. ``encode`` builds a group's message."""
 
     def __init__(self, groups: Groups, *, encode: Callable[[str], bytes], clock: Clock, max_watchers: int) -> None:
         self._groups = groups
@@ -61,22 +60,23 @@ class GroupWatches:
         self._dirty: set[str] = set()
         self._is_dirty = asyncio.Event()
         self.sent = 0
-        """Messages that watchers were given."""
+
+        """Messages sent to watchers."""
 
     @property
     def count(self) -> int:
-        """Open watches."""
+        """Number of open watches."""
         return self._bound.total
 
     def count_of(self, group: str) -> int:
-        """Open watches of one group."""
+        """Number of open watches of one group."""
         watched = self._watched.get(group)
         return len(watched.watchers) if watched is not None else 0
 
     async def watch(self, group: str, write: Write, *, peer: str) -> None:
-        """Send the membership, and again when it changes, until the client goes or :meth:`drain` ends it; then return.
+        """Send the membership, and again when it changes, until the client disconnects or :meth:`drain` ends it.
 
-        Raises LimitExceeded, and Ended when the room was needed for a peer that has fewer watches.
+        Raises LimitExceeded, and Ended if a peer with fewer watches needed the place.
         """
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
@@ -100,7 +100,7 @@ class GroupWatches:
                 del self._watched[group]
 
     def notify(self, changes: Changes) -> None:
-        """Have the watchers of what changed sent_counter soon."""
+        """Schedule messages to the watchers of changed groups."""
         if changes.is_state:
             self._dirty.update(self._watched)
         else:
@@ -111,7 +111,7 @@ class GroupWatches:
             self._is_dirty.set()
 
     async def run(self) -> None:
-        """Wake watchers, for ever."""
+        """Wake watchers, until cancelled."""
         while True:
             await self._is_dirty.wait()
             started = self._clock.monotonic()
@@ -121,7 +121,7 @@ class GroupWatches:
             await self._clock.sleep(max(rest, PAUSE_RATIO * (self._clock.monotonic() - started)))
 
     async def drain(self) -> None:
-        """End every watch once it was sent what there is; one that does not read is cut off after a second."""
+        """Send each watcher the last membership and end its watch; one that does not read is cut off after 1 s."""
         watchers = [watcher for watched in self._watched.values() for watcher in watched.watchers]
         for number, watcher in enumerate(watchers, 1):
             watcher.is_ended = True
@@ -145,7 +145,7 @@ class GroupWatches:
                 await write(watched.message)
             if not watcher.is_ended:
                 await watcher.woken.wait()
-            # It may have been ended while it was sent what was known before.
+            # It may have been ended while it was sent an older membership.
             elif watcher.sent_counter == self._groups.revision(group):
                 return
 

@@ -1,4 +1,4 @@
-"""The last lists of members, kept beside the offsets, so that an agent knows after a start who has to come back."""
+"""The last member lists, stored next to the offsets: after a start the agent knows which members must reconnect."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.single_call_thread import SingleCallThread
 
 RECALL_SECONDS = 1.0
-"""From the start until groups may be RECOVERED where no list was kept: connected clients come back in it."""
+"""Time from the start until groups may be RECOVERED if no list was stored: connected clients reconnect in it."""
 POLL_SECONDS = 0.2
-"""Between looks whether the offsets are loaded."""
+"""Poll interval until the offsets are loaded."""
 WRITE_INTERVAL_SECONDS = 1.0
-"""How old the lists may be after a crash."""
+"""Maximum age of the lists after a crash."""
 RETRY_SECONDS = 5.0
 NOT_OURS_SECONDS = 30.0
-"""Until a store that another agent writes is tried again."""
+"""Time after which a store that another agent writes is tried again."""
 FINAL_WRITE_SECONDS = 1.0
 FILE_SECONDS = 10.0
 MAX_FILE_BYTES = 64 * 1024 * 1024
@@ -37,22 +37,22 @@ MemberLists = Mapping[str, Sequence[str]]
 
 
 class MemberListsFailed(Exception):
-    """The store of the lists was not read or written; the text says why. Try again later."""
+    """The lists could not be read or written; the text has the reason. Retriable."""
 
 
 class MemberListStore(Protocol):
-    """Each call ends by itself, within a deadline of the store's own. One call at a time."""
+    """Each call has a deadline. At most one call at a time."""
 
     async def load(self) -> MemberLists | None:
-        """Read the lists; None: none were ever kept. Raises MemberListsFailed."""
+        """Read the lists; None if none were ever stored. Raises MemberListsFailed."""
         ...
 
     async def write(self, lists: MemberLists) -> None:
-        """Make the store hold exactly these lists. Raises MemberListsFailed."""
+        """Replace the stored lists. Raises MemberListsFailed."""
         ...
 
     def is_ours(self) -> bool:
-        """Whether this agent writes the store now."""
+        """Whether this agent may write the store now."""
         ...
 
     async def close(self) -> None:
@@ -61,9 +61,9 @@ class MemberListStore(Protocol):
 
 
 class MemberListKeeper:
-    """Recalls the lists at the start, then keeps them up to date: :meth:`run`, then :meth:`finish`.
+    """Reads the lists at the start, then writes each change: :meth:`run`, then :meth:`finish`.
 
-    ``groups_with_offsets`` gives the groups that have committed offsets; None while these are not loaded.
+    ``groups_with_offsets`` returns the groups that have committed offsets; None while these are not loaded.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class MemberListKeeper:
         self._is_failing = False
 
     async def run(self) -> None:
-        """Recall, then write each change within about a second, until cancelled."""
+        """Read the lists, then write each change within about a second, until cancelled."""
         await self._recall()
         self._groups.members_changed.set()
         while True:
@@ -125,7 +125,7 @@ class MemberListKeeper:
         while (with_offsets := self._groups_with_offsets()) is None:
             await self._clock.sleep(POLL_SECONDS)
         await self._clock.sleep(max(0.0, started + RECALL_SECONDS - self._clock.monotonic()))
-        # A member that is back already and commits shows that its group is not new.
+        # A member that has reconnected and commits shows that its group is not new.
         return self._groups_with_offsets() or with_offsets
 
     async def _write(self) -> bool:
@@ -147,7 +147,7 @@ class MemberListKeeper:
         self._groups.members_changed.set()
 
     def _note(self, error: MemberListsFailed | None) -> None:
-        """Log once that the store fails, and once that it works again."""
+        """Log the first failure of the store, and its recovery."""
         if error is not None and not self._is_failing:
             facts = {"error": str(error)}
             log.warning(
@@ -159,7 +159,7 @@ class MemberListKeeper:
 
 
 class MemberListFile:
-    """The lists in one JSON file, replaced whole. Its disk is used in a thread."""
+    """The lists in one JSON file, replaced atomically. A thread does the I/O."""
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
         self._path = path
@@ -167,7 +167,7 @@ class MemberListFile:
         self._thread = SingleCallThread("member-lists", busy=MemberListsFailed)
 
     async def load(self) -> MemberLists | None:
-        """See :meth:`MemberListStore.load`. A file that cannot be read counts as none."""
+        """See :meth:`MemberListStore.load`. An unreadable file counts as none."""
         return await self._in_thread(self._load)
 
     async def write(self, lists: MemberLists) -> None:
@@ -217,7 +217,7 @@ class MemberListFile:
 
 
 def sound_list(group: str, client_ids: Sequence[str]) -> list[str]:
-    """Return a list as a store has it. Raises ValueError for what an agent cannot have written."""
+    """Return a list as stored. Raises ValueError for one that an agent cannot have written."""
     problem = name_problem(group)
     if problem is not None:
         raise ValueError(f"group {group!r} {problem}")

@@ -1,6 +1,6 @@
-"""One KeepMembership stream: beats of one client, a response to each, and what its end means.
+"""One KeepMembership stream: heartbeats of one client, a response to each, and the end of the stream.
 
-From one beat to the next hardly anything changes, so what is equal is neither decoded nor encoded again.
+Heartbeats rarely change, so equal ones are neither decoded nor encoded again.
 """
 
 from __future__ import annotations
@@ -18,31 +18,31 @@ from pointsman_agent.groups import group_codec
 
 
 class Membership(Protocol):
-    """Whom a stream tells."""
+    """Receiver of a stream's events."""
 
     def enter(self, stream: MemberStream) -> int:
-        """Number a stream that brings its first beat: of two that claim one client, the later claim wins."""
+        """Number a stream with its first heartbeat: of two that claim one client, the later claim wins."""
         ...
 
     def take_beat(self, beat: MembershipBeat, *, stream: int, peer: str) -> BeatAnswer:
-        """Take one beat. Raises LimitExceeded."""
+        """Process one heartbeat. Raises LimitExceeded."""
         ...
 
     def take_end(self, client_id: str, *, stream: int, by_us: bool) -> None:
-        """Take the end of the stream."""
+        """Process the end of the stream."""
         ...
 
     def encode(self, answer: BeatAnswer) -> bytes:
-        """The message of an answer."""
+        """Return the message of a response."""
         ...
 
 
 class MemberStream:
-    """A stream as long as it is open."""
+    """An open stream."""
 
     def __init__(self, membership: Membership, write: Write, *, peer: str) -> None:
         self.number = 0
-        """0 until the first beat."""
+        """0 until the first heartbeat."""
         self.peer = peer
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
@@ -52,37 +52,37 @@ class MemberStream:
         self._client_id = ""
         self._is_draining = False
         self._is_cut_off = False
-        # While we work on a beat, whatever ends the stream is our doing; it says nothing of the client.
+        # If the stream ends while a heartbeat is processed, this agent ended it, not the client.
         self._is_at_work = False
         self._is_writing = False
         self._is_taken_over = False
         self._refusal: Refusal | None = None
         self._unsent: BeatAnswer | None = None
-        """The latest notice that waits until the stream can be written."""
+        """The latest notice, waiting until the stream can be written."""
         self._notice: asyncio.Task[None] | None = None
 
     def drain(self) -> None:
-        """End it ourselves: that says nothing of the client behind it."""
+        """End it from this side, which does not remove its client."""
         self._is_draining = True
-        # gRPC cannot send the reason while an answer is on its way: the stream ends behind that then.
+        # gRPC cannot send the reason while a response is being written: the stream ends after that then.
         if not self._is_writing:
             self.task.cancel()
 
     def cut_off(self) -> None:
-        """End it without a reason, after :meth:`drain`: its client does not read."""
+        """End it without a reason, after :meth:`drain`, because its client does not read."""
         self._is_cut_off = True
         self.task.cancel()
 
     def refuse(self, refusal: Refusal) -> None:
-        """End it with this reason, which says nothing of its client."""
+        """End it with this reason, which does not remove its client."""
         self._refusal = refusal
         if not self._is_writing:
             self.task.cancel()
 
     def take_over(self, answer: BeatAnswer) -> None:
-        """Send the client its state once after a later stream took groups from it.
+        """Send the client its new state after a later stream took groups from it.
 
-        A stream that lost all of its groups is not heard any more: it holds no client again.
+        A stream that lost all of its groups is ignored from then on: it cannot hold a client again.
         """
         self._is_taken_over = self._is_taken_over or answer.status is MembershipStatus.TAKEN_OVER
         self._unsent = answer
@@ -90,9 +90,9 @@ class MemberStream:
             self._notice = asyncio.create_task(self._write_notices())
 
     async def run(self, requests: AsyncIterator[bytes]) -> None:
-        """Answer beats until the client goes, or until :meth:`drain`.
+        """Respond to heartbeats until the client disconnects, or until :meth:`drain`.
 
-        Raises DecodeError, InvalidRequest, LimitExceeded, and Ended with what it was refused with.
+        Raises DecodeError, InvalidRequest, LimitExceeded, and Ended with the reason of a refusal.
         """
         try:
             await self._answer(requests)

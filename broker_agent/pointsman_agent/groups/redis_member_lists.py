@@ -1,7 +1,7 @@
-"""The last lists of members in the Redis server that holds the messages and the offsets.
+"""The last member lists, in the Redis server that holds the messages and the offsets.
 
-``pointsman:members`` is a hash: field ``<group>``, value the client ids with spaces between. The field ``.`` names the
-agent's process that wrote it whole: where another value stands, the server lost data or another agent wrote.
+``pointsman:members`` is a hash: field ``<group>``, value the client ids, separated by spaces. The field ``.`` names the
+agent's process that wrote the complete hash. With another value there, the server lost data or another agent wrote.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pointsman_agent.redis_link import RedisLink
 
 KEY = "pointsman:members"
 WRITER = "."
-"""No group can have this name."""
+"""Not a valid group name."""
 MAX_GROUPS = 100_000
 
 
@@ -44,7 +44,7 @@ class RedisMemberLists:
         return await self._link.run(self._load())
 
     async def write(self, lists: MemberLists) -> None:
-        """See :meth:`MemberListStore.write`. Only what differs is sent, unless another process has written since."""
+        """See :meth:`MemberListStore.write`. Only changes are sent, unless another process has written since."""
         await self._link.run(self._write(lists))
         self._held = lists
 

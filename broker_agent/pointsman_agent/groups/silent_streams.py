@@ -1,6 +1,6 @@
-"""Membership streams that have not sent a heartbeat: they hold memory, and no client that could be judged.
+"""Membership streams without a heartbeat so far: they use memory and belong to no client.
 
-Each has a deadline. When there are too many, the oldest of the peer (a connection) that has most of them is ended.
+Each has a deadline. When there are too many, the oldest one of the peer (a connection) with most of them is ended.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ MAX_SILENT_STREAMS = 2_000
 
 
 class SilentStreams:
-    """Those that are open. :meth:`run` must run as long as there may be any."""
+    """The open ones. :meth:`run` must run while there may be any."""
 
     def __init__(self, *, clock: Clock, max_streams: int = MAX_SILENT_STREAMS) -> None:
         self._clock = clock
         self._max_streams = max_streams
         self._deadlines: dict[MemberStream, float] = {}
-        """The oldest first."""
+        """Oldest first."""
         self._counts: Counter[str] = Counter()
         self._has_streams = asyncio.Event()
         self.refused = 0
-        """Streams that were ended for the bound or the deadline."""
+
+        """Streams that were ended because of the limit or the deadline."""
 
     def add(self, stream: MemberStream) -> None:
-        """Take in a stream that was opened; end one of the peer that has most if there are too many."""
+        """Add an opened stream; if there are too many, end one of the peer with most of them."""
         self._deadlines[stream] = self._clock.monotonic() + FIRST_HEARTBEAT_SECONDS
         self._counts[stream.peer] += 1
         self._has_streams.set()
@@ -41,7 +42,7 @@ class SilentStreams:
             self._refuse(oldest, LimitExceeded("membership streams without a heartbeat", self._max_streams))
 
     def discard(self, stream: MemberStream) -> None:
-        """Forget a stream that sent a heartbeat or ended."""
+        """Remove a stream that sent a heartbeat or ended."""
         if self._deadlines.pop(stream, None) is not None:
             self._counts[stream.peer] -= 1
             if not self._counts[stream.peer]:
@@ -58,7 +59,7 @@ class SilentStreams:
             elif now < ends_at:
                 await self._clock.sleep(ends_at - now)
             else:
-                self._refuse(stream, TooSlow(f"no heartbeat came within {FIRST_HEARTBEAT_SECONDS:g} s"))
+                self._refuse(stream, TooSlow(f"no heartbeat within {FIRST_HEARTBEAT_SECONDS:g} s"))
 
     def _refuse(self, stream: MemberStream, refusal: Refusal) -> None:
         self.discard(stream)

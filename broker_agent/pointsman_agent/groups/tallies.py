@@ -1,4 +1,4 @@
-"""What is counted of the groups, for prometheus-client to collect."""
+"""Counters of the groups, for prometheus-client."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pointsman_agent.core.group_membership import Cause, Changes, MembershipStat
 
 @dataclass(slots=True)
 class Tallies:
-    """Plain numbers, counted on the event loop's thread alone: beats come thousands a second."""
+    """Plain integers, updated on the event loop's thread only: there are thousands of heartbeats per second."""
 
     beats: dict[MembershipStatus, int] = field(default_factory=lambda: dict.fromkeys(MembershipStatus, 0))
     removals: dict[Cause, int] = field(default_factory=lambda: dict.fromkeys(Cause, 0))
     changes: int = 0
-    """Groups whose members were to be shown something new."""
+    """Groups whose membership changed for their members."""
     takeovers: int = 0
-    """Clients that a later stream took from one that was open."""
+    """Clients that a later stream took over from an open one."""
 
     def take(self, changes: Changes) -> None:
-        """Count what a call changed."""
+        """Count the changes made by a call."""
         self.changes += len(changes.groups)
         for removal in changes.removals:
             self.removals[removal.cause] += 1
@@ -31,7 +31,7 @@ class Tallies:
 
 @dataclass(frozen=True, slots=True)
 class Gauges:
-    """What there is now. Whole numbers, read from the thread of a scrape."""
+    """Current values, read from the thread of a scrape."""
 
     clients: Callable[[], int]
     subscriptions: Callable[[], int]
@@ -41,18 +41,18 @@ class Gauges:
     held_groups: Callable[[], int]
     pinned_groups: Callable[[], int]
     notices: Callable[[], int]
-    """Messages sent to watchers so far."""
+    """Messages sent to watchers."""
 
 
 class GroupCollector(Collector):
-    """The metrics of the groups. No label comes from outside."""
+    """The metrics of the groups. No label value comes from outside."""
 
     def __init__(self, tallies: Tallies, gauges: Gauges) -> None:
         self._tallies = tallies
         self._gauges = gauges
 
     def collect(self) -> Iterator[CounterMetricFamily | GaugeMetricFamily]:
-        """What is counted now."""
+        """Return the current values."""
         tallies, gauges = self._tallies, self._gauges
         beats = CounterMetricFamily(
             "pointsman_agent_consumer_heartbeats",

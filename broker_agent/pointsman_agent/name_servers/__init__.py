@@ -1,4 +1,4 @@
-"""Which name servers there are. A source is whatever has :class:`NameServerSource`'s one method."""
+"""Sources of the list of name servers. A source is any class with :class:`NameServerSource`'s one method."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import Protocol
 
 
 class NameServerSourceError(Exception):
-    """The source cannot be read, or what it says is no list of name servers. The text is for people."""
+    """The source cannot be read, or is not a valid list of name servers. The text is for operators."""
 
 
 class NameServerSource(Protocol):
-    """Knows the addresses of the name servers."""
+    """Source of the name servers' addresses."""
 
     def read(self) -> tuple[str, ...]:
         """Return the addresses, host:port. Raises NameServerSourceError.
 
-        Called in a thread of its own, because neither a resolver nor a file can be asked without waiting.
+        Called in a separate thread, because resolvers and files block.
         """
         ...

@@ -1,4 +1,4 @@
-"""Where a list of name servers comes from: DNS, every address that a host name stands for, or a file."""
+"""Sources of a list of name servers: the addresses of a DNS name, or a file."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ MAX_BYTES = 64 * 1024
 
 
 Resolve = Callable[[str], Sequence[str]]
-"""From a host name to its addresses, IPv4 and IPv6. Raises OSError, or UnicodeError for what is no host name."""
+"""From a host name to its addresses, IPv4 and IPv6. Raises OSError, or UnicodeError for an invalid host name."""
 
 
 def resolve(host: str) -> Sequence[str]:
-    """Ask the machine's resolver; blocks for as long as that takes."""
+    """Query the machine's resolver; blocks until it responds."""
     return [str(sockaddr[0]) for *_, sockaddr in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)]
 
 
 class DnsNameServers:
-    """All A and AAAA answers for the host of ``addr`` (host:port), each with its port.
+    """All A and AAAA records of the host of ``addr`` (host:port), each with its port.
 
     A name server that has both counts as two, and gets each registration twice.
     """
@@ -45,12 +45,10 @@ class DnsNameServers:
 
 
 class FileNameServers:
-    """The addresses in ``path``, one a line; empty lines and lines that begin with ``#`` are skipped.
+    """The addresses in ``path``, one per line; empty lines and lines that begin with ``#`` are skipped.
 
-    All of them or none: one bad line and the file is not believed.
-
-    Nor is a file whose last line does not end: half an address may well read as another one. (A file that is cut off
-    between two lines cannot be told from a shorter list; whoever writes it should rename it into place.)
+    One invalid line makes the complete file invalid. So does a last line without a line end: half an address may be a
+    valid address. (A file cut off between two lines looks like a shorter list; write a new file and rename it.)
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,7 +64,7 @@ class FileNameServers:
         except UnicodeDecodeError as error:
             raise NameServerSourceError(f"{self._path}: is not UTF-8 at byte {error.start}") from error
         if text and not text.endswith("\n"):
-            raise NameServerSourceError(f"{self._path}: the last line does not end, so it may be half a line")
+            raise NameServerSourceError(f"{self._path}: the last line has no line end, so it may be incomplete")
         numbered = ((number, line.strip()) for number, line in enumerate(text.split("\n"), 1))
         addrs = [(number, line) for number, line in numbered if line and not line.startswith("#")]
         for number, addr in addrs:
@@ -77,18 +75,18 @@ class FileNameServers:
 
     def _content(self) -> bytes:
         try:
-            # Not blocking: to open a pipe that nobody writes to would take for ever.
+            # Non-blocking: opening a pipe without a writer would block indefinitely.
             flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC
             with open(self._path, "rb", opener=lambda path, _: os.open(path, flags)) as file:
                 if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise NameServerSourceError(f"{self._path}: is no file")
+                    raise NameServerSourceError(f"{self._path}: is not a regular file")
                 return file.read(MAX_BYTES + 1)
         except OSError as error:
             raise NameServerSourceError(f"{self._path}: {error.strerror or error}") from error
 
 
 def build_source(section: NameServersSection) -> NameServerSource | None:
-    """Build the configured source; None where the configuration lists the name servers itself."""
+    """Build the configured source; None if the configuration lists the name servers itself."""
     if section.dns:
         return DnsNameServers(section.dns)
     if section.file:

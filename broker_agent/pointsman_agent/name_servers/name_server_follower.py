@@ -1,4 +1,4 @@
-"""Follow the list of name servers: read its source again and again, and keep the last good list through all faults."""
+"""Follow the list of name servers: read its source periodically, and use the last valid list during failures."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pointsman_agent.observable import Observable
 from pointsman_agent.single_call_thread import SingleCallThread
 
 READ_TIMEOUT_SECONDS = 5.0
-"""For one read. With a refresh each 10 s a change is known after 15 s at the latest."""
+"""Deadline of one read. With a refresh every 10 s a change is known after at most 15 s."""
 
 log = logging.getLogger(__name__)
 
 
 class NameServerListMetrics:
-    """How the list of name servers does."""
+    """Metrics of the name server list."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.listed = Gauge(
@@ -35,7 +35,7 @@ class NameServerListMetrics:
 
 
 class NameServerFollower:
-    """Puts what ``source`` says into ``listed``, sorted and without duplicates, every ``refresh`` seconds."""
+    """Reads ``source`` into ``listed``, sorted and without duplicates, every ``refresh`` seconds."""
 
     def __init__(
         self,
@@ -61,22 +61,22 @@ class NameServerFollower:
             await self._clock.sleep(self._refresh)
 
     async def read(self) -> None:
-        """Read once. A list that cannot be had, or is none, changes nothing and is said once."""
+        """Read once. An unreadable or invalid list changes nothing and is logged once."""
         try:
             addrs = await within(self._clock, READ_TIMEOUT_SECONDS, self._thread.run(self._source.read))
             self._take(addrs)
         except NameServerSourceError as error:
             self._keep(str(error))
         except TimeoutError:
-            self._keep(f"no answer in {READ_TIMEOUT_SECONDS:g} s")
+            self._keep(f"no response within {READ_TIMEOUT_SECONDS:g} s")
 
     def _take(self, addrs: tuple[str, ...]) -> None:
-        # Sorted, because resolvers turn their answers round.
+        # Sorted, because resolvers rotate their responses.
         new = tuple(sorted(set(addrs)))
         if not new:
             raise NameServerSourceError("the list is empty")
         if len(new) > MAX_NAME_SERVERS:
-            raise NameServerSourceError(f"there are {len(new)}, at most {MAX_NAME_SERVERS} are followed")
+            raise NameServerSourceError(f"the list has {len(new)} name servers, at most {MAX_NAME_SERVERS} are allowed")
         self._metrics.reads.labels("ok").inc()
         self._metrics.listed.set(len(new))
         old, problem, self._problem = self._listed.value, self._problem, ""

@@ -1,1 +1,1 @@
-"""Committed offsets: the service, the stores that outlive the agent, and what brings one to the other."""
+"""Committed offsets: the service, the stores, and the flusher between memory and store."""

@@ -1,6 +1,6 @@
-"""Removes the offsets of groups that no client was seen of for 30 days, where nothing can be lost by it.
+"""Expiry of the offsets of groups without a client for 30 days, where no message is lost by it.
 
-Of queues whose ends are not known none expires, and at a slave none: its data are its master's.
+Offsets of queues with unknown ends never expire, and at a slave none does: its data come from its master.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class OffsetExpiry:
-    """:meth:`run` while the agent serves. ``members`` gives the groups that have a member now."""
+    """Call :meth:`run` while the agent serves. ``members`` returns the groups that have a member now."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class OffsetExpiry:
         )
 
     async def run(self) -> None:
-        """Let what was committed before there were begins have begun now; then check every hour, until cancelled."""
+        """Record begins for older offsets without one; then check every hour, until cancelled."""
         while not (self._is_loaded() and self._is_master()):
             await self._clock.sleep(LOAD_POLL_SECONDS)
         await self._begin_all()
         while True:
-            # Members come back first: a process that just started has seen none of them.
+            # Wait first: shortly after a start the members have not reconnected yet.
             await self._clock.sleep(CHECK_INTERVAL_SECONDS)
             await self.check()
 
     async def check(self) -> None:
-        """Remove what may expire."""
+        """Remove offsets that may expire."""
         if not self._is_master():
             return
         await self._begin_all()
@@ -69,14 +69,14 @@ class OffsetExpiry:
             try:
                 ends = await self._ends.ends(queues)
             except QueueEndsError:
-                break  # the broker is away: the next check will do
+                break  # the broker is down: wait for the next check
             count = self._offsets.expire(group, {queue: end.min_offset for queue, end in ends.items()})
             if count:
                 expired[group] = count
         if expired:
             self._expired.inc(sum(expired.values()))
             facts = {"groups": len(expired), "offsets": sum(expired.values()), "first_group": min(expired)}
-            log.info("offsets of groups without a client expired", extra={"facts": facts})
+            log.info("offsets of inactive groups expired", extra={"facts": facts})
 
     async def _begin_all(self) -> None:
         for group in self._offsets.groups():

@@ -1,8 +1,8 @@
-"""Offsets in an SQLite file on the agent's machine, for brokers that cannot keep them.
+"""Offsets in an SQLite file on the agent's machine, for brokers that cannot store them.
 
-One agent has the file. One that starts while the other still stops reads a copy, and writes when the other is gone.
-A copy beside it, at most ``BACK_UP_SECONDS`` old while offsets change, takes the place of a damaged file: groups then
-consume that time's messages again.
+One agent owns the file. An agent that starts while another one is stopping reads a copy, and writes after that one has
+closed the file. A backup next to it, at most ``BACK_UP_SECONDS`` old while offsets change, replaces a damaged file:
+groups then consume that time's messages again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class FileStore:
-    """See :class:`~pointsman_agent.offsets.stored_offsets.OffsetStore`. A thread uses the disk, not the loop's."""
+    """See :class:`~pointsman_agent.offsets.stored_offsets.OffsetStore`. A separate thread does the I/O."""
 
     def __init__(self, path: Path, *, clock: Clock, timeout: float = TIMEOUT_SECONDS) -> None:
         self._path = path
@@ -51,10 +51,10 @@ class FileStore:
         self._not_ours = "it was not loaded"
         """Why this agent may not write the file; empty: it may."""
         self._table: dict[OffsetKey, int] | None = None
-        """What the file holds, as last read or written."""
+        """Content of the file, as last read or written."""
 
     async def load(self) -> Mapping[OffsetKey, int]:
-        """See :meth:`OffsetStore.load`. A damaged file is set aside with an error in the log."""
+        """See :meth:`OffsetStore.load`. A damaged file is moved to ``damaged/`` and logged as an error."""
         return await self._in_thread(self._load)
 
     async def write(self, changes: Sequence[OffsetChange]) -> Mapping[OffsetKey, int]:
@@ -81,7 +81,7 @@ class FileStore:
         self._thread.stop()
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        """Do ``work`` in the thread, after what it still does: a disk that hangs blocks this one thread."""
+        """Run ``work`` in the thread after its earlier work: a hanging disk blocks this one thread only."""
         if not self._thread.is_alive():
             self._thread.start()
         try:
@@ -136,7 +136,7 @@ class FileStore:
         return found
 
     def _restored(self, refused: TablesRefused) -> dict[OffsetKey, int]:
-        """Put the offsets of the copy into the new file."""
+        """Write the offsets of the backup into the new file."""
         facts: dict[str, object] = {"file": self._path, "problem": str(refused)}
         try:
             rows = TableFile(self._backup, [_OFFSETS], application_id=APPLICATION_ID).read_copy()
@@ -196,11 +196,11 @@ def _row(key: OffsetKey, offset: int | None) -> tuple[str, Row, Row | None]:
 
 
 def _read(row: Row) -> tuple[OffsetKey, int]:
-    """Read a row that the digest says this program wrote. Raises StoreFailed for one that it cannot have written."""
+    """Read a row, which this program wrote according to its digest. Raises StoreFailed for an invalid one."""
     group, topic, queue, value = map(str, row)
     read = stored_offset(group, topic, queue, value)
     if read is None:
-        raise StoreFailed(f"an offset cannot be right: {row!r}")
+        raise StoreFailed(f"invalid offset row: {row!r}")
     return read
 
 
@@ -210,7 +210,7 @@ def _is_json(path: Path) -> bool:
 
 
 def _read_json(path: Path) -> dict[OffsetKey, int]:
-    """Read the file that agents wrote before they had SQLite; none or another one has no offsets."""
+    """Read the file of agents before SQLite; a missing or other file has no offsets."""
     try:
         data = path.read_bytes()
     except OSError:

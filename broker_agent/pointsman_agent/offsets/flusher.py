@@ -1,7 +1,7 @@
-"""Bring committed offsets to their store, and back at the start.
+"""Write committed offsets to their store, and read them at the start.
 
-A commit is in the store within ``interval`` seconds while the store works, also when the agent stops. While it does
-not work, commits are taken all the same and held in memory, the latest of each queue, until a later round writes them.
+A commit is in the store within ``interval`` seconds while the store works, also when the agent stops. While the store
+fails, commits are accepted and stored in memory, the latest of each queue, until a later round writes them.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pointsman_agent.deadline import within
 from pointsman_agent.offsets.stored_offsets import OffsetStore, StoreFailed
 
 ROUND_SHARE = 0.8
-"""Of the interval from round to round; the rest is for the writing itself."""
+"""Share of the interval between two rounds; the rest is for the writes themselves."""
 LOAD_RETRY_SECONDS = 1.0
 ABSORB_BATCH = 5_000
-"""Offsets taken in before other calls get their turn: about 10 ms."""
+"""Offsets merged before other tasks run: about 10 ms."""
 PAUSE_SECONDS = 0.001
 CLOSE_SECONDS = 2.0
-"""For letting the store go, after the last round."""
+"""Deadline for closing the store, after the last round."""
 
 READ, WRITE = "read", "write"
 FAILED = {READ: "cannot be read from the store", WRITE: "cannot be written; they are in memory only"}
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class OffsetMetrics:
-    """What is told of the offsets; registers all of it in ``registry``."""
+    """Metrics of the offsets, registered in ``registry``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.offsets = Gauge("pointsman_agent_offsets", "Committed offsets of all consumer groups.", registry=registry)
@@ -58,7 +58,7 @@ class OffsetMetrics:
 
 
 class Flusher:
-    """The offsets of one store: :meth:`run` while the agent serves, then :meth:`finish` when nobody commits more."""
+    """The offsets of one store: :meth:`run` while the agent serves, then :meth:`finish` after the last commit."""
 
     def __init__(
         self, offsets: Offsets, store: OffsetStore, *, interval: float, clock: Clock, metrics: OffsetMetrics
@@ -71,11 +71,11 @@ class Flusher:
         self._turn = asyncio.Lock()
         self._has_changes = asyncio.Event()
         self._in_sync_at = clock.monotonic()
-        """When memory was last known to hold nothing but what is in the store now."""
+        """When memory was last known to contain only what the store has now."""
         self._was_ours = False
         self._problems: dict[str, str] = {}
         self.is_loaded = False
-        """Whether the offsets of the store are known; before that nothing may be committed or answered."""
+        """Whether the offsets of the store are loaded; before that, commits and queries are refused."""
         offsets.before_first_change = self._expect_change
         metrics.offsets.set_function(lambda: len(offsets))
         metrics.unwritten.set_function(lambda: offsets.unwritten)
@@ -83,16 +83,16 @@ class Flusher:
 
     @property
     def durable_within(self) -> float:
-        """How old what a crash now would leave may be, in seconds."""
+        """Return the age of the offsets that a crash now would leave, in seconds."""
         return max(self._interval, self._age)
 
     @property
     def problem(self) -> str:
-        """Why the store was not written, or not read, at the last try; empty when it was."""
+        """Why the last read or write of the store failed; empty if it succeeded."""
         return self._problems.get(WRITE) or self._problems.get(READ, "")
 
     async def run(self) -> None:
-        """Load, then bring store and memory together again and again, until cancelled."""
+        """Load, then synchronize store and memory periodically, until cancelled."""
         while not self.is_loaded:
             await self.refresh()
             if not self.is_loaded:
@@ -100,13 +100,13 @@ class Flusher:
         while True:
             await self._wait_for_round()
             is_ours = self._store.is_ours()
-            # Once more when it has become ours: somebody may have written until then.
+            # Once more when this agent becomes the writer: another agent may have written until then.
             if not (is_ours and self._was_ours):
                 self._was_ours = await self.refresh() and is_ours
             await self.flush()
 
     async def _wait_for_round(self) -> None:
-        """Sleep until the next round is due; without a change in a store that stays ours none is."""
+        """Sleep until the next round is due; an exclusive store without changes needs none."""
         self._has_changes.clear()
         if self._was_ours and self._store.is_exclusive() and not self._offsets.unwritten:
             await self._has_changes.wait()
@@ -118,10 +118,10 @@ class Flusher:
         self._has_changes.set()
 
     async def refresh(self) -> bool:
-        """Take in what the store holds; return whether it said so.
+        """Merge the content of the store; return whether it could be read.
 
-        Done by :meth:`run` while somebody else may write the store. Call it when the broker became a master, before
-        its clients are told.
+        :meth:`run` calls it while another agent may write the store. Call it when the broker became a master, before
+        its clients are notified.
         """
         async with self._turn:
             try:
@@ -139,7 +139,7 @@ class Flusher:
             return True
 
     async def flush(self) -> bool:
-        """Write what the store does not hold; return whether it holds everything that was committed before."""
+        """Write what the store lacks; return whether it has everything that was committed before."""
         async with self._turn:
             taken_at = self._clock.monotonic()
             changes = self._offsets.take()
@@ -160,15 +160,15 @@ class Flusher:
             return is_written
 
     async def finish(self, seconds: float) -> bool:
-        """Write a last time, within so many seconds, and let the store go; return whether everything is written.
+        """Write a last time, within ``seconds``, and close the store; return whether everything is written.
 
-        After :meth:`run` was cancelled.
+        Call it after :meth:`run` was cancelled.
         """
         is_written = False
         try:
             is_written = await within(self._clock, seconds, self.flush())
         except TimeoutError:
-            self._note(WRITE, StoreFailed(f"the last write did not end in {seconds:g} s"))
+            self._note(WRITE, StoreFailed(f"the last write did not end within {seconds:g} s"))
         if not is_written:
             facts = {"offsets": self._offsets.unwritten, "age_seconds": round(self._age, 1), "error": self.problem}
             log.error("final offset flush failed; recent commits are lost", extra={"facts": facts})
@@ -190,7 +190,7 @@ class Flusher:
         return self._clock.monotonic() - self._in_sync_at if self._offsets.unwritten else 0.0
 
     def _note(self, what: str, error: StoreFailed | None) -> None:
-        """Say once that reading or writing fails, and once that it works again."""
+        """Log the first failure of reads or writes, and their recovery."""
         before = self._problems.get(what, "")
         if error is not None:
             self._problems[what] = str(error)

@@ -1,7 +1,7 @@
-"""Hands over what a slave's agent took while no master was there: to the master's agent, or to its own store.
+"""Hand over offsets that a slave's agent accepted without a master: to the master's agent, or to its own store.
 
-Nothing is forgotten before the other side has acknowledged it. The master's agent never goes backwards by it, unless
-the application sought backwards while no master was there.
+Nothing is dropped before the other side has acknowledged it. The hand-over never moves offsets at the master backwards,
+unless the application sought backwards while there was no master.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from pointsman_agent.core.replica_offsets import PendingPart, ReplicaOffsets
 POLL_INTERVAL_SECONDS = 1.0
 CALL_SECONDS = 2.0
 REFUSED = frozenset({grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE})
-"""What asking again cannot change: the master has no such queue, or ends before."""
+"""A retry cannot succeed: the master has no such queue, or a lower end."""
 
 log = logging.getLogger(__name__)
 
 
 class HandOverMetrics:
-    """What is reported of pending offsets; registers all of it in ``registry``."""
+    """Metrics of pending offsets, registered in ``registry``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.pending = Gauge(
@@ -50,13 +50,13 @@ class HandOverMetrics:
 
 
 class _AnotherAgent(Exception):
-    """What answers is not the agent of this broker's master; the text says whose it is."""
+    """The address is not the agent of this broker's master; the text names the broker."""
 
 
 class HandOver:
-    """One for an agent whose broker may be a slave; :meth:`run` while it serves.
+    """For an agent whose broker may be a slave; call :meth:`run` while it serves.
 
-    ``master_agent`` gives the address of the master's agent, empty while there is no master; ``broker`` is cluster and
+    ``master_agent`` returns the address of the master's agent, empty if there is no master; ``broker`` is cluster and
     broker name.
     """
 
@@ -84,14 +84,14 @@ class HandOver:
         metrics.pending.set_function(lambda: len(offsets.pending))
 
     async def run(self) -> None:
-        """Hand over every second what is pending, until cancelled."""
+        """Hand over pending offsets every second, until cancelled."""
         while True:
             await self._clock.sleep(POLL_INTERVAL_SECONDS)
             if self._is_loaded() and not self._offsets.pending.is_empty:
                 await self.hand_over()
 
     async def hand_over(self) -> None:
-        """Hand over what can be now."""
+        """Hand over what is possible now."""
         try:
             if self._is_master():
                 self._metrics.handed_over.labels("adopted").inc(self._offsets.adopt())
@@ -108,7 +108,7 @@ class HandOver:
             self._note("")
 
     async def _hand_over_to(self, channel: grpc.aio.Channel) -> None:
-        # An address may be another broker's by now, and its offsets mean other messages.
+        # The address may belong to another broker by now, whose offsets refer to other messages.
         info = await AgentServiceStub(channel).GetAgentInfo(GetAgentInfoRequest(), timeout=CALL_SECONDS)
         who = info.identity
         if (
@@ -116,7 +116,7 @@ class HandOver:
             or who.broker_id != MASTER_ID
             or not info.HasField("identity")
         ):
-            raise _AnotherAgent(f"it is the agent of {who.cluster}/{who.broker_name}/{who.broker_id}")
+            raise _AnotherAgent(f"the address belongs to the agent of {who.cluster}/{who.broker_name}/{who.broker_id}")
         stub, count = OffsetServiceStub(channel), 0
         parts = self._offsets.parts()[::-1]
         while parts:
@@ -146,7 +146,7 @@ class HandOver:
         log.warning("the master's agent refused a pending offset; it was dropped", extra={"facts": facts})
 
     def _note(self, problem: str) -> None:
-        """Log once that handing over fails, and once that it works again."""
+        """Log the first failure of a hand-over, and the recovery."""
         if problem and not self._problem:
             facts = {"offsets": len(self._offsets.pending), "error": problem, "agent": self._master_agent()}
             log.warning(

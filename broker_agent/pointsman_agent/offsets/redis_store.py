@@ -1,10 +1,10 @@
 """Offsets in the Redis server that holds the messages: as durable as they are, and promoted with them.
 
-``pointsman:offsets:<group>`` is a hash: field ``<topic>:<queue id>``, value the offset in decimals; field
-``<topic>:begin``, when the group first consumed the topic, and ``:seen``, when a client of it was last seen, both in
-milliseconds since the epoch. The set ``pointsman:offsets`` names the groups, so that no agent has to walk over all keys
-of the server. A script compares with what is there, so of two agents of one broker, in a hand-over, neither writes
-backwards what the other wrote. Deleting a group's hash deletes its offsets, once the agent is restarted.
+``pointsman:offsets:<group>`` is a hash. Field ``<topic>:<queue id>`` has the offset in decimals. Field
+``<topic>:begin`` has when the group first consumed the topic, and ``:seen`` when a client of it was last seen, both in
+milliseconds since the epoch. The set ``pointsman:offsets`` has the group names, so that no agent scans all keys of the
+server. A script compares with the stored values: during a hand-over neither of two agents of one broker overwrites a
+higher offset of the other. To delete a group's offsets, delete its hash and restart the agent.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ except ModuleNotFoundError as error:
 
 GROUPS_KEY = "pointsman:offsets"
 BATCH = 1_000
-"""Offsets in one exchange: Redis serves nobody else meanwhile, for about a millisecond."""
+"""Offsets in one exchange: Redis serves no other client during it, about a millisecond."""
 MAX_LOADED = 1_000_000
-"""More cannot come from an agent, which stops far earlier."""
+"""An agent stops far below this limit."""
 REPLICA_SECONDS = 30.0
 SETTLING_SECONDS = 30.0
-"""After the first load: an agent that hands over to this one may still write so long."""
+"""After the first load: for this time an agent that hands over to this one may still write."""
 
-# Numbers of Lua are doubles; beyond 2^53 only the decimals tell which is higher.
+# Lua numbers are doubles; beyond 2^53 only the decimals show which is higher.
 ADVANCE = """
 local function is_offset(text)
   return text == '0' or (string.match(text, '^[1-9]%d*$') and
@@ -61,23 +61,23 @@ end
 if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SREM', KEYS[2], ARGV[1]) end
 return kept
 """
-"""KEYS: hash, set of groups. ARGV: the group, then field, value and rule of each: which of two values stays, highest or
-lowest, or set: the new one; with "-" before it the field is removed unless the old one stays. Answers the fields that
-keep their value, with it."""
+"""KEYS: hash, set of groups. ARGV: the group, then field, value and rule of each. The rule is the value that remains,
+highest or lowest, or set: the new one. With "-" before it the field is removed unless the old value prevails. Returns
+the fields whose old value prevailed, with it."""
 
 log = logging.getLogger(__name__)
 
 
 def hash_key(group: str) -> str:
-    """The key of a group's hash."""
+    """Return the key of a group's hash."""
     return f"{GROUPS_KEY}:{group}"
 
 
 class RedisStore:
     """See :class:`~pointsman_agent.offsets.stored_offsets.OffsetStore`.
 
-    ``timeout`` seconds for each exchange with ``target``. ``is_master`` returns whether the server is believed to be
-    one: what a replica holds, its master may change.
+    ``timeout`` seconds for each exchange with ``target``. ``is_master`` returns whether the server counts as a master:
+    a replica's content may be changed by its master.
     """
 
     def __init__(
@@ -100,9 +100,9 @@ class RedisStore:
         )
 
     async def load(self) -> Mapping[OffsetKey, int]:
-        """See :meth:`OffsetStore.load`. What cannot be an offset is left out, and said in the log.
+        """See :meth:`OffsetStore.load`. Malformed offsets are skipped and logged.
 
-        A replica, to which no client is sent, is read each 30 s only, and whole once it is a master.
+        A replica, which serves no clients, is read every 30 s only, and completely once it is a master.
         """
         now = self._clock.monotonic()
         if self._loaded_at is not None and now - self._loaded_at < REPLICA_SECONDS and not self._is_master():
@@ -118,7 +118,7 @@ class RedisStore:
                 else:
                     found[read[0]] = read[1]
                 if len(found) + foreign > MAX_LOADED:
-                    raise StoreFailed(f"redis {self._target}: {GROUPS_KEY}:* hold over {MAX_LOADED} offsets")
+                    raise StoreFailed(f"redis {self._target}: {GROUPS_KEY}:* have more than {MAX_LOADED} offsets")
         if foreign:
             facts = {"redis": self._target, "fields": foreign, "keys": f"{GROUPS_KEY}:*"}
             log.warning("ignored fields that are not offsets", extra={"facts": facts})
@@ -141,7 +141,7 @@ class RedisStore:
         return is_settled and self._is_master()
 
     def is_exclusive(self) -> bool:
-        """See :meth:`OffsetStore.is_exclusive`. A master may become a replica, of one that others write."""
+        """See :meth:`OffsetStore.is_exclusive`. A master may become a replica, whose master others write."""
         return False
 
     async def close(self) -> None:
@@ -158,7 +158,7 @@ class RedisStore:
             pipeline.eval(ADVANCE, 2, hash_key(group), GROUPS_KEY, group, *words)
         higher: dict[OffsetKey, int] = {}
         errors: list[Exception] = []
-        # Each group by itself: a key of another type in one's place keeps no other from being written.
+        # Each group by itself: a key of a wrong type does not prevent the other groups from being written.
         for group, answer in zip(of_group, await pipeline.execute(raise_on_error=False), strict=True):
             if isinstance(answer, Exception):
                 errors.append(answer)

@@ -1,4 +1,4 @@
-"""OffsetService: requests to the table of offsets and back."""
+"""OffsetService: conversion between requests and the table of offsets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pointsman_agent.rpc.agent_fields import MAX_QUEUES_A_CALL, QueueFields, cut
 from pointsman_agent.rpc.agent_refusals import LimitExceeded, OutOfRange
 
 COMMITS = Rule(CLIENTS.roles | BROKERS.roles)
-"""A broker: the agent of a slave hands over what it took."""
+"""A broker: the agent of a slave hands over offsets."""
 RULES: Rules = {
     "CommitOffsets": COMMITS,
     "GetOffsets": CLIENTS,
@@ -34,11 +34,11 @@ SERVICE = wire.DESCRIPTOR.services_by_name["OffsetService"]
 MAX_MOMENT_SECONDS = 253_402_300_799
 """The last second of the year 9999, where timestamps end."""
 MAX_NAMED = 5
-"""Offsets beyond an end that an answer names: it travels in trailers."""
+"""Offsets beyond an end that an error lists: it is sent in trailers, which are limited."""
 
 
 class OffsetServicer:
-    """Serves ``offsets``, once ``flushers`` have loaded them. ``topics`` gives what the broker has now."""
+    """Serves ``offsets``, once ``flushers`` have loaded them. ``topics`` returns the broker's current topics."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class OffsetServicer:
         self._clock = clock
 
     def service(self) -> Service:
-        """The service as the server takes it."""
+        """Return the service for the server."""
         return Service(descriptor=SERVICE, servicer=self, rules=RULES)
 
     async def commit_offsets(self, request: wire.CommitOffsetsRequest, peer: Peer) -> wire.CommitOffsetsResponse:
@@ -94,7 +94,7 @@ class OffsetServicer:
         )
 
     def begin_topics(self, request: wire.BeginTopicsRequest, peer: Peer) -> wire.BeginTopicsResponse:
-        """See offset_service.proto. A moment in this machine's future counts as now: it cannot have been."""
+        """See offset_service.proto. A moment in the future, by this machine's clock, counts as now."""
         refuse_if_any(chain(name_violations("group", request.group), self._topic_violations(request.topics)))
         self._refuse_until_loaded()
         now = utc_millis(self._clock)
@@ -160,11 +160,11 @@ class OffsetServicer:
                 )
 
     async def _max_offsets(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
-        """Where the queues end, as far as the broker tells it now."""
+        """Return the ends of queues, as far as the broker reports them now."""
         try:
             return await self._ends.max_offsets(queues)
         except QueueEndsError:
-            # A group must be able to say how far it is while the broker is away; it cannot be beyond what it has read.
+            # A group must be able to commit while the broker is down; it cannot be beyond what it has read.
             return {}
 
 
@@ -179,15 +179,15 @@ def _refuse_beyond(offsets: Mapping[QueueKey, int], ends: Mapping[QueueKey, int]
     ]
     if len(violations) > MAX_NAMED:
         more = len(violations) - MAX_NAMED
-        violations[MAX_NAMED:] = [FieldViolation("...", f"and {more} more faults")]
+        violations[MAX_NAMED:] = [FieldViolation("...", f"and {more} more errors")]
     if violations:
         raise OutOfRange(violations)
 
 
 def _too_many(error: TooManyOffsets, group: str) -> LimitExceeded:
     note = (
-        f"what group {group!r} has here can still advance, but nothing new was recorded for it; offsets behind their "
-        f"queue expire when no client of their group was seen for {UNSEEN_DAYS} days"
+        f"existing offsets of group {group!r} can still advance, but nothing new was recorded for it; offsets before "
+        f"the start of their queue expire when their group has had no client for {UNSEEN_DAYS} days"
     )
     return LimitExceeded(error.what, error.bound, note=note)
 

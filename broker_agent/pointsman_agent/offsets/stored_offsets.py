@@ -1,4 +1,4 @@
-"""What keeps offsets beyond the life of the agent. A store is whatever has :class:`OffsetStore`'s methods."""
+"""Stores for offsets. A store is any class with :class:`OffsetStore`'s methods."""
 
 from __future__ import annotations
 
@@ -9,49 +9,49 @@ from pointsman.wire.names import MAX_QUEUES, name_problem
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
 
 BEGIN, SEEN = "begin", "seen"
-"""What a store has in place of a queue id for BEGIN_ID and SEEN_ID."""
+"""How a store writes BEGIN_ID and SEEN_ID."""
 
 
 class StoreNotInstalledError(Exception):
-    """The store needs a package that is not installed; the text says which."""
+    """The store needs a package that is not installed; the text names it."""
 
 
 class StoreFailed(Exception):
-    """The store did not do what it was asked, or nobody knows whether it did; the text says why. Try again later."""
+    """The store failed; the write may or may not have been applied. The text has the reason. Retriable."""
 
 
 class OffsetStore(Protocol):
-    """Each call ends by itself, within a deadline of the store's own. One call at a time."""
+    """Each call has a deadline. At most one call at a time."""
 
     async def load(self) -> Mapping[OffsetKey, int]:
-        """Read every offset. Called again while others may write; then what did not change may be left out.
+        """Read every offset. Called again while other agents may write; then unchanged ones may be omitted.
 
         Raises StoreFailed.
         """
         ...
 
     async def write(self, changes: Sequence[OffsetChange]) -> Mapping[OffsetKey, int]:
-        """Make the store hold the changes, for good; return those where it keeps a higher offset, with that.
+        """Write the changes durably; return those where the store retains a higher offset, with it.
 
-        Raises StoreFailed; then any part of them may be written.
+        Raises StoreFailed; then any part of the changes may be written.
         """
         ...
 
     def is_ours(self) -> bool:
-        """Whether nobody else writes the store now, so that memory cannot be behind it."""
+        """Whether no other agent writes the store now, so that memory is not older than it."""
         ...
 
     def is_exclusive(self) -> bool:
-        """Whether it is ours and nothing takes it from us before :meth:`close`, so that it need not be asked again."""
+        """Whether this agent remains the only writer until :meth:`close`."""
         ...
 
     async def close(self) -> None:
-        """Let go of it. The last call."""
+        """Release the store. The last call."""
         ...
 
 
 def stored_offset(group: str, topic: str, queue_id: str, offset: str) -> tuple[OffsetKey, int] | None:
-    """Read an offset, or a moment, as a store has it, in plain decimals; None for what no agent can have written."""
+    """Read an offset or a moment from a store's decimals; None if no agent can have written it."""
     if name_problem(group) is not None or not _is_plain(offset, most=MAX_OFFSET):
         return None
     if queue_id == SEEN and not topic:
@@ -64,7 +64,7 @@ def stored_offset(group: str, topic: str, queue_id: str, offset: str) -> tuple[O
 
 
 def queue_text(key: OffsetKey) -> str:
-    """Write the queue id of a key as a store has it."""
+    """Return the queue id of a key as stored."""
     return {BEGIN_ID: BEGIN, SEEN_ID: SEEN}.get(key.queue_id) or str(key.queue_id)
 
 

@@ -1,4 +1,4 @@
-"""How the agent looks at its broker. A probe is whatever has :class:`Probe`'s one method."""
+"""Health checks of the broker. A probe is any class with :class:`Probe`'s one method."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pointsman_agent.core.probe_verdict import ProbeResult
 
 
 class ProbeNotInstalledError(Exception):
-    """The probe needs a package that is not installed; the text says which."""
+    """The probe needs a package that is not installed; the text names it."""
 
 
 class Probe(Protocol):
-    """Looks at the broker once."""
+    """Checks the broker once."""
 
     async def check(self) -> ProbeResult:
-        """Say how the broker is. Need not end by itself: the caller has the deadline and cancels."""
+        """Return the broker's condition. Need not return in time: the caller has a deadline and cancels."""
         ...

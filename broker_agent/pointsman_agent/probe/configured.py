@@ -1,4 +1,4 @@
-"""The probe that the configuration asks for."""
+"""Build the configured probe."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def build_probe(config: AgentConfig, *, clock: Clock, registry: CollectorRegistr
 
 
 def build_plain_probe(section: ProbeSection, target: str) -> Probe | None:
-    """Build a probe that needs no extra package; None for kind none, and for kind redis, which is built elsewhere."""
+    """Build a probe that needs no extra package; None for the kinds none and redis."""
     match section.kind:
         case "tcp":
             return TcpProbe(target)

@@ -1,4 +1,4 @@
-"""Whether a program of the operator's finds the broker well."""
+"""Check the broker with an operator's program."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from contextlib import contextmanager
 from pointsman_agent.core.probe_verdict import ProbeResult
 
 MAX_OUTPUT_BYTES = 512
-"""Of what a program says when it fails; the rest is read and thrown away, so that no program waits for a reader."""
+"""Limit of the output that is stored; the rest is read and discarded, so that the program is not blocked."""
 READ_BYTES = 65_536
 MAX_READS = 64
-"""At once, so that a program that writes without end does not hold the loop."""
+"""Reads in a row, so that a program with endless output does not block the loop."""
 REAP_SECONDS = 1.0
-"""How long the end of a killed program is waited for. One that cannot end even then is stuck in the kernel."""
+"""Longest wait for a killed program to end. One that takes longer is stuck in the kernel."""
 
 
 class ExecProbe:
     """Runs ``command`` (program and arguments, no shell); exit code 0 passes.
 
-    Program and children are a process group, killed when the program ends or the caller's deadline comes. Cannot tell
-    incarnation or role.
+    Program and children are a process group, which is killed when the program ends or the caller's deadline passes. The
+    probe reports neither incarnation nor role.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
@@ -57,7 +57,7 @@ class ExecProbe:
 
 
 class _Output:
-    """A pipe of our own: one that asyncio opens is waited for until every child has closed it."""
+    """A pipe that asyncio did not open: asyncio waits for its own pipes until every child has closed them."""
 
     def __init__(self, read_end: int, write_end: int) -> None:
         self.write_end = write_end
@@ -68,7 +68,7 @@ class _Output:
     @classmethod
     @contextmanager
     def opened(cls) -> Iterator[_Output]:
-        """Read in the background for the length of the block."""
+        """Read in the background during the block."""
         output = cls(*os.pipe())
         os.set_blocking(output._read_end, False)
         loop = asyncio.get_running_loop()
@@ -82,11 +82,11 @@ class _Output:
 
     @property
     def text(self) -> str:
-        """The beginning of what was written."""
+        """The beginning of the output."""
         return self._kept.decode(errors="replace").strip()
 
     def take(self) -> None:
-        """Read what is there."""
+        """Read what is available."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(MAX_READS):
                 data = os.read(self._read_end, READ_BYTES)
@@ -96,14 +96,14 @@ class _Output:
                     return
 
     def close_write_end(self) -> None:
-        """Leave the pipe to the program."""
+        """Close this process's write end, so that only the program has it."""
         if self._is_written:
             self._is_written = False
             os.close(self.write_end)
 
 
 async def _kill_group(process: asyncio.subprocess.Process) -> None:
-    # Also after the program's own end: what it left behind would be one process more each look.
+    # Also after the program has ended: children that it left would add up with each probe.
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.returncode is None:

@@ -1,4 +1,4 @@
-"""Look at the broker again and again, each look with its own deadline."""
+"""Probe the broker periodically, each time with a deadline."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 class Prober:
-    """Probes until cancelled. Runs beside the registration loops, so a probe that hangs delays no beat."""
+    """Probes until cancelled, in its own task, so a probe that hangs delays no heartbeat."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Prober:
         """Set once there is a verdict."""
 
     async def run(self) -> None:
-        """Probe each interval, for ever."""
+        """Probe every ``interval`` seconds, until cancelled."""
         while True:
             result = await self._check(self._timeout)
             self._on_probe_result(result, self._keeper.record(result))
@@ -45,7 +45,7 @@ class Prober:
             await self._clock.sleep(self._interval)
 
     async def passes_again(self, *, tries: int, seconds: float) -> bool:
-        """Say whether the broker answers now: whether one of ``tries`` looks within ``seconds`` passes."""
+        """Return whether one of ``tries`` probes within ``seconds`` passes."""
         until = self._clock.monotonic() + seconds
         for _ in range(tries):
             left = until - self._clock.monotonic()
@@ -57,7 +57,7 @@ class Prober:
         try:
             return await within(self._clock, seconds, self._probe.check())
         except TimeoutError:
-            return ProbeResult(passed=False, detail=f"no answer in {seconds:g} s")
+            return ProbeResult(passed=False, detail=f"no response within {seconds:g} s")
         except Exception as error:  # foreign code that speaks to foreign programs: its failure must not stop heartbeats
             log.exception("probe raised an unexpected exception; it counts as failed")
             return ProbeResult(passed=False, detail=f"probe: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""What a Redis server says of itself, read from INFO and CONFIG GET save. Does no I/O."""
+"""State of a Redis server, read from INFO and CONFIG GET save. Does no I/O."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pointsman.wire.names import join_addr
 from pointsman_agent.core.probe_verdict import Role
 
-DOES_NOT_PERSIST = "does not persist (neither appendonly nor save): restarted, it is empty and empties its replicas"
+DOES_NOT_PERSIST = (
+    "does not persist (neither appendonly nor save): after a restart it is empty and empties its replicas"
+)
 _ROLES = {"master": Role.MASTER, "slave": Role.SLAVE}
 
 Info = Mapping[str, object]
@@ -16,27 +18,27 @@ Info = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class RedisFacts:
-    """One server at one moment."""
+    """State of one server."""
 
     run_id: str
-    """Of the process."""
+    """Id of the process."""
     role: Role
     master_replid: str
-    """Of the history of data that the server is part of; a promotion begins a new one."""
+    """Id of the replication history; a promotion begins a new one."""
     offset: int
-    """Bytes of that history, as far as the server has them."""
+    """Bytes of that history that the server has."""
     master_addr: str
-    """Whom it copies; empty for a master."""
+    """Its master; empty for a master."""
     link_is_up: bool | None
-    """Whether it is copying; None for a master."""
+    """Whether the replication link is up; None for a master."""
     replicas: tuple[str, ...]
-    """Those that are connected to it, host:port."""
+    """Connected replicas, host:port."""
     persists: bool | None
-    """Whether it would still have its data after a restart; None: it does not tell."""
+    """Whether it would still have its data after a restart; None: not reported."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong, as sentences that stay the same while it does."""
+        """Problems, as sentences that stay the same while the problem lasts."""
         warnings = []
         if self.persists is False:
             warnings.append(DOES_NOT_PERSIST)
@@ -46,7 +48,7 @@ class RedisFacts:
 
 
 def read_facts(server: Info, replication: Info, persistence: Info, save: str | None) -> RedisFacts:
-    """Read the sections of INFO. ``save`` is the setting of that name; None where the server does not tell it."""
+    """Read the sections of INFO. ``save`` is the setting of that name; None if the server does not report it."""
     role = _ROLES.get(str(replication.get("role")), Role.UNKNOWN)
     is_replica = role is Role.SLAVE
     offset = replication.get("slave_repl_offset" if is_replica else "master_repl_offset")
@@ -63,8 +65,8 @@ def read_facts(server: Info, replication: Info, persistence: Info, save: str | N
 
 
 def _replicas(replication: Info) -> list[str]:
-    said = [value for key, value in replication.items() if key.startswith("slave") and key[5:].isdigit()]
-    return [addr for each in said if isinstance(each, Mapping) if (addr := _addr(each.get("ip"), each.get("port")))]
+    entries = [value for key, value in replication.items() if key.startswith("slave") and key[5:].isdigit()]
+    return [addr for each in entries if isinstance(each, Mapping) if (addr := _addr(each.get("ip"), each.get("port")))]
 
 
 def _addr(host: object, port: object) -> str:

@@ -1,4 +1,4 @@
-"""What the Redis probe sees, as metrics of an agent whose probe is of that kind."""
+"""Metrics of the Redis probe."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _UNKNOWN = float("nan")
 
 
 class RedisMetrics:
-    """Gauges in ``registry``; :meth:`set` is made to be the probe's ``on_facts``."""
+    """Gauges in ``registry``; pass :meth:`set` to the probe as ``on_facts``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._persists = Gauge(
@@ -33,12 +33,12 @@ class RedisMetrics:
             gauge.set(_UNKNOWN)
 
     def set(self, facts: RedisFacts) -> None:
-        """Publish one look."""
+        """Publish the facts of one probe."""
         self._persists.set(_to_number(facts.persists))
         self._link_is_up.set(_to_number(facts.link_is_up))
         self._replicas.set(len(facts.replicas))
         self._offset.set(facts.offset)
 
 
-def _to_number(said: bool | None) -> float:
-    return _UNKNOWN if said is None else float(said)
+def _to_number(value: bool | None) -> float:
+    return _UNKNOWN if value is None else float(value)

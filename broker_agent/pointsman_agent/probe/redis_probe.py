@@ -1,12 +1,12 @@
-"""Whether a Redis server answers, which process it is, whether it is a master or a replica, and whether it may serve.
+"""Check a Redis server: whether it responds, its process, its role, and whether it may serve.
 
-What an empty master may not do. A master that comes back without its data, while another member of its group still has
-them, would be given to clients as if nothing had ever been written. What can be known of it: the replicas that this
-agent saw connected to it, now or before its restart; the master that it copied before it was promoted; the peers that
-the configuration names. They are asked, once for each process that becomes a master, whether they hold streams. As
-long as one does, the broker fails. Nobody who cannot be asked counts, and once it had a stream, or no one else has,
-the question is closed for that process: a stream that clients delete later is their own doing. An agent that is started
-together with such a master, and is told of no peers, knows only of replicas that are connected already.
+An empty master may not serve. A master that restarts without its data, while another member of its group still has
+them, would be given to clients as if nothing had ever been written. The probe knows these members: replicas that this
+agent saw connected, now or before the restart; the master that it copied before its promotion; the configured peers.
+It checks once for each process that becomes a master whether they hold streams. While one does, the broker fails.
+Unreachable members do not count. Once the master had a stream, or no member has one, the check is over for that
+process: streams that clients delete later do not matter. An agent that starts together with such a master, without
+configured peers, knows only the replicas that are already connected.
 """
 
 from __future__ import annotations
@@ -41,30 +41,30 @@ if TYPE_CHECKING:
 
 MASTERSHIP_KEY = "pointsman:mastership"
 PEER_SECONDS = 0.5
-"""For all peers together, which are asked at the same time."""
+"""Deadline for all peers, which are checked in parallel."""
 MAX_PEERS = 16
-"""That are remembered, those seen last."""
+"""Maximum number of remembered members, the latest ones."""
 MAX_KEYS_SCANNED = 20_000
-"""A server with more is not empty, whatever they are."""
+"""A server with more keys counts as not empty."""
 SCAN_COUNT = 1_000
 
 _REFUSALS = (BusyLoadingError, MasterDownError)
 """LOADING, and MASTERDOWN of a replica that does not serve stale data: the server refuses its clients as well."""
 _ERRORS = (RedisError, OSError, ValueError, EOFError)
-"""ValueError: what answers does not speak RESP."""
+"""ValueError: the response is not RESP."""
 
 log = logging.getLogger(__name__)
 
 
 class RedisProbe:
-    """PING decides; INFO tells process and role. A new connection each time, as a new client would make one.
+    """PING decides; INFO reports process and role. Each probe uses a new connection, like a new client.
 
-    A server that answers PING with an error (still loading, a replica without its master, a wrong password) does not
-    answer its clients either: it fails. One that only refuses INFO passes, and nothing is known of its process.
+    A server that responds to PING with an error (still loading, a replica without its master, a wrong password) does
+    not serve its clients either: it fails. One that only refuses INFO passes, and its process is unknown.
 
-    ``peers``: other members of its group (host:port), beside those that it tells of. ``member``: the broker may be
-    promoted and demoted, and this is its name in its group; then its epoch is kept in the server itself, under
-    ``pointsman:mastership``. ``on_facts`` is given what the server said of itself, for metrics.
+    ``peers``: other members of its group (host:port), in addition to those that it reports. ``member``: the name in its
+    group of a broker that may be promoted and demoted. With it the epoch is stored in the server itself, under
+    ``pointsman:mastership``. ``on_facts`` is called with the server's state, for metrics.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class RedisProbe:
         self._mastership = MastershipKeeper(member) if member else None
         self._on_facts = on_facts
         self._accepted_run = ""
-        """The process that may serve as a master, however empty it is from now on."""
+        """The process that may serve as a master, even if it becomes empty."""
         self._warned: frozenset[str] = frozenset()
 
     async def check(self) -> ProbeResult:
@@ -98,7 +98,7 @@ class RedisProbe:
                 try:
                     facts = await _read_facts(redis)
                 except RedisError as error:
-                    return ProbeResult(passed=True, detail=f"redis {self._target}: answers, but not INFO: {error}")
+                    return ProbeResult(passed=True, detail=f"redis {self._target}: responds, but INFO failed: {error}")
                 return await self._judge(redis, facts)
         except _REFUSALS as error:
             return self._failed(error, ProbeFailure.REFUSED_TO_SERVE)
@@ -112,13 +112,13 @@ class RedisProbe:
         if self._on_facts is not None:
             self._on_facts(facts)
         full_peer = await self._peer_with_more(redis, facts)
-        # Only now: whom a server copies, or who copies it, is worth remembering for the time after.
+        # After the check, so that members of the time before a restart are still known during it.
         self._remember([facts.master_addr, *facts.replicas])
         warnings = [*facts.warnings]
         if full_peer:
             detail = (
                 f"redis {self._target}: is an empty master while {full_peer} still holds streams: promote that one, or "
-                "bring the data back, before it copies the emptiness"
+                "restore the data, before its replicas are emptied"
             )
             self._warn([*warnings, detail])
             return ProbeResult(
@@ -135,7 +135,7 @@ class RedisProbe:
         self._warn(warnings)
         return ProbeResult(
             passed=True,
-            detail=f"redis {self._target}: answers",
+            detail=f"redis {self._target}: responds",
             incarnation=facts.run_id,
             role=facts.role,
             master_epoch=epoch,
@@ -143,7 +143,7 @@ class RedisProbe:
         )
 
     async def _peer_with_more(self, redis: Redis, facts: RedisFacts) -> str:
-        """A peer that holds streams while this server is a new master without any; empty: there is none."""
+        """Return a peer that holds streams while this server is a new master without any; empty if there is none."""
         if facts.role is not Role.MASTER:
             self._accepted_run = ""
             return ""
@@ -161,7 +161,7 @@ class RedisProbe:
         try:
             return not await _holds_streams(redis)
         except ResponseError:
-            return False  # a user who may not look is not told that there is nothing
+            return False  # without the permission to scan, emptiness is unknown
 
     async def _peer_holds_streams(self, peer: str) -> bool:
         try:
@@ -174,7 +174,7 @@ class RedisProbe:
             return await _holds_streams(redis)
 
     async def _follow(self, redis: Redis, facts: RedisFacts, mastership: MastershipKeeper) -> tuple[int, str]:
-        """The epoch that this server may claim, and what hinders keeping it."""
+        """Return the epoch that this server may claim, and the problem of storing it, if any."""
         if facts.role is not Role.MASTER:
             mastership.on_replica(facts.run_id)
             return 0, ""
@@ -189,7 +189,7 @@ class RedisProbe:
             try:
                 await redis.set(MASTERSHIP_KEY, claim.to_keep.to_text())
             except ResponseError as error:
-                return claim.epoch, f"cannot keep its epoch as a master in {MASTERSHIP_KEY}: {error}"
+                return claim.epoch, f"cannot store its epoch as a master in {MASTERSHIP_KEY}: {error}"
         return claim.epoch, ""
 
     def _remember(self, addrs: Iterable[str]) -> None:
@@ -200,7 +200,7 @@ class RedisProbe:
             del self._seen_peers[addr]
 
     def _warn(self, warnings: Iterable[str]) -> None:
-        """Log what is new of them."""
+        """Log new warnings."""
         now = frozenset(warnings)
         for warning in sorted(now - self._warned):
             log.warning("%s", warning, extra={"facts": {"redis": self._target}})
@@ -209,7 +209,7 @@ class RedisProbe:
     @asynccontextmanager
     async def _connected(self, addr: str) -> AsyncIterator[Redis]:
         host, port = split_addr(addr)
-        # The caller has the deadline, and a retry would only hide what a client meets.
+        # The caller has the deadline. A retry would hide a failure that clients have as well.
         redis = Redis(
             host=host,
             port=port,
@@ -218,7 +218,7 @@ class RedisProbe:
             socket_timeout=None,
             socket_connect_timeout=None,
             decode_responses=True,
-            # No HELLO: it is unknown before Redis 6, and hides a missing password behind a riddle.
+            # No HELLO: it is unknown before Redis 6, and gives a misleading error for a missing password.
             protocol=2,
             retry=Retry(NoBackoff(), 0),
         )
@@ -234,17 +234,17 @@ async def _read_facts(redis: Redis) -> RedisFacts:
     try:
         save = (await redis.config_get("save")).get("save")
     except RedisError:
-        save = None  # a server that is somebody else's to configure
+        save = None  # CONFIG is disabled for this user, as on managed servers
     return read_facts(server, replication, persistence, save)
 
 
 async def _holds_streams(redis: Redis) -> bool:
-    """Whether there is a stream, or more than can be looked through."""
+    """Return whether there is a stream, or more keys than are scanned."""
     keys = await redis.dbsize()
     if keys == 0 or keys > MAX_KEYS_SCANNED:
         return bool(keys)
     cursor = 0
-    # Twice: SCAN may take more rounds than keys by count, when they come and go meanwhile.
+    # Twice: SCAN may need more steps than the number of keys suggests, when keys come and go.
     for _ in range(2 * MAX_KEYS_SCANNED // SCAN_COUNT):
         cursor, found = await redis.scan(cursor, count=SCAN_COUNT, _type="stream")
         if found:

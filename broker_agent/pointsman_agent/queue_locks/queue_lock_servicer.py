@@ -1,4 +1,4 @@
-"""QueueLockService: requests to the lock table and back."""
+"""QueueLockService: conversion between requests and the lock table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SERVICE = wire.DESCRIPTOR.services_by_name["QueueLockService"]
 
 
 class QueueLockServicer:
-    """Serves ``locks``. ``topics`` gives what the broker has now."""
+    """Serves ``locks``. ``topics`` returns the broker's current topics."""
 
     def __init__(self, locks: QueueLocks, *, topics: Callable[[], TopicSet], clock: Clock) -> None:
         self._locks = locks
@@ -40,7 +40,7 @@ class QueueLockServicer:
         self._clock = clock
 
     def service(self) -> Service:
-        """The service as the server takes it."""
+        """Return the service for the server."""
         return Service(descriptor=SERVICE, servicer=self, rules=RULES)
 
     def lock_queues(self, request: wire.LockQueuesRequest) -> wire.LockQueuesResponse:
@@ -54,7 +54,7 @@ class QueueLockServicer:
         return wire.LockQueuesResponse(granted=_to_messages(granted), lifetime=self._lifetime())
 
     def unlock_queues(self, request: wire.UnlockQueuesRequest) -> wire.UnlockQueuesResponse:
-        """See queue_lock_service.proto. A queue that the broker no longer has is unlocked all the same."""
+        """See queue_lock_service.proto. A queue that the broker no longer has is unlocked as well."""
         self._check(request, must_exist=False)
         released = self._locks.unlock(request.group, request.client_id, to_queues(request.queues))
         return wire.UnlockQueuesResponse(released=_to_messages(released))
@@ -103,7 +103,7 @@ def _to_duration(seconds: float) -> Duration:
 
 
 def register_lock_metrics(locks: QueueLocks, registry: CollectorRegistry) -> None:
-    """Register the gauges of ``locks``; a scrape on another thread reads two numbers."""
+    """Register the gauges of ``locks``; safe to read from the thread of a scrape."""
     held = Gauge(
         "pointsman_agent_queue_locks", "Queue locks of all consumer groups, expired ones included.", registry=registry
     )

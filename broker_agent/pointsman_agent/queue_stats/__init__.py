@@ -1,1 +1,1 @@
-"""Measures the queues of the broker, and tells the name servers."""
+"""Measure the queues of the broker, and report to the name servers."""

@@ -1,7 +1,7 @@
-"""Look at all queues again and again, show what was measured, and have it reported now and then.
+"""Measure all queues periodically, publish the metrics, and report to name servers at a longer interval.
 
-A task beside the registration loops: it asks for some queues at a time and rests between slices of its own work, so
-no beat waits for it, however many queues there are.
+It runs in its own task, requests some queues at a time, and pauses between slices of the work, so that many queues
+do not delay heartbeats.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 
 POLL_INTERVAL_SECONDS = 60.0
-"""Time between two looks, unless reports are more frequent."""
+"""Measurement interval, unless reports are more frequent."""
 MAX_QUEUES = 50_000
-"""Of more only the first by name are measured; they are about 12 MB, and of Redis 0.35 s of work a look."""
+"""Of more queues only the first by name are measured; these use about 12 MB, and 0.35 s of Redis per measurement."""
 BATCH_QUEUES = 500
 SLICE = 1_000
-"""Queues or commits that are added up before a rest; about two milliseconds."""
+"""Queues or commits processed before a pause; about two milliseconds."""
 
 Commit = tuple[str, str, int, int]
 """Group, topic, queue id and the committed offset."""
@@ -40,11 +40,11 @@ def _no_members() -> Mapping[str, int]:
 
 
 class QueueStatsCollector:
-    """Runs until cancelled.
+    """Measures until cancelled.
 
-    ``committed`` gives what all groups have committed, ``members`` the number of clients of each group; neither may
-    change what it gave while it is read. ``tell`` reports, in bounded time, each ``interval`` seconds (0: never).
-    ``draw(a, b)`` is ``random.uniform`` in production.
+    ``committed`` returns all committed offsets, ``members`` the number of clients of each group; neither may change the
+    returned object while it is read. ``report`` is called every ``interval`` seconds (0: never) and must return in
+    bounded time. ``draw(a, b)`` is ``random.uniform`` in production.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class QueueStatsCollector:
         self._is_failing = False
 
     async def run(self) -> None:
-        """Look each minute, for ever; the first report is spread, so that a fleet that starts at once tells apart."""
+        """Measure until cancelled; the first report has a random delay, so that a fleet does not report together."""
         pause = min(POLL_INTERVAL_SECONDS, self._interval or POLL_INTERVAL_SECONDS)
         report_at = self._clock.monotonic() + self._interval * self._draw(0.5, 1.0)
         while True:
@@ -86,7 +86,7 @@ class QueueStatsCollector:
             await self._clock.sleep(max(0.0, began + pause - self._clock.monotonic()))
 
     async def _measure(self) -> bool:
-        """Measure every queue; return whether the broker answered for all."""
+        """Measure every queue; return whether the broker responded for all."""
         topics = self._topics()
         count = sum(_queue_count(each) for each in topics.topics)
         measured = set[QueueKey]()
@@ -160,7 +160,7 @@ def _queue_count(topic: TopicConfig) -> int:
 
 
 def slices(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """Give the items in lists of at most ``size``, for work with pauses."""
+    """Yield the items in lists of at most ``size``, for work with pauses."""
     rest = iter(items)
     while part := list(islice(rest, size)):
         yield part

@@ -1,4 +1,4 @@
-"""Where the queues of the broker begin and end. Whatever has :class:`QueueEnds`'s methods can be asked."""
+"""Offsets at which the broker's queues begin and end. A source is any class with :class:`QueueEnds`'s methods."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from pointsman_agent.core.queue import QueueKey
 
 
 class QueueEndsError(Exception):
-    """The broker cannot be asked now; the text says why."""
+    """The broker cannot be queried now; the text has the reason."""
 
 
 class QueueEnds(Protocol):
-    """Asks the broker. A queue whose end the broker does not tell is absent from every answer."""
+    """Queries the broker. A queue whose end the broker does not report is absent from every result."""
 
     async def ends(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, QueueEnd]:
-        """Tell where queues begin and end, and how much they hold. Raises QueueEndsError; ends in bounded time."""
+        """Return begin, end and depth of queues. Raises QueueEndsError; returns in bounded time."""
         ...
 
     async def max_offsets(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
-        """Tell the offset one beyond the last message of each queue. Raises QueueEndsError; ends in bounded time."""
+        """Return the offset after the last message of each queue. Raises QueueEndsError; returns in bounded time."""
         ...
 
 
 class UnknownQueueEnds:
-    """For a broker that cannot be asked: knows no queue."""
+    """For a broker that cannot be queried: reports no queue."""
 
     async def ends(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, QueueEnd]:  # noqa: ARG002  # the Protocol's name
         """See :meth:`QueueEnds.ends`."""

@@ -1,4 +1,4 @@
-"""The metrics of queues. Labels are those of the top queues only; what leaves the top leaves the metrics."""
+"""Metrics of queues. Only the top queues have labels; a queue that leaves the top is removed from the metrics."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pointsman_agent.core.measured_queue_stats import QueueStats
 
 
 class QueueStatsMetrics:
-    """Registers all of them in ``registry``."""
+    """Registers all metrics in ``registry``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._queues = Gauge(
@@ -71,15 +71,15 @@ class QueueStatsMetrics:
         )
 
     def count_measurement(self, result: str) -> None:
-        """Take in the end of a look."""
+        """Count a finished measurement."""
         self._measurements.labels(result).inc()
 
     def count_report(self, result: str) -> None:
-        """Take in what became of a report to one name server."""
+        """Count a report to one name server by its result."""
         self._reports.labels(result).inc()
 
     def show(self, stats: QueueStats) -> None:
-        """Publish what was measured."""
+        """Publish a measurement."""
         self._queues.set(stats.queue_count)
         self._unmeasured.set(stats.unmeasured_queue_count)
         self._depth.set(stats.depth)
@@ -93,14 +93,14 @@ class QueueStatsMetrics:
 
 
 class _TopGauge:
-    """A gauge whose labels come and go."""
+    """A gauge with a changing set of labels."""
 
     def __init__(self, name: str, documentation: str, labels: list[str], registry: CollectorRegistry) -> None:
         self._gauge = Gauge(name, documentation, labels, registry=registry)
         self._shown: set[tuple[str, ...]] = set()
 
     def show(self, values: Iterable[tuple[tuple[str, ...], float]]) -> None:
-        """Publish these and no others."""
+        """Publish these values and no others."""
         shown = set[tuple[str, ...]]()
         for labels, value in values:
             self._gauge.labels(*labels).set(value)

@@ -1,4 +1,4 @@
-"""Where queues end that are Redis streams (``wire/redis_queues.py`` has keys and ids). Needs the extra ``redis``."""
+"""Ends of queues that are Redis streams (``wire/redis_queues.py`` has keys and ids). Needs the extra ``redis``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pointsman_agent.queue_stats.ends import QueueEndsError
 from pointsman_agent.redis_link import RedisLink
 
 BATCH_QUEUES = 200
-"""Queues asked for at once: Redis serves nobody else meanwhile, for about 1.5 milliseconds."""
+"""Queues per request: Redis serves no other client during it, about 1.5 milliseconds."""
 
 QUERY = """
 local found = {}
@@ -36,17 +36,17 @@ for i, key in ipairs(KEYS) do
 end
 return found
 """
-"""For each key: length, last id, first id; length -1 for what is no stream. In the server, because XINFO STREAM
-answers with the first and the last message, and a queue may hold messages of megabytes."""
+"""For each key: length, last id, first id; length -1 if the key is not a stream. A script, because XINFO STREAM returns
+the first and the last message, and messages may have megabytes."""
 
 _StreamInfo = tuple[int, bytes, bytes]
 
 
 class RedisQueueEnds:
-    """Asks the Redis server at ``target`` (host:port); ``timeout`` seconds for each 200 queues.
+    """Queries the Redis server at ``target`` (host:port); ``timeout`` seconds for each 200 queues.
 
-    A queue without a stream is empty: its first message makes it. A key that is no stream, or has entries that were
-    not added with ``0-*``, has no end that an offset could be compared with.
+    A queue without a stream is empty: its first message creates the stream. A key that is not a stream, or has entries
+    that were not added with ``0-*``, has no end comparable with an offset.
     """
 
     def __init__(self, target: str, *, clock: Clock, timeout: float, username: str = "", password: str = "") -> None:
@@ -88,7 +88,7 @@ class RedisQueueEnds:
                 raise
         else:
             return found
-        # A user without scripts: the same in plain commands, at the price of the messages.
+        # A user without the permission for scripts: plain commands, which transfer the messages.
         pipeline = self._link.client.pipeline(transaction=False)
         for key in keys:
             pipeline.xinfo_stream(key)

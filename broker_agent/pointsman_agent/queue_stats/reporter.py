@@ -1,7 +1,7 @@
-"""Tell every name server what was measured: each once, all at the same time, each with a deadline.
+"""Report queue statistics to every name server: once each, in parallel, each with a deadline.
 
-What a name server does not take is dropped and counted. The next report comes with the next period: nothing is sent
-again, so a fleet whose reports are refused makes no storm.
+A report that a name server rejects is dropped and counted. It is not retried: the next report comes with the next
+period, so a fleet whose reports are refused causes no extra load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class Listener(Protocol):
-    """One name server, as the loop that registers with it knows it."""
+    """One name server, represented by its registration loop."""
 
     @property
     def name_server(self) -> str:
@@ -34,12 +34,12 @@ class Listener(Protocol):
         ...
 
     async def report_queue_stats(self, stats: wire.QueueStats) -> wire.ReportQueueStatsResponse | None:
-        """Send a report under the present registration; None where there is none. Raises AioRpcError."""
+        """Send a report under the current registration; None if there is none. Raises AioRpcError."""
         ...
 
 
 class Reporter:
-    """Reports to whoever ``listeners`` gives at that moment; ``timeout`` seconds for each."""
+    """Reports to the name servers that ``listeners`` returns; ``timeout`` seconds for each."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Reporter:
         self._results: dict[str, str] = {}
 
     async def report(self, stats: QueueStats) -> None:
-        """Report once."""
+        """Report once to each name server."""
         message, listeners = to_message(stats), list(self._listeners())
-        # One whose connection is closed meanwhile by its loop ends as cancelled, and leaves no result.
+        # If a loop closes its connection in between, the call is cancelled and leaves no result.
         results = {listener.name_server: (FAILED, "the connection was closed") for listener in listeners}
         async with asyncio.TaskGroup() as tasks:
             for listener in listeners:
@@ -72,7 +72,7 @@ class Reporter:
         try:
             response = await within(self._clock, self._timeout, listener.report_queue_stats(message))
         except TimeoutError:
-            result = "timeout", f"no answer in {self._timeout:g} s"
+            result = "timeout", f"no response within {self._timeout:g} s"
         except grpc.aio.AioRpcError as error:
             result = FAILED, f"{error.code().name}: {error.details()}"
         else:
@@ -80,7 +80,7 @@ class Reporter:
         results[listener.name_server] = result
 
     def _log(self, name_server: str, result: str, reason: str) -> None:
-        """A name server that never takes one is one line, not one each ten minutes."""
+        """Log a result only when it changes: a permanent failure is one line, not one every ten minutes."""
         if result == self._results.get(name_server, RECORDED):
             return
         level = logging.INFO if result == RECORDED else logging.WARNING
@@ -143,5 +143,5 @@ def to_message(stats: QueueStats) -> wire.QueueStats:
 
 
 def from_status(status: wire.ReportQueueStatsStatus.ValueType) -> str:
-    """Read what became of a report; one of a later version is not known to be recorded."""
+    """Return the result of a report; an unknown status counts as failed."""
     return STATUSES.get(status, "failed")

@@ -1,1 +1,1 @@
-"""One loop for each name server: makes what it holds of this broker equal to what the broker is."""
+"""Registration of the broker: one loop for each name server."""

@@ -1,4 +1,4 @@
-"""One KeepAlive call: beats out, answers and the call's end in."""
+"""One KeepAlive call: sends heartbeats, receives responses and the end of the call."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class BeatStream:
-    """An open stream. A task of ``tasks`` reads it all the time, so that its end is known when it happens.
+    """An open stream. A task of ``tasks`` reads it all the time, so its end is noticed immediately.
 
-    (Reading only after each beat would notice a restarted name server half a minute late; and in grpc.aio a cancelled
-    read cancels the whole call.) ``on_event`` is called for each thing that arrives.
+    (Reading only after each heartbeat would notice a restarted name server half a minute late. In grpc.aio a cancelled
+    read cancels the complete call.) ``on_event`` is called for each response and for the end.
     """
 
     def __init__(
@@ -32,27 +32,27 @@ class BeatStream:
         self._reader = tasks.create_task(self._read())
 
     async def send(self, beat: wire.Beat) -> None:
-        """Send a beat. On a broken stream nothing is sent; :meth:`receive` tells."""
+        """Send a heartbeat. On a broken stream nothing is sent; :meth:`receive` returns the failure."""
         try:
             await self._call.write(wire.KeepAliveRequest(beat=beat))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return
 
     async def receive(self) -> wire.BeatAnswer | FailedCall:
-        """Wait for the next answer, or for the end of the stream."""
+        """Wait for the next response, or for the end of the stream."""
         return await self._inbox.get()
 
     def take(self) -> wire.BeatAnswer | FailedCall | None:
-        """Return what has arrived and was not received, without waiting."""
+        """Return the next received item without waiting, or None."""
         return None if self._inbox.empty() else self._inbox.get_nowait()
 
     async def finish(self) -> None:
-        """Say that no more beats will come, and wait until the server has closed its side."""
+        """End the sending side, and wait until the server has closed its side."""
         await self._call.done_writing()
         await asyncio.wait({self._reader})
 
     async def cancel(self) -> None:
-        """Break the stream off."""
+        """Cancel the stream."""
         self._reader.cancel()
         await asyncio.wait({self._reader})
 

@@ -1,7 +1,7 @@
-"""Keep one name server told, for as long as the agent runs.
+"""Registration loop: keeps the broker registered with one name server.
 
-A thin shell around :class:`~pointsman_agent.core.registration_session.Session`: takes the step that the session asks
-for, and gives it the result. Each name server has a loop, a session and a connection, so one that is dead or slow
+A thin shell around :class:`~pointsman_agent.core.registration_session.Session`: executes the step that the session
+returns, and passes it the result. Each name server has its own loop, session and connection, so a dead or slow one
 delays no other.
 """
 
@@ -58,18 +58,18 @@ if TYPE_CHECKING:
     from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceAsyncStub
 
 RECONNECT_CAP_SECONDS = 3.0
-"""Longest wait before a server that is away is tried again. With gRPC's own 2 s between connection attempts, a server
-that returns has every agent back in about 5 s, spread over that time by jitter."""
+"""Longest wait before an unreachable server is retried. With gRPC's own 2 s between connection attempts, all agents are
+back about 5 s after a server returns, spread over that time by jitter."""
 
 CLOCK_REPORT_SECONDS = 300.0
-"""Each beat that tells our wall clock differs from the one before, and costs a name server its decoding."""
+"""Each heartbeat with the wall clock differs from the one before, and the name server has to decode it."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """How long an answer may take, in seconds."""
+    """Longest waits for a response, in seconds."""
 
     beat: float = 3.0
     register: float = 10.0
@@ -77,17 +77,17 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How we stand with this name server, for people."""
+    """Registration state at this name server, for operators."""
 
     state: RegistrationState
     since: str
     """UTC, RFC 3339."""
     holder_addr: str = ""
-    """Who holds our identity, while that is not us."""
+    """The broker that holds this identity instead; empty: none."""
 
 
 class RegistrationLoop:
-    """The loop towards the name server at ``name_server`` (host:port).
+    """The registration loop for the name server at ``name_server`` (host:port).
 
     ``draw(a, b)`` is ``random.uniform`` in production.
     """
@@ -129,10 +129,10 @@ class RegistrationLoop:
         self._is_to_end = False
         self.report = Report(self._session.state, self._at())
         self.master_agent_addr = ""
-        """Agent of the broker's master, as of the last response; empty for a master, and while there is none."""
+        """Agent of the broker's master, from the last response; empty for a master, and without a master."""
 
     async def run(self) -> None:
-        """Run until the leave is said; cancel it to stop without one."""
+        """Run until the broker is unregistered or handed over; cancel it to stop without either."""
         ends = [self._own.on_change(self._changed.set), self._opener.on_change(self._changed.set)]
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -144,16 +144,16 @@ class RegistrationLoop:
             await self._close_channel()
 
     def end(self) -> None:
-        """Tell this name server nothing more, while the broker and the agent go on.
+        """Stop sending to this name server, while the broker and the agent continue.
 
-        The last beat hands over. A stream that merely broke off would read as a crash of the broker, and leaving would
-        take it away from clients that still ask this name server.
+        The last heartbeat hands over. A stream that merely broke off would look like a crash of the broker, and
+        unregistering would remove it for clients that still use this name server.
         """
         self._is_to_end = True
         self._changed.set()
 
     async def report_queue_stats(self, stats: wire.QueueStats) -> wire.ReportQueueStatsResponse | None:
-        """Send a report under the present registration; None where there is none. Raises AioRpcError."""
+        """Send a report under the current registration; None if there is none. Raises AioRpcError."""
         session = self._session
         if session.state is not RegistrationState.REGISTERED:
             return None
@@ -270,7 +270,7 @@ class RegistrationLoop:
             return UNANSWERED
 
     async def _follow_credentials(self, tasks: asyncio.TaskGroup) -> None:
-        """Use changed credentials: without a stream for the next call, else by a move of the registration's stream."""
+        """Use changed credentials: without a stream for the next call, else by moving the registration's stream."""
         version, own, session = self._opener.version, self._own.value, self._session
         if version == self._credentials_version or own.leave is not None:
             return
@@ -286,8 +286,8 @@ class RegistrationLoop:
             await self._move_stream(own, tasks, version=version)
 
     async def _move_stream(self, own: OwnState, tasks: asyncio.TaskGroup, *, version: int) -> None:
-        """Send a heartbeat on a fresh connection, then end the one before: the name server ignores the end of a stream
-        when a later one has brought a heartbeat. When that fails, the connection before stays."""
+        """Send a heartbeat on a new connection, then close the old one. The name server ignores the end of a stream
+        after a heartbeat on a later one. If the heartbeat fails, the old connection stays in use."""
         unused: grpc.aio.Channel | None
         unused = channel = self._opener.open(self.name_server, CHANNEL_OPTIONS)
         try:
@@ -327,12 +327,12 @@ class RegistrationLoop:
         self._session.on_left()
 
     async def _process_events(self) -> None:
-        """Take in what the stream said between two beats: mostly its end."""
+        """Process what arrived between two heartbeats: usually the end of the stream."""
         while self._stream is not None and (event := self._stream.take()) is not None:
             if isinstance(event, FailedCall):
                 await self._on_stream_failure(event)
             elif self._last_beat is not None:
-                # Nobody asked, so it speaks of the last beat and puts off no other.
+                # An unsolicited response refers to the last heartbeat and delays no other.
                 own, sent_at = self._last_beat
                 self._on_response(event, own, sent_at=sent_at)
             self._publish_state()
@@ -375,12 +375,12 @@ class RegistrationLoop:
 
     async def _renew_connection_after(self, failed: FailedCall) -> None:
         if failed.needs_new_connection:
-            # Without keepalive pings gRPC would go on using a connection whose other end is long gone.
+            # Without keepalive pings gRPC would continue to use a connection whose peer no longer exists.
             await self._close_stream()
             await self._close_channel()
 
     def _log_failure(self, message: str, failed: FailedCall) -> None:
-        # A server that stays away is one line, not one a try.
+        # A server that stays unreachable is one log line, not one for each attempt.
         is_repeated = failed.failure is Failure.UNREACHABLE and self._session.state is RegistrationState.UNREACHABLE
         level = logging.DEBUG if is_repeated else logging.WARNING
         log.log(level, message, extra={"facts": self._facts() | failed.facts})
@@ -409,7 +409,7 @@ class RegistrationLoop:
             await channel.close()
 
     def _publish_state(self) -> None:
-        """Publish how we stand, if that changed."""
+        """Publish the registration state if it changed."""
         state = self._session.state
         if state is self.report.state and self._session.holder_addr == self.report.holder_addr:
             return

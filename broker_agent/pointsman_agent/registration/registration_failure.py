@@ -1,4 +1,4 @@
-"""What a failed call means for the agent: the only place that knows gRPC's status codes."""
+"""What a failed call means for the agent: the only module that knows gRPC's status codes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pointsman_agent.core.registration_session import Failure
 _UNREACHABLE = {
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.DEADLINE_EXCEEDED,
-    # A server that stops, and one that is flooded by 3,000 agents at once, cancels calls.
+    # A server that stops, or that 3,000 agents call at the same moment, cancels calls.
     grpc.StatusCode.CANCELLED,
     grpc.StatusCode.ABORTED,
 }
@@ -49,17 +49,17 @@ class FailedCall:
     @property
     def facts(self) -> dict[str, object]:
         """For the log; without what is empty."""
-        said = {
+        facts = {
             "code": self.code,
             "reason": self.message,
             "holder_addr": self.holder_addr,
             "violations": [f"{each.field}: {each.description}" for each in self.violations],
         }
-        return {name: value for name, value in said.items() if value}
+        return {name: value for name, value in facts.items() if value}
 
 
-UNANSWERED = FailedCall(Failure.UNREACHABLE, "UNANSWERED", "no answer in time", needs_new_connection=True)
-"""A beat on a living stream without an answer in time."""
+UNANSWERED = FailedCall(Failure.UNREACHABLE, "UNANSWERED", "no response in time", needs_new_connection=True)
+"""A heartbeat on an open stream without a response in time."""
 
 STREAM_ENDED = FailedCall(Failure.UNREACHABLE, "STREAM_ENDED", "the name server ended the stream")
 """A stream that the server ended without an error."""

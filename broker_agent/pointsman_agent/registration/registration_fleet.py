@@ -1,4 +1,4 @@
-"""A registration loop for every name server that is listed, for as long as it is listed."""
+"""A registration loop for every listed name server, while it is listed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class _Running:
 
 
 class RegistrationFleet:
-    """Follows ``listed``: what is new gets a loop by ``build``; what is gone is told nothing more.
+    """Follows ``listed``: a new name server gets a loop by ``build``, and the loop of a removed one ends.
 
-    A name server that is no longer listed keeps the registration until it expires there: clients may still ask it, and
-    nothing has happened to the broker. ``forget`` is called when a loop has ended, for what is kept of each.
+    A name server that is no longer listed retains the registration until it expires there: clients may still use it,
+    and the broker is up. ``forget`` is called when such a loop has ended, to drop what is stored about it.
     """
 
     def __init__(
@@ -46,17 +46,17 @@ class RegistrationFleet:
 
     @property
     def loops(self) -> tuple[RegistrationLoop, ...]:
-        """The loops of the name servers that are listed."""
+        """The loops of the listed name servers."""
         return self._current
 
     @property
     def reports(self) -> Mapping[str, Report]:
-        """How we stand with each name server that is listed. Only reads, from any thread."""
+        """Registration state at each listed name server. Read-only, callable from any thread."""
         return {loop.name_server: loop.report for loop in self._current}
 
     @property
     def master_agent_addr(self) -> str:
-        """Agent of the broker's master, by the first name server that reports one; empty where none does."""
+        """Agent of the broker's master, from the first name server that reports one; empty if none does."""
         return next((loop.master_agent_addr for loop in self._current if loop.master_agent_addr), "")
 
     @property
@@ -65,7 +65,7 @@ class RegistrationFleet:
         return sorted(self._running)
 
     async def run(self) -> None:
-        """Run until every loop has said its leave; cancel it to stop without."""
+        """Run until every loop has handed over or unregistered; cancel it to stop without either."""
         stop_following = [self._listed.on_change(self._changed.set), self._own.on_change(self._changed.set)]
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -100,7 +100,7 @@ class RegistrationFleet:
         task.add_done_callback(lambda _: self._on_end(name_server))
 
     def _on_end(self, name_server: str) -> None:
-        # One that came back to the list while its loop said its last word gets a new one now.
+        # A name server listed again while its loop was ending gets a new loop now.
         if self._running.pop(name_server).is_ending:
             self._forget(name_server)
         self._changed.set()

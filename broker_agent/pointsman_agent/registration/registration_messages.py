@@ -1,4 +1,4 @@
-"""The agent's own state as messages, and the answers as the core's words. Does no I/O."""
+"""Conversion between the agent's state and the messages of the registration service. Does no I/O."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class BrokerProfile:
     acting_master: bool = True
     filter_servers: tuple[str, ...] = ()
     interval_seconds: float = 30.0
-    """Declared; the server's answer says what holds."""
+    """As requested; the interval in the server's response applies."""
     expiry_seconds: float = 120.0
 
     def to_identity(self, broker_id: int) -> broker_pb2.BrokerIdentity:
@@ -100,7 +100,7 @@ def to_beat(
     hand_over: bool,
     sent_at: datetime | None = None,
 ) -> wire.Beat:
-    """Build a beat; ``sent_at`` tells our wall clock."""
+    """Build a heartbeat; ``sent_at`` is the agent's wall clock, if given."""
     return wire.Beat(
         identity=profile.to_identity(broker_id),
         generation=generation,

@@ -1,1 +1,1 @@
-"""What every service of the agent has in common: the gRPC server, refusals and their statuses, pages."""
+"""Shared by the agent's services: the gRPC server, refusals and their statuses, pages."""

@@ -1,4 +1,4 @@
-"""Checks of the fields of requests: names, queues, and the page tokens of lists sorted by (group, topic, queue id)."""
+"""Checks of request fields: names, queues, and the page tokens of lists sorted by (group, topic, queue id)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_PAGE_SIZE = 1_000
 MAX_TOKEN_LENGTH = 1_000
 
 Place = tuple[str, str, int]
-"""Group, topic, queue id: where a page ended."""
+"""Group, topic and queue id of the last row of a page."""
 
 _Row = TypeVar("_Row")
 
@@ -34,7 +34,7 @@ def client_id_violations(field: str, client_id: str) -> Sequence[FieldViolation]
 
 
 class NamesQueue(Protocol):
-    """Any message with a queue in it."""
+    """Any message that names a queue."""
 
     @property
     def topic(self) -> str:
@@ -48,16 +48,16 @@ class NamesQueue(Protocol):
 
 
 class QueueFields:
-    """Reads the queues of requests. ``topics`` gives what the broker has now."""
+    """Checks the queues of requests. ``topics`` returns the broker's current topics."""
 
     def __init__(self, topics: Callable[[], TopicSet]) -> None:
         self._topics = topics
         self._known = BrokerQueues()
 
     def violations(self, field: str, queues: Sequence[NamesQueue], *, must_exist: bool) -> Iterator[FieldViolation]:
-        """Check a list of queues: not too many, each once and, where they must, known to the broker."""
+        """Check a list of queues: their number, duplicates and, with ``must_exist``, whether the broker has them."""
         if len(queues) > MAX_QUEUES_A_CALL:
-            yield FieldViolation(field, f"are {len(queues)}, at most {MAX_QUEUES_A_CALL} are allowed")
+            yield FieldViolation(field, f"has {len(queues)} entries, at most {MAX_QUEUES_A_CALL} are allowed")
             return
         topics = self._topics()
         first: dict[QueueKey, int] = {}
@@ -65,7 +65,7 @@ class QueueFields:
             queue, place = QueueKey(named.topic, named.queue_id), f"{field}[{index}]"
             if queue in first:
                 yield FieldViolation(
-                    place, f"is {field}[{first[queue]}] again: queue {queue.queue_id} of {queue.topic!r}"
+                    place, f"repeats {field}[{first[queue]}]: queue {queue.queue_id} of {queue.topic!r}"
                 )
                 continue
             first[queue] = index
@@ -76,12 +76,12 @@ class QueueFields:
 
 
 def to_queues(queues: Iterable[NamesQueue]) -> list[QueueKey]:
-    """Read the queues of a request that was checked."""
+    """Convert the queues of a checked request."""
     return [QueueKey(named.topic, named.queue_id) for named in queues]
 
 
 def read_page(*, group: str, page_size: int, page_token: str) -> tuple[int, Place | None]:
-    """Read which page is wanted: how many rows, and behind which. Raises InvalidRequest."""
+    """Return the page size, and the row after which the page begins. Raises InvalidRequest."""
     after = _read_token(page_token)
     violations = [
         *(name_violations("group", group) if group else ()),
@@ -94,10 +94,10 @@ def read_page(*, group: str, page_size: int, page_token: str) -> tuple[int, Plac
 
 
 def cut(rows: Sequence[_Row], *, limit: int, place_of: Callable[[_Row], Place]) -> tuple[Sequence[_Row], str]:
-    """Cut what was found, with one row more than a page, to the page; and the token of the next, empty on the last."""
+    """Return the rows of a page, from at most ``limit`` + 1, and the token of the next page, empty on the last."""
     if len(rows) <= limit:
         return rows, ""
-    # None of these stands in a name, so the token can be read in one way only.
+    # Names do not contain a slash, so the token is unambiguous.
     return rows[:limit], "/".join(map(str, place_of(rows[limit - 1])))
 
 

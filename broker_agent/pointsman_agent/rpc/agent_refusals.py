@@ -1,11 +1,11 @@
-"""What the agent refuses its clients, and why.
+"""Refusals of the agent.
 
-Refusal (``wire/refusals.py``, with the ones that both daemons have)
-├── OutOfRange         OUT_OF_RANGE         a value is sound, but beyond what there is now; names each
-├── LimitExceeded      LIMIT_EXCEEDED       a bound of this agent is reached
-├── NotFound           NOT_FOUND            there is no such thing here
+Refusal (``wire/refusals.py``, with those of both daemons)
+├── OutOfRange         OUT_OF_RANGE         a value is valid, but beyond the current end; names each
+├── LimitExceeded      LIMIT_EXCEEDED       a limit of this agent is reached
+├── NotFound           NOT_FOUND            the object does not exist here
 ├── HeldByOther        HELD_BY_OTHER        another client or operator holds what the call would change
-└── Unavailable        BACKEND_UNAVAILABLE  what this agent needs for the answer is out of reach
+└── Unavailable        BACKEND_UNAVAILABLE  a backend of this agent is unreachable
 
 Facts are attributes; the text is built from them.
 """
@@ -19,20 +19,20 @@ from pointsman.wire.refusals import FieldsRefused, NotReady, Refusal
 
 
 class OutOfRange(FieldsRefused):
-    """One or more values lie beyond what there is now."""
+    """One or more values are beyond the current end."""
 
     code = "OUT_OF_RANGE"
     status = "OUT_OF_RANGE"
 
 
 class LimitExceeded(refusals.LimitExceeded):
-    """A bound of this agent is reached."""
+    """A limit of this agent is reached."""
 
     server = "this agent"
 
 
 class NotFound(Refusal):
-    """There is no such thing here."""
+    """The object does not exist here."""
 
     code = "NOT_FOUND"
     status = "NOT_FOUND"
@@ -55,7 +55,7 @@ class HeldByOther(Refusal):
 
 
 class Unavailable(Refusal):
-    """What this agent needs for the answer is out of reach; nothing was changed."""
+    """A backend of this agent is unreachable; nothing was changed."""
 
     code = "BACKEND_UNAVAILABLE"
     status = "UNAVAILABLE"
@@ -63,4 +63,4 @@ class Unavailable(Refusal):
 
 def stopping() -> NotReady:
     """Return the refusal of an agent that stops."""
-    return NotReady("this agent is stopping; ask another one", state="stopping")
+    return NotReady("this agent is stopping; use another one", state="stopping")

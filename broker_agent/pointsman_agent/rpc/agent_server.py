@@ -13,9 +13,9 @@ from pointsman_agent.rpc.agent_refusals import LimitExceeded, stopping
 
 
 class AgentServer(RpcServer):
-    """Serves everything until it stops.
+    """Serves until it stops.
 
-    ``longest_silence``: of a client, seconds, after which its service judges it.
+    ``longest_silence``: seconds without a heartbeat after which a client is removed.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Where a broker's topics are read from. A source is whatever has :class:`TopicSource`'s one method."""
+"""Sources of a broker's topics. A source is any class with :class:`TopicSource`'s one method."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pointsman_agent.core.topic_set import TopicSet
 
 
 class TopicSourceError(Exception):
-    """The source cannot be read now; what it said before still holds. The text is for people."""
+    """The source cannot be read now; the last valid topics apply. The text is for operators."""
 
 
 class TopicSourceNotInstalledError(Exception):
-    """The source needs a package that is not installed; the text says which."""
+    """The source needs a package that is not installed; the text names it."""
 
 
 class TopicSource(Protocol):
-    """Reads the topics from somewhere."""
+    """Reads the topics."""
 
     async def read(self) -> TopicSet:
         """Return all topics with their version. Raises TopicSourceError.
 
-        Need not end by itself: the caller has the deadline and cancels. Never called twice at once.
+        Need not return in time: the caller has a deadline and cancels. Calls do not overlap.
         """
         ...

@@ -1,9 +1,9 @@
-"""What the properties file of a RocketMQ broker says of its identity, its store and its permission. Pure.
+"""Identity, store and permission in the properties file of a RocketMQ broker. Pure.
 
 Names, defaults and rules are RocketMQ 5's (``BrokerConfig``, ``MessageStoreConfig``, ``BrokerStartup``): a number that
-does not parse is ignored without a word, as the broker ignores it. The file feeds a running broker only at its start,
-except for what an operator changes through the broker itself, which it writes back: of that ``brokerPermission``
-matters here and is followed; a changed identity is acted on when the agent is started again.
+does not parse is silently ignored, as by the broker. A broker reads the file at its start only, but writes back what an
+operator changes through the broker. Of that only ``brokerPermission`` is followed; a changed identity needs a restart
+of the agent.
 """
 
 from __future__ import annotations
@@ -24,51 +24,51 @@ ZONE_VARIABLE = "ROCKETMQ_ZONE"
 
 _JAVA_INT = re.compile(r"[+-]?[0-9]{1,20}")
 _CONTROLS_AND_BLANK = "".join(map(chr, range(0x21)))
-"""What Java's ``String.trim`` takes off."""
+"""Removed by Java's ``String.trim``."""
 
 
 class BrokerConfError(Exception):
-    """The file cannot be what the broker was started with; the text says why."""
+    """The broker cannot have been started with this file; the text has the reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConf:
-    """The settings that registration needs. An empty text: the file leaves it to the broker's machine."""
+    """The settings that registration needs. Empty: the broker derives the value from its machine."""
 
     cluster: str = DEFAULT_CLUSTER
     broker_name: str = ""
     """Empty: the name of the broker's host."""
     broker_id: int | None = 0
-    """0 for both master roles, whatever ``brokerId`` says. None: elected, by a controller or DLedger."""
+    """0 for both master roles, regardless of ``brokerId``. None: elected, by a controller or DLedger."""
     addr: str = ""
     """``brokerIP1:listenPort``; empty: the broker picks an address of its machine."""
     ha_addr: str = ""
-    """``brokerIP2:haListenPort``; the port is ``listenPort + 1`` unless set above 0. 4.9 and 5.0.0 always take the
-    former; unreleased builds ignore both ports of the file: where in doubt, configure the agent's own ``ha_addr``."""
+    """``brokerIP2:haListenPort``; the port is ``listenPort + 1`` unless set above 0. 4.9 and 5.0.0 always use the
+    former; unreleased builds ignore both ports of the file. If in doubt, set the agent's own ``ha_addr``."""
     listen_port: int = DEFAULT_LISTEN_PORT
     store_path_root_dir: str = ""
     """Empty: ``store`` in the home of the broker's user."""
     zone: str = ""
-    """From the environment variable ROCKETMQ_ZONE: the file has no setting for it."""
+    """From the environment variable ROCKETMQ_ZONE; the file has no such setting."""
     broker_permission: int = DEFAULT_PERMISSION
     """Bits: read 4, write 2."""
     foreign_store: str = ""
-    """Why ``topics.json`` is not where this broker keeps its topics; empty: it is."""
+    """Why this broker does not store its topics in ``topics.json``; empty: it does."""
 
     @property
     def masks(self) -> bool:
-        """Whether the permission takes bits from topics: RocketMQ's does only without read or without write."""
+        """Whether the permission masks topics: in RocketMQ only without read or without write."""
         return self.broker_permission & DEFAULT_PERMISSION != DEFAULT_PERMISSION
 
     def changed_settings(self, new: BrokerConf) -> list[str]:
-        """Name what differs in ``new`` and needs a start of the agent."""
+        """Return the settings that differ in ``new`` and need a restart of the agent."""
         followed = {"broker_permission", "foreign_store"}
         names = [field.name for field in fields(self) if field.name not in followed]
         return [name for name in names if getattr(self, name) != getattr(new, name)]
 
     def contradictions(self, *, cluster: str, name: str, broker_id: int, addr: str) -> list[str]:
-        """Say, a sentence each, where the agent is configured as another broker than this file's."""
-        said = (
+        """Return one sentence for each setting in which the agent contradicts this file."""
+        compared = (
             ("brokerClusterName", self.cluster, cluster),
             ("brokerName", self.broker_name or name, name),
             ("brokerId (by brokerRole)", broker_id if self.broker_id is None else self.broker_id, broker_id),
@@ -76,15 +76,15 @@ class BrokerConf:
         )
         return [
             f"{key} is {mine!r}, but the agent is configured for {theirs!r}"
-            for key, mine, theirs in said
+            for key, mine, theirs in compared
             if mine != theirs
         ]
 
 
 def read_broker_conf(content: bytes, *, environment: Mapping[str, str]) -> BrokerConf:
-    """Read the file's content. Raises BrokerConfError where the broker itself would not start, and for an empty file.
+    """Read the file's content. Raises BrokerConfError for an empty file, and where the broker would not start.
 
-    A broker writes an empty file only for the moment in which it replaces it.
+    A broker's file is empty only for the moment in which it is replaced.
     """
     if not content.strip():
         raise BrokerConfError("is empty")
@@ -121,7 +121,7 @@ def _broker_id(properties: Mapping[str, str]) -> int | None:
         return 0
     broker_id = _int(properties, "brokerId", 0)
     if broker_id <= 0:
-        raise BrokerConfError(f"brokerId: {broker_id} cannot be with brokerRole=SLAVE: a slave's must be above 0")
+        raise BrokerConfError(f"brokerId: must be above 0 with brokerRole=SLAVE, got {broker_id}")
     return broker_id
 
 
@@ -143,7 +143,7 @@ def _text(properties: Mapping[str, str], key: str, default: str = "") -> str:
 
 
 def _int(properties: Mapping[str, str], key: str, default: int) -> int:
-    # Not trimmed: Integer.parseInt refuses "10911 ", and the broker goes on with its default.
+    # Not trimmed: Integer.parseInt rejects "10911 ", and the broker then uses its default.
     text = properties.get(key, "")
     if _JAVA_INT.fullmatch(text) is None or not -(2**31) <= int(text) < 2**31:
         return default

@@ -1,4 +1,4 @@
-"""The configured topic source."""
+"""Build the configured topic source."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pointsman_agent.topic_source.rocketmq import RocketmqTopicSource
 from pointsman_agent.topic_source.toml import TomlTopicSource
 
 READ_TIMEOUT_SECONDS: Mapping[str, float] = {"toml": 120.0, "rocketmq": 30.0, "redis": 10.0}
-"""How long a look at each source may take. Files take processor time, on a thread: for 100,000 tables of TOML half a
-minute on a busy core, for as many topics of RocketMQ a second."""
+"""Deadline of a read of each source. Files need processor time, on a thread: half a minute on a busy core for 100,000
+tables of TOML, a second for as many topics of RocketMQ."""
 
 
 def build_topic_source(
@@ -25,7 +25,7 @@ def build_topic_source(
     flags: Mapping[str, object] | None = None,
     on_skipped: Callable[[int], None] | None = None,
 ) -> TopicSource:
-    """Build it. ``file``, ``environment`` and ``flags`` are what ``config`` was loaded from.
+    """Build the source. ``config`` was loaded from ``file``, ``environment`` and ``flags``.
 
     Raises TopicSourceNotInstalledError.
     """
@@ -42,7 +42,7 @@ def build_topic_source(
     if topics.source == "redis":
         from pointsman_agent.topic_source.redis_topics import RedisTopicSource  # noqa: PLC0415  # needs the extra `redis`
 
-        # The probe's login, if it goes to Redis: both are the agent's visits to the same server.
+        # The probe's login, if it probes Redis: both use the same server.
         probe = config.probe
         goes_to_redis = probe.kind == "redis"
         return RedisTopicSource(

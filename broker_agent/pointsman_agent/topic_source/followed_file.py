@@ -1,8 +1,8 @@
-"""A file that somebody else rewrites, and that is read again only when it may have changed. Blocks: not for the loop.
+"""A file that another program rewrites, and that is read only when it may have changed. Blocks: not for the event loop.
 
-Writers rename over it, or delete and rename, or truncate it and write in place. So nothing here trusts a name to stay
-the same file, a file to be there, or one read to be of one piece: what two reads in a row, between two looks at the
-file's facts, do not agree on is being written.
+Writers rename over it, delete and rename, or truncate it and write in place. So a name may refer to another file, the
+file may be missing, and a read may see a partial file. If two reads in a row, between two calls of stat, differ, the
+file is being written.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ READ_BYTES = 2**20
 
 
 class UnusableFileError(TopicSourceError):
-    """The file is missing, or holds nothing that can be used: another copy of it may."""
+    """The file is missing or unusable; another copy of it may be usable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a file's facts say of its content; while it is the same, so is the content, if the clock is fine enough."""
+    """Metadata of a file; the same metadata means the same content, if the clock is fine enough."""
 
     device: int
     inode: int
@@ -39,7 +39,7 @@ class Signature:
 
     @classmethod
     def of(cls, facts: os.stat_result) -> Signature:
-        """Take it from what ``stat`` says."""
+        """Build it from the result of ``stat``."""
         return cls(facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
 
 
@@ -51,9 +51,9 @@ class _Reading:
 
 
 class FollowedFile(Generic[T]):
-    """Gives what ``parse`` makes of the file's content, parsed once for each content.
+    """Returns the parsed content of a file; each content is parsed once.
 
-    ``parse`` raises UnusableFileError, or another TopicSourceError where no other copy shall be tried.
+    ``parse`` raises UnusableFileError, or another TopicSourceError if no other copy is to be tried.
     """
 
     def __init__(self, path: Path, *, max_bytes: int, parse: Callable[[bytes], T]) -> None:
@@ -67,10 +67,10 @@ class FollowedFile(Generic[T]):
         self._problem: TopicSourceError | None = None
 
     def read(self) -> T:
-        """Return what the file holds now. Raises UnusableFileError or another TopicSourceError, each naming the file.
+        """Return the content now. Raises UnusableFileError or another TopicSourceError, each naming the file.
 
-        A signature is believed from the second look on: a file that was written twice within one tick of the file
-        system's clock shows the same one for two contents.
+        A signature is trusted from the second read on: a file written twice within one tick of the file system's clock
+        has the same one for two contents.
         """
         try:
             if self._is_settled and Signature.of(self.path.stat()) == self._signature:
@@ -88,7 +88,7 @@ class FollowedFile(Generic[T]):
         return self._recall()
 
     def forget(self) -> None:
-        """Give the memory back; the next look reads."""
+        """Free the memory; the next call reads the file."""
         self._signature = self._digest = self._outcome = self._problem = None
         self._is_settled = False
 
@@ -102,20 +102,20 @@ class FollowedFile(Generic[T]):
 
     def _recall(self) -> T:
         if self._problem is not None:
-            # A new one each time: an exception that is raised again drags every traceback along.
+            # A new exception each time: an exception raised again accumulates tracebacks.
             raise type(self._problem)(f"{self.path}: {self._problem}")
-        assert self._outcome is not None  # noqa: S101  # one of the two is set with the digest
+        assert self._outcome is not None  # noqa: S101  # either is set with the digest
         return self._outcome
 
 
 def read_whole(path: Path, *, max_bytes: int) -> _Reading:
-    """Read all of a file, twice. Raises OSError, UnusableFileError while it is written, TopicSourceError if too big."""
-    # Opening a pipe would wait for whoever writes to it.
+    """Read a file twice. Raises OSError, UnusableFileError while it is being written, TopicSourceError if too large."""
+    # Without O_NONBLOCK, opening a pipe would wait for its writer.
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         before = os.fstat(handle)
         if not stat.S_ISREG(before.st_mode):
-            raise TopicSourceError(f"{path}: is no regular file")
+            raise TopicSourceError(f"{path}: is not a regular file")
         parts: list[bytes] = []
         digest = _read_through(handle, path, max_bytes, keep=parts)
         again = _read_through(handle, path, max_bytes, keep=None)

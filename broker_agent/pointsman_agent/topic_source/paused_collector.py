@@ -1,7 +1,7 @@
-"""Keep Python's garbage collector away from work that makes very many objects and no cycles.
+"""Pause Python's garbage collector during work that creates very many objects and no cycles.
 
-A round of it walks all that lives and holds every thread meanwhile: 100 ms and more, several times in the second in
-which 100,000 topics are parsed.
+A collection scans all objects and blocks every thread for 100 ms and more, several times in the second in which 100,000
+topics are parsed.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 LARGE = 20_000
-"""New objects that stay. So many are not left for the next round to find, for it would take as long as what was
-avoided: they are set aside for good (``gc.freeze``). Being freed in the ordinary way is still open to them."""
+"""Number of new objects from which they are excluded from later collections (``gc.freeze``): the next one would
+otherwise take as long as those avoided. Reference counting still frees them."""
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Have no rounds inside the block, which must not hang: that would keep the collector out for ever."""
+    """Disable collections inside the block. The block must not hang: the collector would stay disabled."""
     was_enabled = gc.isenabled()
-    gc.collect(1)  # what is set aside as garbage would stay for ever
+    gc.collect(1)  # frozen garbage would never be freed
     gc.disable()
     try:
         yield

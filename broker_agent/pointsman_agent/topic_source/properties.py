@@ -1,9 +1,8 @@
 """Java's ``.properties`` format, read as ``java.util.Properties.load`` reads it. Pure.
 
 Lines end with LF, CR or both. A line whose first visible character is ``#`` or ``!`` is a comment. An odd number of
-backslashes at the end continues the line, without the blanks that the next one begins with; there ``#`` is a character
-like any other. A key ends at the first ``=``, ``:`` or blank that no backslash stands before. Of equal keys the last
-holds.
+backslashes at the end continues the line, without the leading blanks of the next one; ``#`` starts no comment there.
+A key ends at the first ``=``, ``:`` or blank without a backslash before it. Of equal keys the last applies.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class PropertiesError(Exception):
-    """What Java refuses to load; the text says where."""
+    """The text is invalid for Java; the message has the place."""
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -37,7 +36,7 @@ def _logical_lines(text: str) -> Iterator[str]:
     natural = iter(_LINE_END.split(text))
     for first in natural:
         line = first.lstrip(_BLANKS)
-        # Where nothing stands before the backslash, the next line is a new one to Java, and may be a comment.
+        # A line with only a backslash continues nothing: in Java the next line is a new one, possibly a comment.
         if line.startswith(("#", "!")) or line == "\\":
             continue
         while _is_continued(line):
@@ -59,9 +58,9 @@ def _unescape(text: str) -> str:
 
 
 def _escaped(match: re.Match[str]) -> str:
-    said = match[1]
-    if said[0] != "u":
-        return _CONTROL.get(said, said)
-    if _UNICODE_ESCAPE.fullmatch(said) is None:
+    char = match[1]
+    if char[0] != "u":
+        return _CONTROL.get(char, char)
+    if _UNICODE_ESCAPE.fullmatch(char) is None:
         raise PropertiesError(f"malformed escape {match[0]!r}: four hexadecimal digits must follow \\u")
-    return chr(int(said[1:], 16))
+    return chr(int(char[1:], 16))

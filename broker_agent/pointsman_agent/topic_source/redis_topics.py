@@ -1,9 +1,8 @@
 """Topics from a Redis server that is the broker: queue N of a topic is the stream ``topic:queue:N``.
 
-A topic has as many queues as its highest queue number says, plus one, readable and writable. A missing number below
-that is a queue that nobody wrote to yet: streams come into being with their first message, in any order, and counting
-only unbroken numbers would take queues with messages out of the routes. So a topic shrinks only when its highest
-streams are deleted.
+A topic has as many queues as its highest queue number plus one, readable and writable. A missing number below that is a
+queue without messages: a stream is created by its first message, in any order. Counting only unbroken numbers would
+remove queues with messages from the routes. So a topic shrinks only when its highest streams are deleted.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ except ModuleNotFoundError as error:
 
 PATTERN = "*:queue:[0-9]*"
 KEYS_A_STEP = 500
-"""COUNT of SCAN: the server looks at so many keys and serves others in between."""
+"""COUNT of SCAN: keys per step; Redis serves other clients between steps."""
 
 MAX_STEPS = 40_000
-"""So a check looks at about 20 million keys at most, of whatever kind."""
+"""Limits a read to about 20 million keys of any kind."""
 
 MAX_STREAMS = 2_000_000
 MAX_SKIPPED = 1_000
-"""So many are remembered and counted."""
+"""Maximum number that is remembered and counted."""
 
 NAMED_EXAMPLES = 5
 
@@ -49,10 +48,10 @@ log = logging.getLogger(__name__)
 
 
 class RedisTopicSource:
-    """Looks for streams with SCAN, on one connection from first to last; the caller has the deadline.
+    """Finds streams with SCAN, on a single connection; the caller has the deadline.
 
-    SCAN names every stream that was there all the time. A check that does not come to its end says nothing: half a
-    list would take queues away. Neither would a server that restarted halfway, so the connection is not renewed.
+    SCAN returns every stream that existed all the time. An incomplete scan is discarded: half a list would remove
+    queues. So would a server that restarted in between, so the connection is not renewed.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class RedisTopicSource:
             # No HELLO: see RedisProbe.
             protocol=2,
             retry=Retry(NoBackoff(), 0),
-            # A pool would go on with the cursor on a new connection, to a server that may have started anew.
+            # A pool would continue the scan on a new connection, possibly to a restarted server.
             single_connection_client=True,
         )
         found = _Found(self._target, self._max_topics)
@@ -110,12 +109,12 @@ class RedisTopicSource:
                     found.take(key if isinstance(key, bytes) else key.encode())
                 if cursor == 0:
                     return found
-        except (RedisError, OSError, ValueError, EOFError) as error:  # ValueError: what answers does not speak RESP
+        except (RedisError, OSError, ValueError, EOFError) as error:  # ValueError: the peer does not speak RESP
             raise TopicSourceError(f"redis {self._target}: {error}") from error
         finally:
             await finish(redis.aclose())
         raise TopicSourceError(
-            f"redis {self._target}: SCAN has not come to its end after {MAX_STEPS} steps of {KEYS_A_STEP} keys"
+            f"redis {self._target}: SCAN is not complete after {MAX_STEPS} steps of {KEYS_A_STEP} keys"
         )
 
     def _to_set(self, queue_nums: dict[str, int]) -> TopicSet:
@@ -144,7 +143,7 @@ class _Skipped:
 
 
 class _Found:
-    """What a check has found so far."""
+    """Intermediate result of a scan."""
 
     def __init__(self, target: str, max_topics: int) -> None:
         self._target = target
@@ -155,15 +154,15 @@ class _Found:
 
     @property
     def skipped(self) -> _Skipped:
-        """What cannot be a queue: how many, and the first by name."""
+        """Number of streams that cannot be queues, and the first by name."""
         return _Skipped(len(self._skipped), tuple(repr(key[:200]) for key in sorted(self._skipped)[:NAMED_EXAMPLES]))
 
     def take(self, key: bytes) -> None:
-        """Take in a stream; SCAN may name one twice. Raises TopicSourceError when there are too many."""
+        """Add a stream; SCAN may return one twice. Raises TopicSourceError if there are too many."""
         self._streams += 1
         if self._streams > MAX_STREAMS:
             raise TopicSourceError(
-                f"redis {self._target}: holds more than {MAX_STREAMS} streams named like queues: not believed"
+                f"redis {self._target}: holds more than {MAX_STREAMS} streams named like queues; they are not used"
             )
         match = _STREAM.fullmatch(key)
         count = int(match[2]) + 1 if match is not None else 0
@@ -175,7 +174,7 @@ class _Found:
         held = self.queue_nums.get(topic, 0)
         if held == 0 and len(self.queue_nums) >= self._max_topics:
             raise TopicSourceError(
-                f"redis {self._target}: holds streams of more than topics.max_topics ({self._max_topics}) topics: "
-                "not believed"
+                f"redis {self._target}: holds streams of more than topics.max_topics ({self._max_topics}) topics; "
+                "they are not used"
             )
         self.queue_nums[topic] = max(held, count)

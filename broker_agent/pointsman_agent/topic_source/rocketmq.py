@@ -1,12 +1,12 @@
 """Topics from the files of a RocketMQ broker: ``topics.json`` or its ``.bak``, and ``broker.conf``.
 
-The rule of RocketMQ's own loader: a ``topics.json`` that is missing, empty or cannot be parsed is replaced by its
-``.bak``; if that is unusable too, what was read last holds. A file that cannot be opened for another reason
-(permissions, a failing disk) says nothing of its content, and its ``.bak`` is not taken for newer.
+As in RocketMQ's own loader, a ``topics.json`` that is missing, empty or cannot be parsed is replaced by its ``.bak``;
+if that is unusable too, the last valid content applies. A file that cannot be opened for another reason (permissions, a
+failing disk) is not replaced by its ``.bak``.
 
-The version is the broker's, exactly as it stands, and is compared for equality only: a slave's counter jumps. There are
-two exceptions, in which the broker's version does not stand for what is told: while ``brokerPermission`` takes bits
-from the topics, and after somebody changed the file without its version. Both get a version of their own, derived.
+The version is the broker's, unchanged, and is compared for equality only: a slave's counter jumps. In two cases the
+registered topics differ from the broker's version: while ``brokerPermission`` masks topics, and after a change of the
+file without a change of its version. Both get a derived version instead.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from pointsman_agent.topic_source.topics_json import TopicsJson, TopicTable
 
 MAX_BROKER_CONF_BYTES = 2**20
 SETTLE_SECONDS = 0.05
-"""How long to wait for a writer that seems to be at work."""
+"""Time to wait for a writer that seems to be active."""
 
 TRIES = 4
-"""Looks at ``topics.json`` before its ``.bak`` counts: a writer leaves no file, or a part of one, for milliseconds."""
+"""Reads of ``topics.json`` before its ``.bak`` is used: during a write it is missing or partial for milliseconds."""
 
 DEFAULT_STORE = "store"
-"""In the home of the user that the broker runs as; the agent takes its own user's."""
+"""In the home of the broker's user; the agent uses its own user's."""
 
 log = logging.getLogger(__name__)
 
 
 def load_broker_conf(path: Path, *, environment: Mapping[str, str]) -> BrokerConf:
-    """Read the broker's properties file once, for what the agent takes from it at its start.
+    """Read the broker's properties file once, at the agent's start.
 
     Raises TopicSourceError, also for a broker that keeps its topics in RocksDB.
     """
@@ -50,10 +50,10 @@ def load_broker_conf(path: Path, *, environment: Mapping[str, str]) -> BrokerCon
 
 
 class RocketmqTopicSource:
-    """Reads the files beside a broker. ``store_path`` is its storePathRootDir; empty: as ``broker_conf`` says.
+    """Reads a broker's files. ``store_path`` is its storePathRootDir; empty: the one in ``broker_conf``.
 
-    An empty ``broker_conf`` stands for a file without settings. ``on_skipped`` is told the number of topics that the
-    broker has and that cannot be named here, whenever it changes.
+    An empty ``broker_conf`` is like a file without settings. ``on_skipped`` is called with the number of topics that
+    cannot be registered, whenever it changes.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class RocketmqTopicSource:
         return await self._give(found.table, conf)
 
     async def _read_conf(self) -> BrokerConf:
-        """Return the settings as they are believed: a file that changed must read the same a moment later."""
+        """Return the settings in use: changed content must be the same a moment later."""
         if self._conf_file is None:
             return self._conf or BrokerConf()
         held = self._conf
@@ -119,7 +119,7 @@ class RocketmqTopicSource:
             self._conf = conf
             return conf
         self._log_identity(held.changed_settings(conf))
-        # What else changed waits for a start of the agent, so it stays what it was here as well.
+        # Other changes need a restart of the agent, so those settings keep their values here as well.
         self._conf = replace(held, broker_permission=conf.broker_permission, foreign_store=conf.foreign_store)
         return self._conf
 
@@ -207,20 +207,20 @@ class _Copies:
 
 
 class _RegisteredTopics:
-    """From a table to what name servers are told: the mask of ``brokerPermission``, and the version."""
+    """Derives the registered topics from a table: the mask of ``brokerPermission``, and the version."""
 
     def __init__(self) -> None:
         self._table: TopicTable | None = None
         self._permission = -1
         self._first: TopicTable | None = None
-        """The first table that came with the present version: that is what the version stands for."""
+        """The first table with the current version: the content that the version stands for."""
         self._set: TopicSet | None = None
 
     def is_current(self, table: TopicTable, conf: BrokerConf) -> bool:
         return table is self._table and conf.broker_permission == self._permission
 
     def topic_set(self) -> TopicSet:
-        assert self._set is not None  # noqa: S101  # taken before it is asked for
+        assert self._set is not None  # noqa: S101  # set by take
         return self._set
 
     def take(self, table: TopicTable, conf: BrokerConf) -> None:

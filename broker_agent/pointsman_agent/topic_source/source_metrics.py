@@ -1,4 +1,4 @@
-"""Metrics of a topic source, made in whatever registry the agent has."""
+"""Metrics of a topic source."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class SourceMetrics:
         )
 
     def count_read(self, result: str) -> None:
-        """Take in the end of a look."""
+        """Count a finished read."""
         self._reads.labels(result).inc()
 
     def set_last_good(self, at: float) -> None:
-        """Take in when the source could be read last, in monotonic seconds."""
+        """Record the time of the last successful read, in monotonic seconds."""
         self._last_good_at = at
 
     def set_skipped(self, count: int) -> None:
-        """Take in how many topics cannot be told."""
+        """Record the number of topics that cannot be registered."""
         self._skipped.set(count)
 
     def _age(self) -> float:

@@ -1,7 +1,7 @@
-"""Topics from the agent's own configuration file, read again when it changes and when an operator says so.
+"""Topics from the agent's own configuration file, read again when it changes and on SIGHUP.
 
-Only the ``[[topics.topic]]`` tables are taken over while the agent runs: another identity, another name server or
-another probe is another agent, and half of a new configuration beside half of an old one would be nobody's.
+Only the ``[[topics.topic]]`` tables are applied while the agent runs. Another identity, name server or probe means
+another agent, and a mixture of two configurations was never tested by its author.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pointsman_agent.topic_source.paused_collector import collector_paused
 
 MAX_BYTES = 64 * 2**20
 MAX_PROBLEMS = 100
-"""Named in one line; of more only the number is said."""
+"""Maximum number listed in one line; of the others only the count is given."""
 
 SETTLE_SECONDS = 0.2
-"""A changed file must be the same for so long. Of a file of tables, the first half is a good file of fewer tables."""
+"""Time for which a changed file must stay the same: the first half of a file of tables is valid as well."""
 
 TRIES = 5
 
@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 
 
 class TomlTopicSource:
-    """The tables of a configuration. Their version follows from their content.
+    """The tables of a configuration. Their version is derived from their content.
 
-    ``config`` is what the agent was started with and ``file`` where that came from; without a file nothing changes.
-    Environment and flags hold over a changed file as they did over the first one.
+    ``config`` is what the agent was started with and ``file`` its origin; without a file nothing changes. Environment
+    and flags override a changed file as they did the first one.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class TomlTopicSource:
         self._thread = SingleCallThread("topics-toml", busy=TopicSourceError)
         self._file = FollowedFile(file, max_bytes=MAX_BYTES, parse=_digest) if file is not None else None
         self._seen = b""
-        """Digest of the content that was last acted on."""
+        """Digest of the content that was last processed."""
         self._rows = config.topics.topic
         self._held: TopicSet | None = None
         self._problem = ""
         self._waiting: list[tuple[str, object]] = []
 
     async def read(self) -> TopicSet:
-        """See :meth:`TopicSource.read`. The first gives what the agent was started with."""
+        """See :meth:`TopicSource.read`. The first call returns the topics that the agent was started with."""
         if self._held is None:
             self._held = await self._thread.run(lambda: self._to_set(self._rows))
         elif self._path is not None and self._file is not None:
@@ -82,13 +82,13 @@ class TomlTopicSource:
             if digest != before:
                 continue
             outcome = await self._thread.run(lambda: self._load(path))
-            # The configuration was read by name: was it this content?
+            # The configuration was read by name: check that it was this content.
             before, digest = digest, await self._thread.run(file.read)
             if digest == before:
                 self._seen = digest
                 await self._take(outcome)
                 return
-        raise TopicSourceError(f"{path}: is being written again and again")
+        raise TopicSourceError(f"{path}: keeps changing while it is read")
 
     def _load(self, path: Path) -> AgentConfig | ConfigError:
         try:
@@ -104,7 +104,7 @@ class TomlTopicSource:
         self._problem = ""
         self._log_waiting(list(_waiting_changes(self._config, outcome)))
         rows = outcome.topics.topic
-        # Another source has no tables, and no tables would be no topics.
+        # With another source the file has no tables, which would mean no topics.
         if outcome.topics.source == self._config.topics.source:
             self._rows = rows
             self._held = await self._thread.run(lambda: self._to_set(rows))
@@ -133,12 +133,12 @@ def _to_topic(row: TopicRow) -> TopicConfig:
 
 
 def _waiting_changes(old: AgentConfig, new: AgentConfig) -> Iterator[tuple[str, object]]:
-    """Name every setting that differs and is not taken over while the agent runs, with its new value."""
+    """Return every changed setting that needs a restart, with its new value."""
     return (change for change in changed_settings(old, new) if change[0] != "topics.topic")
 
 
 def _joined(problems: tuple[str, ...]) -> str:
-    more = [f"and {len(problems) - MAX_PROBLEMS} faults more"] if len(problems) > MAX_PROBLEMS else []
+    more = [f"and {len(problems) - MAX_PROBLEMS} more errors"] if len(problems) > MAX_PROBLEMS else []
     return "; ".join([*problems[:MAX_PROBLEMS], *more])
 
 

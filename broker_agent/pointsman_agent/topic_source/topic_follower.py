@@ -1,7 +1,6 @@
-"""Follow a topic source for as long as the agent runs: look again and again, and keep the last good state.
+"""Follow a topic source while the agent runs: poll it, and use the last valid topics during failures.
 
-What a source cannot say now does not change what it said before. Nothing is ever made up: until the first good read
-there are no topics to register, because an empty set would empty the broker's routes.
+Before the first successful read there are no topics to register: an empty set would remove the broker from the routes.
 """
 
 from __future__ import annotations
@@ -19,40 +18,40 @@ from pointsman_agent.deadline import within
 from pointsman_agent.topic_source import TopicSource, TopicSourceError
 
 REMIND_SECONDS = 60.0
-"""A source that fails in ever new words is said at most so often; one that fails in the same words, once."""
+"""Minimum time between log lines of a source that fails with changing errors; the same error is logged once."""
 
 PAUSE_RATIO = 10.0
-"""A look that took long is followed by a rest of so many times that long, so that looking takes no tenth of a core."""
+"""Minimum pause after a read, as a multiple of its duration: reads use at most a tenth of a core."""
 
 log = logging.getLogger(__name__)
 
 
 class FollowerMetrics(Protocol):
-    """What the follower counts; see ``SourceMetrics``."""
+    """Metrics of the follower; see ``SourceMetrics``."""
 
     def count_read(self, result: str) -> None:
-        """Take in the end of a look: ``changed``, ``unchanged`` or ``failed``."""
+        """Count a finished read: ``changed``, ``unchanged`` or ``failed``."""
         ...
 
     def set_last_good(self, at: float) -> None:
-        """Take in when the source could be read last, in monotonic seconds."""
+        """Record the time of the last successful read, in monotonic seconds."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """How the follower stands. Replaced as a whole, so any thread may read it."""
+    """State of the follower. Replaced as a whole, so any thread may read it."""
 
     problem: str = "not read yet"
-    """Why the source cannot be read; empty: it can."""
+    """Why the source cannot be read; empty if it can."""
     last_good_at: float | None = None
     """In monotonic seconds; None: never."""
 
 
 class TopicFollower:
-    """Owns the looks at one source. ``on_change`` is called in the event loop with each set of another version.
+    """Polls one source. ``on_change`` is called in the event loop with each set of another version.
 
-    ``timeout`` bounds a look, in seconds.
+    ``timeout`` is the deadline of a read, in seconds.
     """
 
     def __init__(
@@ -79,21 +78,21 @@ class TopicFollower:
 
     @property
     def topics(self) -> TopicSet | None:
-        """What the source said last; None before it has said anything."""
+        """The last valid topics; None before the first."""
         return self._topics
 
     async def first(self) -> TopicSet:
-        """Wait for the first good read, however long that takes. ``run`` must be running."""
+        """Wait for the first successful read, without a deadline. ``run`` must be running."""
         await self._has_topics.wait()
         assert self._topics is not None  # noqa: S101  # set before the event
         return self._topics
 
     def poll_now(self) -> None:
-        """Look without waiting for the interval to end, as an operator asks for with SIGHUP. Several are one."""
+        """Poll immediately, as requested by SIGHUP. Several requests are one."""
         self._now.set()
 
     async def run(self) -> None:
-        """Look each interval, for ever."""
+        """Poll every interval, until cancelled."""
         while True:
             self._now.clear()
             started_at = self._clock.monotonic()
@@ -102,15 +101,15 @@ class TopicFollower:
             await self._wait(self._interval if problem else max(self._interval, PAUSE_RATIO * took))
 
     async def _poll(self) -> str:
-        """Look once; return the problem, or nothing."""
+        """Poll once; return the problem, or an empty string."""
         try:
             topics = await within(self._clock, self._timeout, self._source.read())
         except TopicSourceError as error:
             problem = str(error) or type(error).__name__
         except TimeoutError:
-            problem = f"no answer in {self._timeout:g} s"
+            problem = f"no response within {self._timeout:g} s"
         except Exception as error:  # the border to foreign data: a failure of a source is a failed poll
-            # A source reads foreign data through foreign code; its fault must not end the beats.
+            # Foreign data and libraries: their failure must not stop heartbeats.
             log.exception("topic source raised an unexpected exception")
             problem = f"{type(error).__name__}: {error}"
         else:

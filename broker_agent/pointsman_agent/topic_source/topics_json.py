@@ -1,9 +1,9 @@
-"""What a RocketMQ broker's ``topics.json`` holds. Pure: bytes in, a table out.
+"""Read a RocketMQ broker's ``topics.json``. Pure: bytes in, a table out.
 
-The file is what ``TopicConfigManager`` writes: ``dataVersion`` and ``topicConfigTable``. Absent fields have RocketMQ's
-defaults, unknown ones (``attributes``, ``order``, ``topicFilterType``) are passed over, of equal keys the last holds,
-as for the broker. What a broker cannot have written makes the whole file unusable; a topic that a broker may have but
-this system cannot name is left out and said.
+``TopicConfigManager`` writes the file: ``dataVersion`` and ``topicConfigTable``. As in the broker, absent fields have
+RocketMQ's defaults, unknown ones (``attributes``, ``order``, ``topicFilterType``) are ignored, and of equal
+keys the last applies. Content that a broker cannot have written makes the complete file unusable. A topic that a broker
+may have but that cannot be registered here is skipped and reported.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.followed_file import UnusableFileError
 
 BYTES_A_TOPIC = 1_024
-"""Four times what a broker writes for a topic without attributes."""
+"""Four times the size of a topic without attributes, as brokers write it."""
 
 BASE_BYTES = 2**20
 OBJECTS_A_TOPIC = 8
-"""JSON objects; a broker writes two a topic."""
+"""Limit of JSON objects per topic; a broker writes two."""
 
 DICT_BATCH = 1_000
 NAMED_EXAMPLES = 5
@@ -36,21 +36,21 @@ _DEFAULT_PERM = PERM_READ | PERM_WRITE
 
 @dataclass(frozen=True, slots=True)
 class TopicTable:
-    """The file as it stands."""
+    """Content of the file."""
 
     data_version: DataVersion
     topics: tuple[TopicConfig, ...]
     """By name; permissions as written."""
     skipped_count: int = 0
     skipped: tuple[str, ...] = ()
-    """The first of them, each with what is wrong."""
+    """The first of them, each with its problem."""
 
 
 class TopicsJson:
-    """Reads the file's content, again and again.
+    """Reads the file's content repeatedly.
 
-    Topics that are the same as last time are the same objects: comparing two large tables is then a matter of
-    microseconds, and so is what a change leaves behind for the collector.
+    Unchanged topics are the same objects as last time. So two large tables compare within microseconds, and a change
+    leaves little garbage.
     """
 
     def __init__(self, max_topics: int) -> None:
@@ -59,14 +59,14 @@ class TopicsJson:
 
     @property
     def max_bytes(self) -> int:
-        """How large a file of so many topics may be."""
+        """Maximum size of a file with ``max_topics`` topics."""
         return BASE_BYTES + BYTES_A_TOPIC * self.max_topics
 
     def parse(self, content: bytes) -> TopicTable:
-        """Read ``content``. Raises UnusableFileError, and TopicSourceError when there are more than ``max_topics``.
+        """Read ``content``. Raises UnusableFileError, and TopicSourceError for more than ``max_topics`` topics.
 
-        On a thread, 100,000 topics hold the event loop for some milliseconds at a time: each object passes through a
-        function of ours, between two of which others have their turn.
+        On a thread, 100,000 topics block the event loop for some milliseconds at a time: each object passes through a
+        Python function, between two of which other threads run.
         """
         if not content.strip():
             raise UnusableFileError("is empty")
@@ -77,11 +77,11 @@ class TopicsJson:
         if not isinstance(table, dict):
             raise UnusableFileError("has no object topicConfigTable")
         if not table:
-            # Every broker has topics of its own, and an empty set would empty the routes.
-            raise UnusableFileError("topicConfigTable is empty, which no broker's is")
+            # Every broker has system topics, and an empty set would remove the broker from the routes.
+            raise UnusableFileError("topicConfigTable is empty")
         if len(table) > self.max_topics:
             raise TopicSourceError(
-                f"holds {len(table)} topics, more than topics.max_topics ({self.max_topics}): not believed"
+                f"holds {len(table)} topics, more than topics.max_topics ({self.max_topics}); they are not used"
             )
         known = {topic.topic: topic for topic in self._last}
         result = _to_table(_to_data_version(whole.get("dataVersion")), table, known)
@@ -96,7 +96,7 @@ class _Objects:
         self._left = most
 
     def load(self, content: bytes) -> object:
-        """Parse. Raises UnusableFileError."""
+        """Parse the content. Raises UnusableFileError."""
         try:
             return json.loads(content.decode("utf-8"), object_pairs_hook=self._to_dict)
         except UnicodeDecodeError as error:
@@ -109,11 +109,11 @@ class _Objects:
     def _to_dict(self, pairs: list[tuple[str, object]]) -> dict[str, object]:
         self._left -= 1
         if self._left < 0:
-            raise UnusableFileError("holds more JSON objects than topics would")
+            raise UnusableFileError("holds more JSON objects than topics need")
         if len(pairs) <= DICT_BATCH:
             return dict(pairs)
         whole: dict[str, object] = {}
-        # dict() would not let other threads in before its end.
+        # dict() would block other threads until its end.
         for key, value in pairs:
             whole[key] = value  # noqa: PERF403
         return whole
@@ -134,7 +134,7 @@ def _to_table(version: DataVersion, table: dict[str, object], known: dict[str, T
     skipped: list[str] = []
     skipped_count = 0
     for name in list(table):
-        # Freeing all entries at once, at the end, would hold every thread as parsing them at once would.
+        # Freed one by one: freeing all entries together would block every thread.
         value = table.pop(name)
         if not isinstance(value, dict):
             raise UnusableFileError(f"topicConfigTable[{shown(name)}] is not an object")
@@ -163,10 +163,10 @@ def _to_topic(name: str, value: dict[str, object]) -> TopicConfig:
 
 
 def _problem(topic: TopicConfig, value: dict[str, object]) -> str | None:
-    """Say why a topic cannot be told to a name server, as a sentence without its subject."""
-    said = value.get("topicName")
-    if said is not None and said != topic.topic:
-        return f"is called {shown(said)} in its own entry"
+    """Return why a topic cannot be registered, as a sentence without its subject, or None."""
+    own_name = value.get("topicName")
+    if own_name is not None and own_name != topic.topic:
+        return f"is called {shown(own_name)} in its own entry"
     if (problem := name_problem(topic.topic)) is not None:
         return problem
     for field, count in (("readQueueNums", topic.read_queue_nums), ("writeQueueNums", topic.write_queue_nums)):
@@ -186,12 +186,12 @@ def _number(
     if number is None:
         return default
     if type(number) is not int or (lowest is not None and not lowest <= number <= highest):
-        raise UnusableFileError(f"{shown(where)}: {field} cannot be {shown(number)}")
+        raise UnusableFileError(f"{shown(where)}: invalid {field} {shown(number)}")
     return number
 
 
 def shown(value: object) -> str:
-    """Print a foreign value, short and without control characters."""
+    """Return a value for an error message, short and without control characters."""
     if isinstance(value, str):
         return repr(value) if len(value) <= SHOWN_CHARACTERS else f"{value[:SHOWN_CHARACTERS]!r}..."
     if isinstance(value, int) and abs(value) > MAX_UINT64:

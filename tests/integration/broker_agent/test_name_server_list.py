@@ -118,7 +118,11 @@ async def test_a_changed_response_applies_at_the_next_refresh_and_a_reordered_on
         (OSError(-2, "Name or service not known"), (), "Name or service not known"),
         (UnicodeError("label too long"), (), "label too long"),
         (None, (), "the list is empty"),
-        (None, [f"10.0.0.{i}" for i in range(MAX_NAME_SERVERS + 1)], "there are 65, at most 64 are followed"),
+        (
+            None,
+            [f"10.0.0.{i}" for i in range(MAX_NAME_SERVERS + 1)],
+            "the list has 65 name servers, at most 64 are allowed",
+        ),
     ],
     ids=["fails", "no-host-name", "empty", "too-many"],
 )
@@ -193,7 +197,7 @@ def test_a_file_holds_one_address_per_line_with_comments_and_empty_lines(tmp_pat
     ("content", "message"),
     [
         (b"10.0.0.1:9876\n10.0.0.2\n", "namesrv, line 2: '10.0.0.2' must be host:port"),
-        (b"10.0.0.1:9876\n10.0.0.2:98", "namesrv: the last line does not end, so it may be half a line"),
+        (b"10.0.0.1:9876\n10.0.0.2:98", "namesrv: the last line has no line end, so it may be incomplete"),
         (b"10.0.0.1:9876\n\xff\n", "namesrv: is not UTF-8 at byte 14"),
         (b"\x00" * 100 + b"\n", "namesrv, line 1: '"),
         (b"#" * (MAX_BYTES + 1), f"namesrv: is longer than {MAX_BYTES} bytes"),
@@ -212,7 +216,11 @@ def test_an_invalid_file_is_rejected_and_the_error_is_named(tmp_path: Path, cont
 def test_a_path_that_is_not_a_file_fails_without_waiting(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
 
-    for path, message in ((tmp_path / "pipe", "is no file"), (tmp_path, "directory"), (tmp_path / "gone", "No such")):
+    for path, message in (
+        (tmp_path / "pipe", "is not a regular file"),
+        (tmp_path, "directory"),
+        (tmp_path / "gone", "No such"),
+    ):
         with pytest.raises(NameServerSourceError, match=message):
             FileNameServers(path).read()
 

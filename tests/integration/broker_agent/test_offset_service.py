@@ -128,7 +128,7 @@ async def test_errors_of_many_offsets_beyond_their_ends_fit_into_one_response(se
     request = wire.CommitOffsetsRequest(group="g", offsets=of_orders(dict.fromkeys(range(1_000), MAX_OFFSET)))
     refusal = await refusal_of(serving.stub.CommitOffsets(request))
     assert refusal.status is grpc.StatusCode.OUT_OF_RANGE
-    assert refusal.details.violations[-1].description == "and 995 more faults"
+    assert refusal.details.violations[-1].description == "and 995 more errors"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ async def test_errors_of_many_offsets_beyond_their_ends_fit_into_one_response(se
         (
             wire.CommitOffsetsRequest(group="g", offsets=[wire.QueueOffset(topic="other")]),
             "offsets[0].topic",
-            "is none that this broker has: 'other'",
+            "is not a topic of this broker: 'other'",
         ),
         (
             wire.CommitOffsetsRequest(group="g", offsets=[wire.QueueOffset(topic="t t")]),
@@ -154,12 +154,12 @@ async def test_errors_of_many_offsets_beyond_their_ends_fit_into_one_response(se
         (
             wire.CommitOffsetsRequest(group="g", offsets=[*of_orders({1: 5}), *of_orders({1: 6})]),
             "offsets[1]",
-            "is offsets[0] again: queue 1 of 'orders'",
+            "repeats offsets[0]: queue 1 of 'orders'",
         ),
         (
             wire.CommitOffsetsRequest(group="g", offsets=of_orders(dict.fromkeys(range(1_001), 0))),
             "offsets",
-            "are 1001, at most 1000 are allowed",
+            "has 1001 entries, at most 1000 are allowed",
         ),
     ],
 )

@@ -275,5 +275,5 @@ async def test_a_timeout_is_weak_also_after_a_pass(target: str) -> None:
         probing.cancel()
         await asyncio.wait({probing})
 
-    assert (verdicts[-1].detail, verdicts[-1].evidence) == ("no answer in 0.1 s", Evidence.WEAK)
+    assert (verdicts[-1].detail, verdicts[-1].evidence) == ("no response within 0.1 s", Evidence.WEAK)
     assert verdicts[-1].ever_passed

@@ -90,7 +90,7 @@ async def test_a_queue_that_the_broker_does_not_have_is_refused_with_field_and_v
 
     request = wire.LockQueuesRequest(group="g", client_id=C1, queues=queues([0], "other"))
     refusal = await refusal_of(serving.stub.LockQueues(request))
-    assert refusal.message == "queues[0].topic is none that this broker has: 'other'"
+    assert refusal.message == "queues[0].topic is not a topic of this broker: 'other'"
 
     assert await serving.lock(C2, 0) == [0]  # of the refused batch nothing was locked
 
@@ -115,12 +115,12 @@ async def test_a_new_topic_can_be_locked_and_a_deleted_one_unlocked(serving: Ser
         (
             wire.LockQueuesRequest(group="g", client_id=C1, queues=queues([1, 2, 1])),
             "queues[2]",
-            "is queues[0] again: queue 1 of 'orders'",
+            "repeats queues[0]: queue 1 of 'orders'",
         ),
         (
             wire.LockQueuesRequest(group="g", client_id=C1, queues=queues(range(1_001))),
             "queues",
-            "are 1001, at most 1000 are allowed",
+            "has 1001 entries, at most 1000 are allowed",
         ),
     ],
 )

@@ -178,7 +178,7 @@ async def test_a_server_that_hangs_times_out_and_its_late_responses_reach_no_oth
             late = await asyncio.gather(*(ends.max_offsets([ORDERS]) for _ in range(6)), return_exceptions=True)
         finally:
             os.kill(redis._process.pid, signal.SIGCONT)
-        assert [str(error) for error in late] == [f"redis {redis.addr}: no answer in 0.3 s"] * 6
+        assert [str(error) for error in late] == [f"redis {redis.addr}: no response within 0.3 s"] * 6
         assert {type(error) for error in late} == {QueueEndsError}
         for _ in range(6):
             assert await ends.max_offsets([other]) == {other: 0}

@@ -189,7 +189,7 @@ async def test_a_promoted_master_that_accepts_no_writes_claims_its_epoch_and_war
         text = await replica.bulk("GET", MASTERSHIP_KEY)
 
     assert claim(refused) == claim(kept) == (Role.MASTER, 2)
-    assert refused.warnings[0].startswith("cannot keep its epoch as a master in pointsman:mastership: NOREPLICAS")
+    assert refused.warnings[0].startswith("cannot store its epoch as a master in pointsman:mastership: NOREPLICAS")
     assert kept.warnings == ()
     assert text == "2 2"
 
@@ -215,5 +215,5 @@ async def test_a_key_with_foreign_content_is_not_overwritten_and_reported(tmp_pa
         of_another_type = await RedisProbe(redis.addr, member="1").check()
 
     assert claim(result) == claim(of_another_type) == (Role.MASTER, 0)
-    assert "is no 'epoch member': 'mine'" in result.warnings[0]
+    assert "must be 'epoch member', got 'mine'" in result.warnings[0]
     assert "WRONGTYPE" in of_another_type.warnings[0]

@@ -44,7 +44,7 @@ from tests.fakes.silent_proxy import silent_proxy
 OTHER = "10.0.0.2:10911"
 ANSWERS = ProbeResult(True, "answers", incarnation="run-1", role=Role.MASTER)
 REFUSES = ProbeResult(False, "connection refused")
-TIMED_OUT = ProbeResult(False, "no answer in 2 s")
+TIMED_OUT = ProbeResult(False, "no response within 2 s")
 REFUSED_LOCALLY = ProbeResult(False, "connection refused", failure=ProbeFailure.CONNECTION_REFUSED_LOCALLY)
 INVALID = build_status(
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -107,7 +107,7 @@ async def test_a_probe_that_hangs_holds_the_first_registration_only_until_its_de
 
     assert registration.broker.health == broker_pb2.BrokerHealth(
         status=broker_pb2.PROBE_STATUS_FAILING,
-        detail="no answer in 2 s",
+        detail="no response within 2 s",
         evidence=broker_pb2.PROBE_EVIDENCE_WEAK,
         ever_passed=False,
     )
@@ -489,7 +489,7 @@ async def test_a_probe_that_hangs_delays_no_heartbeat(clock: ManualClock) -> Non
         pytest.param(
             replace(ANSWERS, role=Role.SLAVE),
             "run-1",
-            "configured as broker id 0 (master), but the broker says it is a replica; answers",
+            "configured as broker id 0 (master), but the broker reports that it is a replica; answers",
             id="changed-role",
         ),
     ],

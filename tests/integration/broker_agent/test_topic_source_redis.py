@@ -126,7 +126,7 @@ async def test_more_topics_than_allowed_are_rejected(redis: RedisProcess) -> Non
 
     assert len((await source_of(redis, max_topics=6).read()).topics) == 6
     reason = await problem(source_of(redis, max_topics=5))
-    assert reason == f"redis {redis.addr}: holds streams of more than topics.max_topics (5) topics: not believed"
+    assert reason == f"redis {redis.addr}: holds streams of more than topics.max_topics (5) topics; they are not used"
 
 
 async def test_a_check_is_bounded_in_streams_and_in_steps(redis: RedisProcess, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ async def test_a_check_is_bounded_in_streams_and_in_steps(redis: RedisProcess, m
 
     monkeypatch.setattr(redis_source, "KEYS_A_STEP", 10)
     monkeypatch.setattr(redis_source, "MAX_STEPS", 3)
-    assert "SCAN has not come to its end after 3 steps of 10 keys" in await problem(source_of(redis))
+    assert "SCAN is not complete after 3 steps of 10 keys" in await problem(source_of(redis))
 
 
 async def test_a_login_is_used(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ async def test_a_server_that_hangs_is_given_up_at_the_deadline_and_found_again(r
     try:
         await until(lambda: len(changes) == 1)
         await redis.command("CLIENT", "PAUSE", "1500", "ALL")
-        await until(lambda: follower.state.problem == "no answer in 0.3 s")
+        await until(lambda: follower.state.problem == "no response within 0.3 s")
         assert follower.topics == changes[0]
         await until(lambda: follower.state.problem == "")
         redis.kill()

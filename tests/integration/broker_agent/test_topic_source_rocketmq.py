@@ -246,7 +246,7 @@ async def test_a_file_that_cannot_be_opened_is_not_replaced_by_an_older_backup(
     write(backup, content(2))
     os.mkdir(main)
 
-    assert await _read_problem(source_of(tmp_path)) == f"{main}: is no regular file"
+    assert await _read_problem(source_of(tmp_path)) == f"{main}: is not a regular file"
 
 
 async def test_use_of_the_backup_is_logged_once_and_so_is_its_end(

@@ -112,7 +112,7 @@ async def test_very_many_errors_are_counted(file: Path, source: TomlTopicSource)
 
     assert "'b.99'" in reason
     assert "'b.100'" not in reason
-    assert reason.endswith("and 50 faults more")
+    assert reason.endswith("and 50 more errors")
 
 
 @pytest.mark.parametrize("text", ["", "[broker", "\0", HEAD[:-20], "a = " + "[" * 5_000, "x = 1e999\n"])
@@ -164,7 +164,7 @@ async def test_a_file_that_is_written_without_end_is_an_error(
         write(file, HEAD + table(f"t{waits}"))
 
     instant.on_sleep = write_on
-    assert await problem(source) == f"{file}: is being written again and again"
+    assert await problem(source) == f"{file}: keeps changing while it is read"
     assert waits == TRIES
 
     instant.on_sleep = None

@@ -77,8 +77,8 @@ def test_only_the_last_step_cannot_be_aborted() -> None:
     [
         ({"ns-1:1": TOOK, "ns-2:1": TOOK}, StepState.DONE, ""),
         ({}, StepState.DONE, ""),
-        ({"ns-1:1": TOOK, "ns-2:1": REFUSED}, StepState.FAILED, "producers that ask ns-2:1 still write; going on"),
-        ({"ns-1:1": REFUSED, "ns-2:1": REFUSED}, StepState.FAILED, "no name server took it: aborted"),
+        ({"ns-1:1": TOOK, "ns-2:1": REFUSED}, StepState.FAILED, "producers that use ns-2:1 still write; continuing"),
+        ({"ns-1:1": REFUSED, "ns-2:1": REFUSED}, StepState.FAILED, "no name server accepted it: aborted"),
     ],
 )
 def test_the_outcome_of_a_wipe_names_the_servers_that_did_not_accept_it(
@@ -92,7 +92,7 @@ def test_the_outcome_of_a_wipe_names_the_servers_that_did_not_accept_it(
 
 def test_the_outcome_of_an_unregister_names_the_servers_that_did_not_accept_it() -> None:
     assert unregister_outcome({"ns-1:1": TOOK}).state is StepState.DONE
-    assert unregister_outcome({"ns-1:1": TOOK, "ns-2:1": REFUSED}).detail.startswith("ns-2:1 did not take it")
+    assert unregister_outcome({"ns-1:1": TOOK, "ns-2:1": REFUSED}).detail.startswith("ns-2:1 did not confirm")
 
 
 def test_only_steps_that_were_begun_are_undone() -> None:
@@ -111,21 +111,21 @@ BOTH = LagReport((*BEHIND.groups, *ALONE.groups), 2, 16, 1, 7)
     [
         (LagReport(), False, StepState.DONE, ""),
         (LagReport(), True, StepState.DONE, ""),
-        (BEHIND, True, StepState.TIMED_OUT, "7 unread messages of 1 group; going on"),
+        (BEHIND, True, StepState.TIMED_OUT, "7 unread messages of 1 group; continuing"),
         (
             ALONE,
             False,
             StepState.FAILED,
-            "9 unread messages of 1 group; 9 of 1 group without a member, not waited for; going on",
+            "9 unread messages of 1 group; 9 of 1 group without a member, not waited for; continuing",
         ),
         (
             BOTH,
             True,
             StepState.TIMED_OUT,
-            "16 unread messages of 2 groups; 9 of 1 group without a member, not waited for; going on",
+            "16 unread messages of 2 groups; 9 of 1 group without a member, not waited for; continuing",
         ),
-        (None, True, StepState.TIMED_OUT, "how far consumers are behind is not known now; going on"),
-        (LagReport(unmeasured_queue_count=3), False, StepState.FAILED, "3 queues not measured; going on"),
+        (None, True, StepState.TIMED_OUT, "the lag of consumer groups is unknown; continuing"),
+        (LagReport(unmeasured_queue_count=3), False, StepState.FAILED, "3 queues not measured; continuing"),
     ],
 )
 def test_a_drain_that_leaves_messages_unread_is_not_done_and_has_the_numbers(

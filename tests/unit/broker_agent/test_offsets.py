@@ -179,7 +179,7 @@ def test_unwritten_changes_are_taken_again_together_with_newer_ones(offsets: Off
 def test_the_same_changes_are_not_taken_twice(offsets: Offsets) -> None:
     offsets.commit("g", {Q0: 2})
     offsets.take()
-    with pytest.raises(RuntimeError, match="still on their way"):
+    with pytest.raises(RuntimeError, match="still being written"):
         offsets.take()
 
 

@@ -16,7 +16,9 @@ OWN = OwnState(0, TopicSet.from_content([], state_version=0), Verdict(ProbeStatu
 def test_health_reports_a_role_that_contradicts_the_id_before_the_probe_result() -> None:
     demoted = replace(OWN, verdict=replace(OWN.verdict, role=Role.SLAVE))
 
-    assert demoted.health_detail == ("configured as broker id 0 (master), but the broker says it is a replica; answers")
+    assert demoted.health_detail == (
+        "configured as broker id 0 (master), but the broker reports that it is a replica; answers"
+    )
     assert demoted.status is ProbeStatus.PASSING
 
 

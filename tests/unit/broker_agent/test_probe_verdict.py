@@ -120,7 +120,7 @@ RESULTS = {
     "+": ProbeResult(True, "answers"),
     "x": ProbeResult(False, "loading", failure=ProbeFailure.REFUSED_TO_SERVE),
     "r": ProbeResult(False, "connection refused", failure=ProbeFailure.CONNECTION_REFUSED_LOCALLY),
-    "t": ProbeResult(False, "no answer in 2 s"),
+    "t": ProbeResult(False, "no response within 2 s"),
 }
 EVIDENCE = {Evidence.UNSPECIFIED: "-", Evidence.WEAK: "w", Evidence.STRONG: "S"}
 

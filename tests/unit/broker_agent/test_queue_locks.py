@@ -221,7 +221,7 @@ def test_a_queue_counts_while_it_can_be_read_or_written() -> None:
     [
         (QueueKey("t", 8), FieldViolation("queue_id", "is beyond the 8 queues of topic 't': 8")),
         (QueueKey("none", 0), FieldViolation("queue_id", "is beyond the 0 queues of topic 'none': 0")),
-        (QueueKey("other", 0), FieldViolation("topic", "is none that this broker has: 'other'")),
+        (QueueKey("other", 0), FieldViolation("topic", "is not a topic of this broker: 'other'")),
     ],
 )
 def test_a_queue_that_the_broker_does_not_have_is_named(queue: QueueKey, fault: FieldViolation) -> None:

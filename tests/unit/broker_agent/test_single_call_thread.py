@@ -57,7 +57,7 @@ async def test_while_one_call_hangs_the_next_is_refused_immediately_and_later_on
     hanging.cancel()
     with pytest.raises(asyncio.CancelledError):
         await hanging
-    with pytest.raises(TopicSourceError, match="still hangs"):
+    with pytest.raises(TopicSourceError, match="still blocked"):
         await thread.run(lambda: 3)
 
     may_end.set()

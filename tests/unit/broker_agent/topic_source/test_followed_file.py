@@ -140,11 +140,11 @@ def test_a_file_beyond_the_bound_is_not_read_to_its_end(file: FollowedFile[str],
 
 def test_a_pipe_or_a_folder_is_rejected_and_does_not_block(file: FollowedFile[str], path: Path) -> None:
     os.mkfifo(path)
-    with pytest.raises(TopicSourceError, match="is no regular file"):
+    with pytest.raises(TopicSourceError, match="is not a regular file"):
         file.read()
     path.unlink()
     path.mkdir()
-    with pytest.raises(TopicSourceError, match="is no regular file"):
+    with pytest.raises(TopicSourceError, match="is not a regular file"):
         file.read()
 
 

@@ -107,7 +107,7 @@ async def test_a_source_that_fails_keeps_the_last_good_state(failure: Exception 
         await clock.advance(20 * INTERVAL)
 
         assert run.follower.topics == topics("a")
-        assert run.follower.state.problem in {"gone", "KeyError: 'a bug'", "no answer in 3 s"}
+        assert run.follower.state.problem in {"gone", "KeyError: 'a bug'", "no response within 3 s"}
         assert run.metric("pointsman_agent_topic_source_age_seconds") == 20 * INTERVAL
 
         run.source.answer = topics("b")
