@@ -214,7 +214,8 @@ async def test_a_closed_client_that_is_still_referenced_has_no_connection() -> N
         async with client:
             with pytest.raises(TopicNotFoundError):
                 await client.topic_route("orders")
-            await eventually(lambda: established(server.addr) > 0)
+            await eventually(lambda: client.describe("orders")["watched"])
+            assert established(server.addr) == 1
         await eventually(lambda: established(server.addr) == 0)
         with pytest.raises(ClientClosedError):  # it is referenced until here
             await client.topic_route("orders")
