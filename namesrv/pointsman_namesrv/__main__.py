@@ -66,8 +66,8 @@ def prepare(config: NameServerConfig, given: Given) -> Callable[[], int]:
 
 
 async def serve(config: NameServerConfig, stop: asyncio.Event, *, running: Callable[[], NameServerConfig]) -> int:
-    """Serve until told to stop; return the exit code. ``running`` returns the configuration with its reloads."""
-    # gRPC and what stands on it: --help does without.
+    """Serve until ``stop`` is set; return the exit code. ``running`` returns the configuration with its reloads."""
+    # gRPC and its users: --help does not need them.
     from pointsman.service.monitoring import CannotListen  # noqa: PLC0415
     from pointsman_namesrv.app import NameServerApp  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The daemon: joins core and shells, and knows how to start and stop."""
+"""The daemon: joins core, servers and stores; starts and stops them."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ SNAPSHOT_STOP_SECONDS = 10.0
 SETTINGS_STOP_SECONDS = 5.0
 STATUS_SECONDS = 5.0
 STREAMS_A_BROKER = 1.25
-"""One that reconnects has two for a while."""
+"""A client that reconnects has two for a while."""
 COLLECTOR_THRESHOLDS = (10_000, 10, 50)
-"""Of the garbage collector. Python's own are for programs with fewer objects in flight: without any collection 4 to 7 %
-more route queries were answered a CPU second."""
+"""Threshold of the garbage collector. Python's own is for programs with fewer objects in flight: without any collection
+4 to 7 % more route queries were answered per CPU second."""
 
 log = logging.getLogger(__name__)
 
 
 class NameServerApp:
-    """One name server. Nothing is opened before :meth:`run`; the file of tokens is read. Raises ConfigError."""
+    """One name server. Before :meth:`run` it only reads the token file. Raises ConfigError."""
 
     def __init__(
         self,
@@ -80,10 +80,10 @@ class NameServerApp:
         self._running_config = running or (lambda: config)
         self.clock = clock or SystemClock()
         self.started = asyncio.Event()
-        """Set once it serves; then :attr:`addr` and :attr:`monitoring_port` are known."""
+        """Set once it serves; then :attr:`addr` and :attr:`monitoring_port` have values."""
         self.addr = ""
         self.remoting_addr = ""
-        """Where RocketMQ's wire is served; empty: nowhere."""
+        """Address of RocketMQ's wire; empty: off."""
         self.monitoring_port = 0
         self.metrics = Metrics()
         self._certificates = load_certificates(
@@ -135,7 +135,7 @@ class NameServerApp:
     async def run(self, stop: asyncio.Event) -> None:
         """Serve until ``stop`` is set, then drain.
 
-        Raises CannotListen or OSError when an address or a folder is not to be had.
+        Raises CannotListen or OSError when an address or a folder is not available.
         """
         host, _ = split_addr(self.config.server.listen)
         port = self.server.bind(self.config.server.listen, self._certificates)
@@ -152,7 +152,7 @@ class NameServerApp:
         self._settings = self._settings_keeper()
         monitoring = self._monitoring()
         async with AsyncExitStack() as steps:
-            # Each step of the stop is taken, the last one here first, whatever became of the one before it.
+            # Each step of the stop runs, the last one here first, even if an earlier one failed.
             steps.callback(self._tell_stopped)
             steps.push_async_callback(asyncio.to_thread, monitoring.stop)
             steps.push_async_callback(self._stop_history)
@@ -179,13 +179,13 @@ class NameServerApp:
             }
             log.info("serving", extra={"facts": facts})
             self._tell_status()
-            # While it still warms up: agents whose units are ordered after this one could not start otherwise.
+            # During the warm-up already: agents whose units are ordered after this one could not start otherwise.
             self._manager.ready()
             self.started.set()
             await self._until(stop)
 
     def record(self, events: Iterable[Event]) -> None:
-        """Hand on what happened: to the history, its counters, and the live penalties."""
+        """Pass events to the history, its counters and the live penalties."""
         happened = tuple(events)
         self.recorder.record(happened)
         now = self.clock.monotonic()
@@ -235,7 +235,7 @@ class NameServerApp:
         loaded = None
         if self._keeper is not None:
             loaded = self._keeper.warm_start(before_brokers=self._settings.load)
-        gc.freeze()  # what was loaded stays: the collector need not walk it
+        gc.freeze()  # loaded objects stay: the collector need not walk them
         gc.set_threshold(*COLLECTOR_THRESHOLDS)
         if loaded is not None:
             self.lifecycle.restored(len(loaded.brokers), complete=not loaded.refused)
@@ -441,5 +441,5 @@ class NameServerApp:
 
 
 def _cache_bytes(config: NameServerConfig) -> int:
-    """Return what each wire may keep of answers: they hold different bytes, so two wires share the bound."""
+    """Return the cache size of each wire: they hold different bytes, so two wires share the bound."""
     return config.routes.cache_bytes // (2 if config.remoting.listen else 1)

@@ -1,4 +1,4 @@
-"""Everything an operator may set, with its default and its bounds."""
+"""Settings of the name server, with defaults and limits."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class LivenessConfig:
         yield from outside("hand_over_seconds", self.hand_over_seconds, 0.0, 3_600.0)
 
     def bounds(self) -> IntervalBounds:
-        """As the core reads them."""
+        """Return the limits as the core's type."""
         return IntervalBounds(
             min_heartbeat_interval=self.min_heartbeat_interval_seconds,
             max_heartbeat_interval=self.max_heartbeat_interval_seconds,
@@ -146,7 +146,7 @@ class LivenessConfig:
         )
 
     def rules(self) -> LivenessRules:
-        """As the core reads them."""
+        """Return the rules as the core's type."""
         return LivenessRules(stream_grace=self.stream_grace_seconds, hand_over=self.hand_over_seconds)
 
 
@@ -171,7 +171,7 @@ class GuardConfig:
         yield from outside("limit_seconds", self.limit_seconds, 1.0, 86_400.0)
 
     def rules(self) -> GuardRules:
-        """As the core reads them."""
+        """Return the rules as the core's type."""
         return GuardRules(enabled=self.enabled, share=self.share, at_least=self.at_least, limit=self.limit_seconds)
 
 
@@ -316,7 +316,7 @@ class LogConfig:
 
 @dataclass(frozen=True, slots=True)
 class NameServerConfig:
-    """The whole configuration."""
+    """The complete configuration."""
 
     server: ServerConfig = field(default_factory=ServerConfig)
     monitoring: MonitoringConfig = field(default_factory=MonitoringConfig)
@@ -361,5 +361,5 @@ def _link_problem(url: str) -> str | None:
 def load(
     file: Path | None, environment: Mapping[str, str], flags: Mapping[str, object] | None = None
 ) -> NameServerConfig:
-    """Load defaults < file < environment < flags. Raises ConfigError with every fault."""
+    """Load defaults < file < environment < flags. Raises ConfigError with every problem."""
     return config.load(NameServerConfig, file=file, environment=environment, prefix=ENVIRONMENT_PREFIX, flags=flags)

@@ -32,7 +32,7 @@ LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 10.0, 60
 
 
 class RemotingMetrics:
-    """Of RocketMQ's own wire."""
+    """Metrics of RocketMQ's own wire."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.requests = Tallies(
@@ -60,7 +60,7 @@ class RemotingMetrics:
 
 
 class Metrics:
-    """One registry a process, so that tests run several servers side by side."""
+    """One registry per process object, so that tests run several servers side by side."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -258,7 +258,7 @@ class Metrics:
         self._begin_at_zero()
 
     def _begin_at_zero(self) -> None:
-        """Show from the start what alerts watch: the increase of a counter that begins at 1 is 0."""
+        """Show counters with alerts from the start: the increase of a counter that begins at 1 is 0."""
         for kind, reason in OUTAGES:
             self.events.labels(kind, reason)
         for cause in ("queue_full", "disk", "invalid"):
@@ -267,7 +267,7 @@ class Metrics:
             self.history_removed.labels(cause)
 
     def totals(self) -> dict[str, int]:
-        """Counters that people watch as rates, by name."""
+        """Return the counters that operators read as rates, by name."""
         counters = {
             "route_queries_total": self.route_queries,
             "heartbeats_total": self.beats,
@@ -284,17 +284,17 @@ class Metrics:
         }
 
     def count_events(self, events: Iterable[Event]) -> None:
-        """Count what happened."""
+        """Count events."""
         for event in events:
             self.events.labels(event.kind, event.reason or "").inc()
 
     def show_ages(self, ages: Sequence[float]) -> None:
-        """Set the ages of the last signs of life, seconds, sorted."""
+        """Set the ages of the last heartbeats, seconds, sorted."""
         for quantile, share in (("0.5", 0.5), ("0.99", 0.99), ("1", 1.0)):
             self.heartbeat_age.labels(quantile).set(ages[min(len(ages) - 1, int(share * len(ages)))] if ages else 0.0)
 
     def show_guard(self, active: Collection[str], overdue: Collection[str], known: Collection[str]) -> None:
-        """Set the guard's gauges: the clusters in which it is on, those in which for too long, and those there are."""
+        """Set the guard's gauges: clusters in which it is on, those in which it is overdue, and all known clusters."""
         for cluster in self._guarded - set(known):
             self.guard_active.remove(cluster)
         self._guarded = (self._guarded & set(known)) | set(active)
@@ -302,7 +302,7 @@ class Metrics:
             self.guard_active.labels(cluster).set((cluster in active) + (cluster in overdue))
 
     def show_brokers(self, members: Iterable[tuple[Group, Replica]]) -> None:
-        """Set the broker gauges to what is now."""
+        """Set the broker gauges to the current state."""
         tally = Tally(
             (replica.identity.cluster, replica.state.phase, "slave" if replica.identity.broker_id else "master")
             for _, replica in members

@@ -1,4 +1,4 @@
-"""Pauses of this process: each is credited to all brokers once, by whatever finds out about it first."""
+"""Pauses of this process: each is credited to all brokers once, by the first code that detects it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.node_metrics import Metrics
 
 CREDITED_SECONDS = 0.1
-"""The event loop is late all the time by less than this."""
+"""The event loop is always late by less than this."""
 
 
 class OwnPauses:
-    """What takes a heartbeat, or expires a broker, at a time after :attr:`late_after` calls :meth:`catch_up` first.
+    """Code that records a heartbeat or expires a broker after :attr:`late_after` calls :meth:`catch_up` first.
 
-    Heartbeats that were sent during a pause are only read after it.
+    Heartbeats sent during a pause are only read after it.
     """
 
     def __init__(self, core: NameServer, *, clock: Clock, metrics: Metrics, record: RecordEvents) -> None:
@@ -23,7 +23,7 @@ class OwnPauses:
         self._record = record
         self._credited_to = clock.monotonic()
         self.late_after = self._credited_to + CREDITED_SECONDS
-        """Monotonic seconds; read on the way of every heartbeat, so an attribute."""
+        """Monotonic seconds; an attribute, because every heartbeat reads it."""
 
     def expect(self, due: float) -> None:
         """Record when the task that measures the loop is due; until then the loop is not late."""
@@ -31,7 +31,7 @@ class OwnPauses:
         self.late_after = self._credited_to + CREDITED_SECONDS
 
     def catch_up(self, now: float) -> None:
-        """Credit all brokers with the time that the event loop is late by."""
+        """Credit all brokers with the lateness of the event loop."""
         if now > self.late_after:
             late = now - self._credited_to
             self.expect(now)

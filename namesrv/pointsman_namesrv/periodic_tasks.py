@@ -1,4 +1,4 @@
-"""What time does to a name server: sweeps, own pauses, the end of its warm-up, what it tells each minute and day."""
+"""Periodic tasks: sweeps, own pauses, the end of the warm-up, NAMESRV_ALIVE rows and checkpoints."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pointsman_namesrv.own_pauses import OwnPauses
 ALIVE_SECONDS = 60.0
 STEP_SECONDS = 0.5
 REPEAT_SECONDS = 60.0
-"""Between two checkpoints of states after lost rows."""
+"""Shortest time between two checkpoints of states after lost rows."""
 CHECKPOINTS_AT_ONCE = 20
 SETTLED_AT_ONCE = 1_000
 PATIENCE_STEPS = 20
 
 
 class Upkeep:
-    """The background work of one name server, in the tasks that :meth:`run` owns."""
+    """The periodic tasks of one name server, run by :meth:`run`."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class Upkeep:
         self._pauses = pauses
 
     def end_warm_up(self, now: float) -> None:
-        """Make the node READY if it waits for no broker any longer."""
+        """Make the node READY if it need not wait for any broker."""
         if self._lifecycle.state is NodeState.WARMING:  # the count below walks over all brokers
             self._record(self._lifecycle.end_warm_up(now=now, still_provisional=self._core.provisional_count()))
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._sweep())
             tasks.create_task(self._settle())
@@ -61,14 +61,14 @@ class Upkeep:
             tasks.create_task(self._write_checkpoints())
 
     async def _sweep(self) -> None:
-        """Whoever removes brokers measures how late it is itself, so that a pause is credited before it is judged."""
+        """Sweep at intervals. The task measures its own lateness, so that a pause is credited before brokers expire."""
         lateness = LoopLateness(self._clock)
         swept_at = lateness.woken_at
         while True:
             due = swept_at + self._core.sweep_interval()
-            # In steps, for whoever registers meanwhile may have declared a shorter expiry.
+            # In steps: a broker that registers in the meantime may declare a shorter expiry.
             step = min(max(0.0, due - lateness.woken_at), STEP_SECONDS)
-            # A beat that was taken while the last sweep rested may have credited more than that.
+            # A heartbeat that was received during the pause after the last sweep may have credited more than that.
             self._pauses.expect(lateness.woken_at + step)
             self._metrics.loop_lag.observe(await lateness.sleep(step))
             now = lateness.woken_at
@@ -92,7 +92,7 @@ class Upkeep:
         metrics.flapping.set(core.penalties.flapping_count(now=now))
 
     async def _settle(self) -> None:
-        """Let the index follow the end of a large broker, which no call of its own waits for."""
+        """Let the index follow the removal of a large broker, for which no call waits."""
         while True:
             await self._clock.sleep(0 if self._core.routes.settle(SETTLED_AT_ONCE) else STEP_SECONDS)
 
@@ -108,20 +108,20 @@ class Upkeep:
             self._record((Event(kind=EventKind.NAMESRV_ALIVE, detail=detail),))
 
     async def _write_checkpoints(self) -> None:
-        """Begin each UTC day with all there is, so that it can be read alone; repeat the states after lost rows."""
+        """Write a full checkpoint on each UTC day, which can then be read alone; repeat states after lost rows."""
         if self._core.provisional_count():
             await self._write_checkpoint(Reason.START)
         day, dropped, not_before = self._clock.utc_now().date(), self._recorder.dropped, self._clock.monotonic()
         while True:
             await self._clock.sleep(STEP_SECONDS)
             today, now = self._clock.utc_now().date(), self._clock.monotonic()
-            if today > day:  # a clock that wavers around midnight does not begin the day again
+            if today > day:  # a clock that moves back around midnight does not begin the day again
                 day, dropped = today, self._recorder.dropped
                 await self._write_checkpoint(Reason.DAY)
             elif self._recorder.dropped == dropped or now < not_before:
                 continue
             elif not self._recorder.is_pressed and not self._recorder.is_refused:
-                # A checkpoint whose own rows are dropped is repeated, but not at once.
+                # If rows of the checkpoint itself are dropped it is repeated, after a pause.
                 dropped, not_before = self._recorder.dropped, now + REPEAT_SECONDS
                 await self._write_checkpoint(Reason.DROPPED)
 
@@ -143,7 +143,7 @@ class Upkeep:
                 await self._let_history_breathe()
 
     async def _let_history_breathe(self) -> None:
-        """A checkpoint is the largest thing ever told: it waits for a disk that is slow, not for one that fails."""
+        """Wait up to 10 s while the history queue is over half full. A failing disk is not waited for."""
         await self._clock.sleep(0)
         for _ in range(PATIENCE_STEPS):
             if not self._recorder.is_pressed:

@@ -1,4 +1,4 @@
-"""What SIGHUP does: the configuration is read again, and what may change while the server runs is applied."""
+"""SIGHUP: read the configuration again and apply what may change while the server runs."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pointsman.service.config import ConfigError, changed_settings
 from pointsman_namesrv.config import NameServerConfig
 
 APPLIED = frozenset({"log.format", "log.level"})
-"""Settings that apply at a reload; the others belong to what was opened and timed at the start."""
+"""Settings that a reload applies; the others belong to objects created at the start."""
 
 log = logging.getLogger(__name__)
 
 
 class Reloader:
-    """Reads the configuration as the start did: the same file, environment and flags."""
+    """Reads the configuration from the same file, environment and flags as at the start."""
 
     def __init__(self, config: NameServerConfig, load: Callable[[], NameServerConfig]) -> None:
-        """``config``: what the server runs with. ``load`` raises ConfigError."""
+        """``config``: the current configuration. ``load`` raises ConfigError."""
         self.running = config
-        """What the server runs with, reloads included."""
+        """The current configuration, reloads included."""
         self._load = load
 
     def reload(self) -> None:
-        """Apply what changed, or log every fault and change nothing. Reads one small file; runs in the event loop."""
+        """Apply changes, or log every problem and change nothing. Reads one small file; runs in the event loop."""
         try:
             fresh = self._load()
         except ConfigError as error:
@@ -39,7 +39,7 @@ class Reloader:
         later = sorted(changed - APPLIED)
         facts = {"log_level": fresh.log.level}
         if later:
-            # Names only, as the agent does: a value may be a secret.
+            # Names only, as in the agent: a value may be a secret.
             log.warning(
                 "configuration reloaded: restart to apply the rest", extra={"facts": facts | {"settings": later}}
             )

@@ -1,7 +1,7 @@
-"""A name server for users' tests, ``python -m pointsman_namesrv.testing``: real but for its clock, which a test moves.
+"""A name server for users' tests, ``python -m pointsman_namesrv.testing``: real except for a clock that tests move.
 
-See :mod:`pointsman.service.steered`. It keeps nothing on the disk, and is warm from the start: nobody registered
-before it.
+See :mod:`pointsman.service.steered`. It stores nothing on disk and is warm from the start, because no broker registered
+before.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import STREAMS_A_BROKER
 from pointsman_namesrv.config import RoutesConfig
 from pointsman_namesrv.rpc import register_call
-from pointsman_namesrv.rpc.watch_hub import MOST_UNREAD_BYTES, ROOM_SECONDS
+from pointsman_namesrv.rpc.watch_hub import MAX_UNREAD_BYTES, ROOM_SECONDS
 from tests.bench.servers import bare_server
 from tests.bench.worker import Worker, worker
 from tests.chaos.conftest import Report
@@ -196,7 +196,7 @@ async def test_watchers_that_do_not_read_large_changes_use_no_more_than_their_li
         )
         assert ended > 0
         # In addition to the limit: the watch itself, and what its flow control lets through.
-        assert grown < MOST_UNREAD_BYTES + STALLED * 128 * 1024
+        assert grown < MAX_UNREAD_BYTES + STALLED * 128 * 1024
 
 
 async def test_three_silent_connections_keep_no_broker_out_for_two_minutes(tmp_path: Path, report: Report) -> None:

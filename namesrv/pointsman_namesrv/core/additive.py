@@ -1,8 +1,8 @@
-"""What RocketMQ brokers say themselves, over RocketMQ's own wire, in the terms of the core.
+"""Registrations by RocketMQ brokers themselves, over RocketMQ's own wire, in the terms of the core.
 
-A registration there never says whether it is whole: a table, a chunk of it and one topic look alike. So each only adds:
-a topic goes with its broker, by a deletion, or when the broker comes back with another store. Where an agent holds a
-registration, the frames of its broker are heartbeats and nothing else.
+A registration there never states whether it is complete: a table, a chunk of it and one topic look alike. So each only
+adds topics. A topic ends with its broker, by a deletion, or when the broker returns with another store. Where an agent
+holds a registration, the frames of its broker count as heartbeats and nothing else.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ from pointsman_namesrv.core.request_rules import IntervalBounds, registration_vi
 from pointsman_namesrv.core.staging import StagedTopics, Staging, staged
 
 INTERVAL, EXPIRY = 30.0, 120.0
-"""Of a broker that declares nothing (``registerNameServerPeriod``, ``DEFAULT_BROKER_CHANNEL_EXPIRED_TIME``)."""
+"""Expiry of a broker that declares none (``registerNameServerPeriod``, ``DEFAULT_BROKER_CHANNEL_EXPIRED_TIME``)."""
 FAST_INTERVAL = 1.0
-"""Of one that declares a timeout: it sends BROKER_HEARTBEAT each second (``brokerHeartbeatInterval``)."""
+"""Interval of a broker that declares a timeout: it sends BROKER_HEARTBEAT every second
+(``brokerHeartbeatInterval``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a registration says of its broker, without its topics."""
+    """A registration without its topics."""
 
     identity: BrokerIdentity
     data_version: DataVersion = DataVersion()
     timeout: float | None = None
-    """Seconds of silence after which it is dead, if it says so (``heartbeatTimeoutMillis``)."""
+    """Seconds of silence after which the broker expires, if it declares them (``heartbeatTimeoutMillis``)."""
     acting_master: bool = False
     ha_addr: str = ""
     zone: str = ""
@@ -53,28 +54,28 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What became of a registration or a heartbeat."""
+    """Result of a registration or a heartbeat."""
 
     registration: Registration
-    """As it is held now."""
+    """The registration that is held now."""
     view: MemberView
     events: tuple[Event, ...]
 
 
 class Incoming:
-    """The topics of one registration while they are read, compared with those that are held. A bad one costs itself."""
+    """Topics of a registration that is being read, compared with those held. An invalid topic is skipped alone."""
 
     def __init__(self, held: TopicTable, *, max_topics: int) -> None:
         self.held = held
         self.staging = Staging(held)
         self.bad_topics = 0
         self.first_bad = ""
-        """What is wrong with the first bad topic."""
+        """Violation of the first invalid topic."""
         self._max_topics = max_topics
         self._checked: dict[tuple[int, ...], QueueConfig] = {}
 
     def add(self, topics: Mapping[str, tuple[int, int, int, int]]) -> None:
-        """Take the next topics. Raises LimitExceeded."""
+        """Add the next topics. Raises LimitExceeded."""
         good: dict[str, QueueConfig] = {}
         for topic, numbers in topics.items():
             queues = self.held.get(topic)
@@ -102,7 +103,7 @@ class Incoming:
 
 
 class AdditiveRegistrations:
-    """The registrations of brokers that speak for themselves."""
+    """Registrations of brokers without an agent."""
 
     def __init__(self, core: NameServer, *, bounds: IntervalBounds, max_topics: int) -> None:
         self._core = core
@@ -114,7 +115,7 @@ class AdditiveRegistrations:
         return Incoming(self._core.held_topics(identity), max_topics=self._max_topics)
 
     def register(self, claim: Claim, incoming: Incoming, *, stream: int, now: float, is_part: bool = False) -> Accepted:
-        """Take a registration; ``is_part``: topics that are held already were left out of it.
+        """Accept a registration; ``is_part``: topics that are already held were left out of it.
 
         Raises InvalidRequest, IdentityHeld, HeldByAgent, LimitExceeded, FirstOfOneTopic.
         """
@@ -160,38 +161,40 @@ class AdditiveRegistrations:
         return replace(beaten, events=(*events, *beaten.events))
 
     def renew(self, registration: Registration, *, stream: int, now: float) -> Accepted | None:
-        """Take a registration that is known to say nothing new; None: it is held no longer, and must be read."""
+        """Accept a registration without changes; None: it is no longer held and must be read."""
         if self._core.registration_of(registration.identity) is not registration:
             return None
         return self._beat(registration, stream=stream, now=now)
 
     def has_deleted(self, claim: Claim) -> bool:
-        """Whether an operator deleted topics under this version of the table: a registration may lack some of it."""
+        """Return whether an operator deleted topics under this version of the table, so that it may lack some of
+        them."""
         return bool(self._deleted(claim))
 
     def adds_to(self, registration: Registration, claim: Claim) -> bool:
-        """Whether the topics of a claim add to those of a registration, which is still held."""
+        """Return whether the topics of a claim add to those of a registration that is still held."""
         is_held = self._core.registration_of(claim.identity) is registration
         return is_held and not _is_another_store(claim.data_version, registration.data_version)
 
     def beat(
         self, key: GroupKey, addr: str, data_version: DataVersion | None, *, stream: int, now: float
     ) -> Accepted | None:
-        """Take a heartbeat without topics; None: no broker holds the address. It never brings back one that left."""
+        """Record a heartbeat without topics; None: no broker holds the address. It never restores one that left."""
         replica = self._at(key, addr)
         if replica is None:
             return None
         return self._beat(replica.registration, data_version=data_version, stream=stream, now=now)
 
     def held_version(self, key: GroupKey, addr: str) -> DataVersion | None:
-        """The version of the topics of the broker that holds an address."""
+        """Return the version of the topics of the broker that holds an address."""
         replica = self._at(key, addr)
         return None if replica is None else replica.registration.data_version
 
     def leave(self, key: GroupKey, addr: str, broker_id: int, *, stream: int, now: float) -> tuple[Event, ...]:
-        """Let a broker go.
+        """Unregister a broker.
 
-        Not whom an agent holds; and not on a connection beside a living one that beats for it: an earlier process.
+        Not if an agent holds it, nor on a connection other than the live one that sends its heartbeats: that is an
+        earlier process.
         """
         replica = self._at(key, addr)
         if replica is None or replica.registration.from_broker is None or replica.identity.broker_id != broker_id:
@@ -201,16 +204,16 @@ class AdditiveRegistrations:
         return self._core.unregister(replica.identity, replica.generation, reason=Reason.SHUTDOWN, now=now).events
 
     def end_stream(self, identity: BrokerIdentity, *, stream: int, now: float, by_us: bool) -> tuple[Event, ...]:
-        """Take the end of a connection for one broker that beat on it."""
+        """Record the end of a connection for one broker that sent heartbeats on it."""
         replica = self._holder(identity)
         if replica is None or replica.identity != identity:
             return ()
         return self._core.end_stream(identity, replica.generation, stream=stream, now=now, by_us=by_us)
 
     def add_topic(self, broker_name: str, topic: str, queues: QueueConfig, *, now: float) -> tuple[Event, ...]:
-        """Give one topic to the group of that name that has one of RocketMQ's brokers as its master or first slave.
+        """Add one topic to the group of that name that has one of RocketMQ's brokers as its master or first slave.
 
-        Raises InvalidRequest, LimitExceeded. Nothing is stored for a name that is not known.
+        Raises InvalidRequest, LimitExceeded. Nothing is stored for an unknown name.
         """
         violations = list(topic_violations(topic, queues, path="topic"))
         if violations:
@@ -226,7 +229,7 @@ class AdditiveRegistrations:
                 return ()
         return ()
 
-    # --- within -----------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------------------
 
     def _first(self, claim: Claim, incoming: Incoming, *, stream: int, now: float) -> Accepted:
         topics: TopicTable = incoming.staging.topics
@@ -240,7 +243,7 @@ class AdditiveRegistrations:
         return self._replace(claim, known, stream=stream, now=now)
 
     def _replace(self, claim: Claim, topics: StagedTopics, *, stream: int, now: float) -> Accepted:
-        """Register the whole."""
+        """Register all topics."""
         identity = claim.identity
         holder = self._holder(identity)
         registration = replace(self._registration(claim), topics=topics.topics)
@@ -283,7 +286,7 @@ class AdditiveRegistrations:
         return Accepted(registration, group.view_for(identity.broker_id), events)
 
     def _change(self, replica: Replica, changed: dict[str, QueueConfig], *, now: float) -> tuple[Event, ...]:
-        """Change the topics of a broker that has said nothing of it: its version stays."""
+        """Change the topics of a broker that did not announce it: its version stays."""
         held = replica.registration.data_version
         return self._core.update_topics(
             replica.identity,
@@ -297,7 +300,7 @@ class AdditiveRegistrations:
         ).events
 
     def _registration(self, claim: Claim, held: Registration | None = None) -> Registration:
-        """The registration of a claim; over one that is held, with what a claim does not say taken from there."""
+        """Return the registration of a claim; what the claim lacks is taken from the one that is held."""
         expiry = EXPIRY if claim.timeout is None else claim.timeout
         interval = INTERVAL if claim.timeout is None else min(FAST_INTERVAL, expiry / MIN_EXPIRY_INTERVALS)
         interval = min(max(interval, self._bounds.min_heartbeat_interval), self._bounds.max_heartbeat_interval)
@@ -319,7 +322,7 @@ class AdditiveRegistrations:
         )
 
     def _deleted(self, claim: Claim) -> frozenset[str]:
-        """Topics that an operator deleted, which this version of the table does not bring back, as in RocketMQ."""
+        """Return the topics that an operator deleted and this version of the table does not restore, as in RocketMQ."""
         return self._core.overrides.hidden_under(claim.identity.group_key, claim.data_version)
 
     def _changed(self, incoming: Incoming, held: TopicTable) -> Mapping[str, QueueConfig]:
@@ -342,9 +345,9 @@ class AdditiveRegistrations:
 
 
 def drop_topic(core: NameServer, topic: str, cluster: str, *, now: float) -> tuple[Event, ...]:
-    """Take a deleted topic out of what RocketMQ brokers registered, in one cluster if that is named.
+    """Remove a deleted topic from the registrations of RocketMQ brokers, in one cluster if it is named.
 
-    Their registrations only add: hidden alone, it would be back with the next version of their topics.
+    Their registrations only add: a topic that is only hidden would return with the next version of their topics.
     """
     events: list[Event] = []
     for key in sorted(core.routes.groups):
@@ -365,7 +368,7 @@ def drop_topic(core: NameServer, topic: str, cluster: str, *, now: float) -> tup
 
 
 def peer_key(stream: int) -> str:
-    """Return how bounds distinguish a connection of this wire."""
+    """Return the peer of a connection on this wire, for bounds."""
     return f"remoting {stream}"
 
 
@@ -374,11 +377,11 @@ def _without(topics: Mapping[str, QueueConfig], deleted: frozenset[str]) -> Mapp
 
 
 def _is_another_store(claimed: DataVersion, held: DataVersion) -> bool:
-    """Whether a broker came back with other contents: its table counts from the start, and later than ours.
+    """Return whether a broker returned with other contents: its table counts from the start, and later than ours.
 
     A frame that was overtaken by a later one of the same table (4.9 registers from several threads) has an earlier
-    time, and is taken like any other: the next period makes good what it sets back. A store that was restored from a
-    backup looks the same, and a refusal would last. Counters of slaves rise and fall as they copy their master's table.
+    time and is accepted like any other; the next period corrects it. A store that was restored from a backup looks the
+    same, and a refusal would last. Counters of slaves rise and fall as they copy their master's table.
     """
     return (
         claimed.state_version == held.state_version

@@ -1,7 +1,7 @@
-"""What operators change: each change in one call, with the events that name the operator.
+"""Changes by operators: each is one call and returns events that name the operator.
 
-A change that changes nothing makes no event. A call that raises has changed nothing. What a restart must not lose has
-a ``check_`` beside it: it raises what the change would raise now, and returns the settings as they are after it.
+A change without an effect emits no event. A call that raises has changed nothing. Each change that must survive a
+restart has a ``check_`` method. It raises what the change would raise now, and returns the settings that would follow.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Events = tuple[Event, ...]
 
 @dataclass(frozen=True, slots=True)
 class PermChange:
-    """What became of a write permission."""
+    """Result of a change of write permission."""
 
     topic_count: int
     """Topics of the group."""
@@ -48,7 +48,7 @@ class PermChange:
 
 @dataclass(frozen=True, slots=True)
 class TopicDeletion:
-    """What became of a topic."""
+    """Result of a deletion of a topic."""
 
     hidden_on: tuple[GroupKey, ...]
     events: Events
@@ -56,7 +56,7 @@ class TopicDeletion:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What became of anything else."""
+    """Result of any other change."""
 
     changed: bool
     events: Events
@@ -64,7 +64,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class GuardChange:
-    """What became of a guard."""
+    """Result of a change of a guard."""
 
     guard: GuardStatus
     events: Events
@@ -72,14 +72,14 @@ class GuardChange:
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Who was removed."""
+    """The broker that was removed."""
 
     identity: BrokerIdentity
     events: Events
 
 
 class Administration:
-    """Changes of one name server. ``by`` is whoever asks, as they say themselves."""
+    """Changes of one name server. ``by`` is the operator's name as the request states it."""
 
     def __init__(self, core: NameServer) -> None:
         self._core = core
@@ -93,7 +93,7 @@ class Administration:
         return {wipe_key(key): Setting((incarnation,))}
 
     def set_write_perm(self, key: GroupKey, *, writable: bool, by: str) -> PermChange:
-        """Wipe the write permission of a broker name, or give it back. Raises BrokerUnknown, LimitExceeded."""
+        """Wipe the write permission of a broker name, or restore it. Raises BrokerUnknown, LimitExceeded."""
         self.check_write_perm(key, writable=writable)
         changed = self._core.routes.set_writable(key, writable)
         group = self._core.routes.groups.get(key)
@@ -114,11 +114,11 @@ class Administration:
         return {hidden_key(key, topic): hidden_setting(version) for key, version in versions.items()}
 
     def delete_topic(self, topic: str, *, cluster: str, force: bool, by: str, now: float) -> TopicDeletion:
-        """Hide a topic, with an event for each broker name that has it; RocketMQ brokers' registrations lose it.
+        """Hide a topic, with an event for each broker name that has it. RocketMQ brokers' registrations lose it.
 
         Raises TopicNotFound where no broker has it, TopicHeld where one has and it is not forced, LimitExceeded.
 
-        A topic lives on brokers: whoever deletes it there first has nothing left to delete here.
+        Topics belong to brokers: after a deletion on all brokers there is nothing left to delete here.
         """
         self.check_delete_topic(topic, cluster=cluster, force=force)
         hidden_on = tuple(self._core.routes.hide_topic(topic, cluster))
@@ -218,12 +218,12 @@ class Administration:
         return Change(True, (_maintenance(EventKind.MAINTENANCE_ON, key, detail),))
 
     def evict(self, cluster: str, broker_name: str, broker_id: int, *, by: str, now: float) -> Eviction:
-        """Remove one registration at once. Raises BrokerUnknown."""
+        """Remove one registration immediately. Raises BrokerUnknown."""
         return Eviction(*self._core.evict(cluster, broker_name, broker_id, now=now, detail={"by": by}))
 
 
 def end_of(seconds: float | None, *, since: float) -> float | None:
-    """When something ends that lasts this long; None: it does not end by itself."""
+    """Return the end of something that lasts ``seconds``; None: it has no end."""
     return None if seconds is None else since + seconds
 
 

@@ -1,4 +1,4 @@
-"""What the name server answers its brokers."""
+"""The name server's responses to brokers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pointsman_namesrv.core.model import DataVersion
 
 
 class BeatStatus(StrEnum):
-    """What the server wants after a beat."""
+    """What the agent has to do after a heartbeat."""
 
     OK = "OK"
     UNKNOWN_BROKER = "UNKNOWN_BROKER"
@@ -20,7 +20,7 @@ class BeatStatus(StrEnum):
 
 
 class LeaveStatus(StrEnum):
-    """What became of a polite leave."""
+    """Result of an unregistration."""
 
     UNREGISTERED = "UNREGISTERED"
     UNKNOWN_BROKER = "UNKNOWN_BROKER"
@@ -28,7 +28,7 @@ class LeaveStatus(StrEnum):
 
 
 class StatsStatus(StrEnum):
-    """What became of a report of queue statistics."""
+    """Result of a report of queue statistics."""
 
     RECORDED = "RECORDED"
     UNKNOWN_BROKER = "UNKNOWN_BROKER"
@@ -37,7 +37,7 @@ class StatsStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The answer to an accepted registration."""
+    """Response to an accepted registration."""
 
     generation: int
     view: MemberView
@@ -46,7 +46,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class TopicsUpdated:
-    """The answer to an accepted delta."""
+    """Response to an accepted delta."""
 
     topic_count: int
     events: tuple[Event, ...]
@@ -54,7 +54,7 @@ class TopicsUpdated:
 
 @dataclass(frozen=True, slots=True)
 class BeatAnswer:
-    """The answer to a beat."""
+    """Response to a heartbeat."""
 
     status: BeatStatus
     view: MemberView = MemberView()
@@ -65,7 +65,7 @@ class BeatAnswer:
 
 @dataclass(frozen=True, slots=True)
 class LeaveAnswer:
-    """The answer to a polite leave."""
+    """Response to an unregistration."""
 
     status: LeaveStatus
     holder_addr: str = ""
@@ -74,7 +74,7 @@ class LeaveAnswer:
 
 @dataclass(frozen=True, slots=True)
 class StatsAnswer:
-    """The answer to a report of queue statistics."""
+    """Response to a report of queue statistics."""
 
     status: StatsStatus
     holder_addr: str = ""

@@ -1,4 +1,4 @@
-"""Events of a broker, made from a replica as it is at that moment."""
+"""Events of a broker, built from the current state of a replica."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.core.staging import StagedTopics
 
 SOURCE = "remoting"
-"""What the history says of a registration that came over RocketMQ's own wire."""
+"""Source in the history of a registration over RocketMQ's own wire."""
 OWNER = "owner"
-"""The label that says who answers for a broker: the history tells it, so that a report can say whom to ask."""
+"""Label with the team that is responsible for a broker. The history contains it, so that a report can name the team."""
 
 
 _KINDS = {
@@ -34,7 +34,7 @@ def broker_event(
     interval: float | None = None,
     detail: Mapping[str, object] | None = None,
 ) -> Event:
-    """Make an event of a replica; ``interval``: seconds since its last heartbeat, if not those until ``now``."""
+    """Build an event of a replica; ``interval``: seconds since its last heartbeat, by default those until ``now``."""
     return Event(
         kind=kind,
         reason=reason,
@@ -47,7 +47,7 @@ def broker_event(
 def transition_event(
     replica: Replica, *, now: float, interval: float | None = None, detail: Mapping[str, object] | None = None
 ) -> Event:
-    """Make the event of the state that a replica has just entered."""
+    """Build the event of the state that a replica has just entered."""
     phase, reason, _ = replica.state
     is_expired = reason in {Reason.SILENCE, Reason.STREAM_BROKEN}
     kind = _KINDS.get(phase) or (EventKind.EXPIRED if is_expired else EventKind.UNREGISTERED)
@@ -55,7 +55,7 @@ def transition_event(
 
 
 def heartbeats_event(replica: Replica, *, now: float) -> tuple[Event, ...]:
-    """Make the row of a replica's heartbeats; none if there was none."""
+    """Build the row of a replica's heartbeats; none if there was no heartbeat."""
     if not replica.punctuality.count:
         return ()
     detail = replica.punctuality.detail(now=now)
@@ -63,7 +63,7 @@ def heartbeats_event(replica: Replica, *, now: float) -> tuple[Event, ...]:
 
 
 def registration_event(replica: Replica, *, holder: Replica | None, vacated: Replica | None, now: float) -> Event:
-    """Name what a registration was to the history; one event, whatever changed at once."""
+    """Build the one event of a registration, however much it changed."""
     incarnation = replica.registration.incarnation
     detail: dict[str, object] = {
         "topics": len(replica.registration.topics),
@@ -93,7 +93,7 @@ def registration_event(replica: Replica, *, holder: Replica | None, vacated: Rep
 
 
 def topics_event(replica: Replica, staged: StagedTopics, *, holder: Replica | None, now: float) -> Event | None:
-    """Tell a topic set: what differs from the holder's, or all of it; None where the holder had the same."""
+    """Build the event of a topic set: the difference to the holder's, or all of it. None if the holder had the same."""
     payload: TopicsPayload | None
     if holder is None or holder.registration.topics is not staged.compared_with:
         payload = TopicsPayload(replica.registration.topics)
@@ -107,20 +107,20 @@ def topics_event(replica: Replica, staged: StagedTopics, *, holder: Replica | No
 def delta_event(
     replica: Replica, changed: TopicTable, removed: tuple[str, ...], *, base: DataVersion, now: float
 ) -> Event:
-    """Tell a change of some topics."""
+    """Build the event of a change of some topics."""
     payload = TopicsPayload(changed, removed, base=base)
     return Event(kind=EventKind.TOPICS, broker=replica.facts(now=now), topics=payload)
 
 
 def checkpoint_event(replica: Replica, reason: Reason, *, number: int, of: int, now: float) -> Event:
-    """Make the row of a replica's state in a checkpoint: row ``number`` of ``of``."""
+    """Build the row of a replica's state in a checkpoint: row ``number`` of ``of``."""
     return broker_event(EventKind.CHECKPOINT, replica, reason, now=now, detail={"i": number, "n": of})
 
 
 def full_checkpoint_events(
     group: Group, replica: Replica, reason: Reason, *, number: int, of: int, writable: bool, now: float
 ) -> tuple[Event, ...]:
-    """Make everything of one replica, so that what follows can be read without what was before."""
+    """Build all rows of one replica, so that later rows can be read without earlier ones."""
     registration = replica.registration
     state = checkpoint_event(replica, reason, number=number, of=of, now=now)
     detail: dict[str, object] = {
@@ -154,5 +154,5 @@ def _source(replica: Replica) -> dict[str, object]:
 
 
 def write_perm_event(key: GroupKey, reason: Reason, *, writable: bool, detail: dict[str, object]) -> Event:
-    """Tell that the write permission of a group was wiped or given back."""
+    """Build the event of a write permission that was wiped or restored."""
     return Event(kind=EventKind.PERM_CHANGED, reason=reason, group=key, detail={"writable": writable} | detail)

@@ -1,7 +1,7 @@
-"""Brokers that were lost, not retired: their topics are known, and no broker is up.
+"""Departed brokers: lost, not retired. Their topics are known, but no broker is up.
 
-A broker that leaves by its own word or by an operator's is retired, and not remembered. One that left in any other way
-may come back, and until then its topics are not "not found" to a client in the middle of an outage.
+A broker that unregistered or was evicted is retired and not remembered. One that left in any other way may return.
+Until then a client in the middle of an outage must not get "not found" for its topics.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class DepartedBroker(NamedTuple):
     """A broker that was lost."""
 
     registration: Registration
-    """The last one."""
+    """Its last registration."""
     reason: Reason
     at: float
-    """When it left the table, monotonic seconds."""
+    """When it was removed, monotonic seconds."""
 
 
 class AbsentBroker(NamedTuple):
@@ -35,7 +35,7 @@ class AbsentBroker(NamedTuple):
     """OUT (registered) or GONE."""
     reason: Reason | None
     since: float | None
-    """Monotonic seconds; None: a restart lost it."""
+    """Monotonic seconds; None: unknown after a restart."""
 
 
 class DepartedBrokers:
@@ -48,13 +48,13 @@ class DepartedBrokers:
         self.topics = 0
         """Topics of all of them; one that several brokers had counts for each."""
         self.dropped = 0
-        """Brokers that made room for others."""
+        """Brokers that were dropped for others."""
 
     def __len__(self) -> int:
         return len(self._brokers)
 
     def all(self) -> list[DepartedBroker]:
-        """Every one, the first to leave first."""
+        """Return all of them, the first to leave first."""
         return list(self._brokers.values())
 
     def note(self, broker: DepartedBroker) -> None:
@@ -75,7 +75,7 @@ class DepartedBrokers:
         self.topics += len(last.topics)
 
     def keep_within(self, *, brokers: int, topics: int) -> list[GroupKey]:
-        """Drop the first to leave until no more than this is left; return their groups."""
+        """Drop the first to leave until these limits hold; return their groups."""
         dropped = []
         while self._brokers and (len(self) > brokers or self.topics > topics):
             dropped.append(self._drop_first())
@@ -99,7 +99,7 @@ class DepartedBrokers:
             self.forget(Position(*key, broker_id))
 
     def end_overdue(self, *, now: float) -> list[GroupKey]:
-        """Drop those that left too long ago; return their groups."""
+        """Drop the brokers that left too long ago; return their groups."""
         ended = []
         while self._brokers and now - next(iter(self._brokers.values())).at > self._seconds:
             ended.append(self._drop_first())
@@ -111,7 +111,7 @@ class DepartedBrokers:
         return GroupKey(position.cluster, position.broker_name)
 
     def registration_of(self, group: Group) -> Registration | None:
-        """The registration whose topics a group would have if its brokers were up; of a group that has none now.
+        """Return the registration whose topics a group without topics would have if its brokers were up.
 
         That of the lowest broker id, registered or lost, if it may act as master.
         """
@@ -123,7 +123,7 @@ class DepartedBrokers:
         return found[lowest]
 
     def absent(self, key: GroupKey, group: Group | None) -> list[AbsentBroker]:
-        """Why no broker of a group gives it a route: each that is lost or out of the routes, by broker id."""
+        """Return each broker of a group that is lost or not routed, by broker id."""
         found = [
             AbsentBroker(broker.registration.identity, Phase.GONE, broker.reason, broker.at)
             for broker in self._of_group.get(key, {}).values()

@@ -1,4 +1,4 @@
-"""What happened, as the core tells it: frozen facts, named as they stand in the history (design, section 6)."""
+"""Events of the core: frozen facts, with the names that the history uses (design, section 6)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class EventKind(StrEnum):
-    """Every event of the history."""
+    """Kinds of history events."""
 
     NAMESRV_STARTED = "NAMESRV_STARTED"
     NAMESRV_READY = "NAMESRV_READY"
@@ -37,12 +37,12 @@ class EventKind(StrEnum):
     RECOVERED = "RECOVERED"
     LATE_HEARTBEAT = "LATE_HEARTBEAT"
     HEARTBEAT = "HEARTBEAT"
-    """One beat; only with ``every_heartbeat``."""
+    """One heartbeat; only with ``every_heartbeat``."""
     HEARTBEATS = "HEARTBEATS"
     TOPICS = "TOPICS"
     CHECKPOINT = "CHECKPOINT"
     QUEUE_STATS = "QUEUE_STATS"
-    """What the broker's agent measured of its queues, each ten minutes."""
+    """Measurements of a broker's queues from its agent, every ten minutes."""
     KV_CHANGED = "KV_CHANGED"
     PERM_CHANGED = "PERM_CHANGED"
     TOPIC_DELETED = "TOPIC_DELETED"
@@ -53,7 +53,7 @@ class EventKind(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why it happened."""
+    """Reason of an event."""
 
     SILENCE = "SILENCE"
     STREAM_BROKEN = "STREAM_BROKEN"
@@ -68,19 +68,19 @@ class Reason(StrEnum):
     REMOVED_FROM_CONFIG = "REMOVED_FROM_CONFIG"
     SUPERSEDED = "SUPERSEDED"
     ADMIN = "ADMIN"
-    """An operator asked; the detail says who."""
+    """Requested by an operator, named in the detail."""
     SNAPSHOT = "SNAPSHOT"
-    """Known from the snapshot, and now heard."""
+    """Known from the snapshot; its first heartbeat was received."""
     SHARE = "SHARE"
-    """The guard: too many of a cluster are lost at once, or no longer."""
+    """The guard: too many brokers of a cluster are lost at the same time, or no longer."""
     LIMIT = "LIMIT"
-    """The guard has been on for longer than its limit: somebody must look."""
+    """The guard has been on for longer than its limit; an operator must check the cluster."""
     TIME_OVER = "TIME_OVER"
-    """What was set for a time is over."""
+    """A timed setting ended."""
     INCARNATION = "INCARNATION"
-    """The broker's next process ended what was set for the last one."""
+    """A new process of the broker ended the setting that applied to the previous one."""
     DATA_VERSION = "DATA_VERSION"
-    """Another version of its topics ended what was set for the last one: so it is for RocketMQ's own brokers."""
+    """A new version of its topics ended the setting: the rule for RocketMQ's own brokers."""
     DAY = "DAY"
     """The first rows of a day."""
     START = "START"
@@ -91,11 +91,11 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class BrokerFacts:
-    """The broker of an event, as it was at that moment."""
+    """State of an event's broker at that moment."""
 
     identity: BrokerIdentity
     generation: int | None
-    """None, as the next two: an observer of another name server does not know it."""
+    """None, like the next two, where an observer of another name server does not know it."""
     incarnation: str | None
     zone: str
     host: str
@@ -104,15 +104,15 @@ class BrokerFacts:
     state: ReplicaState
     """After the event."""
     state_for: float | None
-    """Seconds in that phase, 0 in the event that began it; None: a restart forgot it."""
+    """Seconds in that phase, 0 in the event that began it; None: unknown after a restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsPayload:
-    """A topic set, or a change of one. Never altered after it was handed on: the history's thread reads it."""
+    """A topic set, or a change of one. Must not be altered after it was recorded: the history's thread reads it."""
 
     changed: Mapping[str, QueueConfig]
-    """All topics of a full set; the new and different ones of a delta."""
+    """All topics of a full set; the new and changed ones of a delta."""
     removed: tuple[str, ...] = ()
     base: DataVersion | None = None
     """The version that a delta starts from; None: a full set."""
@@ -120,20 +120,20 @@ class TopicsPayload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One fact. The shells add when and where."""
+    """One fact. The recorder adds the place and the time."""
 
     kind: EventKind
     reason: Reason | None = None
     broker: BrokerFacts | None = None
     """None for events that are not about one broker."""
     group: GroupKey | None = None
-    """Without a broker: the cluster and broker name (or empty) that the event is about."""
+    """The cluster and broker name (or empty) of an event without a broker."""
     topics: TopicsPayload | None = None
-    """With TOPICS alone; the history spreads it over as many rows as it needs."""
+    """Only for TOPICS; the history spreads it over as many rows as it needs."""
     interval: float | None = None
-    """Seconds since the broker's last sign of life before this event."""
+    """Seconds from the broker's last heartbeat to this event."""
     detail: Mapping[str, object] = field(default_factory=dict)
 
 
 RecordEvents = Callable[[tuple[Event, ...]], None]
-"""Hands events on to the history, the metrics and the live penalties."""
+"""Passes events to the history, the metrics and the live penalties."""

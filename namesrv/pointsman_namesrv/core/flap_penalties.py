@@ -1,9 +1,9 @@
 """How much each broker flaps: RFC 2439 damping, live, with the numbers of the nightly report.
 
-Each event adds points, the sum halves every half-life, a flag goes up above one threshold and comes down below a lower
-one. For people alone: no route depends on it. A broker is its position (cluster, broker name, broker id), so that one
-which returns under another address keeps its penalty. Penalties begin at zero with each boot: they are for operators on
-call, and the nightly report carries them from day to day.
+Each event adds points, and the sum halves with every half-life. A flag is set above one threshold and cleared below a
+lower one. For operators only: no route depends on it. A broker is its position (cluster, broker name, broker id), so
+that one that returns under another address keeps its penalty. Penalties begin at zero with each run; the nightly report
+carries them from day to day.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pointsman_namesrv.core.model import Position
 from pointsman_namesrv.core.replica_state import ROUTED
 
 MAX_POSITIONS = 20_000
-"""More than that are known: the lowest penalties are forgotten, a twentieth at once, for it takes a walk over all."""
+"""Limit of known positions. Beyond it the lowest penalties are dropped, a twentieth in one go: it takes a full scan."""
 
 FORGET_AT_ONCE = MAX_POSITIONS // 20
 LEAST_SHOWN = 0.5
-"""A penalty that has decayed below this is none."""
+"""A penalty that has decayed below this counts as zero."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlapRules:
-    """Points and times (seconds). The same numbers as ``pointsman_report.parameters``; a test holds them together."""
+    """Points and times (seconds). The same numbers as ``pointsman_report.parameters``; a test compares them."""
 
     half_life: float = 3_600.0
     suppress_above: float = 3_000.0
@@ -38,24 +38,24 @@ class FlapRules:
     moved: float = 500.0
     """ADDRESS_CHANGED or ROLE_CHANGED."""
     suspected: float = 300.0
-    """SUSPECTED, and back with a beat."""
+    """SUSPECTED, and recovered with a heartbeat."""
     shutdown: float = 200.0
-    """A polite SHUTDOWN that is back within ``shutdown_return``."""
+    """A planned SHUTDOWN that returned within ``shutdown_return``."""
     late: float = 100.0
     shutdown_return: float = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlapScore:
-    """How much one broker flapped, at one moment."""
+    """How much one broker flaps at one moment."""
 
     position: Position
     penalty: float
     flapping: bool
     outages: int
-    """Outages that were charged."""
+    """Outages that added points."""
     last_event: EventKind
-    """The last that was charged; UNREGISTERED is a shutdown that was soon back."""
+    """The last event that added points; UNREGISTERED is a shutdown that returned soon."""
     last_event_at: float
     """Monotonic seconds."""
 
@@ -65,24 +65,25 @@ class _Record:
     penalty: float = 0.0
     at: float = 0.0
     rank: float = -math.inf
-    """Binary logarithm of the penalty, as if all had been charged at time zero: orders penalties at any later time."""
+    """Binary logarithm of the penalty, as if all points had been added at time zero: orders penalties at any later
+    time."""
     flagged: bool = False
     outages: int = 0
     last_event: EventKind | None = None
     out: bool = False
-    """Out of the routes: what comes on top of it is the same outage."""
+    """Not routed: further events belong to the same outage."""
     shut_down_at: float | None = None
 
 
 class Penalties:
-    """The penalty of each position that an event was charged to."""
+    """The penalty of each position that an event added points to."""
 
     def __init__(self, rules: FlapRules | None = None) -> None:
         self._rules = rules or FlapRules()
         self._records: dict[Position, _Record] = {}
 
     def take(self, event: Event, *, now: float, in_window: bool = False) -> None:
-        """Charge one event of the core; nothing for one about no broker, or in a maintenance window."""
+        """Add the points of one event; none for an event without a broker or in a maintenance window."""
         if event.broker is None:
             return
         position, state = event.broker.identity.position, event.broker.state
@@ -127,7 +128,7 @@ class Penalties:
         before = self._decayed(record, now=now)
         record.flagged = self._is_flapping(record, before)
         record.penalty, record.at = min(self._rules.ceiling, before + points), now
-        # Rounded, so that three times 1000 is 3000 to the comparison too.
+        # Rounded, so that three times 1000 compares as 3000.
         record.flagged = record.flagged or round(record.penalty, 6) > self._rules.suppress_above
         record.rank = math.log2(record.penalty) + now / self._rules.half_life
         record.last_event = kind
@@ -151,7 +152,7 @@ class Penalties:
         return record.flagged and round(penalty, 6) >= self._rules.reuse_below
 
     def score(self, position: Position, *, now: float) -> FlapScore | None:
-        """How much a broker flaps; None for one that was never charged, or so long ago that nothing is left."""
+        """Return how much a broker flaps; None without points, or after they decayed."""
         record = self._records.get(position)
         if record is None or record.last_event is None:
             return None
@@ -168,7 +169,7 @@ class Penalties:
         )
 
     def top(self, *, now: float, cluster: str = "", limit: int = 100) -> list[FlapScore]:
-        """The brokers that flap most, the highest penalty first; equal ones by position."""
+        """Return the brokers with the highest penalties first; equal ones by position."""
         known = (item for item in self._records.items() if not cluster or item[0].cluster == cluster)
         highest = heapq.nsmallest(limit, known, key=lambda item: (-item[1].rank, item[0]))
         scores = (self.score(position, now=now) for position, _ in highest)

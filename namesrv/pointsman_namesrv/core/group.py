@@ -1,7 +1,7 @@
-"""A replica group: who is in it, who of them is routed, and whose topics are the group's.
+"""A replica group: its replicas, which of them are routed, and which one provides the group's topics.
 
-What can be derived is derived: the group's topics follow from its replicas alone, not from the order in which
-things happened, so that every name server gives the same answer (RocketMQ edits permissions in place instead).
+The group's topics are derived from its replicas alone, not from the order of events, so that every name server gives
+the same response (RocketMQ edits permissions in place instead).
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ class Replica:
     registered_at: float
     """Monotonic seconds."""
     alive_since: float | None
-    """When its position was first known to be alive, monotonic seconds; None: never, its probe has not passed yet."""
+    """When its position was first known to be alive, monotonic seconds; None: its probe has not passed yet."""
     pulse: Pulse
     health: Health
     peer: str = ""
-    """Who registered it, as bounds distinguish peers; empty: the snapshot."""
+    """The peer that registered it, for bounds; empty: the snapshot."""
     punctuality: Punctuality
     failing_since: float | None = None
-    """Since when its probe fails."""
+    """When its probe began to fail."""
     is_provisional: bool = False
     """Known from the snapshot, no heartbeat since."""
     state: ReplicaState = UP
-    """As the last call or sweep applied it."""
+    """The state that the last call or sweep applied."""
     state_since: float | None = None
-    """Since when it is in that phase; None: a restart forgot it."""
+    """Start of that phase; None: unknown after a restart."""
 
     @property
     def identity(self) -> BrokerIdentity:
-        """Who it is."""
+        """Return address and position."""
         return self.registration.identity
 
     @property
     def is_routed(self) -> bool:
-        """Whether clients may be sent to it."""
+        """Return whether clients may be sent to it."""
         return self.state.phase in ROUTED
 
     def is_held_by(self, identity: BrokerIdentity, generation: int) -> bool:
-        """Whether a call with this fence is about this registration."""
+        """Return whether a call with this fence is about this registration."""
         return self.generation == generation and self.identity.addr == identity.addr
 
     def enter(self, state: ReplicaState, *, now: float) -> None:
@@ -60,20 +60,20 @@ class Replica:
 
     @property
     def visible(self) -> object:
-        """What clients see of it beside its topics; to compare."""
+        """Return what clients see of it apart from its topics, for comparison."""
         r = self.registration
         return (r.identity, self.state.phase, r.ha_addr, r.agent_addr, r.zone, r.shown_acting_master, r.filter_servers)
 
     def renews(self, holder: Replica) -> bool:
-        """Whether its registration says nothing that was not known of a living broker."""
+        """Return whether its registration adds nothing to what is known of a running broker."""
         if self.state.phase is not Phase.UP or holder.state.phase is not Phase.UP:
             return False
         return replace(self.registration, health=holder.registration.health) == holder.registration
 
     def record_health(self, health: Health, *, now: float) -> bool:
-        """Take what the probe found; return whether it has just begun to fail.
+        """Record the probe's result; return whether it has just begun to fail.
 
-        A broker that refused to serve stays so until its probe passes, whatever weaker evidence follows.
+        A broker that refused to serve remains so until its probe passes, whatever weaker evidence follows.
         """
         before = self.health.failing
         if before is Evidence.STRONG and health.failing is not None:
@@ -88,7 +88,7 @@ class Replica:
         return before is None
 
     def facts(self, *, now: float) -> BrokerFacts:
-        """What an event records of it."""
+        """Return the facts that an event records."""
         registration = self.registration
         return BrokerFacts(
             registration.identity,
@@ -105,7 +105,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """What a replica is told of its own group (RocketMQ ``RegisterBrokerResult``). Empty where there is none."""
+    """What a replica learns of its own group (RocketMQ ``RegisterBrokerResult``). Empty values: there is none."""
 
     min_broker_id: int = MASTER_ID
     min_broker_addr: str = ""
@@ -116,27 +116,27 @@ class MemberView:
 
 @dataclass(slots=True)
 class Group:
-    """The replicas of one broker name, by broker id. Never empty while it stands in a table."""
+    """The replicas of one broker name, by broker id. Never empty while it is in a table."""
 
     key: GroupKey
     replicas: dict[int, Replica] = field(default_factory=dict)
     version: int = 0
-    """Number of the change that last altered what clients see of it."""
+    """Number of the change that last altered what clients see of the group."""
 
     def routed(self) -> list[Replica]:
-        """The replicas that clients may be sent to, by broker id."""
+        """Return the replicas that clients may be sent to, by broker id."""
         return [self.replicas[i] for i in sorted(self.replicas) if self.replicas[i].is_routed]
 
     def lowest(self) -> Replica | None:
-        """The routed replica with the lowest id. On the way of every beat, so without a list."""
+        """Return the routed replica with the lowest id. Runs for every heartbeat, so it makes no list."""
         return min((r for r in self.replicas.values() if r.is_routed), key=_broker_id, default=None)
 
     def at_addr(self, addr: str) -> Replica | None:
-        """The replica that holds an address."""
+        """Return the replica that holds an address."""
         return next((replica for replica in self.replicas.values() if replica.identity.addr == addr), None)
 
     def contributor(self) -> Replica | None:
-        """The replica whose topics are the group's: the master, else the lowest id if it may act as one.
+        """Return the replica that provides the group's topics: the master, else the lowest id if it may act as one.
 
         RocketMQ calls the second the prime slave (``RouteInfoManager.registerBroker``, step 8).
         """
@@ -146,7 +146,8 @@ class Group:
         return None
 
     def view_for(self, broker_id: int) -> MemberView:
-        """What the replica with this id is told: a slave the addresses of its master and of its master's agent."""
+        """Return the group's view for one replica: a slave gets the addresses of its master and of its master's
+        agent."""
         lowest = self.lowest()
         if lowest is None:
             return MemberView()

@@ -1,11 +1,12 @@
-"""The guard: when most of a cluster is lost on weak evidence, the fault may be ours or the network's, so it is kept.
+"""The expiry guard: keeps brokers in the routes when many of a cluster are lost on weak evidence.
 
-Lost are the brokers that are silent, whose stream broke or whose probe fails on weak evidence, and those removed for it
-within the window, which is one expiry long. They are compared with the baseline: the brokers that were alive when the
-window began. Counting per sweep does not work: heartbeats are spread over an interval, and most of a fleet that was cut
-off is removed before one sweep sees many (design, section 5). While the guard is on, the window stands still: removals
-do not grow old, and it ends when enough brokers are up, be it under new names. Strong evidence it never overrules.
-It hides no state: what it keeps is PROTECTED, and it says why it is on.
+Such a loss may be the fault of the network or of this name server. A broker counts as lost when it is silent, its
+stream broke or its probe fails on weak evidence, and when it was removed for that reason within the window, which is
+one expiry long. Lost brokers are compared with the baseline: the brokers that were alive when the window began.
+Counting per sweep does not work: heartbeats are spread over an interval, so a fleet that was cut off is mostly removed
+before one sweep sees many losses (design, section 5). The window does not move while the guard is on. The guard ends
+when enough brokers are up, also under new names. It never overrules strong evidence. Brokers that it keeps are
+PROTECTED, and its status says why it is on.
 """
 
 from __future__ import annotations
@@ -23,43 +24,43 @@ from pointsman_namesrv.core.model import Evidence, GroupKey, Position
 from pointsman_namesrv.core.node_refusals import LimitExceeded
 
 LONGEST_CREDIT_SECONDS = SUSPECT_AFTER_INTERVALS * 3_600.0
-"""After a release, for the longest interval that a server may allow."""
+"""Extension after a release, for the longest interval that a server may allow."""
 
 
 MAX_SETTINGS = 1_000
 """Guards that are not AUTO. A setting outlives its cluster, so it needs a bound."""
 MAX_DEPARTED = 20_000
-"""Brokers that left and are remembered, of all clusters; beyond that the first to leave are dropped."""
+"""Departed brokers that are remembered, of all clusters; beyond that the first to leave are dropped."""
 
 
 class GuardMode(StrEnum):
-    """What the guard of a cluster was told."""
+    """Mode of a cluster's guard, set by an operator."""
 
     AUTO = "AUTO"
-    """Keep brokers while too many are lost at once."""
+    """Protect brokers while too many are lost at the same time."""
     HOLD = "HOLD"
-    """Keep every broker."""
+    """Protect every broker."""
     OFF = "OFF"
-    """Keep none."""
+    """Protect no broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuardRules:
-    """What the operator may set."""
+    """Settings of the guard."""
 
     enabled: bool = True
-    """Whether AUTO means anything."""
+    """Whether AUTO has any effect."""
     share: float = 0.5
-    """Above this share of a cluster nobody is removed."""
+    """Share of lost brokers in a cluster above which the guard turns on."""
     at_least: int = 3
-    """Fewer lost brokers than this never turn it on."""
+    """Fewest lost brokers at which the guard turns on."""
     limit: float = 600.0
-    """Seconds after which it says again, and louder, that it is on."""
+    """Seconds after which it reports again that it is on, as overdue."""
 
 
 @dataclass(frozen=True, slots=True)
 class GuardStatus:
-    """The guard of one cluster, for people. Times are monotonic seconds."""
+    """State of one cluster's guard, for operators. Times are monotonic seconds."""
 
     cluster: str
     mode: GuardMode
@@ -73,7 +74,7 @@ class GuardStatus:
 
 
 class GuardSetting(NamedTuple):
-    """What the guard of a cluster was told; ``until``: monotonic seconds, None: until told otherwise."""
+    """A mode that an operator set. ``until``: monotonic seconds, None: until it is changed."""
 
     cluster: str
     mode: GuardMode
@@ -90,7 +91,7 @@ class _Departed:
 
 @dataclass(slots=True)
 class _Watch:
-    """What is known of one cluster."""
+    """State of one cluster."""
 
     mode: GuardMode = GuardMode.AUTO
     mode_until: float | None = None
@@ -109,16 +110,16 @@ class _Watch:
     baseline: int = 0
     up: int = 0
     new_failures: int = 0
-    """Probes that began to fail on weak evidence since these counts."""
+    """Probes that began to fail on weak evidence since the last count."""
     departed: dict[Position, _Departed] = field(default_factory=dict)
 
     def edge(self, now: float) -> float:
-        """The end of the window: it stands still while the guard is on."""
+        """Return the end of the window; it does not move while the guard is on."""
         return now if self.active_since is None else self.active_since
 
 
 class Guard:
-    """All clusters. One without a broker and without a setting is dropped."""
+    """Expiry guards by cluster. Clusters without brokers and without an operator setting are dropped."""
 
     def __init__(self, rules: GuardRules, *, hand_over: float) -> None:
         self._rules = rules
@@ -126,10 +127,10 @@ class Guard:
         self._watches: dict[str, _Watch] = {}
         self._left: deque[tuple[str, Position, _Departed]] = deque()
 
-    # --- what happens -----------------------------------------------------------------------------------------
+    # --- departures and modes ---------------------------------------------------------------------------------
 
     def note_departed(self, replica: Replica, *, lost: bool, now: float) -> None:
-        """Remember a replica that left the table; ``lost``: for weak evidence, unplanned."""
+        """Remember a departed replica; ``lost``: on weak evidence and unplanned."""
         cluster, position = replica.identity.cluster, replica.identity.position
         watch = self._watch(cluster)
         if replica.health.failing is not None:
@@ -140,18 +141,18 @@ class Guard:
         if len(self._left) > MAX_DEPARTED:
             cluster, position, departed = self._left.popleft()
             oldest = self._watches.get(cluster)
-            # One that came back and left again is remembered by its last departure.
+            # A replica that returned and left again counts with its latest departure.
             if oldest is not None and oldest.departed.get(position) is departed:
                 del oldest.departed[position]
 
     def note_back(self, cluster: str, position: Position) -> float | None:
-        """Drop a position that is registered again from the departed; return since when it was alive, if it was."""
+        """Drop a position that registered again. Return since when it was alive, if known."""
         watch = self._watches.get(cluster)
         departed = None if watch is None else watch.departed.pop(position, None)
         return None if departed is None else departed.alive_since
 
     def set_mode(self, cluster: str, mode: GuardMode, *, until: float | None, now: float) -> tuple[Event, ...]:
-        """Set what the guard of a cluster does, for a time or until it is changed. Raises LimitExceeded."""
+        """Set the mode of a cluster's guard, for a time or until it is changed. Raises LimitExceeded."""
         self.check_mode(cluster, mode)
         watch = self._watch(cluster)
         is_new_mode = watch.mode is not mode
@@ -161,7 +162,7 @@ class Guard:
         return tuple(self._turn(cluster, watch, now=now, reason=Reason.ADMIN, is_new_mode=is_new_mode))
 
     def check_mode(self, cluster: str, mode: GuardMode) -> None:
-        """Raise LimitExceeded when too many guards are not AUTO for another one."""
+        """Raise LimitExceeded if too many guards have a mode other than AUTO."""
         if mode is GuardMode.AUTO or self.setting(cluster) is not None:
             return
         if sum(watch.mode is not GuardMode.AUTO for watch in self._watches.values()) >= MAX_SETTINGS:
@@ -175,14 +176,14 @@ class Guard:
             watch.mode, watch.mode_until = setting.mode, setting.until
 
     def setting(self, cluster: str) -> GuardSetting | None:
-        """What an operator set for the guard of a cluster; None: AUTO."""
+        """Return the mode that an operator set for a cluster; None: AUTO."""
         watch = self._watches.get(cluster)
         if watch is None or watch.mode is GuardMode.AUTO:
             return None
         return GuardSetting(cluster, watch.mode, watch.mode_until)
 
     def settings(self) -> list[GuardSetting]:
-        """What was told, sorted by cluster; AUTO is not, for it holds anyway."""
+        """Return the modes that operators set, sorted by cluster, without AUTO, which is the default."""
         return [
             GuardSetting(cluster, watch.mode, watch.mode_until)
             for cluster, watch in sorted(self._watches.items())
@@ -222,7 +223,7 @@ class Guard:
         return events
 
     def _count(self, watch: _Watch, replica: Replica, *, is_covered: bool, now: float) -> None:
-        """Count a replica as lost or up, and in the baseline; neither if its absence is no sign of a common fault."""
+        """Count a replica as lost or up, and in the baseline. Its absence may also mean nothing: then not at all."""
         window_begin = watch.edge(now) - replica.pulse.expiry
         is_failing = replica.failing_since is not None
         if is_failing and not _may_be_kept(replica, window_begin):
@@ -274,7 +275,7 @@ class Guard:
             yield _event(EventKind.GUARD_ON, cluster, watch, Reason.LIMIT, active_seconds=seconds)
 
     def _should_hold(self, watch: _Watch, *, is_new_mode: bool = False, more: int = 0) -> bool:
-        """Whether the guard is to be on; ``more``: replicas that are lost and not counted as such yet."""
+        """Return whether the guard should be on; ``more``: lost replicas that are not counted as such yet."""
         if watch.mode is not GuardMode.AUTO:
             return watch.mode is GuardMode.HOLD
         rules, lost, up = self._rules, watch.lost + more, max(0, watch.up - more)
@@ -283,10 +284,10 @@ class Guard:
         is_on = watch.active_since is not None and not is_new_mode
         return is_on or (lost >= rules.at_least and lost > rules.share * watch.baseline)
 
-    # --- what it says -----------------------------------------------------------------------------------------
+    # --- decisions and status ---------------------------------------------------------------------------------
 
     def keeps(self, replica: Replica, *, now: float) -> bool:
-        """Whether a replica that is to leave the routes for weak evidence stays."""
+        """Return whether a replica stays in the routes despite weak evidence against it."""
         watch = self._watches.get(replica.identity.cluster)
         if watch is None or watch.began_at is None:
             return False
@@ -299,7 +300,7 @@ class Guard:
         if released_at is None:
             return False
         if is_failing:
-            # A probe's verdict is as old as the last heartbeat: by now it may pass.
+            # The probe's result is as old as the last heartbeat, so the probe may pass by now.
             lost_since, patience = replica.failing_since, pulse.heartbeat_interval
         else:
             lost_since = pulse.last_seen if pulse.stream_broken_at is None else pulse.stream_broken_at
@@ -307,7 +308,7 @@ class Guard:
         return lost_since is not None and lost_since <= released_at and now - released_at - watch.paused <= patience
 
     def might_turn_on(self, cluster: str) -> bool:
-        """Whether one more lost broker could turn the guard on, by the last count: then it is to judge again."""
+        """Return whether one more lost broker could turn the guard on, by the last count. Then it must judge again."""
         watch = self._watch(cluster)
         if watch.active_since is not None or watch.mode is not GuardMode.AUTO:
             return False
@@ -315,13 +316,13 @@ class Guard:
         return self._should_hold(watch, more=watch.new_failures)
 
     def credit_pause(self, seconds: float) -> None:
-        """Extend the time after a release by a pause of this process: no broker could return in it."""
+        """Extend the time after a release by a pause of this process, in which no broker could return."""
         for watch in self._watches.values():
             if watch.released_at is not None:
                 watch.paused += seconds
 
     def status(self, cluster: str) -> GuardStatus:
-        """The guard of one cluster."""
+        """Return the state of one cluster's guard."""
         watch = self._watches.get(cluster) or _Watch()
         return GuardStatus(
             cluster,
@@ -346,11 +347,11 @@ class Guard:
         return f"{mode}{counted}{late}"
 
     def clusters(self) -> list[str]:
-        """The clusters of which something is known, sorted."""
+        """Return the clusters with any state, sorted."""
         return sorted(self._watches)
 
     def overdue(self) -> list[str]:
-        """Clusters whose guard has been on for longer than its limit, sorted."""
+        """Return the clusters whose guard has been on for longer than its limit, sorted."""
         return sorted(cluster for cluster, watch in self._watches.items() if watch.is_overdue)
 
     def _watch(self, cluster: str) -> _Watch:
@@ -361,7 +362,7 @@ class Guard:
 
 
 def _may_be_kept(replica: Replica, window_begin: float) -> bool:
-    """Whether a failing probe may be a common fault: on weak evidence, of a broker that was alive in the window."""
+    """Return whether a failing probe may be a common fault: weak evidence on a broker that was alive in the window."""
     return (
         replica.health.failing is Evidence.WEAK
         and replica.alive_since is not None

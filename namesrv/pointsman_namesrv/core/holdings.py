@@ -1,8 +1,8 @@
-"""What registrations hold of a bound of the node, in total and by peer.
+"""How much of a bound of the node registrations use, in total and by peer.
 
-A registration is never removed to make room for another: that would take a broker out of the routes because of a
-stranger. So the bound has a reserve: once it is reached, peers that hold less than another are still served, up to a
-tenth more, and the peer that holds most is refused.
+A registration is never removed to make space for another: a stranger could then remove a broker from the routes. So the
+bound has a reserve. Once the bound is reached, peers that hold less than another are still served, up to a tenth more,
+and the peer that holds most is refused.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pointsman_namesrv.core.model import Registration, TopicTable
 from pointsman_namesrv.core.node_refusals import LimitExceeded
 
 MAX_DETAIL_BYTES = 64 * 1024 * 1024
-"""What all brokers together may say of themselves, labels above all."""
+"""Memory of the details of all brokers together, mainly labels."""
 RESERVE_PART = 10
 """The reserve is this part of the bound."""
 
 
 def detail_bytes(registration: Registration) -> int:
-    """Memory of what a broker says of itself besides its topics, estimated."""
+    """Return the estimated memory of a broker's details apart from its topics."""
     r = registration
     texts = (r.incarnation, r.ha_addr, r.agent_addr, r.zone, r.host, r.broker_version, r.agent_version)
     lists = (*r.filter_servers, *r.labels, *r.labels.values())
@@ -40,13 +40,13 @@ class Holdings:
 
     @property
     def room(self) -> int:
-        """What is left of the bound, without the reserve."""
+        """Return what is left of the bound, without the reserve."""
         return max(0, self._bound - self.total)
 
     def refuse_beyond(self, peer: str, amount: int, *, freed: Mapping[str, int]) -> None:
-        """Raise LimitExceeded if there is no room for this; ``freed``: what is replaced by it, by peer.
+        """Raise LimitExceeded if this does not fit; ``freed``: what it replaces, by peer.
 
-        What holds no more than it replaces always has room.
+        What holds no more than it replaces always fits.
         """
         total = self.total + amount - sum(freed.values())
         if total <= max(self._bound, self.total):
@@ -57,7 +57,7 @@ class Holdings:
         raise LimitExceeded(self._limit, self._bound, field=self._field, value=total)
 
     def add(self, peer: str, amount: int) -> None:
-        """Count what was registered, or with a negative amount what is not any longer."""
+        """Count what was registered, or with a negative amount what is no longer."""
         self.total += amount
         held = self._by_peer.get(peer, 0) + amount
         if held:
@@ -66,13 +66,13 @@ class Holdings:
             self._by_peer.pop(peer, None)
 
     def check_invariants(self, expected: Mapping[str, int]) -> None:
-        """Hold the counts against those by peer; for tests."""
+        """Compare the counts with those by peer; for tests."""
         assert self._by_peer == {peer: amount for peer, amount in expected.items() if amount}
         assert self.total == sum(expected.values())
 
 
 class PeerHoldings:
-    """What the registrations of a node hold of its bounds: brokers, topics, bytes of details."""
+    """How much the registrations use of the node's bounds: brokers, topics, bytes of details."""
 
     def __init__(self, *, max_brokers: int, max_topics: int) -> None:
         self.brokers = Holdings("brokers", max_brokers, field="broker")
@@ -82,7 +82,7 @@ class PeerHoldings:
     def refuse_beyond(
         self, peer: str, registration: Registration, *, topics: TopicTable, replaced: Collection[Replica]
     ) -> None:
-        """Raise LimitExceeded if there is no room for a registration of a peer in place of these."""
+        """Raise LimitExceeded if a peer's registration does not fit in place of these."""
         self.brokers.refuse_beyond(peer, 1, freed=_sums(replaced, lambda _: 1))
         self.topics.refuse_beyond(peer, len(topics), freed=_sums(replaced, _topic_count))
         self._details.refuse_beyond(peer, detail_bytes(registration), freed=_sums(replaced, _detail_bytes))
@@ -94,14 +94,14 @@ class PeerHoldings:
         self._details.add(replica.peer, sign * _detail_bytes(replica))
 
     def move(self, replica: Replica, peer: str) -> None:
-        """Count a broker that came over another connection there from now on."""
+        """Count a broker from now on for the connection that it moved to."""
         if replica.peer != peer:
             self.count(replica, -1)
             replica.peer = peer
             self.count(replica, 1)
 
     def check_invariants(self, replicas: Collection[Replica]) -> None:
-        """Hold the counts against the replicas; for tests."""
+        """Compare the counts with the replicas; for tests."""
         self.brokers.check_invariants(_sums(replicas, lambda _: 1))
         self.topics.check_invariants(_sums(replicas, _topic_count))
         self._details.check_invariants(_sums(replicas, _detail_bytes))

@@ -1,7 +1,7 @@
-"""The KV configuration: texts that operators keep here, by namespace and key (RocketMQ ``KVConfigManager``).
+"""The KV configuration: strings that operators store here, by namespace and key (RocketMQ ``KVConfigManager``).
 
 Namespace ``ORDER_TOPIC_CONFIG`` holds the order topics: the topic is the key, ``brokerName:queues;...`` the value.
-Clients take the queues of an order topic from that text alone, so a broken one is refused here.
+Clients take the queues of an order topic from that string alone, so an invalid one is refused here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 MAX_VALUE_LENGTH = 4_096
 MAX_ENTRIES = 10_000
 MAX_BYTES = 3 * 1024 * 1024
-"""The whole configuration is one answer, and gRPC takes 4 MiB."""
+"""The complete configuration is one response, which gRPC limits to 4 MiB."""
 
 
 class KvEntry(NamedTuple):
@@ -29,7 +29,7 @@ class KvEntry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of its three texts."""
+        """Return the bytes of its three strings."""
         return sum(len(text.encode()) for text in self)
 
 
@@ -84,22 +84,22 @@ class KvConfig:
             del self._namespaces[namespace]
 
     def get(self, namespace: str, key: str) -> str | None:
-        """The value of one key, if it is set."""
+        """Return the value of one key, if it is set."""
         return self._namespaces.get(namespace, {}).get(key)
 
     def entries(self, namespace: str = "") -> list[KvEntry]:
-        """All keys, or those of one namespace, sorted."""
+        """Return all keys, or those of one namespace, sorted."""
         chosen = (namespace,) if namespace else self._namespaces
         return sorted(
             KvEntry(name, key, value) for name in chosen for key, value in self._namespaces.get(name, {}).items()
         )
 
     def order_topics(self) -> dict[str, str]:
-        """Topic -> order configuration, to read; a fresh one."""
+        """Return a new dictionary of topic -> order configuration."""
         return dict(self._namespaces.get(ORDER_TOPIC_NAMESPACE, {}))
 
     def restore(self, entries: Iterable[KvEntry]) -> None:
-        """Take what a snapshot kept. Raises as :meth:`put` does, for a snapshot that this version cannot read."""
+        """Restore the keys of a snapshot. Raises as :meth:`put` does, for a snapshot that this version cannot read."""
         for entry in entries:
             self.put(*entry)
 

@@ -1,4 +1,4 @@
-"""The life cycle of this node: which state it is in, and what may follow.
+"""The life cycle of this node: its states and the transitions between them.
 
 WARMING comes first: an unknown topic may belong to a broker that has not registered yet (RocketMQ
 ``needWaitForService``). Times are monotonic seconds.
@@ -51,9 +51,9 @@ class NodeLifecycle:
         self._listeners.append(listener)
 
     def restored(self, brokers: int, *, complete: bool) -> None:
-        """Record what the snapshot provided. A broker that is missing from it can only be waited for.
+        """Record what the snapshot provided. For a broker that it lacks, the node can only wait.
 
-        Without brokers the warm-up keeps its full length, also at the first start: an empty folder may be a lost one.
+        Without brokers the warm-up keeps its full length, also at the first start: the folder may have been lost.
         """
         if brokers and complete:
             self._earliest = min(self._latest, self._started_at + MIN_WARM_UP)
@@ -103,9 +103,9 @@ class NodeLifecycle:
 
 
 def draining(*, stopping: bool) -> NotReady:
-    """Return the refusal of what a node that drains does not serve; ``stopping``: of any call, because it stops."""
+    """Return the refusal of calls on a draining node; ``stopping``: of all calls, because it stops."""
     state = "stopping" if stopping else NodeState.DRAINING
-    return NotReady(f"this name server is {state}; ask another", node_state=NodeState.DRAINING)
+    return NotReady(f"this name server is {state}; use another one", node_state=NodeState.DRAINING)
 
 
 def _draining_event(draining: bool, by: str) -> Event:

@@ -1,4 +1,4 @@
-"""Judge one broker's liveness from when it last spoke, and how punctual it is; no table, no clock, no side effect.
+"""Judge one broker's liveness from the time of its last heartbeat, and record how punctual it is. No I/O, no clock.
 
 Boundaries are strict: silence of exactly the expiry keeps a broker alive (RocketMQ ``scanNotActiveBroker``).
 """
@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from pointsman_namesrv.core.events import Reason
 
 SUSPECT_AFTER_INTERVALS = 2.5
-"""Two beats are missing for certain, whatever their jitter; the guard counts by the same measure."""
+"""At this many intervals two heartbeats are certainly missing, whatever their jitter. The guard uses the same value."""
 
 LATE_AFTER_INTERVALS = 1.5
-"""A beat after this is late, and a stream that ends after it says no more than silence does."""
+"""A heartbeat after this many intervals is late. A stream that ends later adds nothing to the silence."""
 
 MAX_SWEEP_SECONDS = 5.0
 SWEEPS_PER_EXPIRY = 5
 
 PERIOD_SECONDS = 3_600.0
 LATE_PERIOD_SECONDS = 600.0
-"""What one row of the history covers: an hour, or less if a heartbeat in it was late."""
+"""Time covered by one history row: an hour, or less if a heartbeat in it was late."""
 
 EDGES = tuple(0.25 * 2 ** (i / 2) for i in range(25))
 """Upper edges of the buckets in seconds, from a quarter to 1,024 in steps of the square root of two."""
@@ -31,33 +31,33 @@ EDGES_MS = (*(str(round(edge * 1000)) for edge in EDGES), "inf")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LivenessRules:
-    """What the operator may set. Seconds."""
+    """Settings of liveness, in seconds."""
 
     stream_grace: float = 10.0
-    """How long a broker stays after its stream broke; 0: a broken stream shortens nothing."""
+    """How long a broker stays after its stream broke; 0: a broken stream has no effect."""
     hand_over: float = 60.0
     """How long a registration stays after its agent handed over."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Pulse:
-    """The signs of life of one broker. Times are monotonic seconds."""
+    """Heartbeats of one broker. Times are monotonic seconds."""
 
     last_seen: float
     heartbeat_interval: float
     expiry: float
     stream: int | None = None
-    """The KeepAlive stream that brought the last beat, if one did."""
+    """The KeepAlive stream of the last heartbeat; None: it was a unary call."""
     stream_broken_at: float | None = None
     handed_over_at: float | None = None
-    """When its agent handed over, by a flag on its last heartbeat: the end of a stream is never a planned shutdown."""
+    """When its agent handed over, by a flag on its last heartbeat. The end of a stream is never a planned shutdown."""
     vouched_since: float | None = None
-    """The agent's last own heartbeat, if the broker itself has been heard since."""
+    """The agent's own last heartbeat, if the broker itself has sent one since."""
     excused: float = 0.0
-    """Seconds since the last sign of life in which this server itself stood still."""
+    """Seconds since the last heartbeat in which this server itself was paused."""
 
     def beat(self, *, now: float, stream: int | None, hand_over: bool) -> None:
-        """Take a sign of life; it makes good whatever spoke against the broker."""
+        """Record a heartbeat and clear all suspicion."""
         self.last_seen = now
         if stream is not None:
             self.stream = stream
@@ -67,7 +67,7 @@ class Pulse:
         self.excused = 0.0
 
     def vouch(self, *, now: float) -> None:
-        """Take a heartbeat of the broker itself, whose agent may be silent; the agent's stream stays the agent's."""
+        """Record a heartbeat of the broker itself, whose agent may be silent. The stream remains the agent's."""
         if self.vouched_since is None:
             self.vouched_since = self.last_seen
         self.last_seen = now
@@ -76,14 +76,14 @@ class Pulse:
         self.excused = 0.0
 
     def is_left_to_broker(self, *, now: float) -> bool:
-        """Whether only the broker itself has been heard for an expiry: its agent does not hold it any longer."""
+        """Return whether only the broker itself sent heartbeats for an expiry: its agent no longer holds it."""
         return self.vouched_since is not None and now - self.vouched_since > self.expiry
 
     def break_stream(self, stream: int, *, now: float) -> bool:
-        """Take the end of a stream; return whether it says anything of the broker.
+        """Record the end of a stream; return whether it counts against the broker.
 
-        It does not when a later stream took its place, when the agent handed over, or when the last beat is so
-        old that the end says no more than the silence does.
+        It does not if a later stream replaced it or the agent handed over. It does not either if the last heartbeat is
+        so old that the silence already counts.
         """
         if self.stream != stream:
             return False
@@ -94,16 +94,16 @@ class Pulse:
         return True
 
     def forget_stream(self, stream: int) -> None:
-        """Take the end of a stream that says nothing of the broker."""
+        """Clear a stream whose end does not count against the broker."""
         if self.stream == stream:
             self.stream = None
 
     def silence(self, *, now: float) -> float:
-        """Seconds since the last sign of life that count against the broker: without our own pauses."""
+        """Return the seconds since the last heartbeat, without this server's own pauses."""
         return now - self.last_seen - self.excused
 
     def is_well(self, *, now: float) -> bool:
-        """Whether nothing speaks against the broker; the short way through a sweep."""
+        """Return whether nothing counts against the broker; the fast path of a sweep."""
         return (
             self.stream_broken_at is None
             and self.handed_over_at is None
@@ -111,7 +111,7 @@ class Pulse:
         )
 
     def credit_pause(self, seconds: float, *, now: float) -> None:
-        """Take a pause of our own that ends now: no beat could be taken in it."""
+        """Credit a pause of this process that ends now: no heartbeat could be received in it."""
         self.excused += min(seconds, now - self.last_seen)
         if self.stream_broken_at is not None:
             self.stream_broken_at += min(seconds, now - self.stream_broken_at)
@@ -119,11 +119,11 @@ class Pulse:
             self.handed_over_at += min(seconds, now - self.handed_over_at)
 
     def is_late(self, *, now: float) -> bool:
-        """Whether a beat at ``now`` comes late."""
+        """Return whether a heartbeat at ``now`` is late."""
         return self.silence(now=now) > LATE_AFTER_INTERVALS * self.heartbeat_interval
 
     def why_suspect(self, *, now: float) -> Reason | None:
-        """Why the broker is to be marked, if it is."""
+        """Return why the broker is suspect, or None."""
         if self.handed_over_at is not None:
             return None
         if self.stream_broken_at is not None:
@@ -133,10 +133,10 @@ class Pulse:
         return None
 
     def why_expired(self, *, now: float, rules: LivenessRules, lenient_since: float) -> Reason | None:
-        """Why the broker is to be removed, if it is.
+        """Return why the broker expires, or None.
 
-        ``lenient_since`` is when this server started or last stood still: a stream that broke within an expiry of it is
-        given the whole expiry, for the reconnecting agent may just not have had its turn.
+        ``lenient_since``: when this server started or was last paused. A stream that broke within an expiry of that
+        time gets the complete expiry, because its agent may still be waiting to reconnect.
         """
         if self.handed_over_at is not None:
             return Reason.SILENCE if now - self.handed_over_at > rules.hand_over else None
@@ -149,7 +149,7 @@ class Pulse:
 
 @dataclass(slots=True)
 class Punctuality:
-    """The intervals between beats since a moment (monotonic seconds)."""
+    """Intervals between heartbeats since a time (monotonic seconds)."""
 
     since: float
     count: int = 0
@@ -158,10 +158,10 @@ class Punctuality:
     buckets: dict[int, int] = field(default_factory=dict)
     has_late: bool = False
     clock_ahead_ms: int | None = None
-    """How far the agent's wall clock is ahead of ours; negative: behind. None: it did not say."""
+    """How far the agent's wall clock is ahead of this server's; negative: behind. None: unknown."""
 
     def add(self, interval: float, *, is_late: bool) -> None:
-        """Take one interval, seconds. On the way of every heartbeat."""
+        """Record one interval, seconds. Runs for every heartbeat."""
         self.has_late = self.has_late or is_late
         if not self.count or interval < self.shortest:
             self.shortest = interval
@@ -171,9 +171,9 @@ class Punctuality:
         self.buckets[bucket] = self.buckets.get(bucket, 0) + 1
 
     def add_clock(self, ahead_ms: int) -> None:
-        """Take how far ahead of ours the clock was that a beat told.
+        """Record how far the agent's clock was ahead, as reported by a heartbeat.
 
-        What a beat is on its way makes that less, so the most is the truest (as RFC 5905, 10, takes the sample of least
+        Network delay reduces the value, so the maximum is the most accurate (RFC 5905, 10, takes the sample of least
         delay).
         """
         if self.clock_ahead_ms is None or ahead_ms > self.clock_ahead_ms:

@@ -1,4 +1,4 @@
-"""The nouns of the core: who a broker is, what it declares, which queues it has."""
+"""Data types of the core: broker identity, declarations and queues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class GroupKey(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A place in a replica group, whoever holds it."""
+    """A place in a replica group, independent of its holder."""
 
     cluster: str
     broker_name: str
@@ -60,12 +60,12 @@ class BrokerIdentity(NamedTuple):
 
     @property
     def group_key(self) -> GroupKey:
-        """The group it belongs to."""
+        """Return the group of this broker."""
         return GroupKey(self.cluster, self.broker_name)
 
     @property
     def position(self) -> Position:
-        """What it claims."""
+        """Return the claimed position."""
         return Position(self.cluster, self.broker_name, self.broker_id)
 
     def __str__(self) -> str:
@@ -90,7 +90,7 @@ TopicTable = Mapping[str, QueueConfig]
 
 
 class ProbeVerdict(StrEnum):
-    """What an agent's probe says of its broker."""
+    """Result of an agent's probe."""
 
     UNKNOWN = "UNKNOWN"
     PASSING = "PASSING"
@@ -101,48 +101,49 @@ class Evidence(StrEnum):
     """How much a failing probe proves (design, section 5)."""
 
     WEAK = "WEAK"
-    """The fault may be the probe's, the network's or ours."""
+    """The fault may be in the probe, the network or the name server."""
     STRONG = "STRONG"
     """The broker itself refuses to serve."""
 
 
 class Health(NamedTuple):
-    """A probe's verdict and, for people, what it met."""
+    """A probe's verdict and a description of what it found, for operators."""
 
     verdict: ProbeVerdict = ProbeVerdict.UNKNOWN
     detail: str = ""
     evidence: Evidence = Evidence.WEAK
-    """Of a failing probe."""
+    """Strength of the evidence; only for a failing probe."""
     ever_passed: bool | None = None
-    """Whether the probe has passed since it was configured; None: its agent does not know."""
+    """Whether the probe has passed since it was configured; None: unknown to its agent."""
 
     @property
     def failing(self) -> Evidence | None:
-        """The evidence on which the probe fails; None: it does not fail."""
+        """Return the evidence of a failing probe; None: it does not fail."""
         return self.evidence if self.verdict is ProbeVerdict.FAILING else None
 
 
 class NodeState(StrEnum):
-    """What this name server may be asked."""
+    """What this name server serves."""
 
     WARMING = "WARMING"
-    """Just started: it answers what it knows, and says "not yet" of what it may not have heard of."""
+    """Just started: known topics are served; unknown ones are answered "not yet", because their broker may not have
+    registered."""
     READY = "READY"
     DRAINING = "DRAINING"
-    """About to stop, or told to send its clients elsewhere."""
+    """Stopping, or an operator sends its clients to other nodes."""
 
 
 class FromBroker(NamedTuple):
     """Marks a registration that a RocketMQ broker made itself, over RocketMQ's own wire."""
 
     acting_master: bool = False
-    """``enableActingMaster`` as it was sent. Its slaves stand in for their master whatever it says: that is how
-    RocketMQ's consumers go on reading from them."""
+    """``enableActingMaster`` as it was sent. Its slaves act as master regardless: RocketMQ's consumers continue to read
+    from them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class Registration:
-    """Everything a broker says of itself. Times are seconds."""
+    """Everything that a broker declares. Times are seconds."""
 
     identity: BrokerIdentity
     topics: TopicTable
@@ -150,9 +151,9 @@ class Registration:
     heartbeat_interval: float = 30.0
     expiry: float = 120.0
     acting_master: bool = True
-    """Whether this replica, with the lowest id and no master alive, brings its topics read-only."""
+    """Whether this replica serves its topics read-only when it has the lowest id and no master is alive."""
     incarnation: str = ""
-    """The broker's process; empty when the agent does not know it."""
+    """The broker's process; empty: unknown to the agent."""
     health: Health = Health()
     ha_addr: str = ""
     agent_addr: str = ""
@@ -167,5 +168,5 @@ class Registration:
 
     @property
     def shown_acting_master(self) -> bool:
-        """The acting-master flag as clients are shown it."""
+        """Return the acting-master flag that clients see."""
         return self.acting_master if self.from_broker is None else self.from_broker.acting_master

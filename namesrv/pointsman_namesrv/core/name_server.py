@@ -1,6 +1,6 @@
-"""The name server as a state machine: registrations, signs of life and time in; events and answers out.
+"""The name server as a state machine: registrations, heartbeats and time in; events and responses out.
 
-Every method is synchronous and runs to its end, so there is no lock and nobody sees a half-made route. Time is
+Every method is synchronous and runs to its end, so there is no lock and no caller sees a half-made route. Time is
 ``now``, monotonic seconds of the caller's choice. A method that raises has changed nothing.
 """
 
@@ -71,14 +71,14 @@ MAX_ROWS_PER_SWEEP = 500
 OVERDUE_AT_ONCE = 200
 """Maximum overdue brokers per sweep. The next sweep follows immediately; queries are served in between."""
 PAUSE_SECONDS = 1.0
-"""A pause of our own from which the history is told of it; shorter ones are credited all the same."""
+"""Shortest own pause recorded as NAMESRV_PAUSED, seconds. Shorter pauses are still compensated."""
 
 
 class NameServer:
-    """All registered brokers and the routes they make.
+    """All registered brokers and the routes that follow from them.
 
-    ``first_generation`` is random each boot, so that no fence of an earlier boot fits by chance;
-    ``started_at`` is the monotonic time of the start; without a ``lifecycle`` there is no warm-up.
+    ``first_generation`` is random for each run, so that a fence of an earlier run does not match by chance.
+    ``started_at``: monotonic time of the start. Without a ``lifecycle`` there is no warm-up.
     """
 
     def __init__(
@@ -108,13 +108,13 @@ class NameServer:
         self._has_more_overdue = False
         self.held = PeerHoldings(max_brokers=max_brokers, max_topics=max_topics)
         self._shortest_expiry: float | None = None
-        """No longer than the shortest that is declared: exact after each sweep."""
+        """At most the shortest declared expiry; exact after each sweep."""
         self._every_heartbeat = every_heartbeat
 
-    # --- what brokers say -------------------------------------------------------------------------------------
+    # --- calls of brokers -------------------------------------------------------------------------------------
 
     def held_topics(self, identity: BrokerIdentity) -> TopicTable:
-        """The topics to compare a coming registration with: its position's own, else those of its group."""
+        """Return the topics to compare a registration with: those of its position, else those of its group."""
         group = self.routes.groups.get(identity.group_key)
         if group is None:
             return {}
@@ -124,7 +124,7 @@ class NameServer:
     def register(
         self, registration: Registration, *, now: float, topics: StagedTopics | None = None, peer: str = ""
     ) -> Registered:
-        """Accept a broker's whole state in place of whatever its identity and address held before.
+        """Accept a broker's complete state in place of what its identity and address held before.
 
         ``topics``: those of the registration, already compared with :meth:`held_topics`; without it they are compared
         here. ``peer``: who registers, as bounds distinguish peers. Raises IdentityHeld when another address that is UP
@@ -176,16 +176,17 @@ class NameServer:
         return Registered(replica.generation, group.view_for(identity.broker_id), (*events, *ended))
 
     def restore(self, registration: Registration, generation: int, *, now: float) -> None:
-        """Take a broker from the snapshot: routed, PROVISIONAL until it is heard, for one expiry; not if it is held.
+        """Restore a broker of the snapshot: routed and PROVISIONAL for one expiry, until a heartbeat arrives.
 
-        It keeps its generation, so that its agent confirms it with a heartbeat and a restart causes no registrations.
+        Does nothing if another broker holds the position. The generation is kept, so that the agent confirms it with a
+        heartbeat and a restart causes no registrations.
         """
         key = registration.identity.group_key
         group = self.routes.groups.get(key) or Group(key)
         if registration.identity.broker_id in group.replicas or group.at_addr(registration.identity.addr) is not None:
             return
         if registration.from_broker is not None:
-            # It only adds: what was deleted after the snapshot was written would come back for good.
+            # Its registrations only add: topics deleted after the snapshot was written would return for good.
             deleted = self.overrides.tombstones.get(key, {})
             kept = {topic: queues for topic, queues in registration.topics.items() if topic not in deleted}
             registration = replace(registration, topics=kept) if deleted else registration
@@ -193,7 +194,7 @@ class NameServer:
         replica = self._new_replica(replace(registration, topics=topics.topics), None, now=now)
         replica.generation = generation
         if replica.failing_since is not None:
-            # The snapshot does not hold since when: before any window of the guard.
+            # The snapshot has no time for it: before any window of the guard.
             replica.failing_since = -inf
         replica.alive_since = None if registration.health.ever_passed is False else now - registration.expiry
         replica.is_provisional = True
@@ -207,7 +208,7 @@ class NameServer:
         self._make_room()
 
     def restore_departed(self, broker: DepartedBroker, *, now: float) -> None:
-        """Remember a broker that an earlier process had lost; not if its place is taken, or it left too long ago."""
+        """Remember a broker that an earlier run had lost, unless its position is held or it left too long ago."""
         identity = broker.registration.identity
         group = self.routes.groups.get(identity.group_key) or Group(identity.group_key)
         if identity.broker_id not in group.replicas:
@@ -216,7 +217,7 @@ class NameServer:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Drop remembered brokers where they and the registered ones together exceed a bound of the node."""
+        """Drop departed brokers where they and the registered ones together exceed a bound of the node."""
         self._refresh(self.departed.keep_within(brokers=self.held.brokers.room, topics=self.held.topics.room))
 
     def _refresh(self, keys: Iterable[GroupKey]) -> None:
@@ -251,7 +252,7 @@ class NameServer:
             raise StaleDataVersion(identity, held=held.data_version, base=base)
         gone = tuple(removed)
         unknown = [
-            FieldViolation(f"removed[{i}]", f"is no topic of this broker: {shown(topic)}")
+            FieldViolation(f"removed[{i}]", f"topic is not registered by this broker: {shown(topic)}")
             for i, topic in enumerate(gone)
             if topic not in held.topics
         ]
@@ -287,9 +288,9 @@ class NameServer:
         hand_over: bool = False,
         clock_ahead_ms: int | None = None,
     ) -> BeatAnswer:
-        """Take one heartbeat with what the probe found. ``stream`` distinguishes KeepAlive streams.
+        """Record one heartbeat with the probe's result. ``stream`` distinguishes KeepAlive streams.
 
-        ``clock_ahead_ms``: how far the agent's wall clock seemed ahead of ours, if the beat told it.
+        ``clock_ahead_ms``: how far the agent's wall clock is ahead of this server's, if the heartbeat reports it.
         """
         group = self.routes.groups.get(identity.group_key)
         replica = group.replicas.get(identity.broker_id) if group is not None else None
@@ -318,14 +319,14 @@ class NameServer:
         replica.is_provisional = False
         events: list[Event] = []
         if before.phase is Phase.UP and health.failing is None:
-            # The way of nearly every heartbeat: what is UP stays UP.
+            # Nearly every heartbeat takes this path: UP stays UP.
             if is_late:
                 events.append(broker_event(EventKind.LATE_HEARTBEAT, replica, now=now, interval=silence))
         else:
             if is_new_failure:
                 events += self._judge_failure(replica, now=now)
             if was_failing and health.failing is None and replica.identity.broker_id == MASTER_ID:
-                # The topics that it registered while it was out of the routes are its group's from now on.
+                # Topics that it registered while it was not routed become the group's now.
                 self.overrides.end_tombstones(replica.registration)
             events += self._hear(
                 group, replica, was_failing=was_failing, was_provisional=was_provisional, silence=silence, now=now
@@ -337,10 +338,10 @@ class NameServer:
     def _hear(
         self, group: Group, replica: Replica, *, was_failing: bool, was_provisional: bool, silence: float, now: float
     ) -> list[Event]:
-        """Apply the state of a replica that was not plainly up when it was heard."""
+        """Apply the state of a replica that was not plainly up when its heartbeat arrived."""
         before, events = replica.state, list[Event]()
         self._settle(replica, now=now)
-        # Also of a broker of the snapshot: its wipe may be older than the process that it was stored with.
+        # Brokers of the snapshot too: their wipe may be older than the process that the snapshot stored.
         ended = self.overrides.end_wipe(replica.registration, recovered=was_failing and replica.health.failing is None)
         if replica.state.phase is not before.phase or ended:
             self.routes.refresh(group)
@@ -354,7 +355,7 @@ class NameServer:
         return [*events, *ended]
 
     def vouch(self, identity: BrokerIdentity, *, now: float) -> tuple[Event, ...]:
-        """Take a frame of a broker itself whose agent holds the registration: a heartbeat that says nothing else.
+        """Record a frame of a broker itself, whose agent holds the registration. It counts as a heartbeat alone.
 
         Raises BrokerUnknown.
         """
@@ -381,10 +382,10 @@ class NameServer:
     def end_stream(
         self, identity: BrokerIdentity, generation: int, *, stream: int, now: float, by_us: bool = False
     ) -> tuple[Event, ...]:
-        """Take the end of a KeepAlive stream.
+        """Record the end of a KeepAlive stream.
 
-        One that we ended ourselves says nothing of the broker, and neither does one that ends within an expiry of our
-        own start or pause: its agent may have waited for us in vain. Then silence alone speaks.
+        A stream that this server ended does not count against the broker. Neither does one that ends within an expiry
+        of this server's start or pause, because its agent may have timed out on this server. Then only silence counts.
         """
         group = self.routes.groups.get(identity.group_key)
         replica = self._replica(identity)
@@ -398,7 +399,7 @@ class NameServer:
         return tuple(self._apply(group, replica, now=now))
 
     def unregister(self, identity: BrokerIdentity, generation: int, *, reason: Reason, now: float) -> LeaveAnswer:
-        """Let a broker go politely; a stale generation changes nothing."""
+        """Unregister a broker for a planned shutdown; a stale generation changes nothing."""
         group = self.routes.groups.get(identity.group_key)
         replica = self._replica(identity)
         if group is None or replica is None:
@@ -412,7 +413,7 @@ class NameServer:
     def report_queue_stats(
         self, identity: BrokerIdentity, generation: int, stats: QueueStats, *, now: float
     ) -> StatsAnswer:
-        """Hand on what an agent measured of its broker's queues; nothing is kept, and it is no sign of life."""
+        """Emit an agent's measurements of its broker's queues. They are not stored and do not count as a heartbeat."""
         replica = self._replica(identity)
         if replica is None:
             return StatsAnswer(StatsStatus.UNKNOWN_BROKER)
@@ -421,12 +422,12 @@ class NameServer:
         event = Event(kind=EventKind.QUEUE_STATS, broker=replica.facts(now=now), detail=stats.detail())
         return StatsAnswer(StatsStatus.RECORDED, events=(event,))
 
-    # --- what time does ---------------------------------------------------------------------------------------
+    # --- time -------------------------------------------------------------------------------------------------
 
     def sweep(self, *, now: float) -> tuple[Event, ...]:
         """Apply the state of every replica that is not plainly up, the longest silent first.
 
-        A plain walk: 10,000 brokers take a few milliseconds, less than keeping a heap in step with each beat.
+        A plain loop: 10,000 brokers take a few milliseconds, less than updating a heap with each heartbeat.
         """
         events = [
             Event(kind=EventKind.MAINTENANCE_OFF, reason=Reason.TIME_OVER, group=window.key)
@@ -451,7 +452,7 @@ class NameServer:
         return (*events, *self._close_heartbeats(now=now))
 
     def credit_pause(self, seconds: float, *, now: float) -> tuple[Event, ...]:
-        """Extend every deadline by a pause of this process that ends now: no heartbeat could be taken in it."""
+        """Extend every deadline by a pause of this process that ends now: no heartbeat could be received in it."""
         for _, replica in self.members():
             replica.pulse.credit_pause(seconds, now=now)
         self.guard.credit_pause(seconds)
@@ -461,7 +462,7 @@ class NameServer:
         return (Event(kind=EventKind.NAMESRV_PAUSED, detail={"seconds": round(seconds, 3)}),)
 
     def _judge(self, members: list[tuple[Group, Replica]], *, now: float) -> list[Event]:
-        """Let the guard count all members again. What it keeps from now on comes back with the next sweep."""
+        """Let the guard count all members again. Replicas that it keeps from now on return with the next sweep."""
         covered = ((replica, self.maintenance.covers(group.key, now=now)) for group, replica in members)
         events = self.guard.judge(covered, now=now)
         self._has_more_overdue |= any(event.kind is EventKind.GUARD_ON for event in events)
@@ -478,13 +479,13 @@ class NameServer:
     # --- the one place that applies a state -------------------------------------------------------------------
 
     def _apply(self, group: Group, replica: Replica, *, now: float) -> list[Event]:
-        """Bring a replica's state in line with the facts; on a change update the routes and report it."""
+        """Apply the state that follows from a replica's facts; on a change update the routes and emit an event."""
         before, after = replica.state, replica_state(self._facts(replica, now=now))
         if after == before:
             return []
         if after.phase is Phase.GONE:
             events = self._remove(group, replica, after, now=now)
-            assert after.reason is not None, "what is lost is lost for a reason"
+            assert after.reason is not None, "a lost replica has a reason"
             self.departed.note(DepartedBroker(replica.registration, after.reason, now))
         else:
             replica.enter(after, now=now)
@@ -494,7 +495,7 @@ class NameServer:
         return events
 
     def _settle(self, replica: Replica, *, now: float) -> None:
-        """Apply the state of a replica that was just heard; the caller updates the routes and reports it."""
+        """Apply the state of a replica after its heartbeat; the caller updates the routes and emits the event."""
         replica.enter(replica_state(self._facts(replica, now=now)), now=now)
 
     def _leave(
@@ -502,7 +503,7 @@ class NameServer:
     ) -> list[Event]:
         """End a registration other than by time; the caller updates the routes.
 
-        It is retired, not lost. If it was the one that gave its group topics, so are those that left before it.
+        It is retired, not lost. If it provided its group's topics, those that left before it are retired too.
         """
         if self.routes.registration_behind(group.key) is replica.registration:
             self.departed.forget_group(group.key)
@@ -523,7 +524,7 @@ class NameServer:
         del group.replicas[replica.identity.broker_id]
         self.held.count(replica, -1)
         self.guard.note_departed(replica, lost=not state.planned, now=now)
-        assert state.reason is not None, "each way out has a reason"
+        assert state.reason is not None, "a removal has a reason"
         ended = self.overrides.note_departure(
             replica.registration, state.reason, failing=replica.failing_since is not None
         )
@@ -533,7 +534,7 @@ class NameServer:
         pulse, failing = replica.pulse, replica.health.failing
         expired = pulse.why_expired(now=now, rules=self._rules, lenient_since=self._lenient_since)
         suspect = pulse.why_suspect(now=now)
-        if expired is None and failing is None:  # then neither window nor guard has a say
+        if expired is None and failing is None:  # then neither window nor guard matters
             return Facts(is_provisional=replica.is_provisional, suspect=suspect)
         in_window = self.maintenance.covers(replica.identity.group_key, now=now)
         is_kept = not in_window and self.guard.keeps(replica, now=now)
@@ -557,15 +558,15 @@ class NameServer:
         return events
 
     def sweep_interval(self) -> float:
-        """Seconds until the next sweep should run: at once where the last one left some for it."""
+        """Return the seconds until the next sweep: 0 if the last one left brokers for it."""
         return 0.0 if self._has_more_overdue else sweep_interval(self._shortest_expiry)
 
-    # --- what operators do ------------------------------------------------------------------------------------
+    # --- calls of operators -----------------------------------------------------------------------------------
 
     def evict(
         self, cluster: str, broker_name: str, broker_id: int, *, now: float, detail: Mapping[str, object]
     ) -> tuple[BrokerIdentity, tuple[Event, ...]]:
-        """Remove a registration at once; one that lives comes back with its next beat. Raises BrokerUnknown."""
+        """Remove a registration immediately; a running broker returns with its next heartbeat. Raises BrokerUnknown."""
         group = self.routes.groups.get(GroupKey(cluster, broker_name))
         replica = group.replicas.get(broker_id) if group is not None else None
         if group is None or replica is None:
@@ -574,25 +575,25 @@ class NameServer:
         self.routes.refresh(group)
         return replica.identity, tuple(events)
 
-    # --- what people ask --------------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------------------
 
     def members(self) -> Iterator[tuple[Group, Replica]]:
-        """Every known replica in no order, for a walk that ends before the next call."""
+        """Iterate over all known replicas, unsorted, for a walk that ends before the next call."""
         return ((group, replica) for group in self.routes.groups.values() for replica in group.replicas.values())
 
     def registration_of(self, identity: BrokerIdentity) -> Registration | None:
-        """What the holder of an address and position said last."""
+        """Return the latest registration of the holder of an address and position."""
         replica = self._replica(identity)
         return replica.registration if replica is not None and replica.identity.addr == identity.addr else None
 
     def provisional_count(self) -> int:
-        """How many replicas of the snapshot sent no heartbeat yet and still have time to."""
+        """Return the number of snapshot replicas without a heartbeat yet that have not expired."""
         return sum(
             replica.is_provisional and replica.state.phase is not Phase.PROTECTED for _, replica in self.members()
         )
 
     def replicas(self, *, cluster: str = "", broker_name: str = "") -> list[tuple[Group, Replica]]:
-        """Every known replica, sorted by identity."""
+        """Return all known replicas, sorted by identity."""
         members = (
             (group, replica)
             for group, replica in self.members()
@@ -602,19 +603,19 @@ class NameServer:
         return sorted(members, key=lambda member: member[1].identity)
 
     def clusters(self, cluster: str = "") -> list[tuple[str, list[Group]]]:
-        """Clusters and their groups, sorted by name. Raises ClusterNotFound for a name that is not known."""
+        """Return clusters and their groups, sorted by name. Raises ClusterNotFound for an unknown name."""
         found = [(name, groups) for name, groups in self.routes.iter_clusters() if not cluster or name == cluster]
         if cluster and not found:
             raise ClusterNotFound(cluster)
         return found
 
     def topic_names(self, cluster: str = "") -> list[str]:
-        """Names of topics, sorted. Raises ClusterNotFound for a cluster that is not known."""
+        """Return the names of topics, sorted. Raises ClusterNotFound for an unknown cluster."""
         if cluster:
             self.clusters(cluster)
         return self.routes.topic_names(cluster)
 
-    # --- within -----------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------------------
 
     def _new_replica(self, registration: Registration, holder: Replica | None, *, now: float) -> Replica:
         identity = registration.identity
@@ -623,7 +624,7 @@ class NameServer:
         else:
             alive_since, punctuality = self.guard.note_back(identity.cluster, identity.position), Punctuality(now)
         if alive_since is None and not (registration.health.failing and registration.health.ever_passed is False):
-            # What registers for the first time while the node warms up was alive before.
+            # A broker that registers for the first time during the warm-up was alive before.
             is_known_of_old = holder is None and self._lifecycle is not None and not self._lifecycle.is_warmed_up
             alive_since = now - registration.expiry if is_known_of_old else now
         expiry = registration.expiry
@@ -644,10 +645,10 @@ class NameServer:
         return replica
 
     def _refuse_lower_claim(self, registration: Registration, holder: Replica | None, *, now: float) -> None:
-        """Two claims on one identity: a lower state version does not displace a holder that is UP.
+        """Raise IdentityHeld where a claim has a lower state version than a holder that is UP.
 
-        Of two equal versions the later claim wins: a version derived from content has no order, and a container that
-        returns under another address must win. Two agents that run do not alternate: the one that was displaced waits.
+        With equal versions the later claim wins: a version derived from content has no order, and a container that
+        returns under another address must win. Two running agents do not alternate: the displaced one waits.
         """
         if holder is None or holder.identity.addr == registration.identity.addr or holder.state.phase is not Phase.UP:
             return
@@ -674,7 +675,7 @@ class NameServer:
         return generation
 
     def check_invariants(self) -> None:
-        """Hold everything derived against what it derives from; for tests."""
+        """Compare everything derived with what it derives from; for tests."""
         self.routes.check_invariants()
         replicas = [replica for _, replica in self.members()]
         generations = [replica.generation for replica in replicas]

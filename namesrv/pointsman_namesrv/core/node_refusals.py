@@ -1,21 +1,21 @@
-"""What the core refuses, and why.
+"""Refusals of the core.
 
 Refusal (``wire/refusals.py``, with the ones that both daemons have)
 ├── LimitExceeded           LIMIT_EXCEEDED       a bound of this server is reached
 ├── TopicNotFound           TOPIC_NOT_FOUND      no broker in the routes has the topic
 ├── TopicHeld               TOPIC_HELD           brokers hold the topic that is to be deleted
-├── SettingNotSaved         SETTING_NOT_SAVED    the disk did not take a setting; it was not changed
+├── SettingNotSaved         SETTING_NOT_SAVED    a setting could not be written to disk; it was not changed
 ├── KvNotFound              KV_NOT_FOUND         there is no such key in the KV configuration
 ├── ClusterNotFound         CLUSTER_NOT_FOUND    no broker is known in the cluster
-├── BrokerUnknown           BROKER_UNKNOWN       nobody holds the identity
-├── IdentityHeld            IDENTITY_HELD        a living holder has a higher state version
+├── BrokerUnknown           BROKER_UNKNOWN       no broker holds the identity
+├── IdentityHeld            IDENTITY_HELD        a running holder has a higher state version
 ├── FirstOfOneTopic         FIRST_OF_ONE_TOPIC   RocketMQ's wire: one topic of a broker that is not registered
 ├── HeldByAgent             HELD_BY_AGENT        RocketMQ's wire: a broker's agent registered it with another address
 ├── StaleGeneration         STALE_GENERATION     another registration holds the identity
 └── StaleDataVersion        STALE_DATA_VERSION   a delta on a base that is not the version held
 
-Facts are attributes; the text is built from them. ``status`` is the name of the gRPC status code; those that arise on
-RocketMQ's wire alone have one all the same.
+Facts are attributes, and the message is built from them. ``status`` is the name of the gRPC status code, also for those
+that occur on RocketMQ's wire alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Position
 
 MOST_NAMED_CHARACTERS = 1_200
-"""An error names as many brokers: it travels in trailers, three times over, of which gRPC takes 8 KiB."""
+"""Brokers named in an error. It travels in trailers, three times over, which gRPC limits to 8 KiB."""
 
 
 class LimitExceeded(refusals.LimitExceeded):
@@ -75,7 +75,7 @@ class TopicHeld(Refusal):
 
 
 class SettingNotSaved(Refusal):
-    """The disk did not take a setting, so that a restart would lose it: it was not changed."""
+    """A setting could not be written to disk, so a restart would lose it. It was not changed."""
 
     code = "SETTING_NOT_SAVED"
     status = "FAILED_PRECONDITION"
@@ -109,7 +109,7 @@ class ClusterNotFound(Refusal):
 
 
 class BrokerUnknown(Refusal):
-    """Nobody holds the identity."""
+    """No broker holds the identity."""
 
     code = "BROKER_UNKNOWN"
     status = "NOT_FOUND"
@@ -119,7 +119,7 @@ class BrokerUnknown(Refusal):
 
 
 class IdentityHeld(Refusal):
-    """A living holder has a higher state version than the claim."""
+    """A running holder has a higher state version than the claim."""
 
     code = "IDENTITY_HELD"
     status = "ALREADY_EXISTS"
@@ -136,12 +136,12 @@ class IdentityHeld(Refusal):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """The holder."""
+        """Return the holder."""
         return {"holder_addr": self.holder_addr}
 
 
 class FirstOfOneTopic(Refusal):
-    """A first registration with exactly one topic: a change of a table that is not known here (as in RocketMQ 5)."""
+    """A first registration with exactly one topic: a change of a table that this server does not have (RocketMQ 5)."""
 
     code = "FIRST_OF_ONE_TOPIC"
     status = "FAILED_PRECONDITION"
@@ -167,12 +167,12 @@ class StaleGeneration(Refusal):
     status = "FAILED_PRECONDITION"
 
     def __init__(self, identity: BrokerIdentity, *, generation: int, holder_addr: str) -> None:
-        super().__init__(f"generation {generation} of broker {identity} is over; the holder is {holder_addr}")
+        super().__init__(f"generation {generation} of broker {identity} is superseded by {holder_addr}")
         self.holder_addr = holder_addr
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """The holder."""
+        """Return the holder."""
         return {"holder_addr": self.holder_addr}
 
 
@@ -188,5 +188,5 @@ class StaleDataVersion(Refusal):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """The version held."""
+        """Return the version held."""
         return {"held_data_version": str(self.held)}

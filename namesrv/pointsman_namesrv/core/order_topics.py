@@ -17,7 +17,7 @@ from pointsman_namesrv.core.kv import KvConfig, order_counts
 from pointsman_namesrv.core.route_table import RouteTable
 
 MAX_CHECKED = 1_000
-"""Order topics that one report of problems compares, the first by name: it is made within one call."""
+"""Order topics that one list of problems compares, the first by name: it is built within one call."""
 MAX_REPORTED = 5
 
 
@@ -40,7 +40,7 @@ def order_violations(routes: RouteTable, topic: str, conf: str) -> Iterator[Fiel
 
 
 def order_problems(routes: RouteTable, kv: KvConfig) -> list[str]:
-    """Return what operators are to know of configurations that were accepted before a broker registered or shrank."""
+    """Return the problems of configurations that were accepted before a broker registered or lost queues."""
     orders = kv.order_topics()
     if not orders:
         return []
@@ -74,7 +74,7 @@ def _groups_by_name(groups: Iterable[Group]) -> Mapping[str, list[Group]]:
 
 
 def _write_queues(group: Group, topic: str) -> int:
-    """Return what the group's topics say, or its lowest replica while none of them is routed."""
+    """Return the queues by the group's topics, or by its lowest replica while none of them is routed."""
     replica = group.contributor() or group.replicas[min(group.replicas)]
     queues = replica.registration.topics.get(topic)
     return 0 if queues is None else queues.write_queue_nums

@@ -1,4 +1,5 @@
-"""What operators laid over the brokers' own word: wiped write permissions, and topics hidden by a deletion."""
+"""Operators' settings that override brokers' registrations: wiped write permissions, and topics hidden by a
+deletion."""
 
 from __future__ import annotations
 
@@ -9,15 +10,15 @@ from pointsman_namesrv.core.events import Event, Reason
 from pointsman_namesrv.core.model import MASTER_ID, DataVersion, GroupKey, Registration
 
 _ENDS_WIPE = frozenset({Reason.DRAIN, Reason.REMOVED_FROM_CONFIG})
-"""Reasons of a departure after which a broker that returns has its full permission, in the same process too."""
+"""Reasons of a departure after which a returning broker has its full permission, even in the same process."""
 _OF_VERSION = "data_version "
-"""Begins what a wipe is made against where a RocketMQ broker registers itself; the version follows."""
+"""Prefix of the wiped version of a RocketMQ broker that registers itself."""
 NEXT_REGISTRATION = _OF_VERSION
-"""What a wipe is made against while such a broker is absent: its next registration ends it."""
+"""Wiped version of such a broker while it is absent: its next registration ends the wipe."""
 
 
 def wiped_against(registration: Registration) -> str:
-    """Return what a wipe of this master is made against; empty: it is unknown.
+    """Return what a wipe of this master applies to; empty: unknown.
 
     That is the process (incarnation) of a broker with an agent, and the version of the topics of a RocketMQ broker that
     registers itself, as in RocketMQ (``RouteInfoManager.registerBroker``).
@@ -28,7 +29,7 @@ def wiped_against(registration: Registration) -> str:
 
 
 class Overrides:
-    """Read by the route table whenever a group changes; written by NameServer alone, which then refreshes the group."""
+    """Read by the route table when a group changes; written by NameServer alone, which then refreshes the group."""
 
     def __init__(self) -> None:
         self.wipes: dict[GroupKey, str] = {}
@@ -37,22 +38,22 @@ class Overrides:
         """Hidden topics of each group, with the version of the topic set under which they are hidden."""
 
     def hidden(self, registration: Registration) -> frozenset[str]:
-        """The topics of a contributor that stay out of the routes."""
+        """Return the topics of a contributor that stay out of the routes."""
         return self.hidden_under(registration.identity.group_key, registration.data_version)
 
     def hidden_under(self, key: GroupKey, version: DataVersion) -> frozenset[str]:
-        """The topics of a group that are hidden while this is the version of its topics."""
+        """Return the topics of a group that are hidden while its topics have this version."""
         tombstones = self.tombstones.get(key)
         if not tombstones:
             return frozenset()
         return frozenset(topic for topic, under in tombstones.items() if under == version)
 
     def hide(self, topic: str, registration: Registration) -> None:
-        """Hide a topic of a contributor until it brings another version of its topics."""
+        """Hide a topic of a contributor until it registers another version of its topics."""
         self.tombstones.setdefault(registration.identity.group_key, {})[topic] = registration.data_version
 
     def show(self, topic: str, key: GroupKey) -> bool:
-        """End the deletion of one topic in a group. Returns whether there was any."""
+        """End the deletion of one topic in a group; return whether there was one."""
         tombstones = self.tombstones.get(key, {})
         was_hidden = tombstones.pop(topic, None) is not None
         if was_hidden and not tombstones:
@@ -60,7 +61,7 @@ class Overrides:
         return was_hidden
 
     def end_tombstones(self, registration: Registration) -> bool:
-        """Take a contributor's word: tombstones of another version of its topics are over. Returns whether any was."""
+        """End the tombstones of other versions of a contributor's topics; return whether there were any."""
         key, version = registration.identity.group_key, registration.data_version
         before = self.tombstones.pop(key, {})
         standing = {topic: under for topic, under in before.items() if under == version}
@@ -91,8 +92,8 @@ class Overrides:
     def why_wipe_ends(self, registration: Registration, *, recovered: bool) -> Reason | None:
         """Return why what an agent reports now ends the wipe of its group; None: there is none, or it stays.
 
-        ``recovered``: its probe failed in its last report and no longer does. That is the sign of the next process
-        where no incarnation is known; where one is known, it alone decides.
+        ``recovered``: its probe failed in its last report and no longer does. Where no incarnation is known, that shows
+        the next process. Where one is known, it alone decides.
         """
         wiped = self._wiped_incarnation(registration)
         if wiped is None or registration.from_broker is not None:
@@ -104,7 +105,8 @@ class Overrides:
     def why_version_ends_wipe(self, registration: Registration) -> Reason | None:
         """Return why what a RocketMQ broker registers now ends the wipe of its group; None: there is none, or it stays.
 
-        The next version of its topics does, and a registration after an absence; not its first one after its agent's.
+        The next version of its topics ends it, and a registration after an absence; not the first one after its
+        agent's.
         """
         wiped = self.wipes.get(registration.identity.group_key, "")
         is_of_version = wiped.startswith(_OF_VERSION) and registration.from_broker is not None
@@ -113,9 +115,9 @@ class Overrides:
         return None if wiped == wiped_against(registration) else Reason.DATA_VERSION
 
     def keep_wipe(self, held: Registration, registration: Registration) -> None:
-        """Keep the wipe of a group over the next version of its master's topics.
+        """Keep the wipe of a group for the next version of its master's topics.
 
-        That is one that brings a single new topic, which is all that RocketMQ changes then
+        That version adds a single new topic, which is all that RocketMQ changes then
         (``RouteInfoManager.registerBroker``). The new topic is read-only here; in RocketMQ it may be written.
         """
         key = registration.identity.group_key
@@ -123,7 +125,7 @@ class Overrides:
             self.wipes[key] = wiped_against(registration)
 
     def note_departure(self, registration: Registration, reason: Reason, *, failing: bool) -> tuple[Event, ...]:
-        """End the wipe that does not outlive the registration, see :meth:`why_departure_ends_wipe`.
+        """End the wipe if it does not outlive the registration, see :meth:`why_departure_ends_wipe`.
 
         A wipe of a RocketMQ broker ends with its next registration, but not when an operator evicted it.
         """
@@ -155,7 +157,7 @@ class Overrides:
         return Reason.PROBE if failing and not wiped else None
 
     def follow_incarnation(self, registration: Registration) -> None:
-        """Hold a wipe against the incarnation that a serving master registers: a changed probe may know another."""
+        """Apply a wipe to the incarnation that a serving master registers: a changed probe may report another."""
         key = registration.identity.group_key
         is_failing = registration.health.failing is not None
         if key in self.wipes and registration.identity.broker_id == MASTER_ID and not is_failing:
@@ -164,7 +166,7 @@ class Overrides:
     def restore(
         self, wipes: Mapping[GroupKey, str], tombstones: Mapping[GroupKey, Mapping[str, DataVersion]]
     ) -> Iterable[GroupKey]:
-        """Take what a snapshot kept; return the groups that it concerns."""
+        """Restore a snapshot's settings; return the groups that they affect."""
         self.wipes.update(wipes)
         self.tombstones.update({key: dict(topics) for key, topics in tombstones.items()})
         return {*wipes, *tombstones}

@@ -1,4 +1,4 @@
-"""The state of a replica: one table from the facts about it to whether clients are sent to it, and why.
+"""The state of a replica: one table from the facts to whether clients are sent to it, and why.
 
 The table is the specification; the README of the name server quotes it, and ``pointsmanctl why`` names the row.
 :class:`~pointsman_namesrv.core.name_server.NameServer` collects the facts, applies the result in one place and reports
@@ -25,7 +25,7 @@ class Phase(StrEnum):
     SUSPECT = "SUSPECT"
     """Heartbeats are missing or the stream broke; still routed."""
     PROTECTED = "PROTECTED"
-    """Would be out of the routes, but the guard keeps it; still routed."""
+    """Would not be routed, but the guard keeps it; still routed."""
     OUT = "OUT"
     """Registered, not routed: its probe fails. The first heartbeat with a probe that passes routes it again."""
     GONE = "GONE"
@@ -48,12 +48,12 @@ UP = ReplicaState(Phase.UP)
 
 
 class Facts(NamedTuple):
-    """What the state of a replica follows from, at one moment."""
+    """The facts that determine the state of a replica at one moment."""
 
     unregistered: Reason | None = None
-    """Who ended the registration: the agent, an operator, another registration at its address."""
+    """Why the registration ended: by the agent, an operator, or another registration at its address."""
     expired: Reason | None = None
-    """Why its time is over (:meth:`pointsman_namesrv.core.liveness.Pulse.why_expired`)."""
+    """Why it expires (:meth:`pointsman_namesrv.core.liveness.Pulse.why_expired`)."""
     failing: Evidence | None = None
     """The evidence on which its probe fails; None: it does not fail."""
     is_provisional: bool = False
@@ -70,15 +70,15 @@ class Rule(NamedTuple):
     """One row of the table."""
 
     when: str
-    """The condition, for people."""
+    """The condition, for operators."""
     applies: Callable[[Facts], bool]
     phase: Phase
     reasons: tuple[Reason | None, ...]
-    """The reason of the state; of several, the one that the facts name."""
+    """The reason of the state; if there are several, the facts name it."""
     planned: bool = False
 
     def state(self, facts: Facts) -> ReplicaState:
-        """The state that this row gives."""
+        """Return the state of this row."""
         reason = self.reasons[0] if len(self.reasons) == 1 else facts.unregistered or facts.expired
         return ReplicaState(self.phase, reason, self.planned)
 
@@ -122,12 +122,12 @@ RULES = (
 
 @cache
 def replica_state(facts: Facts) -> ReplicaState:
-    """Return the state that the table gives. There are a few hundred different facts, so each is looked up once."""
+    """Return the state by the table. There are a few hundred different facts, so each result is cached."""
     return next(rule.state(facts) for rule in RULES if rule.applies(facts))
 
 
 def rule_of(state: ReplicaState) -> Rule:
-    """Return the row that gave a state."""
+    """Return the row that a state comes from."""
     return next(
         rule
         for rule in RULES

@@ -1,4 +1,4 @@
-"""What an agent measured of its broker's queues: what it may say, and how the history tells it."""
+"""An agent's measurements of its broker's queues: limits, and their form in the history."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pointsman.wire.refusals import FieldViolation, shown
 from pointsman_namesrv.core.request_rules import name_violations
 
 TOP = 20
-"""Entries of each list (design, section 3)."""
+"""Maximum entries of each list (design, section 3)."""
 MAX_MESSAGES = 2**63 - 1
 """Readers of the history have signed numbers of 64 bits."""
 MAX_PERIOD = 7 * 86_400.0
 RATE_DIGITS = 6
-"""Of a put rate, messages a second, as the history tells it: one message a day is not 0."""
+"""Decimal places of a put rate (messages per second) in the history: one message per day is not 0."""
 
 
 class QueuePuts(NamedTuple):
-    """One queue as producers fill it."""
+    """Writes to one queue."""
 
     topic: str
     queue_id: int
@@ -30,7 +30,7 @@ class QueuePuts(NamedTuple):
 
 
 class QueueLag(NamedTuple):
-    """One queue as a group reads it."""
+    """How far one group is behind in one queue."""
 
     group: str
     topic: str
@@ -40,7 +40,7 @@ class QueueLag(NamedTuple):
 
 
 class TopicTotals(NamedTuple):
-    """All measured queues of a topic."""
+    """Totals of a topic's measured queues."""
 
     topic: str
     queue_count: int
@@ -52,7 +52,7 @@ class TopicTotals(NamedTuple):
 
 
 class GroupTotals(NamedTuple):
-    """A group in all queues of one topic for which it has committed an offset."""
+    """Totals of a group in all queues of one topic for which it has committed an offset."""
 
     group: str
     topic: str
@@ -64,12 +64,12 @@ class GroupTotals(NamedTuple):
 
 _Entry = QueuePuts | QueueLag | TopicTotals | GroupTotals
 KEYS = frozenset({"group", "topic", "queue_id"})
-"""The fields that tell the entries of a list apart."""
+"""The fields that identify an entry of each list."""
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStats:
-    """Totals of all queues that were measured, and the top of each list."""
+    """Totals of all measured queues, and the top entries of each list."""
 
     period: float
     """Seconds over which put rates were averaged."""
@@ -97,7 +97,7 @@ class QueueStats:
                 yield from _entry_violations(entry, seen, path=f"{path}.{field}[{i}]")
 
     def detail(self) -> dict[str, object]:
-        """As the history tells it."""
+        """Return the detail of the history row."""
         lists = {field: [_to_detail(entry) for entry in entries] for field, entries in self._lists()}
         return {
             "period_ms": round(self.period * 1000),
@@ -132,7 +132,7 @@ def _entry_violations(entry: _Entry, seen: set[tuple[object, ...]], *, path: str
             yield from _count_violations(at, value)
     key = tuple(value for field, value in facts.items() if field in KEYS)
     if key in seen:
-        yield FieldViolation(path, f"stands twice in this list: {shown(' '.join(map(str, key)))}")
+        yield FieldViolation(path, f"occurs twice in this list: {shown(' '.join(map(str, key)))}")
     seen.add(key)
 
 

@@ -1,6 +1,6 @@
-"""The rules that a request must keep, each fault named with its field and value.
+"""Checks of requests. Each violation names its field and value.
 
-Checks return violations instead of raising, so that a request is answered with all its faults at once.
+Checks return violations instead of raising, so that one response lists all of them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MAX_INCARNATION_LENGTH = 128
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntervalBounds:
-    """What this server lets brokers declare, in seconds."""
+    """Limits on what brokers may declare, in seconds."""
 
     min_heartbeat_interval: float = 1.0
     max_heartbeat_interval: float = 300.0
@@ -48,7 +48,7 @@ def identity_violations(identity: BrokerIdentity, *, path: str) -> Iterator[Fiel
 
 
 def registration_violations(registration: Registration, *, bounds: IntervalBounds) -> Iterator[FieldViolation]:
-    """Check everything but the topics, which :func:`topic_violations` checks chunk by chunk."""
+    """Check everything but the topics, which :func:`topic_violations` checks in chunks."""
     yield from identity_violations(registration.identity, path="broker.identity")
     for field, addr in (("ha_addr", registration.ha_addr), ("agent_addr", registration.agent_addr)):
         if addr:
@@ -87,18 +87,18 @@ def topic_violations(topic: str, queues: QueueConfig, *, path: str) -> Iterator[
 
 
 def name_violations(field: str, name: str) -> Iterator[FieldViolation]:
-    """Check a topic, cluster or broker name that stands alone in a request."""
+    """Check a topic, cluster or broker name that is a request's only name."""
     yield from field_violations(field, name, registered_name_problem(name))
 
 
 def text_violations(field: str, text: str) -> Iterator[FieldViolation]:
-    """Check free text that stands alone in a request."""
+    """Check a free text field of a request."""
     yield from field_violations(field, text, text_problem(text))
 
 
 def duplicate_topic(topic: str, *, path: str) -> FieldViolation:
-    """A topic that stands twice in one request."""
-    return _violation(f"{path}.topic", topic, "stands twice in this request")
+    """Build the violation of a topic that occurs twice in one request."""
+    return _violation(f"{path}.topic", topic, "occurs twice in this request")
 
 
 def _interval_violations(registration: Registration, bounds: IntervalBounds) -> Iterator[FieldViolation]:

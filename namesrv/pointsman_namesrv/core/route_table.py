@@ -1,11 +1,12 @@
-"""Which group has which queues of which topic, and the routes made of it.
+"""The route table: which group has which queues of which topic, and the routes that follow.
 
-Knows nothing of time or liveness: it is told a group's topics whenever they may have changed. The truth is what each
-group contributes, swapped in one step however large it is; the index from topics to groups says where to look and
-may lag behind the truth for a while, in slices that :meth:`RouteTable.settle` works off. Readers see the truth alone.
+Has no notion of time or liveness: the caller refreshes a group whenever its topics may have changed. The source of
+truth is what each group contributes, swapped in one step whatever its size. The index from topics to groups only shows
+which groups to check. It may lag behind, and :meth:`RouteTable.settle` updates it in slices. Readers see the truth
+alone.
 
-Versions are numbers of changes; the revision counter of a route is the highest version of what it is made of, so a
-broker's change of state touches the broker alone and none of its topics.
+Versions are numbers of changes. The revision counter of a route is the highest version of its parts, so a broker's
+change of state affects the broker alone and none of its topics.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from pointsman_namesrv.core.overrides import NEXT_REGISTRATION, Overrides, wiped
 from pointsman_namesrv.core.staging import StagedTopics
 
 AT_ONCE = 5_000
-"""Topics whose index is brought in line within one call; about 3 ms."""
+"""Topics that are indexed within one call; about 3 ms."""
 
 
 @dataclass(slots=True)
 class TopicEntry:
-    """Where to look for one topic. Never empty while it stands in the index."""
+    """The groups to check for one topic. Never empty while it is in the index."""
 
     keys: set[GroupKey] = field(default_factory=set)
     version: int = 0
@@ -36,23 +37,23 @@ class TopicEntry:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """The topics that a group has in the routes at the moment, and what lies over them."""
+    """A group's topics in the routes at the moment, and what operators changed about them."""
 
     topics: TopicTable
     read_only: bool = False
     hidden: frozenset[str] = frozenset()
     absent: bool = False
-    """Whether no broker is up: the topics are known, and in no route."""
+    """Whether no broker is up: the topics are known, but not routed."""
 
     def queues(self, topic: str) -> QueueConfig | None:
-        """The queues as they are in routes, or would be if a broker were up."""
+        """Return the queues as they are in routes, or would be if a broker were up."""
         queues = self.topics.get(topic)
         if queues is None or topic in self.hidden:
             return None
         return queues.read_only() if self.read_only else queues
 
     def differs_from(self, other: Contribution) -> bool:
-        """Whether a reader may see a difference; topic tables are compared by identity."""
+        """Return whether a reader may see a difference; topic tables are compared by identity."""
         return self.topics is not other.topics or (self.read_only, self.hidden, self.absent) != (
             other.read_only,
             other.hidden,
@@ -65,7 +66,7 @@ NOTHING = Contribution({})
 
 @dataclass(slots=True)
 class _Lag:
-    """A swap whose topics the index has not all followed yet."""
+    """A swap that the index has not completely followed yet."""
 
     key: GroupKey
     change: int
@@ -77,38 +78,38 @@ class _Lag:
         return topic in self.after or topic in self.before
 
     def changes(self, topic: str) -> bool:
-        """Whether the index will take the change for the topic's version: what it will not, no reader is to see."""
+        """Return whether the index will apply the change to the topic's version. Readers must not see other changes."""
         return self.after.get(topic) != self.before.get(topic)
 
 
 @dataclass(slots=True)
 class Touched:
-    """What may have another route since the last look, of the topics in which there is interest.
+    """Watched topics and groups whose routes may have changed since the last :meth:`take`.
 
-    Never larger than those topics and the groups there are: a look need not walk over all of them.
+    Never larger than the watched topics plus the groups, so :meth:`take` need not walk over all topics.
     """
 
     interest: Collection[str] = ()
-    """Topics; the owner keeps it current."""
+    """Watched topics; the owner updates it."""
     topics: dict[str, None] = field(default_factory=dict)
     groups: dict[GroupKey, None] = field(default_factory=dict)
-    """Groups of which every topic is to be looked at."""
+    """Groups of which every topic is to be checked."""
 
     def __bool__(self) -> bool:
         return bool(self.topics or self.groups)
 
     def note(self, topic: str) -> None:
-        """Another route for this topic."""
+        """Note that a topic's route may have changed."""
         if topic in self.interest:
             self.topics[topic] = None
 
     def note_all_of(self, key: GroupKey) -> None:
-        """Another route for each topic of a group."""
+        """Note that the route of each topic of a group may have changed."""
         if self.interest:
             self.groups[key] = None
 
     def take(self) -> tuple[list[str], list[GroupKey]]:
-        """Return what was noted, and begin again."""
+        """Return what was noted, and clear it."""
         topics, groups = list(self.topics), list(self.groups)
         self.topics.clear()
         self.groups.clear()
@@ -117,7 +118,7 @@ class Touched:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The answer to a route query, sorted by group key. The groups are live: read them before the next call."""
+    """The response to a route query, sorted by group key. The groups are live: read them before the next call."""
 
     topic: str
     counter: int
@@ -125,7 +126,7 @@ class Route:
     groups: tuple[Group, ...]
     order_topic_conf: str = ""
     absent: tuple[AbsentBroker, ...] = ()
-    """Where no broker is up: those that had the topic, sorted; else none."""
+    """Groups that had the topic, sorted, where no broker is up; else empty."""
 
 
 class RouteTable:
@@ -139,29 +140,29 @@ class RouteTable:
         self._overrides = overrides
         self._departed = DepartedBrokers() if departed is None else departed
         self._absent: dict[GroupKey, int] = {}
-        """Groups whose topics are known and in no route, with the number of the change that made that so."""
+        """Groups whose topics are known but not routed, with the number of the change that caused it."""
         self._contributions: dict[GroupKey, Contribution] = {}
         self._index: dict[str, TopicEntry] = {}
         self._lags: deque[_Lag] = deque()
         self._hiding: set[GroupKey] = set()
-        """Groups with hidden topics: while there are none, the settled index is the truth."""
+        """Groups with hidden topics. While there are none, a settled index is the truth."""
         self._order_topics: dict[str, str] = {}
         self._floor = 0
-        """Number of the last change of what operators set for one topic: rare, so it moves the revisions of all topics,
-        and the digest of one."""
+        """Number of the last change of an operator setting for one topic. Such changes are rare, so one moves the
+        revisions of all topics and the digest of one."""
         self._sorted: list[str] | None = None
         """The names in the index."""
         self._names: list[str] = []
         self._names_of: tuple[str, int] | None = None
-        """Cluster and change that the last list of names was made for: one is asked for page by page."""
+        """Cluster and change of the last list of names, which is requested page by page."""
 
     # --- changes ----------------------------------------------------------------------------------------------
 
     def refresh(self, group: Group, *, visibly: bool = True, staged: StagedTopics | None = None) -> None:
-        """Bring the table in line with a group that changed; ``visibly``: in more than its topics.
+        """Update the table after a group changed; ``visibly``: in more than its topics.
 
-        ``staged``: how the topics of one of its replicas differ from others; where that is no help, all are compared. A
-        change of few topics moves the revisions of those topics alone, one of many those of all topics of the group.
+        ``staged``: how the topics of one of its replicas differ from others. Where it does not apply, all topics are
+        compared. A change of few topics moves their revisions alone, a change of many those of all topics of the group.
         """
         self.change += 1
         if visibly:
@@ -198,7 +199,7 @@ class RouteTable:
             self._hiding.discard(key)
 
     def _note_absence(self, group: Group, after: Contribution) -> None:
-        """Keep the version of a group without a broker that is up: it outlives the group itself."""
+        """Record the version of a group without a broker that is up: it outlives the group itself."""
         if after.absent:
             version = max(group.version, self._absent.get(group.key, self.change))
             self._absent[group.key] = group.version = version
@@ -215,7 +216,7 @@ class RouteTable:
         return Contribution(registration.topics, read_only, hidden, absent=contributor is None)
 
     def registration_behind(self, key: GroupKey) -> Registration | None:
-        """The registration that gives a group its topics, whether a broker is up or not."""
+        """Return the registration that provides a group's topics, whether a broker is up or not."""
         group = self.groups.get(key) or Group(key)
         contributor = group.contributor()
         return self._departed.registration_of(group) if contributor is None else contributor.registration
@@ -236,17 +237,17 @@ class RouteTable:
             self._work_off(lag, AT_ONCE + 1)
 
     def settle(self, at_most: int = AT_ONCE) -> bool:
-        """Let the index follow by some topics; return whether it still lags."""
+        """Index some topics of pending swaps; return whether the index still lags."""
         if self._lags and self._work_off(self._lags[0], at_most):
             self._lags.popleft()
         return bool(self._lags)
 
     def lags(self, key: GroupKey) -> bool:
-        """Whether the index has still to follow a swap of this group."""
+        """Return whether the index has yet to follow a swap of this group."""
         return any(lag.key == key for lag in self._lags)
 
     def _work_off(self, lag: _Lag, at_most: int) -> bool:
-        """Index up to so many topics of a swap; return whether it is done."""
+        """Index at most ``at_most`` topics of a swap; return whether it is done."""
         for _ in range(at_most):
             topic = next(lag.rest, None)
             if topic is None:
@@ -272,7 +273,7 @@ class RouteTable:
         return False
 
     def set_order_topic(self, topic: str, conf: str) -> None:
-        """Configure an order topic (RocketMQ's ``ORDER_TOPIC_CONFIG``); an empty text ends it."""
+        """Configure an order topic (RocketMQ's ``ORDER_TOPIC_CONFIG``); an empty string ends it."""
         if self._order_topics.get(topic, "") == conf:
             return
         self.change += 1
@@ -286,12 +287,12 @@ class RouteTable:
     # --- queries ----------------------------------------------------------------------------------------------
 
     def holders(self, topic: str, cluster: str = "") -> list[GroupKey]:
-        """The groups that have a topic in the routes, in no order."""
+        """Return the groups that have a topic in the routes, unsorted."""
         known = self.known(topic, cluster)
         return [key for key in known if key not in self._absent] if self._absent else known
 
     def known(self, topic: str, cluster: str = "") -> list[GroupKey]:
-        """The groups that have a topic, those without a broker that is up included, in no order."""
+        """Return the groups that have a topic, those without a broker that is up included, unsorted."""
         entry = self._index.get(topic)
         keys: Iterable[GroupKey] = entry.keys if entry is not None else ()
         if self._lags:
@@ -304,7 +305,7 @@ class RouteTable:
         return self._contributions.get(key, NOTHING).queues(topic) is not None
 
     def counter(self, topic: str) -> int | None:
-        """Revision counter of a topic's route; None when the topic is not known."""
+        """Return the revision counter of a topic's route; None: the topic is not known."""
         keys = self.known(topic)
         return self._counter(topic, keys) if keys else None
 
@@ -315,13 +316,13 @@ class RouteTable:
             if lag.changes(topic):
                 version = max(version, lag.change)
         groups = self.groups
-        # A group that left may have been replaced by one that came back: its own version is the later one.
+        # A group that left may have been replaced by one that returned, whose own version is the later one.
         return max(version, *(groups[key].version if key in groups else self._absent[key] for key in keys))
 
     def route(self, topic: str, *, cluster: str = "", zone: str = "") -> Route:
         """Answer a route query. Raises TopicNotFound.
 
-        With a zone, groups of other zones are left out, but not those without a master ("master down: break the
+        With a zone, groups of other zones are left out, except those without a master ("master down: break the
         nearby rule", RocketMQ ``ZoneRouteRPCHook``); the route may then be empty.
         """
         everywhere = self.known(topic)
@@ -347,7 +348,7 @@ class RouteTable:
             return self.absent_route(topic, cluster=cluster)
 
     def absent_route(self, topic: str, *, cluster: str = "") -> Route:
-        """The empty route of a topic that is known and has no broker that is up, in any zone. Raises TopicNotFound."""
+        """Return the empty route of a topic that is known but has no broker up, in any zone. Raises TopicNotFound."""
         everywhere = self.known(topic)
         keys = sorted(key for key in everywhere if not cluster or key.cluster == cluster)
         if not keys:
@@ -364,11 +365,11 @@ class RouteTable:
         )
 
     def topics_of(self, key: GroupKey) -> TopicTable:
-        """The topics of a group, hidden ones included. Not to be altered."""
+        """Return the topics of a group, hidden ones included. Not to be altered."""
         return self._contributions.get(key, NOTHING).topics
 
     def topic_names(self, cluster: str = "") -> list[str]:
-        """Names of topics, sorted; with a cluster, those with queues there. Not to be altered."""
+        """Return the names of topics, sorted; with a cluster, those with queues there. Not to be altered."""
         if self._names_of != (cluster, self.change):
             self._names = self._name_topics(cluster)
             self._names_of = (cluster, self.change)
@@ -382,7 +383,7 @@ class RouteTable:
         return self._those(doubtful, self.holders)
 
     def known_names(self) -> list[str]:
-        """Names of topics, sorted, those without a broker that is up included. Not to be altered."""
+        """Return the names of topics, sorted, those without a broker that is up included. Not to be altered."""
         if self._lags:
             names = chain(self._index, *(lag.after for lag in self._lags))
             return sorted({topic for topic in names if self.known(topic)})
@@ -399,20 +400,20 @@ class RouteTable:
         return [topic for topic in self._sorted if topic not in doubtful or having(topic)]
 
     def topic_count(self) -> int:
-        """About how many topics there are: the index's, which may lag."""
+        """Return the approximate number of topics, by the index, which may lag."""
         return len(self._index)
 
     def iter_clusters(self) -> Iterator[tuple[str, list[Group]]]:
-        """Clusters in order of name, each with its groups in order of name."""
+        """Iterate over clusters by name, each with its groups by name."""
         clusters: dict[str, list[Group]] = {}
         for key in sorted(self.groups):
             clusters.setdefault(key.cluster, []).append(self.groups[key])
         yield from clusters.items()
 
-    # --- what operators lay over it ---------------------------------------------------------------------------
+    # --- settings of operators --------------------------------------------------------------------------------
 
     def set_writable(self, key: GroupKey, writable: bool) -> bool:
-        """Wipe the write permission of a group, or give it back; return whether that changed anything.
+        """Wipe the write permission of a group, or restore it; return whether that changed anything.
 
         What ends a wipe: see :class:`pointsman_namesrv.core.overrides.Overrides`. Raises BrokerUnknown.
         """
@@ -427,7 +428,7 @@ class RouteTable:
         return True
 
     def check_writable(self, key: GroupKey, writable: bool) -> str | None:
-        """Return what a wipe is made against; None where there is to be none. Raises BrokerUnknown."""
+        """Return the version or incarnation that a wipe applies to; None: no wipe. Raises BrokerUnknown."""
         group, wiped = self.groups.get(key), self._overrides.wipes.get(key)
         if group is None and wiped is None:
             raise BrokerUnknown(key)
@@ -442,11 +443,13 @@ class RouteTable:
         return "" if slave is None or slave.registration.from_broker is None else NEXT_REGISTRATION
 
     def versions_holding(self, topic: str, cluster: str = "") -> dict[GroupKey, DataVersion]:
-        """The groups that have a topic, broker up or not, each with the version of its topics. Raises TopicNotFound."""
+        """Return the groups that have a topic, broker up or not, with the version of their topics. Raises
+        TopicNotFound."""
         return {key: behind.data_version for key, behind in self._behind(self.known(topic, cluster), topic, cluster)}
 
     def hide_topic(self, topic: str, cluster: str = "", *, with_absent: bool = True) -> list[GroupKey]:
-        """Hide a topic on every group that has it, until each brings another version of its topics; return those.
+        """Hide a topic on every group that has it, until the group registers another version of its topics; return
+        those.
 
         ``with_absent``: also where no broker is up. Raises TopicNotFound.
         """
@@ -460,7 +463,7 @@ class RouteTable:
     def restore_overrides(
         self, wipes: Mapping[GroupKey, str], tombstones: Mapping[GroupKey, Mapping[str, DataVersion]]
     ) -> None:
-        """Take what operators had laid over the brokers' own word."""
+        """Restore the operators' settings."""
         self._refresh_held(self._overrides.restore(wipes, tombstones))
 
     def _behind(self, keys: Collection[GroupKey], topic: str, cluster: str) -> list[tuple[GroupKey, Registration]]:
@@ -475,12 +478,12 @@ class RouteTable:
                 self.refresh(group)
 
     def check_invariants(self) -> None:
-        """Hold what readers see against what the groups say, and the settled index against both; for tests."""
+        """Compare what readers see with the registrations, and the settled index with both; for tests."""
         expected: dict[str, dict[GroupKey, QueueConfig]] = {}
         indexed: dict[str, set[GroupKey]] = {}
         for key, group in self.groups.items():
             assert key == group.key
-            assert group.replicas, f"{key} stands empty"
+            assert group.replicas, f"{key} is empty"
             assert group.version <= self.change
             addrs = [replica.identity.addr for replica in group.replicas.values()]
             assert len(addrs) == len(set(addrs)), f"{key} has an address twice: {addrs}"

@@ -1,7 +1,6 @@
-"""What operators set and a restart must not lose, as rows: KV, wiped permissions, hidden topics, guards, windows.
+"""Operators' settings that survive a restart, as rows: KV, wiped permissions, hidden topics, guards, windows.
 
-One row a setting, so that a change is saved by writing the rows that it concerns. Pure: where the rows are kept is
-not known here.
+One row per setting, so that a change writes only its own rows. Pure: this module does not know where rows are stored.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from pointsman_namesrv.core.node_refusals import LimitExceeded
 from pointsman_namesrv.core.request_rules import MAX_INCARNATION_LENGTH, name_violations, text_violations
 
 MAX_WIPES = 20_000
-"""Broker names whose write permission is wiped. A wipe outlives its brokers, so it needs a bound."""
+"""Limit of broker names whose write permission is wiped. A wipe outlives its brokers, so it needs a bound."""
 MAX_HIDDEN_TOPICS = 200_000
-"""Topics hidden by a deletion, one for each broker name that has it."""
+"""Limit of topics hidden by a deletion, one for each broker name that has it."""
 
 
 class SettingKind(StrEnum):
-    """What is set."""
+    """Kind of a setting."""
 
     KV = "KV"
     """Namespace and key: the value. Order topics are among them."""
@@ -41,14 +40,14 @@ class SettingKind(StrEnum):
 
 
 class SettingKey(NamedTuple):
-    """Which setting. Sorts by kind and name."""
+    """Identifies a setting. Sorts by kind and name."""
 
     kind: SettingKind
     name: tuple[str, ...]
 
 
 class Setting(NamedTuple):
-    """What is set; the kind says what the parts of ``value`` are."""
+    """Value of a setting; the kind determines the parts of ``value``."""
 
     value: tuple[str, ...]
     until: float | None = None
@@ -56,14 +55,14 @@ class Setting(NamedTuple):
 
 
 Rows: TypeAlias = Mapping[SettingKey, Setting | None]
-"""What is to be set, None: nothing."""
+"""New values by key; None: removed."""
 
 
-# --- what is set now ------------------------------------------------------------------------------------------
+# --- current settings -----------------------------------------------------------------------------------------
 
 
 def setting_of(core: NameServer, key: SettingKey) -> Setting | None:
-    """Return what is set under one key."""
+    """Return the setting of one key."""
     kind, name = key
     match kind:
         case SettingKind.KV:
@@ -84,7 +83,7 @@ def setting_of(core: NameServer, key: SettingKey) -> Setting | None:
 
 
 def settings_of(core: NameServer) -> dict[SettingKey, Setting]:
-    """Return all that is set."""
+    """Return all settings."""
     found = {SettingKey(SettingKind.KV, entry[:2]): Setting((entry.value,)) for entry in core.kv.entries()}
     for group, incarnation in core.overrides.wipes.items():
         found[wipe_key(group)] = Setting((incarnation,))
@@ -99,27 +98,27 @@ def settings_of(core: NameServer) -> dict[SettingKey, Setting]:
 
 
 def wipe_key(group: GroupKey) -> SettingKey:
-    """Where the wiped write permission of a broker name is kept."""
+    """Return the key of a broker name's wiped write permission."""
     return SettingKey(SettingKind.WIPED_PERMISSION, (group.cluster, group.broker_name))
 
 
 def hidden_key(group: GroupKey, topic: str) -> SettingKey:
-    """Where the deletion of a topic is kept, for one broker name."""
+    """Return the key of a topic's deletion, for one broker name."""
     return SettingKey(SettingKind.HIDDEN_TOPIC, (group.cluster, group.broker_name, topic))
 
 
 def guard_key(cluster: str) -> SettingKey:
-    """Where the mode of a guard is kept."""
+    """Return the key of a guard's mode."""
     return SettingKey(SettingKind.GUARD, (cluster,))
 
 
 def maintenance_key(group: GroupKey) -> SettingKey:
-    """Where a maintenance window is kept."""
+    """Return the key of a maintenance window."""
     return SettingKey(SettingKind.MAINTENANCE, (group.cluster, group.broker_name))
 
 
 def hidden_setting(version: DataVersion) -> Setting:
-    """Hide a topic under this version of its broker's topics."""
+    """Return the setting that hides a topic under this version of its broker's topics."""
     return _hidden(version)
 
 
@@ -127,13 +126,13 @@ def _hidden(version: DataVersion) -> Setting:
     return Setting(tuple(map(str, version)))
 
 
-# --- what a restart reads -------------------------------------------------------------------------------------
+# --- restart --------------------------------------------------------------------------------------------------
 
 
 def restore(core: NameServer, settings: Mapping[SettingKey, Setting], *, now: float) -> dict[SettingKey, str]:
-    """Set what an earlier process saved; return what was refused, with the reason. What is over is left out.
+    """Apply the settings of an earlier run; return those that were refused, with the reason. Ended ones are skipped.
 
-    Before the brokers are restored: a broker whose permission is wiped must never be writable.
+    Runs before the brokers are restored: a broker whose permission is wiped must never be writable.
     """
     refused: dict[SettingKey, str] = {}
     for key, setting in settings.items():
@@ -207,6 +206,6 @@ def _group_violations(name: Iterable[str]) -> list[FieldViolation]:
 
 
 def refuse_beyond(limit: str, bound: int, *, held: int, added: int) -> None:
-    """Raise LimitExceeded when that many more settings do not fit."""
+    """Raise LimitExceeded if ``added`` more settings do not fit."""
     if added and held + added > bound:
         raise LimitExceeded(limit, bound)

@@ -1,7 +1,7 @@
-"""The topics of a registration while it comes in, chunk by chunk, compared with those that are held already.
+"""The topics of a registration while it is read, compared in chunks with those that are held.
 
-What the route table, the history and the answer need to know of a large registration is found out a chunk at a time,
-so that accepting it is one swap.
+The differences that the route table, the history and the response to a large registration need are computed chunk by
+chunk, so that accepting it is one swap.
 """
 
 from __future__ import annotations
@@ -12,40 +12,40 @@ from dataclasses import dataclass, field
 from pointsman_namesrv.core.model import QueueConfig, TopicTable
 
 COMING_IN_BYTES = 112 * 1024 * 1024
-"""Memory of all registrations that are coming in, over any wire, estimated. One of 200,000 topics has room while their
-names have no more than 210 characters on average."""
+"""Estimated memory of all registrations that are being read, on any wire. One of 200,000 topics fits if their names
+have at most 210 characters on average."""
 COMING_IN_BYTES_A_TOPIC = 235
-"""What a higher ``max_topics`` adds to it: a fleet that registers after a restart has room at any size."""
+"""What a higher ``max_topics`` adds, so that a fleet of any size can register after a restart."""
 COMING_IN_LIMIT = "bytes_of_registrations_at_once"
-"""How errors and metrics name that bound."""
+"""Name of that bound in errors and metrics."""
 BYTES_OF_STAGED_TOPIC = 130
-"""Memory of a topic that was read, besides twice its bytes on the wire: name, entry, numbers."""
+"""Memory of a topic that was read, in addition to twice its bytes on the wire: name, entry, numbers."""
 
 
 def coming_in_bytes(max_topics: int) -> int:
-    """Bound on the memory of all registrations that are coming in, of a server with that ``max_topics``."""
+    """Return the bound on the memory of all registrations that are being read, for this ``max_topics``."""
     return max(COMING_IN_BYTES, COMING_IN_BYTES_A_TOPIC * max_topics)
 
 
 @dataclass(frozen=True, slots=True)
 class StagedTopics:
-    """A whole topic set, and how it differs from another. Never altered after it was made."""
+    """A complete topic set, and how it differs from another. Must not be altered."""
 
     topics: TopicTable
-    """The compared table itself where nothing differs."""
+    """All topics; the compared table itself if nothing differs."""
     compared_with: TopicTable
     changed: Mapping[str, QueueConfig] = field(default_factory=dict)
-    """Topics that are new or different."""
+    """Topics that are new or changed."""
     removed: tuple[str, ...] = ()
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the set is the one that it was compared with."""
+        """Return whether the set equals the one that it was compared with."""
         return self.topics is self.compared_with
 
 
 class Staging:
-    """Collects chunks; :meth:`finish` says what they were together."""
+    """Collects chunks; :meth:`finish` returns the total difference."""
 
     def __init__(self, held: TopicTable) -> None:
         self.topics: dict[str, QueueConfig] = {}
@@ -55,11 +55,11 @@ class Staging:
 
     @property
     def changed(self) -> Mapping[str, QueueConfig]:
-        """Topics so far that are new or different."""
+        """Return the topics so far that are new or changed."""
         return self._changed
 
     def add(self, chunk: Mapping[str, QueueConfig]) -> None:
-        """Take the next topics, none of which stood in an earlier chunk."""
+        """Add the next topics, none of which was in an earlier chunk."""
         held, changed = self._held, self._changed
         for topic, queues in chunk.items():
             before = held.get(topic)
@@ -73,7 +73,7 @@ class Staging:
         self.topics.update(chunk)
 
     def finish(self) -> StagedTopics:
-        """Say how the whole set differs from what is held."""
+        """Return the complete set and how it differs from what is held."""
         removed: tuple[str, ...] = ()
         if len(self.topics) - self._new < len(self._held):
             removed = tuple(topic for topic in self._held if topic not in self.topics)
@@ -83,7 +83,7 @@ class Staging:
 
 
 def staged(topics: TopicTable, *, held: TopicTable) -> StagedTopics:
-    """Compare a whole set at once."""
+    """Compare a complete set in one call."""
     if topics is held:
         return StagedTopics(held, held)
     staging = Staging(held)

@@ -1,1 +1,1 @@
-"""What happened, kept: events become rows, rows become files that the nightly jobs read."""
+"""The history: events become rows, and rows become files that the nightly jobs read."""

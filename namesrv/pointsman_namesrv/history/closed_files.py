@@ -1,6 +1,6 @@
-"""The care of closed files: pack what was left open, keep the disk's bounds, have new files shipped.
+"""Background tasks for closed files: compress what was left open, enforce retention, ship new files.
 
-Runs in the recorder's thread: at the start, when a file closes, and each hour.
+Runs in the recorder's thread: at the start, when a file closes, and every hour.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Upkeep:
-    """Knows when it is due. A fault is logged, and costs the writing nothing."""
+    """Runs retention and shipping when they are due. An error is logged and does not affect the writing."""
 
     def __init__(self, files: HistoryFiles, *, retention: Retention, shipper: Shipper | None, clock: Clock) -> None:
         self._files = files
@@ -32,12 +32,12 @@ class Upkeep:
         self._due_at = self._started_at
 
     def start(self) -> None:
-        """Begin to ship."""
+        """Start shipping."""
         if self._shipper is not None:
             self._shipper.start()
 
     def tend(self) -> None:
-        """Do what is due."""
+        """Run what is due."""
         now = self._clock.monotonic()
         if now < self._due_at and self._files.closed == self._closed_before:
             return
@@ -57,12 +57,12 @@ class Upkeep:
             self._shipper.wake()
 
     def complaints(self) -> list[str]:
-        """What is wrong, for people."""
+        """Return the problems, for operators."""
         complaint = self._shipper.complaint() if self._shipper is not None else ""
         return [complaint] if complaint else []
 
     def stop(self, *, timeout: float) -> None:
-        """Have new files shipped, and end, within ``timeout`` seconds."""
+        """Ship new files and stop, within ``timeout`` seconds."""
         if self._shipper is not None:
             self._shipper.stop(timeout=timeout)
 

@@ -1,4 +1,4 @@
-"""How the history lies on the disk: ``raw/dt=YYYY-MM-DD/<node>-<boot>-<n>.jsonl``, ``.gz`` behind it once closed."""
+"""Layout of the history on disk: ``raw/dt=YYYY-MM-DD/<node>-<boot>-<n>.jsonl``, plus ``.gz`` once closed."""
 
 from __future__ import annotations
 
@@ -17,31 +17,31 @@ _CHUNK = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class HistoryFile:
-    """A file of any node's history as it was when it was looked at."""
+    """A file of any node's history when the folder was listed."""
 
     path: Path
     day: date
-    """Of the folder."""
+    """Day of the folder."""
     node: str
     size: int
     modified_at: datetime
     packed: bool
-    """Gzipped, and whole: nobody writes it any more."""
+    """Whether the file is gzipped and complete: no process writes it any longer."""
 
 
 def file_node(node: str) -> str:
-    """A node's name as it stands in names of files."""
+    """Return a node's name as it occurs in file names."""
     # No colon: Hadoop reads one in a path as the end of a scheme. No dash: it separates node, boot and number.
     return re.sub(r"[^A-Za-z0-9._]", "_", node)
 
 
 def day_folder(raw: Path, day: date) -> Path:
-    """The folder of a day."""
+    """Return the folder of a day."""
     return raw / f"dt={day:%Y-%m-%d}"
 
 
 def folder_day(folder: Path) -> date | None:
-    """The day of a folder; None if it is not ours."""
+    """Return the day of a folder; None if it is not one of the history."""
     match = _DAY.fullmatch(folder.name)
     try:
         return date.fromisoformat(match[1]) if match else None
@@ -50,13 +50,13 @@ def folder_day(folder: Path) -> date | None:
 
 
 def day_folders(raw: Path) -> list[tuple[date, Path]]:
-    """The folders of days, the oldest first. Raises OSError."""
+    """Return the folders of days, the oldest first. Raises OSError."""
     found = [(folder_day(folder), folder) for folder in raw.iterdir()]
     return sorted((day, folder) for day, folder in found if day is not None)
 
 
 def history_files(raw: Path) -> list[HistoryFile]:
-    """Every file of the history, the oldest first. Raises OSError when the folder cannot be read."""
+    """Return every file of the history, the oldest first. Raises OSError when the folder cannot be read."""
     return [file for day, folder in day_folders(raw) for file in _files_of(day, folder)]
 
 
@@ -83,11 +83,11 @@ def _in(day: date, folder: Path) -> Iterator[HistoryFile]:
 
 
 def pack(path: Path) -> None:
-    """Gzip a closed file by rename; the torn last line of a killed writer is left out. Raises OSError.
+    """Gzip a closed file by rename, without the torn last line of a killed writer. Raises OSError.
 
-    Whatever it meets, one whole file of the two is there.
+    If it fails, one complete file of the two remains.
     """
-    # Hidden until it is whole: readers skip names that begin with a dot.
+    # Hidden until it is complete: readers skip names that begin with a dot.
     partial = path.with_name(f".{path.name}.gz")
     try:
         with path.open("rb") as plain, partial.open("wb") as raw:

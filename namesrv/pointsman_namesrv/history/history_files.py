@@ -1,4 +1,4 @@
-"""The file of the history that is being written: one JSON object a line, by UTC day, gzipped when it closes.
+"""The history file that is being written: one JSON object per line, by UTC day, gzipped when it closes.
 
 Runs in the recorder's thread.
 """
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class HistoryInUse(OSError):
-    """Another process of the same node's name writes there."""
+    """Another process writes history under the same node name."""
 
     def __init__(self, directory: Path, node: str) -> None:
         super().__init__(
@@ -43,15 +43,15 @@ class _OpenFile:
 
 
 class HistoryFiles:
-    """Appends lines; a file closes each hour, at 64 MiB and at UTC midnight, and is then gzipped by rename."""
+    """Appends lines. A file closes after an hour, at 64 MiB and at UTC midnight, and is then gzipped by rename."""
 
     def __init__(self, directory: Path, *, node: str, boot_id: str) -> None:
         self.directory = directory
         self.raw = directory / "raw"
         self.node = file_node(node)
-        """As it stands in names of files."""
+        """The node's name in file names."""
         self.closed = 0
-        """Files closed so far."""
+        """Number of closed files."""
         self._stem = f"{self.node}-{boot_id}"
         self._number = 0
         self._lock = FolderLock(directory / f".{self.node}.lock")
@@ -59,13 +59,13 @@ class HistoryFiles:
 
     @property
     def open_path(self) -> Path | None:
-        """The file that is being written."""
+        """Return the file that is being written."""
         return self._open.path if self._open is not None else None
 
     def prepare(self) -> None:
-        """Make the folder and own this node's part of it.
+        """Create the folder and lock this node's part of it.
 
-        Raises HistoryInUse: this process would pack the other's open file. Raises another OSError without a folder.
+        Raises HistoryInUse: this process would compress the other's open file. Raises another OSError without a folder.
         """
         self.raw.mkdir(parents=True, exist_ok=True)
         try:
@@ -73,14 +73,14 @@ class HistoryFiles:
         except InUse:
             raise HistoryInUse(self.directory, self.node) from None
         except OSError as error:
-            # A folder that can only be read is one that may be writable later.
+            # A folder that can only be read may become writable later.
             log.warning(
                 "history folder cannot be locked; a second name server on it would go unnoticed",
                 extra={"facts": {"error": str(error)}},
             )
 
     def release(self) -> None:
-        """Let another process write this node's history."""
+        """Release the lock, so that another process can write this node's history."""
         self._lock.release()
 
     def append(self, line: bytes, *, event_at: datetime) -> None:
@@ -109,7 +109,7 @@ class HistoryFiles:
         return _OpenFile(path, path.open("xb"), event_at)
 
     def sync(self) -> None:
-        """Bring what was appended to the disk. Raises OSError, also when somebody removed the file meanwhile."""
+        """Sync what was appended to the disk. Raises OSError, also when the file was removed."""
         if self._open is not None:
             self._open.stream.flush()
             os.fsync(self._open.stream.fileno())
@@ -118,13 +118,13 @@ class HistoryFiles:
             self._open.synced = self._open.size
 
     def abandon(self) -> None:
-        """Give up a file that the disk refuses, cut to what was synced; the next line begins another."""
+        """Drop a file that cannot be written, cut to what was synced; the next line begins another one."""
         current, self._open = self._open, None
         if current is None:
             return
         with contextlib.suppress(OSError):
             current.stream.close()
-        # What came after the last sync is written again. A disk that stays full is not to be filled with empty files.
+        # Rows after the last sync are written again. A disk that remains full must not be filled with empty files.
         with contextlib.suppress(OSError):
             if current.synced:
                 os.truncate(current.path, current.synced)
@@ -132,7 +132,7 @@ class HistoryFiles:
                 current.path.unlink()
 
     def close(self) -> None:
-        """Close the current file and gzip it. Raises OSError when its last lines do not reach the disk."""
+        """Close the current file and gzip it. Raises OSError when its last lines cannot be written."""
         current = self._open
         if current is None:
             return
@@ -143,9 +143,9 @@ class HistoryFiles:
         self._pack(current.path)
 
     def adopt(self) -> int:
-        """Gzip what this node left open, and return how much: killed boots' files, given-up ones. Raises OSError.
+        """Gzip the files that this node left open, and return their number. Raises OSError.
 
-        Whose file it is, is told by the node's name: two nodes of one name must not share a folder.
+        The node's name identifies its files: two nodes of one name must not share a folder.
         """
         mine = [file.path for file in history_files(self.raw) if file.node == self.node and not file.packed]
         left = [path for path in mine if path.suffix == ".jsonl" and path != self.open_path]
@@ -156,7 +156,7 @@ class HistoryFiles:
         try:
             pack(path)
         except OSError as error:
-            # The plain file stays, and is as good.
+            # The uncompressed file stays and is read as well.
             log.warning(
                 "history file cannot be compressed; it stays uncompressed",
                 extra={"facts": {"file": path, "error": str(error)}},

@@ -1,4 +1,4 @@
-"""The last events of each broker name, in memory, for the person who asks why."""
+"""The last events of each broker name, in memory, for operators who ask why something happened."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pointsman_namesrv.history.row import Record
 ROUTINE = frozenset(
     {EventKind.HEARTBEAT, EventKind.HEARTBEATS, EventKind.TOPICS, EventKind.CHECKPOINT, EventKind.QUEUE_STATS}
 )
-"""What comes whether or not something happened, or is large. Kept here, it would push out the rows that explain."""
+"""Routine or large events. They would displace the rows that explain a change."""
 
 
 class RecentEvents:
-    """At most ``per_broker`` events of a name and ``in_all`` of all; the name longest without an event goes first.
+    """At most ``per_broker`` events of a name and ``in_all`` in total; the name longest without an event is dropped
+    first.
 
-    An event with what it refers to takes about 600 bytes.
+    An event with the objects that it refers to takes about 600 bytes.
     """
 
     def __init__(self, *, per_broker: int = 50, in_all: int = 100_000) -> None:
@@ -28,9 +29,10 @@ class RecentEvents:
         self._events: OrderedDict[GroupKey, deque[Record]] = OrderedDict()
 
     def add(self, record: Record) -> None:
-        """Keep a record that is about a broker, a broker name or a cluster and no routine.
+        """Store a record that is about a broker, a broker name or a cluster, unless it is routine.
 
-        What a restarted server found in its snapshot is none: it is all that it can say of a broker that stays away.
+        What a restarted server found in its snapshot is not routine: for a broker that stays absent there is nothing
+        else.
         """
         event = record.event
         key = event.broker.identity.group_key if event.broker is not None else event.group
@@ -46,9 +48,9 @@ class RecentEvents:
             self._count -= len(oldest)
 
     def of(self, broker_name: str, *, cluster: str = "") -> list[Record]:
-        """Records of a broker name, oldest first; without a cluster, those of every cluster that has the name.
+        """Return the records of a broker name, oldest first; without a cluster, those of every cluster with that name.
 
-        What happened to the whole cluster stands among them; of a name that had no event itself there is nothing.
+        Events of the complete cluster are included. A name that had no event itself has none.
         """
         if cluster:
             keys = [GroupKey(cluster, broker_name)]
@@ -60,14 +62,14 @@ class RecentEvents:
         return sorted(found, key=lambda record: record.seq)
 
     def latest(self, count: int, *, cluster: str = "") -> list[Record]:
-        """The last ``count`` records of a cluster, or of all, oldest first. ``count`` must be at least 1."""
+        """Return the last ``count`` records of a cluster, or of all, oldest first. ``count`` must be at least 1."""
         found: list[tuple[int, Record]] = []
         for key in reversed(self._events):
             if cluster and key.cluster != cluster:
                 continue
             kept = self._events[key]
             if len(found) == count and kept[-1].seq < found[0][0]:
-                break  # the names stand in the order of their last events
+                break  # the names are in the order of their last events
             for record in reversed(kept):
                 if len(found) < count:
                     heapq.heappush(found, (record.seq, record))

@@ -1,8 +1,8 @@
-"""Record events without ever holding up serving: number them, queue them, and let a thread write them.
+"""Record events without blocking the server: number them, queue them, and let a thread write them.
 
-Rows wait in memory until they are on the disk: a disk that refuses for a while costs nothing. What waits is bounded in
-rows and bytes; what does not fit is counted as dropped, and its sequence numbers are gone, so that a reader of the
-history sees the gap.
+Rows stay in memory until they are on disk, so a disk error for a while loses nothing. The queue is bounded in rows and
+bytes. Rows that do not fit are counted as dropped. Their sequence numbers are missing, so readers of the history see
+the gap.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 class Recorder:
-    """The history of one boot. Without ``files`` it keeps only the recent events, in memory."""
+    """The history of one run. Without ``files`` it stores only the recent events, in memory."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Recorder:
         self._waiting = WaitingRecords(max_rows=queue_rows, max_bytes=queue_bytes)
         self._started_at = clock.monotonic()
         self._seq = 0
-        # Each is written by one thread alone.
+        # Each counter is written by one thread alone.
         self._overflowed = 0
         self._lost = 0
         self._refusal = ""
@@ -62,28 +62,28 @@ class Recorder:
 
     @property
     def dropped(self) -> int:
-        """Rows lost so far: the queue was full, or the disk refused for too long."""
+        """Return the number of rows lost: the queue was full, or the disk failed for too long."""
         return self._overflowed + self._lost
 
     @property
     def is_pressed(self) -> bool:
-        """Whether more waits than half of what may: who has much to tell and can wait, should."""
+        """Return whether the queue is more than half full; large writers that can wait should then pause."""
         return self._waiting.is_half_full
 
     @property
     def is_refused(self) -> bool:
-        """Whether the disk refused the last rows that were to be written."""
+        """Return whether the last write to the disk failed."""
         return bool(self._refusal)
 
     def complaints(self) -> list[str]:
-        """What is wrong with the history, for people; empty when nothing is."""
+        """Return the problems of the history, for operators."""
         found = [f"the history cannot be written: {self._refusal}"] if self._refusal else []
         if self.dropped:
             found.append(f"{self.dropped} rows of the history were dropped since the start")
         return found + (self._upkeep.complaints() if self._upkeep is not None else [])
 
     def start(self) -> None:
-        """Make the folder and begin to write. Raises OSError when there can be no history."""
+        """Create the folder and start writing. Raises OSError when there can be no history."""
         if self._files is not None:
             self._files.prepare()
             if self._upkeep is not None:
@@ -91,7 +91,7 @@ class Recorder:
             self._thread.start()
 
     def record(self, events: Iterable[Event]) -> None:
-        """Take events in the order in which they happened. Called on the loop; never blocks, walks over no topics."""
+        """Accept events in the order in which they happened. Called on the loop; never blocks, walks over no topics."""
         for event in events:
             rows = row_count(event)
             uptime = self._clock.monotonic() - self._started_at
@@ -102,14 +102,14 @@ class Recorder:
             if log.isEnabledFor(level):
                 log.log(level, "%s", event.kind, extra={"facts": _facts(record)})
             self._metrics.count_events((event,))
-            # Rows that are about no broker are few and say what the others are worth.
+            # Rows without a broker are few, and readers need them to judge the others.
             if self._files is not None and not self._waiting.put(record, reserved=event.broker is None):
                 self._overflowed += rows
                 self._metrics.history_dropped.labels("disk" if self._refusal else "queue_full").inc(rows)
         self._show_queue()
 
     def stop(self, *, timeout: float) -> bool:
-        """Write what is queued, close the file; return whether that was done within ``timeout`` seconds."""
+        """Write what is queued and close the file; return whether that was done within ``timeout`` seconds."""
         if not self._thread.is_alive():
             return True
         began = self._clock.monotonic()
@@ -149,7 +149,7 @@ class Recorder:
             log.exception("history retention and shipping failed")
 
     def _write_batch(self, files: HistoryFiles, batch: list[Waiting]) -> bool:
-        """Bring a batch to the disk; return False, and keep all of it, when the disk refuses."""
+        """Write a batch to the disk; return False, and keep all of it, when the write fails."""
         rows = size = 0
         try:
             for entry in batch:
@@ -160,8 +160,8 @@ class Recorder:
             began = self._clock.monotonic()
             files.sync()
             self._metrics.history_fsync.observe(self._clock.monotonic() - began)
-        except Exception as error:  # the disk may refuse in any way; serving and the next try go on
-            # Some may have been written: a row that comes twice has the same number, and readers keep one.
+        except Exception as error:  # any write error: serving continues, and the batch is retried
+            # Some rows may have been written. A repeated row has the same number, and readers keep one.
             files.abandon()
             self._waiting.give_back(batch)
             if not self._refusal:
@@ -184,7 +184,7 @@ class Recorder:
             for line in to_lines(record, node=self._node, boot_id=self._boot_id):
                 yield line
                 written += 1
-        except Exception:  # a row that is no JSON is a bug of ours; it must not hold up those behind it
+        except Exception:  # a row that is not JSON is a bug; it must not block the rows behind it
             log.exception("history row cannot be encoded; it is lost", extra={"facts": {"event": record.event.kind}})
             self._lose(record.rows - written, "invalid")
 

@@ -1,4 +1,4 @@
-"""A history as its settings want it."""
+"""Builds a history from its settings."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def recorder(config: HistoryConfig, *, node: str, boot_id: str, clock: Clock, me
 
 
 def check_folder(config: HistoryConfig, *, node: str) -> None:
-    """Make the folder, and see that no other process writes this node's history. Raises OSError: HistoryInUse, or none.
+    """Create the folder, and check that no other process writes this node's history. Raises OSError, as HistoryInUse.
 
-    What is found is not held: it is for a program that begins to record later.
+    The folder is not locked afterwards: this is for a program that begins to record later.
     """
     files = HistoryFiles(Path(config.directory), node=node, boot_id="")
     files.prepare()

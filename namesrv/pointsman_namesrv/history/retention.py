@@ -1,6 +1,7 @@
-"""How much history stays on the disk: by age and by size, closed files only, the oldest first.
+"""Retention of the history on disk: by age and by size, closed files only, the oldest first.
 
-The whole folder counts, whichever node wrote it: several may share one, and of one that is gone nobody else cleans up.
+The folder counts as a whole, whichever node wrote the files: several nodes may share it, and no other process cleans up
+after a removed node.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from pointsman_namesrv.history.history_files import MAX_FILE_AGE
 from pointsman_namesrv.node_metrics import Metrics
 
 SURELY_CLOSED = 2 * MAX_FILE_AGE
-"""A living node closes a file within an hour, and until then writes a row a minute."""
+"""A running node closes a file within an hour, and until then writes a row every minute."""
 
 log = logging.getLogger(__name__)
 
 
 class Retention:
-    """Removes what is older than ``days``, then the oldest of what is more than ``max_bytes``; 0 is no bound.
+    """Removes files older than ``days``, then the oldest of those beyond ``max_bytes``; 0: no limit.
 
-    ``waits`` says of a file whether it is still to be shipped: such a one goes only when it is too much.
+    ``waits`` returns whether a file is still to be shipped. Such a file is removed only for ``max_bytes``.
     """
 
     def __init__(
@@ -38,7 +39,7 @@ class Retention:
         self._waits = waits
 
     def enforce(self, *, today: date, utc_now: datetime, open_path: Path | None = None) -> int:
-        """Remove what may go and must; return how many files went. Raises OSError when the folder cannot be read."""
+        """Remove what exceeds the limits; return the number of files. Raises OSError when the folder cannot be read."""
         files = history_files(self._raw)
         closed = [file for file in files if file.path != open_path and _is_closed(file, utc_now)]
         waiting = {file.path for file in closed if self._waits(file.path)}

@@ -1,4 +1,4 @@
-"""From an event to its rows of the history (design, section 6; the public format, schema version 2)."""
+"""Convert an event to its rows of the history (design, section 6; the public format, schema version 2)."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ SCHEMA_VERSION = 2
 
 RECORD_BYTES = 1_000
 ENTRY_BYTES = 120
-"""What a record, and each topic or fact that it brings, may hold in memory: about, and rather more than less."""
+"""Estimated memory of a record, and of each topic or fact in it; rather more than less."""
 SHARED_ENTRY_BYTES = 30
-"""A full set is the core's own table, and costs something only if the core replaces it meanwhile."""
+"""A full set is the core's own table, and uses memory only if the core replaces it while the row waits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """An event with when and in which order it happened."""
+    """An event with its time and sequence number."""
 
     event: Event
     event_at: datetime
     uptime_ms: int
     seq: int
-    """Counts rows from 1 in each boot, taken before the queue: a gap is lost data. Of several rows, the first's."""
+    """Number of the record's first row. Rows count from 1 in each run, before the queue: a gap is lost data."""
     rows: int = 1
-    """How many rows it becomes; they have the numbers from ``seq`` on."""
+    """Number of its rows, numbered from ``seq`` on."""
 
 
 def row_count(event: Event) -> int:
-    """Rows that an event becomes."""
+    """Return the number of rows of an event."""
     return 1 if event.topics is None else topic_rows.row_count(event.topics)
 
 
 def weight(event: Event) -> int:
-    """About the bytes of memory that an event holds while it waits; an estimate that looks at no topic."""
+    """Return the estimated memory of a queued event, in bytes, without walking over its topics."""
     texts = sum(len(fact) for fact in event.detail.values() if isinstance(fact, str))
     inner = sum(_entries(fact) for fact in event.detail.values() if isinstance(fact, Mapping | list | tuple))
     size = RECORD_BYTES + ENTRY_BYTES * (len(event.detail) + inner) + texts
@@ -49,7 +49,7 @@ def weight(event: Event) -> int:
 
 
 def to_rows(record: Record, *, node: str, boot_id: str) -> Iterator[dict[str, object]]:
-    """The rows as JSON objects. Fields without meaning for the event are null."""
+    """Return the rows as JSON objects. Fields without meaning for the event are null."""
     event = record.event
     if event.topics is None:
         yield _row(record, event.detail, record.seq, node, boot_id)
@@ -59,7 +59,7 @@ def to_rows(record: Record, *, node: str, boot_id: str) -> Iterator[dict[str, ob
 
 
 def to_lines(record: Record, *, node: str, boot_id: str) -> Iterator[bytes]:
-    """The rows as lines of a file."""
+    """Return the rows as lines of a file."""
     for row in to_rows(record, node=node, boot_id=boot_id):
         yield json.dumps(row, ensure_ascii=False).encode() + b"\n"
 
@@ -88,7 +88,7 @@ def _row(record: Record, detail: Mapping[str, object], seq: int, node: str, boot
         "zone": broker.zone if broker else None,
         "host": broker.host if broker else None,
         "incarnation": broker.incarnation if broker else None,
-        # A number of 64 bits: as text, for readers whose numbers are doubles.
+        # A 64-bit number: as a string, for readers whose numbers are doubles.
         "generation": _text(broker.generation) if broker else None,
         "broker_version": broker.broker_version if broker else None,
         "data_version": _text(broker.data_version) if broker else None,

@@ -1,7 +1,7 @@
-"""Hand each closed file to the operator's command, at least once, without ever holding up the writing.
+"""Pass each closed file to the operator's command, at least once, without blocking the writing.
 
-The disk is the queue: what waits is every gzipped file of this node that the list of shipped files does not name. So
-nothing is forgotten when the process is killed, and a command set later ships what is there already. The list,
+The disk is the queue: every gzipped file of this node that the list of shipped files does not contain is waiting. So
+a killed process skips nothing, and a command that is set later ships existing files too. The list,
 ``<history>/shipped-<node>.txt``, gets a name once the command has ended with 0; a kill in between ships a file twice.
 """
 
@@ -23,11 +23,11 @@ from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.node_metrics import Metrics
 
 MAX_TRIES = 72
-"""After about three days of failing a file is given up until the next start."""
+"""Tries before a file is not retried until the next start, after about three days of failures."""
 FIRST_WAIT_SECONDS = 60.0
 MAX_WAIT_SECONDS = 3_600.0
 FAILURES_IN_A_ROW = 3
-"""Then it is not the file: the others wait as well."""
+"""Failures in a row after which the file is not the cause: the others wait as well."""
 STDERR_BYTES = 2_000
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class _Failures:
 
 
 class Shipper:
-    """Runs ``command`` for one file at a time, the oldest first, in a thread of its own."""
+    """Runs ``command`` for one file at a time, the oldest first, in a separate thread."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Shipper:
         self._thread = threading.Thread(target=self._run, name="history-shipping", daemon=True)
 
     def start(self) -> None:
-        """Read the list and begin. A list that cannot be read is complained of, and nothing is shipped."""
+        """Read the list and start. If the list cannot be read, nothing is shipped, and operators see the problem."""
         try:
             self.load()
         except OSError as error:
@@ -93,7 +93,7 @@ class Shipper:
         return self._complaint
 
     def stop(self, *, timeout: float) -> None:
-        """Ship what is new within ``timeout`` seconds; what is left then is for the next start."""
+        """Ship what is new within ``timeout`` seconds; the rest waits for the next start."""
         if not self._thread.is_alive():
             return
         self._stopping.set()
@@ -113,11 +113,11 @@ class Shipper:
             self._wake.wait(wait)
             self._wake.clear()
             wait = self.ship_due()
-        # A file may have been closed while the last round went.
+        # A file may have been closed during the last round.
         self.ship_due()
 
     def load(self) -> None:
-        """Read which files were shipped, and forget those that are gone. Raises OSError."""
+        """Read the list of shipped files, without those that no longer exist. Raises OSError."""
         try:
             listed = set(self._list.read_text(encoding="utf-8", errors="replace").split())
         except FileNotFoundError:
@@ -128,13 +128,13 @@ class Shipper:
             partial.write_text("".join(f"{name}\n" for name in sorted(self._shipped)), encoding="utf-8")
             partial.replace(self._list)
         except OSError as error:
-            # The long one stays, and is as good.
+            # The long list stays in use and is as correct.
             log.warning(
                 "list of shipped files cannot be shortened; it stays in use", extra={"facts": {"error": str(error)}}
             )
 
     def ship_due(self) -> float:
-        """Try each file that waits and whose time it is; return the seconds until there may be more to do."""
+        """Try each waiting file that is due; return the seconds until the next one may be due."""
         in_a_row = 0
         wait = MAX_WAIT_SECONDS
         try:
@@ -203,9 +203,9 @@ class Shipper:
             )
 
     def _execute(self, path: Path) -> tuple[str, str]:
-        """Run the command for a file: shipped, failed or timeout, and the end of what it said on standard error."""
+        """Run the command for a file: shipped, failed or timeout, and the end of its standard error."""
         try:
-            # Words, not a shell's line: a name with a blank is still one word.
+            # Arguments, not a shell's command line: a name with a blank is one argument.
             process = subprocess.Popen(  # noqa: S603  # the operator's own command is the purpose
                 words(self._command, path),
                 stdin=subprocess.DEVNULL,
@@ -239,19 +239,19 @@ class _Tail:
 
     def _read(self) -> None:
         stream = self._process.stderr
-        assert stream is not None  # noqa: S101  # it was asked for
+        assert stream is not None  # noqa: S101  # stderr=PIPE
         with stream, contextlib.suppress(OSError, ValueError):
             while chunk := os.read(stream.fileno(), 65_536):
                 self._end = (self._end + chunk)[-STDERR_BYTES:]
 
     def text(self) -> str:
-        # What the command left running may hold the pipe open for ever.
+        # A process that the command left running may keep the pipe open indefinitely.
         self._thread.join(1.0)
         return self._end.decode(errors="replace").strip()
 
 
 def words(command: tuple[str, ...], path: Path) -> list[str]:
-    """The command for a file: ``{file}`` stands for it; without one it comes last."""
+    """Return the command for a file: ``{file}`` is replaced by it; without ``{file}`` it comes last."""
     file = str(path.absolute())
     if any("{file}" in word for word in command):
         return [word.replace("{file}", file) for word in command]
@@ -259,7 +259,7 @@ def words(command: tuple[str, ...], path: Path) -> list[str]:
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    with contextlib.suppress(OSError):  # it has just ended
+    with contextlib.suppress(OSError):  # it has just exited
         if sys.platform == "win32":
             process.kill()
         else:

@@ -1,4 +1,4 @@
-"""How a topic set stands in the history: spread over rows, so that no row is long whatever a broker holds."""
+"""A topic set in the history: spread over rows, so that no row is long however many topics a broker has."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from itertools import chain, islice
 from pointsman_namesrv.core.events import TopicsPayload
 
 ROW_ENTRIES = 500
-"""Most topics, changed and removed together, of one row."""
+"""Maximum topics of one row, changed and removed together."""
 
 
 def row_count(topics: TopicsPayload) -> int:
-    """Rows of a set, counted without looking at any topic; an empty set is one row that says so."""
+    """Return the number of rows of a set without a walk over its topics; an empty set is one row."""
     return max(1, -(-entry_count(topics) // ROW_ENTRIES))
 
 
 def entry_count(topics: TopicsPayload) -> int:
-    """Topics of a set, changed and removed."""
+    """Return the number of topics of a set, changed and removed."""
     return len(topics.changed) + len(topics.removed)
 
 
 def spread(topics: TopicsPayload) -> Iterator[dict[str, object]]:
-    """The detail of each row. Walks over every topic: for the history's thread, never for the loop."""
+    """Return the detail of each row. Walks over every topic: for the history's thread, never for the loop."""
     parts = row_count(topics)
     entries = chain(topics.changed.items(), ((name, None) for name in topics.removed))
     for part in range(1, parts + 1):

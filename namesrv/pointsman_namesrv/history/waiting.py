@@ -1,4 +1,4 @@
-"""What waits for the disk, bounded in rows and in bytes. One thread puts in, another takes out."""
+"""The queue of records for the disk, bounded in rows and in bytes, between one producer and one consumer thread."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import NamedTuple
 from pointsman_namesrv.history.row import Record, weight
 
 RESERVED_ROWS = 10_000
-"""Beyond the bound, for rows that say what the others are worth: one a minute for a week."""
+"""Reserve beyond the bound, for rows that readers need to judge the others: one per minute for a week."""
 BATCH_ROWS = 5_000
 BATCH_BYTES = 4 * 1024 * 1024
 
 
 class Waiting(NamedTuple):
-    """A record and the bytes that it is taken for."""
+    """A record and its estimated size in bytes."""
 
     record: Record
     weight: int
 
 
 class WaitingRecords:
-    """Records in order. One that was taken counts until it is said to be done, so that it can be given back."""
+    """Records in order. Records that were taken count until :meth:`done`, so that they can be given back."""
 
     def __init__(self, *, max_rows: int, max_bytes: int) -> None:
         self._max_rows = max_rows
@@ -30,19 +30,19 @@ class WaitingRecords:
         self._lock = threading.Lock()
         self._records: deque[Waiting] = deque()
         self.rows = 0
-        """Rows that wait, those in the writer's hands included."""
+        """Rows in the queue, those in the writer's hands included."""
         self.bytes = 0
-        """About the memory that they hold."""
+        """Their estimated memory, bytes."""
 
     @property
     def is_half_full(self) -> bool:
-        """Whether more waits than half of either bound."""
+        """Return whether more than half of either bound is used."""
         return 2 * self.rows > self._max_rows or 2 * self.bytes > self._max_bytes
 
     def put(self, record: Record, *, reserved: bool = False) -> bool:
-        """Take a record in, or return False if there is no room; ``reserved`` ones have some of their own.
+        """Add a record, or return False if the queue is full; ``reserved`` ones have a separate reserve.
 
-        When nothing waits, one is taken in whatever its size: else there would be sets of topics that no bound fits.
+        An empty queue accepts a record of any size; otherwise some topic sets could never be recorded.
         """
         entry = Waiting(record, weight(record.event))
         with self._lock:
@@ -55,7 +55,7 @@ class WaitingRecords:
         return True
 
     def take(self) -> list[Waiting]:
-        """Hand out the oldest records, as many as are worth one sync; none when none wait."""
+        """Return the oldest records, enough for one sync; none if the queue is empty."""
         batch: list[Waiting] = []
         rows = size = 0
         with self._lock:
@@ -66,12 +66,12 @@ class WaitingRecords:
         return batch
 
     def done(self, batch: list[Waiting]) -> None:
-        """Forget a batch that was taken."""
+        """Remove a batch that was taken."""
         with self._lock:
             self.rows -= sum(entry.record.rows for entry in batch)
             self.bytes -= sum(entry.weight for entry in batch)
 
     def give_back(self, batch: list[Waiting]) -> None:
-        """Put a batch that was taken back to where it stood."""
+        """Return a batch that was taken to its place in the queue."""
         with self._lock:
             self._records.extendleft(reversed(batch))

@@ -29,7 +29,7 @@ MAX_NAME_SERVERS = 16
 
 
 def number(low: float, high: float) -> Callable[[str], float]:
-    """Make what reads a number in a range, which "nan" is not."""
+    """Return a parser for a number in a range; "nan" is rejected."""
 
     def read(text: str) -> float:
         try:
@@ -43,13 +43,13 @@ def number(low: float, high: float) -> Callable[[str], float]:
 
 
 def read_addrs(_ctx: click.Context, _param: click.Parameter, addrs: tuple[str, ...]) -> tuple[str, ...]:
-    """Check the addresses; one that is given twice counts once."""
+    """Check the addresses; duplicates count once."""
     for addr in addrs:
         if problem := addr_problem(addr):
             raise click.BadParameter(f"name server address {problem}, got {addr!r}")
     distinct = tuple(dict.fromkeys(addrs))
     if len(distinct) > MAX_NAME_SERVERS:
-        raise click.BadParameter(f"given {len(distinct)} times, at most {MAX_NAME_SERVERS} are watched")
+        raise click.BadParameter(f"given {len(distinct)} times, at most {MAX_NAME_SERVERS} are allowed")
     return distinct
 
 
@@ -58,9 +58,9 @@ def read_addrs(_ctx: click.Context, _param: click.Parameter, addrs: tuple[str, .
     context_settings=CONTEXT,
     epilog="""\
 \b
-Signals:     SIGTERM and SIGINT write the end and stop; a second one stops
+Signals:     SIGTERM and SIGINT complete the history and stop; a second one stops
              immediately
-Exit codes:  0 stopped, 1 failed (a folder, or --print without an answer),
+Exit codes:  0 stopped, 1 failed (folder not writable, or --print without a response),
              2 usage, 130 forced by a second signal
 """,
 )
@@ -70,17 +70,17 @@ Exit codes:  0 stopped, 1 failed (a folder, or --print without an answer),
     required=True,
     callback=read_addrs,
     metavar="HOST:PORT",
-    help=f"A RocketMQ name server; once for each, at most {MAX_NAME_SERVERS}.",
+    help=f"RocketMQ name server; repeat for each one, at most {MAX_NAME_SERVERS}.",
 )
 @click.option("--history", metavar="DIR", help="Folder of the history; may be shared with other observers.")
-@click.option("--print", "prints", is_flag=True, help="Print what the name servers list, and end.")
+@click.option("--print", "prints", is_flag=True, help="Print what the name servers list, and exit.")
 @click.option(
     "--poll-seconds",
     type=number(0.2, 60.0),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two polls, 0.2 to 60; an answer has about 150 bytes for each broker.",
+    help="Seconds between two polls, 0.2 to 60; a response has about 150 bytes per broker.",
 )
 @click.option(
     "--topics-seconds",
@@ -88,7 +88,7 @@ Exit codes:  0 stopped, 1 failed (a folder, or --print without an answer),
     default=600.0,
     show_default=True,
     metavar="SECONDS",
-    help="Between two walks over all topics, at most 20 requests per poll; 0: no topics.",
+    help="Seconds between two walks over all topics, at most 20 requests per poll; 0: no topics.",
 )
 @click.option(
     "--retain-days",
@@ -96,7 +96,7 @@ Exit codes:  0 stopped, 1 failed (a folder, or --print without an answer),
     default=HistoryConfig().retain_days,
     show_default=True,
     metavar="DAYS",
-    help="Days of history that are kept; 0: all. At most 20 GiB are kept in any case.",
+    help="Days for which history is retained; 0: no limit. At most 20 GiB are retained in any case.",
 )
 @click.option("--log-level", type=click.Choice(logs.LEVELS), default="INFO", show_default=True)
 @click.option(
@@ -120,14 +120,14 @@ def command(
     log_format: str,
     loop: str,
 ) -> int:
-    """Poll RocketMQ's own name servers, and write which brokers come and go.
+    """Poll RocketMQ's own name servers, and record which brokers come and go.
 
-    The result is a history that pointsman-report reads. Nothing is installed on brokers, and nothing is changed: it
-    sends the requests 106, 206 and 105, as mqadmin does.
+    The result is a history for pointsman-report. Nothing is installed on brokers, and nothing is changed: the requests
+    are 106, 206 and 105, as mqadmin sends them.
 
-    A broker is down while no name server that can be polled lists it, so give all of them. While a name server cannot
-    be polled, or has just restarted and waits for its brokers, it does not count. Heartbeats, why a broker left, a
-    restart between two polls and a planned shutdown cannot be seen; the report says so.
+    A broker is down while no reachable name server lists it, so give all name servers. A name server that is
+    unreachable, or was just restarted and waits for its brokers, does not count. Polling cannot see heartbeats, the
+    reason of a departure, a restart between two polls or a planned shutdown; the report states that.
 
     \b
     Examples:
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 async def observe(addrs: Sequence[str], history: HistoryConfig, settings: ObserverSettings, stop: asyncio.Event) -> int:
-    """Watch until ``stop`` is set; return the exit code."""
+    """Poll until ``stop`` is set; return the exit code."""
     clock, metrics = SystemClock(), Metrics()
     observers = [
         Observer(addr, history=history, settings=settings, version=__version__, clock=clock, metrics=metrics)

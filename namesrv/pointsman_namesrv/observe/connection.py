@@ -13,21 +13,21 @@ from pointsman_namesrv.observe.fleet_view import BadAnswer
 
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 3.0
-"""As RocketMQ's own clients have it (``mqClientApiTimeout``)."""
+"""Same value as in RocketMQ's own clients (``mqClientApiTimeout``)."""
 CLOSE_SECONDS = 1.0
 _CHUNK = 256 * 1024
 
 
 class NoAnswer(Exception):
-    """The name server cannot be asked; the text says why. The connection is no longer usable."""
+    """The name server did not respond; the message says why. The connection is no longer usable."""
 
 
 class Refused(Exception):
-    """The name server answered with another code than success; the text says which."""
+    """The name server responded with another code than success; the message names it."""
 
 
 class NameServerConnection:
-    """What :func:`connected` gives."""
+    """The connection that :func:`connected` opens."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -36,7 +36,7 @@ class NameServerConnection:
         self._opaque = 0
 
     async def ask(self, code: RequestCode, ext: Mapping[str, str] | None = None) -> bytes | None:
-        """Return the body of the answer; None where the topic asked for does not exist.
+        """Return the body of the response; None: the requested topic does not exist.
 
         Raises NoAnswer and Refused.
         """
@@ -47,13 +47,13 @@ class NameServerConnection:
                 await self._writer.drain()
                 answer, body = await self._answer()
         except TimeoutError:
-            raise NoAnswer(f"no answer to request {code} within {ANSWER_SECONDS:g} s") from None
+            raise NoAnswer(f"no response to request {code} within {ANSWER_SECONDS:g} s") from None
         except (OSError, BadFrame) as error:
-            raise NoAnswer(f"the answer to request {code} cannot be read: {error}") from error
+            raise NoAnswer(f"the response to request {code} cannot be read: {error}") from error
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
         if answer.code != ResponseCode.SUCCESS:
-            raise Refused(f"request {code} was answered with code {answer.code}: {(answer.remark or '')[:200]}")
+            raise Refused(f"request {code} failed with code {answer.code}: {(answer.remark or '')[:200]}")
         return body
 
     async def _answer(self) -> tuple[Command, bytes]:
@@ -71,7 +71,7 @@ class NameServerConnection:
 
 @asynccontextmanager
 async def connected(addr: str) -> AsyncIterator[NameServerConnection]:
-    """Connect for the length of the block. Raises NoAnswer."""
+    """Connect for the duration of the block. Raises NoAnswer."""
     host, port = split_addr(addr)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
@@ -90,7 +90,7 @@ async def connected(addr: str) -> AsyncIterator[NameServerConnection]:
 
 
 def body_of(body: bytes | None) -> bytes:
-    """The body of an answer that cannot be about a topic. Raises BadAnswer."""
+    """Return the body of a response that does not depend on a topic. Raises BadAnswer."""
     if body is None:
-        raise BadAnswer("the answer is about a topic, which was not asked for")
+        raise BadAnswer("unexpected code TOPIC_NOT_EXIST: the request named no topic")
     return body

@@ -1,4 +1,4 @@
-"""What a RocketMQ name server lists of its fleet at one moment, read from its answers. Pure."""
+"""The brokers that a RocketMQ name server lists at one moment, read from its responses. Pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from pointsman.wire.names import (
 from pointsman_namesrv.core.model import Position, QueueConfig
 
 MAX_BROKERS = 20_000
-"""Brokers (replicas) of one answer that are read; the frame's own bound allows some ten times as many."""
+"""Brokers (replicas) read from one response; the frame's own bound allows about ten times as many."""
 MAX_SKIPPED = 20
-"""Entries of one answer that are named as skipped."""
+"""Skipped entries of one response that are named."""
 
 
 class BadAnswer(Exception):
-    """An answer that cannot be read; the text says why."""
+    """A response that cannot be read; the message says why."""
 
 
 class Listed(NamedTuple):
@@ -37,15 +37,15 @@ class Listed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FleetView:
-    """One answer to GET_BROKER_CLUSTER_INFO (106)."""
+    """One response to GET_BROKER_CLUSTER_INFO (106)."""
 
     brokers: Mapping[Position, Listed]
     skipped: tuple[str, ...] = ()
-    """Entries that no history row can hold, with the reason: a broker id of -1 (DLedger before its election)."""
+    """Entries that a history row cannot hold, with the reason: a broker id of -1 (DLedger before its election)."""
 
 
 def read_cluster_info(body: bytes) -> FleetView:
-    """Read the body of an answer to 106 (RocketMQ ``ClusterInfo``). Raises BadAnswer."""
+    """Read the body of a response to 106 (RocketMQ ``ClusterInfo``). Raises BadAnswer."""
     table = _mapping(_json_object(body, "106").get("brokerAddrTable"), "brokerAddrTable")
     brokers: dict[Position, Listed] = {}
     skipped: list[str] = []
@@ -59,28 +59,28 @@ def read_cluster_info(body: bytes) -> FleetView:
                     skipped.append(f"broker {name!r} id {number} of cluster {cluster!r}: {problem}"[:300])
                 continue
             if len(brokers) >= MAX_BROKERS:
-                raise BadAnswer(f"the name server lists more than {MAX_BROKERS} brokers, the bound of the observer")
+                raise BadAnswer(f"the name server lists more than {MAX_BROKERS} brokers, the limit of the observer")
             brokers[Position(cluster, name, int(number))] = Listed(str(addr), zone)
     return FleetView(brokers, tuple(skipped))
 
 
 def read_topic_list(body: bytes) -> list[str]:
-    """Read the body of an answer to 206 (RocketMQ ``TopicList``). Raises BadAnswer."""
+    """Read the body of a response to 206 (RocketMQ ``TopicList``). Raises BadAnswer."""
     topics = _json_object(body, "206").get("topicList")
     if not isinstance(topics, list):
-        raise BadAnswer("topicList of the answer to 206 is not a list")
+        raise BadAnswer("topicList of the response to 206 is not a list")
     return [topic for topic in topics if isinstance(topic, str) and registered_name_problem(topic) is None]
 
 
 def read_route(body: bytes) -> Iterator[tuple[str, str, QueueConfig]]:
-    """Give cluster, broker name and queues of each broker name of a route (105, RocketMQ ``TopicRouteData``).
+    """Yield cluster, broker name and queues of each broker name of a route (105, RocketMQ ``TopicRouteData``).
 
-    What cannot be read is left out. Raises BadAnswer.
+    Unreadable entries are skipped. Raises BadAnswer.
     """
     route = _json_object(body, "105")
     brokers, queues = route.get("brokerDatas"), route.get("queueDatas")
     if not (isinstance(brokers, list) and isinstance(queues, list)):
-        raise BadAnswer("an answer to 105 has no brokerDatas or no queueDatas")
+        raise BadAnswer("a response to 105 has no brokerDatas or no queueDatas")
     clusters = {_text(data.get("brokerName")): _text(data.get("cluster")) for data in brokers if isinstance(data, dict)}
     for data in queues:
         if not isinstance(data, dict):
@@ -112,8 +112,8 @@ def _json_object(body: bytes, code: str) -> Mapping[str, object]:
     try:
         found = read_json(body)
     except ValueError as error:
-        raise BadAnswer(f"the body of an answer to {code} is not JSON: {error}") from error
-    return _mapping(found, f"the body of an answer to {code}")
+        raise BadAnswer(f"the body of a response to {code} is not JSON: {error}") from error
+    return _mapping(found, f"the body of a response to {code}")
 
 
 def _mapping(value: object, what: str) -> Mapping[str, object]:
@@ -129,5 +129,5 @@ def _text(value: object) -> str:
 
 
 def _number(value: object, highest: int) -> int:
-    """A number from 0 to ``highest``; -1 for anything else."""
+    """Return a number from 0 to ``highest``; -1 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= highest else -1

@@ -1,4 +1,4 @@
-"""The observer of one name server: polls it, and writes each watch as a run with its own boot id."""
+"""The observer of one name server: polls it, and records each watch as a run with its own boot id."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from pointsman_namesrv.observe.topic_round import RecordedTopics, TooManyTopics,
 
 ALIVE_SECONDS = 60.0
 FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS = 1.0, 15.0
-"""Between two tries to connect, with jitter."""
+"""Pause between two attempts to connect, with jitter."""
 ROUTES_A_POLL = 20
-"""Topics that are asked for after a poll: a walk over 10,000 takes eight minutes and holds nothing up."""
+"""Topics requested after each poll: a walk over 10,000 takes eight minutes and blocks nothing."""
 STOP_SECONDS = 10.0
 
 log = logging.getLogger(__name__)
@@ -47,11 +47,11 @@ class ObserverSettings:
 
     poll_seconds: float = 1.0
     topics_seconds: float = 600.0
-    """Between the end of one walk over the topics and the next; 0: topics are not collected."""
+    """Seconds between the end of one walk over the topics and the next; 0: topics are not collected."""
 
 
 class _Run:
-    """One watch's part of the history, from NAMESRV_STARTED to NAMESRV_STOPPED."""
+    """The history of one watch, from NAMESRV_STARTED to NAMESRV_STOPPED."""
 
     def __init__(self, recorder: Recorder, clock: Clock) -> None:
         self.recorder = recorder
@@ -64,7 +64,7 @@ class _Run:
 
 
 class Observer:
-    """Polls one name server until it is cancelled; :meth:`close` writes the end."""
+    """Polls one name server until it is cancelled; :meth:`close` writes the last rows."""
 
     def __init__(
         self,
@@ -91,11 +91,11 @@ class Observer:
         self._is_reported_away = False
 
     def check_folder(self) -> None:
-        """Fail at the start, not at the first answer. Raises OSError: HistoryInUse, or no folder."""
+        """Fail at the start, not at the first response. Raises OSError: HistoryInUse, or no folder."""
         recorder_assembly.check_folder(self._history, node=self.addr)
 
     async def run(self) -> None:
-        """Poll until cancelled. Raises OSError when the folder of the history is lost to another process."""
+        """Poll until cancelled. Raises OSError when another process has taken over the folder of the history."""
         backoff = FullJitterBackoff(random.uniform, first=FIRST_WAIT_SECONDS, cap=LONGEST_WAIT_SECONDS)
         while True:
             try:
@@ -106,7 +106,7 @@ class Observer:
             await self._clock.sleep(backoff.next_wait())
 
     async def close(self) -> None:
-        """Write the end of the run, if there is one."""
+        """Write the end of the run, if one was begun."""
         await self._end("")
 
     async def _poll(self, connection: NameServerConnection, backoff: FullJitterBackoff) -> None:
@@ -129,7 +129,7 @@ class Observer:
             await self._clock.sleep(began + self._settings.poll_seconds - self._clock.monotonic())
 
     def _read(self, body: bytes) -> FleetView:
-        # Equal bytes are the same view: an answer of 1,000 brokers has 150 kB, and nearly always repeats the last one.
+        # Equal bytes are the same view: a response of 1,000 brokers has 150 kB and rarely changes.
         if body != self._last_body:
             self._last_view, self._last_body = read_cluster_info(body), body
             if self._last_view.skipped not in {(), self._skipped}:
@@ -185,7 +185,7 @@ class Observer:
         )
 
     def _upkeep(self, running: _Run, watch: Watch) -> None:
-        """What the clock asks for: a row each minute, checkpoints at midnight and after rows were lost."""
+        """Run timed work: a row every minute, checkpoints at midnight and after lost rows."""
         now, today, recorder = self._clock.monotonic(), self._clock.utc_now().date(), running.recorder
         if today > running.day:
             self._begin_day(running, today)
@@ -211,7 +211,7 @@ class Observer:
     # --- topics -----------------------------------------------------------------------------------------------
 
     async def _collect_topics(self, running: _Run, watch: Watch, connection: NameServerConnection) -> None:
-        """Ask for the next few topics of the walk, and record what it came to at its end."""
+        """Request the next topics of the walk, and record the result at its end."""
         began = self._clock.monotonic()
         if not self._settings.topics_seconds or began < running.round_due_at:
             return
@@ -237,7 +237,7 @@ class Observer:
 
     @staticmethod
     async def _add_route(found: TopicRound, topic: str, connection: NameServerConnection) -> None:
-        """Ask for one topic. One that was removed in the meantime, or cannot be read, is left out."""
+        """Request one topic. One that was removed in the meantime, or cannot be read, is skipped."""
         ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
         try:
             route = await connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
@@ -252,7 +252,7 @@ class Observer:
         holders = list(watch.topic_holders())
         running.topics.bound(holders)
         for position in holders:
-            # Of a broker that was away for a part of the walk some topics were not seen.
+            # A broker that was absent for a part of the walk may have topics that were not seen.
             if not watch.was_listed(position, since=found.began_at):
                 continue
             event = running.topics.take(position, found.topics_of(position), watch, now=self._clock.monotonic())

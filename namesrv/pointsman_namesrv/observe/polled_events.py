@@ -1,8 +1,8 @@
-"""One unbroken watch of a name server: from its answers to events of the history. Pure; time is an argument.
+"""One uninterrupted watch of a name server: from its responses to history events. Pure; time is an argument.
 
-A watch lasts as long as one connection. What a name server lists after its connection broke may be a table that it is
-still filling (it starts with an empty one), so the next watch begins only when every broker known before is listed
-again, or after SETTLE_SECONDS. Between two watches the fleet is unknown, and the history says so by NAMESRV_STOPPED.
+A watch lasts as long as one connection. After a reconnect the name server may still be filling its table, which starts
+empty. So the next watch begins only when every broker known before is listed again, or after SETTLE_SECONDS. Between
+two watches the state of the fleet is unknown, which NAMESRV_STOPPED marks in the history.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
 from pointsman_namesrv.observe.fleet_view import FleetView, Listed
 
 SOURCE = "observe"
-"""``detail.source`` of every row: it knows of no heartbeat, probe, process or version."""
+"""``detail.source`` of every row: heartbeats, probes, processes and versions are unknown."""
 SETTLE_SECONDS = 90.0
 """Brokers register with a restarted name server within their period, 10 to 60 s (``registerNameServerPeriod``)."""
 PAUSED_AFTER_SECONDS = 5.0
-"""Between two answers on one connection; a longer time is a pause of the observer or of the name server."""
+"""Longest time between two responses on one connection; a longer one is a pause of the observer or the name server."""
 
 
 class _Replica:
@@ -32,40 +32,40 @@ class _Replica:
 
 
 class Watch:
-    """What one connection shows. ``before`` is what the last watch of that name server knew at its end."""
+    """The state seen on one connection. ``before``: what the last watch of that name server knew at its end."""
 
     def __init__(self, before: Mapping[Position, Listed], *, poll_seconds: float = 1.0) -> None:
         self._before = dict(before)
         self._paused_after = max(PAUSED_AFTER_SECONDS, 3 * poll_seconds)
         self._replicas: dict[Position, _Replica] = {}
         self._missing: frozenset[Position] = frozenset()
-        """Listed before, and not in the last answer."""
+        """Listed before, but not in the last response."""
         self._view: FleetView | None = None
         self._first_at: float | None = None
         self._last_at = 0.0
         self.is_ready = False
-        """Whether the watch has begun: before, nothing is recorded."""
+        """Whether the watch has begun; nothing is recorded before."""
 
     @property
     def known(self) -> dict[Position, Listed]:
-        """What the next watch is to expect."""
+        """Return what the next watch has to expect."""
         if not self.is_ready:
             return dict(self._before)
         return {position: replica.listed for position, replica in self._replicas.items()}
 
     @property
     def expected(self) -> int:
-        """Brokers of the last watch that a name server does not list yet; 0 once the watch has begun."""
+        """Return the number of brokers of the last watch that are not listed yet; 0 once the watch has begun."""
         return 0 if self.is_ready else len(self._missing)
 
     def answered(self, view: FleetView, *, now: float) -> list[Event]:
-        """Take an answer to 106."""
+        """Record a response to 106."""
         events = list(self._took(view, now) if self.is_ready else self._began(view, now))
         self._last_at = now
         return events
 
     def checkpoint(self, reason: Reason, *, now: float) -> list[Event]:
-        """A row for each broker as it is."""
+        """Return a row for each broker in its current state."""
         return [
             Event(
                 kind=EventKind.CHECKPOINT,
@@ -77,26 +77,26 @@ class Watch:
         ]
 
     def facts(self, position: Position, *, data_version: DataVersion, now: float) -> BrokerFacts | None:
-        """A broker of the watch, with a version of its topics; None if it is not listed."""
+        """Return a broker of the watch with this version of its topics; None: it is not listed."""
         replica = self._replicas.get(position)
         if replica is None:
             return None
         return self._facts(position, replica.listed, UP, replica.since, now, data_version)
 
     def was_listed(self, position: Position, *, since: float) -> bool:
-        """Whether every answer from then on listed a broker."""
+        """Return whether every response since then listed a broker."""
         replica = self._replicas.get(position)
         return replica is not None and position not in self._missing and (replica.since or since) <= since
 
     def topic_holders(self) -> Iterator[Position]:
-        """Of each broker name the replica whose topics a route shows: that with the lowest id."""
+        """Return for each broker name the replica whose topics a route shows: the lowest id."""
         lowest: dict[tuple[str, str], Position] = {}
         for position in sorted(self._replicas):
             lowest.setdefault(position[:2], position)
         yield from lowest.values()
 
     def ended(self, problem: str) -> list[Event]:
-        """The last row; none if nothing was recorded."""
+        """Return the last row; none if nothing was recorded."""
         if not self.is_ready:
             return []
         detail = {"source": SOURCE} | ({"problem": problem} if problem else {})
@@ -113,7 +113,7 @@ class Watch:
         yield Event(kind=EventKind.NAMESRV_READY, detail={"source": SOURCE})
         yield from self.checkpoint(Reason.START, now=now)
         for position in sorted(gone):
-            # It left while the name server could not be polled; the time is unknown.
+            # It left while the name server could not be polled, at an unknown time.
             yield self._left(position, self._before[position], now, between_watches=True)
 
     def _took(self, view: FleetView, now: float) -> Iterator[Event]:
@@ -125,8 +125,8 @@ class Watch:
         self._view = view
         missing = frozenset(self._replicas.keys() - view.brokers.keys())
         yield from self._appeared(view, missing, now)
-        # A name server that shuts down closes its brokers' connections, and may list fewer just before it closes ours.
-        # So a broker is gone when a second answer on the same connection does not list it.
+        # A name server that shuts down closes its brokers' connections, and may list fewer just before it closes this
+        # one. So a broker has departed when a second response on the same connection does not list it.
         for position in sorted(missing & self._missing & self._replicas.keys()):
             yield self._left(position, self._replicas.pop(position).listed, now)
         self._missing = missing & self._replicas.keys()

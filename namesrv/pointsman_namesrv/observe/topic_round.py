@@ -1,7 +1,7 @@
-"""Topics of a fleet, collected route by route over minutes, and recorded like the topic set of an agent. Pure.
+"""Topics of a fleet, collected route by route over minutes, and recorded like an agent's topic set. Pure.
 
-A name server does not say which version of its topics a broker has. The version in these rows is a digest of what was
-collected, so that two observers name the same set alike.
+A name server does not report the version of a broker's topics. The version in these rows is a digest of what was
+collected, so that two observers give the same set the same version.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pointsman_namesrv.core.model import DataVersion, GroupKey, Position, QueueC
 from pointsman_namesrv.observe.polled_events import SOURCE, Watch
 
 MAX_ENTRIES = 500_000
-"""Topics of all broker names together, each counted once for every name that has it."""
+"""Topics of all broker names together, counted once per broker name."""
 
 Topics = dict[str, QueueConfig]
 
 
 class TooManyTopics(Exception):
-    """A round would hold more than MAX_ENTRIES; nothing of it is recorded."""
+    """A walk would hold more than MAX_ENTRIES; none of it is recorded."""
 
 
 class TopicRound:
@@ -36,11 +36,11 @@ class TopicRound:
         self.found: dict[GroupKey, Topics] = {}
 
     def next(self) -> str | None:
-        """The topic to ask for; None at the end."""
+        """Return the next topic to request; None at the end."""
         return self._waiting.popleft() if self._waiting else None
 
     def add(self, topic: str, route: Iterable[tuple[str, str, QueueConfig]]) -> None:
-        """Take the route of a topic. Raises TooManyTopics."""
+        """Add the route of a topic. Raises TooManyTopics."""
         for cluster, name, config in route:
             self._entries += 1
             self.found.setdefault(GroupKey(cluster, name), {})[topic] = config
@@ -48,22 +48,22 @@ class TopicRound:
             raise TooManyTopics(f"more than {MAX_ENTRIES} topics of all brokers together")
 
     def topics_of(self, position: Position) -> Topics:
-        """What was found of a replica's broker name."""
+        """Return the topics found for a replica's broker name."""
         return self.found.get(GroupKey(*position[:2]), {})
 
 
 class RecordedTopics:
-    """What the history of this watch holds of each broker's topics."""
+    """The topics of each broker as recorded in this watch's history."""
 
     def __init__(self) -> None:
         self._held: dict[Position, tuple[DataVersion, Topics]] = {}
 
     def forget(self) -> None:
-        """Start again with full sets: a day can be read alone."""
+        """Start again with full sets, so that a day can be read alone."""
         self._held.clear()
 
     def take(self, position: Position, topics: Topics, watch: Watch, *, now: float) -> Event | None:
-        """What a broker's topics came to; None where they are as recorded, or the broker is not listed."""
+        """Record a broker's topics; None if they have not changed, or the broker is not listed."""
         base, recorded = self._held.get(position, (None, {}))
         if base is not None and topics == recorded:
             return None
@@ -75,9 +75,9 @@ class RecordedTopics:
         return _event(broker, topics, recorded, base)
 
     def returned(self, position: Position, watch: Watch, *, now: float) -> Event | None:
-        """The set with which a broker left, which is what it comes back with until a walk finds another; None: unknown.
+        """Return the set with which a broker left. It returns with that set until a walk finds another. None: unknown.
 
-        Readers of the history take a broker's topics out of the routes with it.
+        Readers of the history remove a departed broker's topics from the routes.
         """
         if position not in self._held:
             return None
@@ -86,7 +86,7 @@ class RecordedTopics:
         return _event(broker, topics, {}, None) if broker is not None else None
 
     def bound(self, listed: Iterable[Position]) -> None:
-        """Forget the brokers that are not listed once they hold more than a walk may."""
+        """Drop the brokers that are not listed, once they hold more than a walk may."""
         listed = set(listed)
         if sum(len(topics) for position, (_, topics) in self._held.items() if position not in listed) > MAX_ENTRIES:
             self._held = {position: held for position, held in self._held.items() if position in listed}

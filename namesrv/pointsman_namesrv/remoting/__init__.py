@@ -1,1 +1,1 @@
-"""RocketMQ's own wire: a shell around the shared codec, beside ``rpc`` and on the same core."""
+"""RocketMQ's own wire: a server on the same core as ``rpc``, with the shared codec."""

@@ -1,9 +1,9 @@
-"""What RocketMQ's clients and brokers ask of the tables, as ready bytes.
+"""Responses to RocketMQ's queries of the tables, as ready bytes.
 
-Bodies are strict, compact JSON, sorted: every RocketMQ client reads it (the Go client's takes no blanks), and all name
-servers give the same bytes. An answer is kept while the tables do not change; a broker's part of it while the broker
-does not. What is kept of routes is not that of ``rpc/route_answers.py``: other bytes, under keys without a cluster, and
-no digest to compute; only the bound on both is one (``[routes] cache_bytes``).
+Bodies are strict, compact, sorted JSON: every RocketMQ client reads it (the Go client accepts no blanks), and all name
+servers send the same bytes. A response is cached while the tables do not change, a broker's part of it while the broker
+does not. Routes are cached apart from ``rpc/route_responses.py``: other bytes, keys without a cluster, and no digest.
+Only the bound is common to both (``[routes] cache_bytes``).
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from pointsman_namesrv.core.route_table import Route
 
 FAQ = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
 MEMBER_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
-"""Before a broker name: by this topic's route replicas find each other, so it shows their real ids."""
+"""Prefix of a broker name: replicas find each other by this topic's route, so it has their real ids."""
 MAX_SHOWN_NAME = 300
-"""Characters of a name that an answer repeats."""
+"""Characters of a name that a response repeats."""
 ENTRY_BYTES = 500
-"""What a kept answer takes beside its bytes, about."""
+"""Estimated memory of a cached response apart from its bytes."""
 SLICE_TOPICS = 500
 UNIT, UNIT_SUB = 1, 2
 """Bits of ``topicSysFlag`` (RocketMQ ``TopicSysFlag``)."""
@@ -37,27 +37,27 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AnswerRules:
-    """What upstream makes a setting, too."""
+    """Settings that RocketMQ has as well."""
 
     support_acting_master: bool = False
     order_message_enable: bool = False
 
 
 class RouteAnswer(ReadyAnswer):
-    """A kept answer to code 105; gone once the bound on them needs its room."""
+    """A cached response to code 105, dropped when the cache is full."""
 
     __slots__ = ("__weakref__", "counter", "good_at_change")
 
     def __init__(self, *, body: bytes, counter: int, good_at_change: int) -> None:
         super().__init__(body=body)
         self.counter = counter
-        """Of the topic, when it was built."""
+        """The topic's counter when it was built."""
         self.good_at_change = good_at_change
-        """The last change of the tables at which it was known to be right."""
+        """The last change of the tables at which it was known to be current."""
 
 
 class TableAnswers:
-    """Answers made of the core's tables; ``max_bytes`` bounds those of routes that are kept."""
+    """Responses from the core's tables; ``max_bytes`` bounds the cached routes."""
 
     def __init__(
         self, core: NameServer, *, rules: AnswerRules, max_bytes: int, count_built: Callable[[], None]
@@ -73,12 +73,12 @@ class TableAnswers:
         self._groups: dict[GroupKey, tuple[int, Group, bytes]] = {}
         self._said: set[str] = set()
         self.bytes = 0
-        """Of the routes that are kept, about."""
+        """Estimated memory of the cached routes."""
 
     # --- one topic --------------------------------------------------------------------------------------------
 
     def route(self, topic: str, zone: str = "") -> RouteAnswer:
-        """The answer to code 105. Raises TopicNotFound."""
+        """Return the response to code 105. Raises TopicNotFound."""
         key = (topic, zone)
         kept = self._kept.get(key)
         if kept is not None:
@@ -93,7 +93,7 @@ class TableAnswers:
         return self._build(key)
 
     def is_good(self, answer: RouteAnswer) -> bool:
-        """Whether the tables have not changed since it was last given."""
+        """Return whether the tables have not changed since the last check."""
         return answer.good_at_change == self._routes.change
 
     def _build(self, key: tuple[str, str]) -> RouteAnswer:
@@ -135,7 +135,7 @@ class TableAnswers:
         order = b""
         if self._rules.order_message_enable and route.order_topic_conf:
             order = b',"orderTopicConf":' + compact(route.order_topic_conf)
-        # Upstream writes keys in the order of the alphabet; no client relies on it.
+        # RocketMQ sorts keys alphabetically; no client depends on it.
         return b'{"brokerDatas":[%b],"filterServerTable":{}%b,"queueDatas":[%b]}' % (
             b",".join(broker_datas),
             order,
@@ -143,16 +143,16 @@ class TableAnswers:
         )
 
     def _has_acting_master(self, group: Group, topic: str) -> bool:
-        """Whether the lowest id is shown as id 0 (RocketMQ ``RouteInfoManager.pickupTopicRouteData``)."""
+        """Return whether the lowest id is shown as id 0 (RocketMQ ``RouteInfoManager.pickupTopicRouteData``)."""
         if not self._rules.support_acting_master or topic.startswith(MEMBER_TOPIC):
             return False
         lowest = group.lowest()
         return lowest is not None and lowest.identity.broker_id != MASTER_ID and lowest.registration.shown_acting_master
 
-    # --- all of them ------------------------------------------------------------------------------------------
+    # --- lists ------------------------------------------------------------------------------------------------
 
     def cluster_info(self) -> ReadyAnswer:
-        """The answer to code 106."""
+        """Return the response to code 106."""
         return self._listed("106", self._cluster_info)
 
     def _cluster_info(self) -> ReadyAnswer:
@@ -173,15 +173,15 @@ class TableAnswers:
         return ReadyAnswer(body=b'{"brokerAddrTable":{%b},"clusterAddrTable":{%b}}' % (table, b",".join(clusters)))
 
     def cluster_topics(self, cluster: str) -> ReadyAnswer:
-        """The answer to code 224."""
+        """Return the response to code 224."""
         return _within_frame(ReadyAnswer(body=_topic_list(self._routes.topic_names(cluster) if cluster else [])))
 
     def topic_list(self) -> ReadyAnswer:
-        """The answer to code 206."""
+        """Return the response to code 206."""
         return self._listed("206", lambda: ReadyAnswer(body=_topic_list(self._routes.topic_names())))
 
     def system_topic_list(self) -> ReadyAnswer:
-        """The answer to code 304: the names of all clusters and brokers, and some address."""
+        """Return the response to code 304: the names of all clusters and brokers, and one address."""
         return self._listed("304", self._system_topic_list)
 
     def _system_topic_list(self) -> ReadyAnswer:
@@ -194,7 +194,7 @@ class TableAnswers:
         return ReadyAnswer(body=compact(({"brokerAddr": addr} if addr else {}) | body))
 
     def unit_topics(self, has: int, without: int = 0) -> Iterator[ReadyAnswer | None]:
-        """The answer to codes 311 to 313, in steps: None until it is there."""
+        """Build the response to codes 311 to 313 in steps: None until it is complete."""
         found: set[str] = set()
         for key in sorted(self._routes.groups):
             group = self._routes.groups.get(key)
@@ -210,13 +210,13 @@ class TableAnswers:
         yield _within_frame(ReadyAnswer(body=_topic_list(names)))
 
     def member_group(self, cluster: str, broker_name: str) -> ReadyAnswer:
-        """The answer to code 901."""
+        """Return the response to code 901."""
         group = self._routes.groups.get(GroupKey(cluster, broker_name))
         members = {} if group is None else {str(r.identity.broker_id): r.identity.addr for r in group.routed()}
         body = {"brokerMemberGroup": {"brokerAddrs": members, "brokerName": broker_name, "cluster": cluster}}
         return ReadyAnswer(remark="not set any response code", body=compact(body))
 
-    # --- within -----------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------------------
 
     def _listed(self, name: str, build: Callable[[], ReadyAnswer]) -> ReadyAnswer:
         if self._of_change != self._routes.change:
@@ -237,7 +237,7 @@ class TableAnswers:
         return data
 
     def _say_doubled(self, key: GroupKey) -> None:
-        """Queues carry no cluster on this wire: clients would mix two groups of one name."""
+        """Log a broker name of two clusters. Queues have no cluster on this wire, so clients would mix the groups."""
         if key.broker_name not in self._said and len(self._said) < 1_000:
             self._said.add(key.broker_name)
             facts = {"broker_name": key.broker_name, "ignored_cluster": key.cluster}
@@ -247,17 +247,17 @@ class TableAnswers:
 
 
 def not_found(topic: str) -> ReadyAnswer:
-    """The answer to code 105 for a topic without a route."""
+    """Return the response to code 105 for a topic without a route."""
     where = f"See {FAQ} for further details."
     remark = f"No topic route info in name server for the topic: {topic[:MAX_SHOWN_NAME]}\n{where}"
     return ReadyAnswer(code=ResponseCode.TOPIC_NOT_EXIST, remark=remark)
 
 
 def _within_frame(answer: ReadyAnswer) -> ReadyAnswer:
-    """Refuse an answer that is longer than any RocketMQ process reads."""
+    """Refuse a response that is longer than RocketMQ processes read."""
     if len(answer) <= MAX_FRAME_BYTES:
         return answer
-    remark = f"the answer has {len(answer)} bytes, and a frame of RocketMQ at most {MAX_FRAME_BYTES}"
+    remark = f"the response has {len(answer)} bytes, a RocketMQ frame at most {MAX_FRAME_BYTES}"
     return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=remark)
 
 
@@ -266,7 +266,7 @@ def _topic_list(names: list[str]) -> bytes:
 
 
 def _broker_data(group: Group, *, acting: bool = False) -> bytes:
-    """One broker name; ``acting``: its lowest id is shown as the master's."""
+    """Encode one broker name; ``acting``: its lowest id is shown as the master's."""
     routed = group.routed()
     addrs = {str(replica.identity.broker_id): replica.identity.addr for replica in routed}
     if acting:

@@ -1,4 +1,4 @@
-"""The codes that brokers speak: registrations, heartbeats, leaving, questions for what is held."""
+"""The request codes of brokers: registrations, heartbeats, unregistrations, and queries of the version held."""
 
 from __future__ import annotations
 
@@ -39,17 +39,18 @@ from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.remoting.fields import number, optional_number, read_json, text
 
 CRC_STEP_BYTES = 1024 * 1024
-"""Of a checksum in one step; about 0.3 ms."""
+"""Bytes of a checksum in one step; about 0.3 ms."""
 KNOWN_BYTES = 16 * 1024 * 1024
-"""Of bodies by which an unchanged registration is known; beyond it, the oldest are read again when they come."""
+"""Memory for the bodies of unchanged registrations. Beyond it the oldest are dropped, and read again when they
+arrive."""
 WORTH_KNOWING_BYTES = 1_024
 MAX_QUEUE_DATAS = 100
-"""Of one topic in a frame; a broker sends its own."""
+"""Size of a frame with one topic; a broker sends its own."""
 SAID_ONCE = 10_000
-"""Brokers of which a fault is logged once; after as many, faults are counted alone."""
+"""Brokers whose problems were logged once; after this many, problems are only counted."""
 
 Steps = Iterator[ReadyAnswer | None]
-"""Work that is done in slices: None after each, the answer at the end."""
+"""Work in slices: None after each, the response at the end."""
 
 SUCCESS = ReadyAnswer()
 REGISTERED = ReadyAnswer(ext={})
@@ -58,36 +59,36 @@ log = logging.getLogger(__name__)
 
 
 class BrokerConnection(Protocol):
-    """What a connection is to the brokers on it."""
+    """A connection as the brokers' codes need it."""
 
     stream: int
-    """Its number, which no keep-alive stream of an agent has either."""
+    """Its number, distinct from all keep-alive streams of agents."""
     held: dict[BrokerIdentity, None]
-    """The brokers that registered or beat on it, and did not leave."""
+    """The brokers that registered or sent heartbeats on it and have not unregistered."""
     is_brokers: bool
-    """Whether any ever did."""
+    """Whether there was ever one."""
     caller: Caller | None
-    """Who it is, with its grants; None where everything is open."""
+    """The caller with its grants; None: no access control."""
 
     def abort(self, cause: str) -> None:
-        """Close it now, for a bound of ours."""
+        """Close it immediately, for a bound of this server."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """The body of a registration; good while the core holds what it became."""
+    """The body of a registration; valid while the core holds the registration."""
 
     facts: tuple[object, ...]
     body: bytes
     start: int
     end: int
-    """Where ``mappingDataVersion`` stands in it, which is the time of sending."""
+    """Position of ``mappingDataVersion``, which contains the time of sending."""
     registration: weakref.ref[Registration]
     has_all: bool
-    """Whether it has every topic of the body; not where some were deleted."""
+    """Whether the registration has every topic of the body; some may have been deleted."""
 
     def is_equal(self, facts: tuple[object, ...], body: bytes, start: int, end: int) -> bool:
-        """Whether another one differs in the time of sending alone."""
+        """Return whether another body differs only in the time of sending."""
         known = memoryview(self.body)  # its slices copy nothing
         return (
             start == self.start
@@ -99,7 +100,7 @@ class _Known:
 
 
 class BrokerCodes:
-    """Answers brokers, and binds them to their connection."""
+    """Handles requests of brokers, and binds brokers to their connection."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class BrokerCodes:
         self._access = access
         self._coming_in = coming_in
         self._bound: dict[BrokerIdentity, BrokerConnection] = {}
-        """The connection of each broker, the last one that registered or beat for it."""
+        """The connection of each broker: the last one on which it registered or sent a heartbeat."""
         self._most_bound = 1_000
         self._clock = clock
         self._metrics = metrics
@@ -127,16 +128,16 @@ class BrokerCodes:
         self._count_beat = {status: metrics.beats.labels(status).inc for status in BeatStatus}
         self._known: OrderedDict[BrokerIdentity, _Known] = OrderedDict()
         self.known_bytes = 0
-        """Of the bodies that are kept."""
+        """Size of the cached bodies."""
         self._said: set[BrokerIdentity] = set()
 
     # --- 103 --------------------------------------------------------------------------------------------------
 
     def register(self, connection: BrokerConnection, command: Command, body: bytes) -> Steps:
-        """Take a registration. Raises Refusal."""
+        """Handle a registration. Raises Refusal."""
         identity = _identity(command)
         if identity.broker_id < 0:
-            # A DLedger broker before its election: upstream answers success, and shows what no client can use.
+            # A DLedger broker before its election: RocketMQ responds success and lists it in a form no client can use.
             yield REGISTERED
             return
         wanted = optional_number(command, "bodyCrc32")
@@ -145,7 +146,7 @@ class BrokerCodes:
         accepted = self._renew(connection, facts, identity, body, start, end)
         if accepted is None:
             self._access.limit(Limit.REGISTRATIONS, connection.caller)
-            # Of known bytes it was checked before, and what else there is in the body is not read.
+            # A known body was checked before; unknown keys of a body are ignored.
             if wanted:
                 found, parts = BodyCrc32(), memoryview(body)  # its slices copy nothing
                 if len(body) > CRC_STEP_BYTES:
@@ -177,7 +178,7 @@ class BrokerCodes:
     def _read(
         self, connection: BrokerConnection, reader: RegisterBody, incoming: Incoming, body: bytes, *, version: int
     ) -> Iterator[None]:
-        """Read the topics, a slice a step, within the memory that all registrations coming in may take.
+        """Read the topics, one slice per step, within the memory for registrations in progress.
 
         Raises InvalidRequest, LimitExceeded.
         """
@@ -206,7 +207,7 @@ class BrokerCodes:
         start: int,
         end: int,
     ) -> Accepted | None:
-        """Take a registration whose bytes are known."""
+        """Handle a registration with a known body."""
         known = self._known.get(identity)
         if known is None or not known.is_equal(facts, body, start, end):
             return None
@@ -218,10 +219,10 @@ class BrokerCodes:
     def _unknown_part(
         self, facts: tuple[object, ...], identity: BrokerIdentity, body: bytes
     ) -> tuple[Registration | None, bytes]:
-        """What of a body is to be read, and the registration that has the rest; None: all is to be read.
+        """Return the part of a body to read, and the registration that has the rest; None: read everything.
 
-        A table only adds, so what is equal to the last body is held already. Reading is what costs: all of 10,000
-        topics take more CPU time than in RocketMQ, the part of one topic a third of that.
+        A table only adds, so what equals the last body is already held. Reading is expensive: all of 10,000 topics take
+        more CPU time than in RocketMQ, the part of one topic a third of that.
         """
         known = self._known.get(identity)
         if known is None or known.facts != facts or not known.has_all or len(body) < WORTH_KNOWING_BYTES:
@@ -261,7 +262,7 @@ class BrokerCodes:
         return ReadyAnswer(ext=ext, body=compact({"table": orders}) if orders else b"")
 
     def _note_faults(self, identity: BrokerIdentity, reader: RegisterBody, *, bad: int, first: str) -> None:
-        """Count what a registration cost itself, and say it once."""
+        """Count the ignored topics of a registration, and log them once."""
         if bad:
             self._metrics.remoting.topics_skipped.inc(bad)
         if (not bad and not reader.has_static_topics) or identity in self._said or len(self._said) >= SAID_ONCE:
@@ -277,7 +278,7 @@ class BrokerCodes:
     # --- 104, 217, 322, 904 -----------------------------------------------------------------------------------
 
     def unregister(self, connection: BrokerConnection, command: Command, _: bytes) -> ReadyAnswer:
-        """Let a broker go; an unknown one is accepted too. Raises InvalidRequest."""
+        """Unregister a broker; an unknown one is accepted too. Raises InvalidRequest."""
         identity = _identity(command)
         events = self._word.leave(
             identity.group_key, identity.addr, identity.broker_id, stream=connection.stream, now=self._clock.monotonic()
@@ -288,7 +289,7 @@ class BrokerCodes:
         return SUCCESS
 
     def add_topic(self, connection: BrokerConnection, command: Command, body: bytes) -> ReadyAnswer:
-        """Take one topic of a broker that is known. Raises InvalidRequest, LimitExceeded, PermissionDenied."""
+        """Add one topic to a known broker. Raises InvalidRequest, LimitExceeded, PermissionDenied."""
         topic = text(command, "topic")
         route = read_json(body, "body")
         queue_datas = route.get("queueDatas") if isinstance(route, dict) else None
@@ -300,7 +301,7 @@ class BrokerCodes:
             if not all(type(number) is int for number in queues):
                 raise InvalidRequest([FieldViolation("queueDatas", "holds something other than whole numbers")])
             if connection.caller is not None:
-                # The frame names no cluster: what it may change is every group of that name.
+                # The frame has no cluster: it may change every group of that name.
                 for key in self._core.routes.groups:
                     if key.broker_name == data["brokerName"]:
                         check_writes(connection.caller, key.cluster, key.broker_name)
@@ -308,10 +309,10 @@ class BrokerCodes:
         return SUCCESS
 
     def query_data_version(self, connection: BrokerConnection, command: Command, body: bytes) -> ReadyAnswer:
-        """Say whether a broker's table differs from what is held; a heartbeat of who is known on this connection.
+        """Return whether a broker's table differs from the one held; a heartbeat if the broker is on this connection.
 
-        A broker that learns so registers, and is bound by that; a question on another connection keeps no broker alive
-        (upstream takes it for a heartbeat). Raises InvalidRequest.
+        A broker that learns of a difference registers, which binds it. A query on another connection is not a heartbeat
+        (RocketMQ counts it as one). Raises InvalidRequest.
         """
         identity = _identity(command)
         try:
@@ -328,7 +329,7 @@ class BrokerCodes:
         return ReadyAnswer(ext={"changed": "true" if changed else "false"}, body=said)
 
     def heartbeat(self, connection: BrokerConnection, command: Command, _: bytes) -> ReadyAnswer:
-        """Take a heartbeat, which names no broker id. Raises InvalidRequest."""
+        """Record a heartbeat, which has no broker id. Raises InvalidRequest."""
         key = GroupKey(text(command, "clusterName"), text(command, "brokerName"))
         self._beat(connection, key, text(command, "brokerAddr"), None)
         return SUCCESS
@@ -343,7 +344,7 @@ class BrokerCodes:
     # --- the connection ---------------------------------------------------------------------------------------
 
     def end(self, connection: BrokerConnection, *, by_us: bool) -> None:
-        """Take the end of a connection; it speaks against each broker whose last heartbeat it brought."""
+        """Handle the end of a connection; it counts against each broker whose last heartbeat it carried."""
         now = self._now()
         for identity in connection.held:
             del self._bound[identity]
@@ -355,7 +356,7 @@ class BrokerCodes:
     def _bind(self, connection: BrokerConnection, accepted: Accepted) -> None:
         identity = accepted.registration.identity
         if self._bound.get(identity) is not connection:
-            # One connection a broker: what connections hold is bounded with the brokers.
+            # One connection per broker: what connections hold is bounded by the number of brokers.
             if identity in self._bound:
                 self._release(self._bound[identity], identity)
             elif len(self._bound) >= self._most_bound:
@@ -368,7 +369,7 @@ class BrokerCodes:
             self._record(accepted.events)
 
     def _release_departed(self) -> None:
-        """Drop brokers that expired while their connection stands, now and then."""
+        """From time to time, drop brokers that expired while their connection is open."""
         for identity, connection in list(self._bound.items()):
             if self._core.registration_of(identity) is None:
                 self._release(connection, identity)
@@ -395,7 +396,7 @@ def _identity(command: Command) -> BrokerIdentity:
 
 
 def _facts(ext: Mapping[str, str]) -> tuple[str | None, ...]:
-    """What a registration says beside identity and topics."""
+    """Return the fields of a registration apart from identity and topics."""
     return tuple(
         ext.get(name) for name in ("haServerAddr", "enableActingMaster", "heartbeatTimeoutMillis", "__ZONE_NAME")
     )

@@ -1,4 +1,4 @@
-"""Fields of a request. RocketMQ takes one that is missing for null, with a fault further on; here it is named."""
+"""Fields of a request. RocketMQ reads a missing field as null and fails later; here the error names it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pointsman.remoting.frames import Command
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
 
 MAX_JSON_BYTES = 64 * 1024
-"""Of a body that is read in one step."""
+"""Size of a body that is read in one step."""
 
 
 def text(command: Command, field: str) -> str:
-    """A text that must stand in extFields. Raises InvalidRequest."""
+    """Return a required string of extFields. Raises InvalidRequest."""
     value = command.ext.get(field)
     if value is None:
         raise InvalidRequest([FieldViolation(field, "is missing in extFields")])
@@ -20,23 +20,23 @@ def text(command: Command, field: str) -> str:
 
 
 def number(command: Command, field: str) -> int:
-    """A number that must stand in extFields. Raises InvalidRequest."""
+    """Return a required number of extFields. Raises InvalidRequest."""
     return _number(field, text(command, field))
 
 
 def optional_number(command: Command, field: str) -> int | None:
-    """A number that may stand in extFields. Raises InvalidRequest."""
+    """Return an optional number of extFields. Raises InvalidRequest."""
     value = command.ext.get(field)
     return None if not value else _number(field, value)
 
 
 def flag(command: Command, field: str) -> bool:
-    """A boolean in extFields, as Java reads it: all but "true" is false."""
+    """Return a boolean of extFields, as Java reads it: all but "true" is false."""
     return command.ext.get(field, "").lower() == "true"
 
 
 def read_json(body: bytes, field: str) -> object:
-    """A short body. Raises InvalidRequest."""
+    """Parse a short body. Raises InvalidRequest."""
     try:
         if len(body) <= MAX_JSON_BYTES:
             return json.loads(body)

@@ -1,6 +1,6 @@
-"""The codes that operators speak (mqadmin): KV configuration, write permissions, deletions, settings.
+"""The request codes of operators (mqadmin): KV configuration, write permissions, deletions, settings.
 
-What a restart must not lose is on the disk before it is answered with success, as over gRPC.
+Changes that must survive a restart are on disk before the response, as over gRPC.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ChangeT = TypeVar("ChangeT", PermChange, TopicDeletion, Change)
 
 
 class OperatorCodes:
-    """Changes and shows what operators set. ``shown``: what code 319 shows, without paths or secrets."""
+    """Changes and shows operators' settings. ``shown``: the response to code 319, without paths or secrets."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class OperatorCodes:
         return SUCCESS
 
     def get_kv(self, command: Command) -> ReadyAnswer:
-        """One key. Raises InvalidRequest."""
+        """Return one key. Raises InvalidRequest."""
         namespace, key = text(command, "namespace"), text(command, "key")
         value = self._core.kv.get(namespace, key)
         if value is None:
@@ -77,7 +77,7 @@ class OperatorCodes:
         return SUCCESS
 
     def list_kv(self, command: Command) -> ReadyAnswer:
-        """The keys of a namespace. Raises InvalidRequest."""
+        """Return the keys of a namespace. Raises InvalidRequest."""
         namespace = text(command, "namespace")
         table = {entry.key: entry.value for entry in self._core.kv.entries(namespace)} if namespace else {}
         if not table:
@@ -86,7 +86,7 @@ class OperatorCodes:
         return ReadyAnswer(body=compact({"table": table}))
 
     async def set_write_perm(self, command: Command, by: str, *, writable: bool) -> ReadyAnswer:
-        """Wipe or give back the write permission of a broker name, in every cluster.
+        """Wipe or restore the write permission of a broker name, in every cluster.
 
         Raises InvalidRequest, LimitExceeded, SettingNotSaved.
         """
@@ -107,7 +107,7 @@ class OperatorCodes:
         return sorted(key for key in self._core.routes.groups if key.broker_name == broker_name)
 
     async def delete_topic(self, command: Command, by: str) -> ReadyAnswer:
-        """Take a topic from all brokers, or those of one cluster; an unknown one is accepted too.
+        """Delete a topic from all brokers, or those of one cluster; an unknown one is accepted too.
 
         Raises InvalidRequest, LimitExceeded, SettingNotSaved.
         """
@@ -124,11 +124,11 @@ class OperatorCodes:
         return SUCCESS
 
     def update_settings(self) -> ReadyAnswer:
-        """Settings are this name server's file, and nothing else changes them."""
+        """Refuse the change: only the configuration file changes this name server's settings."""
         return ReadyAnswer(code=ResponseCode.NO_PERMISSION, remark="Can not update config in black list.")
 
     def show_settings(self) -> ReadyAnswer:
-        """The settings that RocketMQ has as well, under its names."""
+        """Return the settings that RocketMQ has as well, under its names."""
         lines = sorted(f"{name}={value}\n" for name, value in self._shown().items())
         return ReadyAnswer(body="".join(lines).encode())
 

@@ -1,4 +1,4 @@
-"""RocketMQ's wire, put together from the configuration."""
+"""Builds the server of RocketMQ's wire from the configuration."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def remoting_server(
     certificates: ServerCertificates | None,
     access: Access,
 ) -> RemotingServer:
-    """Build the server; nothing is opened yet."""
+    """Build the server without opening anything."""
     remoting = config.remoting
     rules = AnswerRules(remoting.support_acting_master, remoting.order_message_enable)
     word = AdditiveRegistrations(core, bounds=config.liveness.bounds(), max_topics=config.routes.max_topics_per_broker)

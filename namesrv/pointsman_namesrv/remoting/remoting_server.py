@@ -1,4 +1,4 @@
-"""The listener of RocketMQ's wire: connections, their bounds, and the work that is done in slices."""
+"""The listener of RocketMQ's wire: connections, their bounds, and work in slices."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ from pointsman_namesrv.remoting.requests import Connection, GoElsewhere, Request
 from pointsman_namesrv.remoting.tls_connection import Handshakes, TlsConnection
 
 COMING_IN_BYTES = 32 * 1024 * 1024
-"""Of frames that are not whole yet and of those whose turn has not come, on all connections together."""
+"""Bound on incomplete and waiting frames of all connections together."""
 UNSENT_BYTES = 32 * 1024 * 1024
-"""Of answers that their askers have not read, on all connections together."""
+"""Bound on unread responses of all connections together."""
 UNSENT_A_CONNECTION = 256 * 1024
-"""From here on a connection is not read until its answers are."""
+"""Unread responses of one connection from which it is not read."""
 IDLE_SECONDS = 120.0
-"""Without a byte for as long, a connection is closed, as RocketMQ does (``serverChannelMaxIdleTimeSeconds``)."""
+"""Idle time after which a connection is closed, as in RocketMQ (``serverChannelMaxIdleTimeSeconds``)."""
 LOOK_SECONDS = 5.0
 STEPS_INLINE = 3
-"""Steps of a registration that are taken as it comes; a larger one waits for its turn."""
+"""Steps of a registration that run when it arrives; a larger one waits for its turn."""
 INLINE_BYTES = 48 * 1024
 REST_SECONDS = 0.001
-"""Between two slices of the work of all connections: a real rest, as ``rpc/register_call.py`` has it."""
+"""Pause between two slices of the work of all connections: a real one, as in ``rpc/register_call.py``."""
 BACKLOG = 4_096
 LOOKED_AT = 200
-"""The latest connections, among which one is chosen to be closed at their bound: a flood closes its own."""
+"""The latest connections, of which one is closed at the bound: a flood closes its own."""
 LAST_WORDS_SECONDS = 0.2
 CHANGES_SECONDS = 5.0
 """How long a stop waits for changes that are being saved."""
@@ -50,8 +50,8 @@ log = logging.getLogger(__name__)
 class RemotingServer:
     """Listens from :meth:`bind`, serves from :meth:`start` while :meth:`run` runs, until :meth:`stop`.
 
-    A peer here is a connection, for no side proves who it is. Where a bound of the node is reached, the connection that
-    holds most is closed, and the others are served.
+    A peer here is a connection, because peers need not authenticate. At a bound of the node, the connection that holds
+    most is closed, and the others are served.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class RemotingServer:
         handshakes: Handshakes | None = None,
         access: Access,
     ) -> None:
-        """``handshakes``: with TLS."""
+        """``handshakes``: for TLS; None: plaintext."""
         self.requests = requests
         self.access = access
         self.clock = clock
@@ -91,11 +91,11 @@ class RemotingServer:
 
     @property
     def connection_count(self) -> int:
-        """Open connections."""
+        """Return the number of open connections."""
         return len(self._connections)
 
     def bind(self, listen: str) -> str:
-        """Take host:port (port 0: a free one) and return the address. Raises CannotListen."""
+        """Bind host:port (port 0: a free one) and return the address. Raises CannotListen."""
         host, port = split_addr(listen)
         try:
             family, kind, _, _, addr = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
@@ -110,7 +110,7 @@ class RemotingServer:
         return join_addr(host, self._socket.getsockname()[1])
 
     def close(self) -> None:
-        """Give up the address; for a start that failed."""
+        """Release the address, for a start that failed."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -122,14 +122,14 @@ class RemotingServer:
         self._server = await loop.create_server(self._connection(), sock=self._socket, backlog=BACKLOG)
 
     def _connection(self) -> Callable[[], asyncio.Protocol]:
-        """Return what makes a connection."""
+        """Return the factory of connections."""
         handshakes = self._handshakes
         if handshakes is None:
             return lambda: RemotingConnection(self)
         return lambda: TlsConnection(RemotingConnection(self), handshakes)
 
     async def run(self) -> None:
-        """Work off what is done in slices, and close who is idle, until cancelled."""
+        """Do the work in slices and close idle connections, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work_off())
             tasks.create_task(self._close_idle())
@@ -137,7 +137,7 @@ class RemotingServer:
                 tasks.create_task(self._handshakes.run())
 
     async def stop(self) -> None:
-        """Close every connection ourselves: that says nothing of the brokers behind them."""
+        """Close every connection from this side, which does not count against the brokers."""
         self._stopping = True
         if self._server is None:
             self.close()
@@ -157,24 +157,24 @@ class RemotingServer:
             for connection in list(self._connections):
                 connection.abort("stopping")
 
-    # --- what connections say ---------------------------------------------------------------------------------
+    # --- events of connections --------------------------------------------------------------------------------
 
     def opened(self, connection: RemotingConnection) -> int:
-        """Take a connection and return its number."""
+        """Register a connection and return its number."""
         self._connections[connection] = None
         self._metrics.remoting.connections.set(len(self._connections))
         if self._stopping:
             connection.close("stopping")
         elif len(self._connections) > self._max_connections:
             self._metrics.limits_exceeded.labels("remoting_connections").inc()
-            # Of the latest, who never asked goes first, then who has been quiet for longest; no broker's connection.
+            # Of the latest: first one that sent no request, then the one idle for longest; never a broker's.
             latest = itertools.islice(reversed(self._connections), 1, LOOKED_AT)
             least = min(latest, key=RemotingConnection.worth, default=connection)
             (connection if least.is_brokers else least).close("limit")
         return next(self._streams)
 
     def closed(self, connection: RemotingConnection, *, by_us: bool) -> None:
-        """Take the end of a connection."""
+        """Unregister a connection."""
         self._connections.pop(connection, None)
         if self._stopping and not self._connections:
             self._all_closed.set()
@@ -182,7 +182,7 @@ class RemotingServer:
         self._brokers.end(connection, by_us=by_us or self._stopping)
 
     def count_closed(self, cause: str, peer: str, problem: str = "") -> None:
-        """Count why we closed a connection, and log it once a minute for each cause."""
+        """Count why a connection was closed, and log it once per minute for each cause."""
         self._metrics.remoting.closed.labels(cause).inc()
         now = self.clock.monotonic()
         if cause not in {"not_serving", "idle", "stopping"} and now >= self._logged_at.get(cause, now):
@@ -191,26 +191,26 @@ class RemotingServer:
             log.warning("remoting connection closed", extra={"facts": facts})
 
     def note_coming_in(self, by: int) -> None:
-        """Count bytes that wait; beyond the bound the connection that holds most is closed."""
+        """Count waiting bytes; beyond the bound the connection that holds most is closed."""
         self.coming_in += by
         while by > 0 and self.coming_in > COMING_IN_BYTES:
             self._metrics.limits_exceeded.labels("remoting_bytes_coming_in").inc()
             max(self._connections, key=lambda connection: connection.coming_in).abort("limit")
 
     def note_unsent(self, by: int) -> None:
-        """Count bytes that are not read; as above."""
+        """Count unread bytes; as above."""
         self._unsent += by
         while by > 0 and self._unsent > UNSENT_BYTES:
             self._metrics.limits_exceeded.labels("remoting_bytes_unsent").inc()
             max(self._connections, key=lambda connection: connection.unsent).abort("limit")
 
     def queue(self, connection: RemotingConnection, steps: Steps, opaque: bytes | None) -> None:
-        """Give work its turn."""
+        """Queue work."""
         self._work.append((connection, steps, opaque))
         self._has_work.set()
 
     def wait_for(self, connection: RemotingConnection, change: Awaitable[ReadyAnswer], opaque: bytes | None) -> None:
-        """Answer once a change is saved. It continues when the connection ends."""
+        """Respond after a change was saved. The change continues if the connection ends."""
 
         async def finish() -> None:
             connection.finish(await change, opaque)
@@ -222,7 +222,7 @@ class RemotingServer:
     # --- background -------------------------------------------------------------------------------------------
 
     async def _work_off(self) -> None:
-        """One slice a turn, of all connections in turn, with rests."""
+        """Do one slice per turn, of all connections in turn, with pauses."""
         while True:
             while not self._work:
                 self._has_work.clear()
@@ -248,7 +248,7 @@ class RemotingServer:
                     connection.abort("idle")
 
     def _send_clients_elsewhere(self) -> None:
-        """Close the idle connections of clients on a node that drains: they then ask the next address."""
+        """Close the idle connections of clients on a draining node, so that they use the next address."""
         if self._lifecycle.state is NodeState.DRAINING:
             for connection in list(self._connections):
                 if not connection.is_brokers and not connection.is_busy:
@@ -256,7 +256,7 @@ class RemotingServer:
 
 
 class RemotingConnection(asyncio.Protocol, Connection):
-    """One connection: frames in their order, one write a read, and no reading while answers are not read."""
+    """One connection: frames in order, one write per read, and no reading while responses are unread."""
 
     def __init__(self, server: RemotingServer) -> None:
         self.stream = 0
@@ -267,34 +267,34 @@ class RemotingConnection(asyncio.Protocol, Connection):
         """DNS names and URIs of the peer's verified certificate, else its CN; empty without one."""
         self.caller: Caller | None = None
         self.active_at = server.clock.monotonic()
-        """When it last sent something, or took an answer."""
+        """Time of its last request or response."""
         self.coming_in = 0
         self.unsent = 0
-        """Bytes that it has not read, while it is not read for that."""
+        """Unread bytes, while reading is paused for them."""
         self.is_closing = False
         self._server = server
         self._serve = server.requests.serve
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._at_work = 0
-        """Bytes of the request whose work waits for its turn."""
+        """Bytes of the request whose work is queued."""
         self._has_asked = False
         self._by_us = False
 
     @property
     def is_busy(self) -> bool:
-        """Whether something of it is under way."""
+        """Return whether work is in progress."""
         return bool(self.coming_in or self.unsent)
 
     def worth(self) -> tuple[bool, bool, float]:
-        """How much would be lost with it, to compare."""
+        """Return a sort key: how much would be lost if this connection were closed."""
         return self.is_brokers, self._has_asked, self.active_at
 
     # --- asyncio.Protocol -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Open."""
-        # A server's transports read and write; uvloop's are of no class of asyncio's.
+        # A server's transports read and write; uvloop's have no asyncio class.
         self._transport = transport = cast("asyncio.Transport", transport)
         transport.set_write_buffer_limits(high=UNSENT_A_CONNECTION)
         peer = transport.get_extra_info("peername")
@@ -303,11 +303,11 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self.stream = self._server.opened(self)
 
     def use(self, transport: asyncio.Transport) -> None:
-        """Go on with another transport to the same peer."""
+        """Continue with another transport to the same peer."""
         self._transport = transport
 
     def identify(self, names: tuple[str, ...]) -> None:
-        """Take who is on the other side, by the names of its verified certificate, if it has one."""
+        """Set the peer's identity from the names of its verified certificate, if it has one."""
         self.certificate_names = names
         host = split_addr(self.peer)[0] if self.peer else ""
         self.caller = self._server.access.connection(names, host)
@@ -315,18 +315,18 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self._serve = self._server.requests.serve if has_role else self._server.requests.refuse
 
     def data_received(self, data: bytes) -> None:
-        """Answer what has come."""
+        """Handle received bytes."""
         self.active_at = self._server.clock.monotonic()
         self._reader.feed(data)
         if self._reader.waiting <= INLINE_BYTES:
             self._go_on()
         else:
-            # Of a large frame, all that has come is read in one turn of the loop; what is made of it takes another.
+            # All received parts of a large frame are read in one turn of the loop; handling the frame takes another.
             self._note_waiting()
             asyncio.get_running_loop().call_soon(self._go_on)
 
     def pause_writing(self) -> None:
-        """Stop reading from who does not read."""
+        """Stop reading from a peer that does not read."""
         if self._transport is not None:
             self._transport.pause_reading()
             self.unsent = max(1, self._transport.get_write_buffer_size())
@@ -342,7 +342,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
             self._go_on()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Its end, on either side's doing."""
+        """Handle the end, caused by either side."""
         self.is_closing, self._at_work = True, 0
         self._reader = FrameReader()
         self._note_waiting()
@@ -354,7 +354,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
     # --- work -------------------------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Answer whole frames while this connection may go on, and write what they gave together."""
+        """Respond to complete frames while possible, and write the responses together."""
         written: list[bytes] = []
         size, cause = 0, ""
         next_frame, serve = self._reader.next, self._serve
@@ -383,7 +383,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self._note_waiting()
 
     def _start(self, work: Steps | Awaitable[ReadyAnswer], opaque: bytes | None, *, size: int) -> bytes | None:
-        """Do work that is small; have the rest wait for its turn, and this connection with it."""
+        """Do small work; queue larger work, and pause this connection until it is done."""
         if isinstance(work, Iterator) and size <= INLINE_BYTES:
             for _ in range(STEPS_INLINE):
                 answer = next(work, None)
@@ -399,7 +399,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
         return None
 
     def finish(self, answer: ReadyAnswer, opaque: bytes | None) -> None:
-        """Take the answer of work that waited."""
+        """Send the response of queued work."""
         self._at_work = 0
         self._note_waiting()
         if opaque is not None:
@@ -419,9 +419,9 @@ class RemotingConnection(asyncio.Protocol, Connection):
             self._server.note_coming_in(self.coming_in - before)
 
     def close(self, cause: str, problem: str = "") -> None:
-        """Close once what was written is sent. It is our doing, and says nothing of the brokers on it.
+        """Close after the last write. This does not count against the brokers on it.
 
-        ``problem``: what the peer did wrong, for the log.
+        ``problem``: the peer's error, for the log.
         """
         if not self.is_closing and self._transport is not None:
             self.is_closing = self._by_us = True
@@ -429,7 +429,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
             self._transport.close()
 
     def abort(self, cause: str) -> None:
-        """Close now, for a bound of ours."""
+        """Close immediately, for a bound of this server."""
         if self._transport is not None:
             if not self.is_closing:
                 self._server.count_closed(cause, self.peer)

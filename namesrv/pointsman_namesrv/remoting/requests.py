@@ -1,4 +1,4 @@
-"""From a request's bytes to its answer's: which code is served by whom, and what a refusal is on this wire."""
+"""From a request's bytes to its response: the handler of each code, and refusals on this wire."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ from pointsman_namesrv.remoting.fields import flag, text
 from pointsman_namesrv.remoting.operator_codes import OperatorCodes
 
 KNOWN_REQUESTS = 4_096
-"""Requests that are known by the bytes of their header."""
+"""Requests recognised by the bytes of their header."""
 KNOWN_HEADER_BYTES = 1_024
 MAX_REMARK = 2_000
 _READY = NodeState.READY
-"""Looked up once: in CPython 3.11 that takes longer than the kept answer."""
+"""Looked up once: in CPython 3.11 that takes longer than a cached response."""
 
 RULES: Mapping[int, Rule] = {
     RequestCode.PUT_KV_CONFIG: ADMINS,
@@ -68,30 +68,30 @@ RULES: Mapping[int, Rule] = {
     RequestCode.GET_BROKER_MEMBER_GROUP: ANY_ROLE,
     RequestCode.BROKER_HEARTBEAT: BROKERS,
 }
-"""Who may send each code; a broker for its own cluster and broker name alone. An unknown code needs any role."""
+"""Roles that may send each code; a broker only for its own cluster and broker name. An unknown code needs any role."""
 
 log = logging.getLogger(__name__)
 
 
 class Connection(BrokerConnection, Protocol):
-    """What a connection is to a request."""
+    """A connection as requests need it."""
 
     peer: str
-    """Who is on the other side, for people."""
+    """Address of the peer, for logs."""
 
 
 class GoElsewhere(Exception):
-    """This node does not serve clients now; on this wire a closed connection is what sends them to the next address."""
+    """This node does not serve clients now; closing the connection sends them to the next address."""
 
 
 @dataclass(slots=True)
 class _Known:
-    """What the bytes of a header say."""
+    """The decoded header of known bytes."""
 
     handler: Handler
     command: Command
     route: Callable[[], RouteAnswer | None]
-    """A weak reference to the last answer, where that is a route."""
+    """A weak reference to the last response, if it is a route."""
 
 
 Answer = ReadyAnswer | Iterator[ReadyAnswer | None] | Awaitable[ReadyAnswer]
@@ -99,7 +99,7 @@ Handler = Callable[[Connection, Command, bytes], Answer]
 
 
 class Requests:
-    """The table of codes. The state of the node decides here alone what is served."""
+    """The table of codes. Only here the state of the node decides what is served."""
 
     def __init__(
         self,
@@ -158,11 +158,10 @@ class Requests:
     def serve(
         self, connection: Connection, frame: Frame
     ) -> bytes | tuple[Steps | Awaitable[ReadyAnswer], bytes | None] | None:
-        """Answer one frame: its bytes, None where none is wanted, or what is still to be done or waited for, and the
-        opaque.
+        """Handle one frame. Return the opaque and the response's bytes, None for a one-way request, or pending work.
 
-        Requests are equal but for the opaque, so what is left of a header shows that it was read before.
-        Raises BadFrame, GoElsewhere.
+        Repeated requests are equal but for the opaque, so the rest of the header identifies them. Raises BadFrame,
+        GoElsewhere.
         """
         form, header, body = frame
         cut = cut_opaque(form, header)
@@ -174,7 +173,7 @@ class Requests:
                 self._count(command.code, "unsolicited")
                 return None
             handler = self._handlers.get(command.code, _unsupported)
-            # Opaque 0 may be an absent one, and the digits those of an object within the header.
+            # Opaque 0 may be a missing one, or its digits may belong to an object within the header.
             if cut is not None and cut[1] == opaque and command.opaque:
                 self._keep(cut[0], handler, command)
         else:
@@ -191,7 +190,7 @@ class Requests:
         except GoElsewhere:
             self._count(command.code, "closed")
             raise
-        except Exception as error:  # noqa: BLE001  # the border: every fault becomes an answer
+        except Exception as error:  # noqa: BLE001  # every error becomes a response
             answer = self._refusal(error, command.code, connection)
         wanted = None if command.flag & ONE_WAY_FLAG else opaque
         if isinstance(answer, ReadyAnswer):
@@ -201,13 +200,13 @@ class Requests:
             if known is not None and isinstance(answer, RouteAnswer):
                 known.route = weakref.ref(answer)
             return answer.to(wanted)
-        # Last, for a look at an abstract class takes as long as half of the rest.
+        # Last: a check against an abstract class takes as long as half of the rest.
         if isinstance(answer, Iterator):
             return self._guarded(answer, command.code, connection), wanted
         return self._awaited(answer, command.code, connection), wanted
 
     def refuse(self, connection: Connection, frame: Frame) -> bytes | None:
-        """Answer one frame of a connection whose caller has no role. Raises BadFrame."""
+        """Respond to one frame of a connection whose caller has no role. Raises BadFrame."""
         form, header, _ = frame
         command = read_header(form, header)
         if command.is_answer or connection.caller is None:
@@ -235,7 +234,7 @@ class Requests:
         return limited
 
     def _keep(self, key: tuple[bytes, bytes], handler: Handler, command: Command) -> None:
-        # A header of a registration is not met again: it holds the checksum of its body.
+        # The header of a registration does not repeat: it contains the checksum of its body.
         before, after = key
         if len(before) + len(after) > KNOWN_HEADER_BYTES or "bodyCrc32" in command.ext:
             return
@@ -246,7 +245,7 @@ class Requests:
         self._known[key] = _Known(handler, command, _no_route)
 
     def _guarded(self, steps: Steps, code: int, connection: Connection) -> Steps:
-        """Work in slices whose faults are answers as well."""
+        """Run work in slices; errors become responses."""
         try:
             for answer in steps:
                 if answer is not None:
@@ -258,7 +257,7 @@ class Requests:
             yield answer
 
     async def _awaited(self, change: Awaitable[ReadyAnswer], code: int, connection: Connection) -> ReadyAnswer:
-        """Wait for a change that is saved first; its faults are answers as well."""
+        """Wait for a change to be saved; errors become responses."""
         try:
             answer = await change
         except Exception as error:  # noqa: BLE001  # as above
@@ -326,7 +325,7 @@ def _no_route() -> None:
 
 
 def _by(connection: Connection) -> str:
-    """Return the author of a change: who proved its identity by a certificate, else the address."""
+    """Return the author of a change: the identity of a certificate, else the address."""
     caller = connection.caller
     return caller.identity if caller is not None and caller.proof == "certificate" else f"remoting {connection.peer}"
 

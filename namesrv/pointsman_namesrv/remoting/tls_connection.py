@@ -1,6 +1,6 @@
-"""TLS under a connection of RocketMQ's wire: first byte, handshake, and bytes in the clear from there on.
+"""TLS below a connection of RocketMQ's wire: first byte, handshake, then decrypted bytes.
 
-Without TLS nothing of this is in the way: the server then makes the connections themselves.
+Without TLS this module is not used: the server then creates the connections itself.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from pointsman_namesrv.remoting.remoting_server import RemotingConnection
 
 HANDSHAKE_SECONDS = 10.0
-"""From the opening of a connection; as gRPC's (``pointsman.wire.channel_options``)."""
+"""Limit from the opening of a connection, as for gRPC (``pointsman.wire.channel_options``)."""
 READ_BYTES = 64 * 1024
 _HANDSHAKE_RECORD = 0x16
 
 
 class Handshakes:
-    """Those of all connections. A step takes about a millisecond of CPU, so each has a turn of the loop to itself."""
+    """Handshakes of all connections. A step takes about a millisecond of CPU, so each runs in its own turn of the
+    loop."""
 
     def __init__(
         self, context: Callable[[], ssl.SSLContext], *, permissive: bool, monotonic: Callable[[], float]
     ) -> None:
-        """``context``: what holds for the next handshake. ``permissive``: plaintext is served too."""
+        """``context``: used for the next handshake. ``permissive``: plaintext is served too."""
         self.context = context
         self.permissive = permissive
         self._monotonic = monotonic
@@ -38,20 +39,20 @@ class Handshakes:
         self._has_ready = asyncio.Event()
 
     def begin(self, connection: TlsConnection) -> None:
-        """Take a connection that was opened."""
+        """Add an opened connection."""
         self._open[connection] = self._monotonic()
 
     def end(self, connection: TlsConnection) -> None:
-        """Its handshake is over, or the connection is."""
+        """Remove a connection after its handshake or its end."""
         self._open.pop(connection, None)
 
     def queue(self, connection: TlsConnection) -> None:
-        """Give a connection whose bytes have come its turn."""
+        """Queue a connection that received bytes."""
         self._ready.append(connection)
         self._has_ready.set()
 
     async def run(self) -> None:
-        """Take the steps until cancelled."""
+        """Run the steps until cancelled."""
         while True:
             while not self._ready:
                 self._has_ready.clear()
@@ -60,14 +61,14 @@ class Handshakes:
             await asyncio.sleep(0)
 
     def close_overdue(self) -> None:
-        """Close who has not finished in time."""
+        """Close connections that did not finish in time."""
         since = self._monotonic() - HANDSHAKE_SECONDS
         for connection in [each for each, opened_at in self._open.items() if opened_at < since]:
             connection.overdue()
 
 
 class TlsConnection(asyncio.Protocol):
-    """Stands between a socket and a connection: the protocol of the one, the transport of the other."""
+    """Adapter between a socket and a connection: protocol of the first, transport of the second."""
 
     def __init__(self, connection: RemotingConnection, handshakes: Handshakes) -> None:
         self._connection = connection
@@ -81,13 +82,13 @@ class TlsConnection(asyncio.Protocol):
     # --- asyncio.Protocol -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Open; it counts from here on."""
+        """Open; the handshake's time limit starts now."""
         self._transport = cast("asyncio.Transport", transport)
         self._handshakes.begin(self)
         self._connection.connection_made(cast("asyncio.Transport", self))
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes as they are on the wire."""
+        """Handle bytes as they are on the wire."""
         if self._tls is None:
             if data[0] != _HANDSHAKE_RECORD:
                 self._take_plaintext(data)
@@ -126,7 +127,7 @@ class TlsConnection(asyncio.Protocol):
         self._connection.data_received(data)
 
     def shake_hands(self) -> None:
-        """Take the next step, once more bytes have come."""
+        """Run the next step of the handshake, after more bytes arrived."""
         if self._tls is None or self._transport.is_closing():
             return
         try:
@@ -136,7 +137,7 @@ class TlsConnection(asyncio.Protocol):
             self._transport.resume_reading()
             return
         except ssl.SSLError as error:
-            self._flush()  # the alert that names the reason
+            self._flush()  # the alert with the reason
             self._connection.close("handshake", str(getattr(error, "verify_message", "") or error.reason))
             return
         self._is_open = True
@@ -144,20 +145,20 @@ class TlsConnection(asyncio.Protocol):
         self._connection.identify(names_of(self._tls.getpeercert()))
         self._flush()
         self._transport.resume_reading()
-        self._read()  # what came with the last message of the handshake
+        self._read()  # bytes that arrived with the last message of the handshake
 
     def overdue(self) -> None:
         """Close it: the handshake took too long."""
         self._connection.abort("handshake")
 
     def _read(self) -> None:
-        """Pass on what came, in the clear."""
-        assert self._tls is not None  # noqa: S101  # its callers looked
+        """Pass on the decrypted bytes."""
+        assert self._tls is not None  # noqa: S101  # checked by the callers
         tls, incoming = self._tls, self._incoming
         parts: list[bytes] = []
         has_ended = False
         try:
-            # Asking once more than there is costs an exception, which takes longer than the rest.
+            # Reading beyond the last byte costs an exception, which takes longer than the rest.
             while incoming.pending or tls.pending():
                 part = tls.read(READ_BYTES)
                 if not part:
@@ -179,7 +180,7 @@ class TlsConnection(asyncio.Protocol):
         if self._outgoing.pending:
             self._transport.write(self._outgoing.read())
 
-    # --- what a connection needs of a transport ---------------------------------------------------------------
+    # --- transport interface ----------------------------------------------------------------------------------
 
     def write(self, data: bytes) -> None:
         """Encrypt and send."""
@@ -195,15 +196,15 @@ class TlsConnection(asyncio.Protocol):
         self._flush()
 
     def close(self) -> None:
-        """Close once what was written is sent."""
+        """Close after the last write."""
         if self._is_open and self._tls is not None:
-            with contextlib.suppress(ssl.SSLError):  # it does not wait for the other side's
+            with contextlib.suppress(ssl.SSLError):  # it does not wait for the peer's close_notify
                 self._tls.unwrap()
             self._flush()
         self._transport.close()
 
     def abort(self) -> None:
-        """Close now."""
+        """Close immediately."""
         self._transport.abort()
 
     def pause_reading(self) -> None:

@@ -1,7 +1,7 @@
-"""AdminService: what operators ask one node, and what they change on it.
+"""AdminService: queries and changes by operators on one node.
 
-What a restart must not lose is on the disk before it is acknowledged: the settings' keeper calls what is given to it
-here, the check first, then the change with its events.
+Changes that must survive a restart are on disk before they are acknowledged: the settings' keeper calls the functions
+that it is given here, first the check, then the change with its events.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ ChangeT = TypeVar("ChangeT", PermChange, TopicDeletion, Change, GuardChange)
 
 
 class AdminServicer(Inspection):
-    """Every call of the service: the changes here, the rest is :class:`Inspection`."""
+    """Every call of the service: the changes here, the queries in :class:`Inspection`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class AdminServicer(Inspection):
     async def set_write_perm(
         self, request: wire.SetWritePermRequest, caller: Caller | None = None
     ) -> wire.SetWritePermResponse:
-        """Wipe or give back the write permission of a broker name."""
+        """Wipe or restore the write permission of a broker name."""
         who = author(request.by, caller)
         refuse_if_any(chain(_group_violations(request), by_violations(request.by)))
         check_writes(caller, request.cluster, request.broker_name)
@@ -186,7 +186,7 @@ class AdminServicer(Inspection):
         return wire.SetMaintenanceResponse(changed=done.outcome.changed, **_durability(done))
 
     def set_drain(self, request: wire.SetDrainRequest, caller: Caller | None = None) -> wire.SetDrainResponse:
-        """Send this node's clients elsewhere, or take them again."""
+        """Send this node's clients elsewhere, or accept them again."""
         who = author(request.by, caller)
         refuse_if_any(by_violations(request.by))
         lifecycle = self._node.lifecycle
@@ -214,7 +214,7 @@ class AdminServicer(Inspection):
         return wire.EvictBrokerResponse(identity=broker_codec.to_identity(done.identity))
 
     def _recorded(self, change: ChangeT, who: Author) -> ChangeT:
-        """Record the events of a change in the step that makes it: its caller may have gone."""
+        """Record the events of a change in the step that makes it: its caller may have been cancelled."""
         self._record(_signed(change.events, who))
         return change
 
@@ -225,7 +225,7 @@ class _Durability(TypedDict):
 
 
 def _signed(events: tuple[Event, ...], who: Author) -> tuple[Event, ...]:
-    """Add to each event of a change what its author claimed, where that is not who it is."""
+    """Add to each event the author that the request claims, where it differs from the authenticated one."""
     if not who.claimed:
         return events
     return tuple(

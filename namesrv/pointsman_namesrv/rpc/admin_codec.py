@@ -1,4 +1,4 @@
-"""Between AdminService's messages and the core's values; checks what only an operator's request can get wrong."""
+"""Codec between AdminService's messages and the core's values; checks what only an operator's request can get wrong."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def optional_names(**names: str) -> Iterator[FieldViolation]:
 
 
 def broker_id_violations(broker_id: int) -> Iterator[FieldViolation]:
-    """Check a position in a group that stands alone in a request."""
+    """Check a position in a group that is not part of an identity."""
     if broker_id > MAX_BROKER_ID:
         yield FieldViolation("broker_id", f"must be from 0 to {MAX_BROKER_ID}, not {broker_id}")
 
@@ -68,7 +68,7 @@ def to_guard_mode(mode: GuardMode) -> wire.GuardMode.ValueType:
 
 
 def duration_violations(value: Duration, *, longest: float) -> Iterator[FieldViolation]:
-    """Check how long something is to last, in seconds."""
+    """Check a duration, in seconds."""
     if not 0 < seconds_of(value) <= longest:
         yield FieldViolation("duration", f"must be more than 0s and at most {longest:g}s, not {seconds_of(value):g}s")
 
@@ -79,7 +79,7 @@ def duration_violations(value: Duration, *, longest: float) -> Iterator[FieldVio
 def broker_status(
     core: NameServer, group: Group, replica: Replica, *, now: float, utc_now: datetime
 ) -> broker_pb2.BrokerStatus:
-    """Encode a replica with all that is known of it, and what operators laid over it."""
+    """Encode a replica with its state and operators' overrides."""
     status = broker_codec.broker_status(group, replica, now=now, utc_now=utc_now)
     score = core.penalties.score(replica.identity.position, now=now)
     status.write_wiped = group.key in core.overrides.wipes
@@ -89,7 +89,7 @@ def broker_status(
 
 
 def broker_event(record: Record) -> wire.BrokerEvent:
-    """Encode an event as it stands in the history; one that is about a whole broker name or cluster says that."""
+    """Encode a history event, also one about a broker name or cluster as a whole."""
     event = record.event
     encoded = broker_codec.broker_event(event, event_at=record.event_at, seq=record.seq)
     if event.broker is None and event.group is not None:
@@ -146,7 +146,7 @@ def kv_entry(entry: KvEntry) -> wire.KvEntry:
 
 
 def setting(key: SettingKey, value: Setting, *, now: float) -> wire.OperatorSetting:
-    """Encode what an operator set; of what is wiped or hidden the name alone, for nodes may know it differently."""
+    """Encode an operator's setting. Wiped and hidden ones have no value: nodes may have different versions."""
     is_shown = key.kind not in {SettingKind.WIPED_PERMISSION, SettingKind.HIDDEN_TOPIC}
     encoded = wire.OperatorSetting(kind=key.kind.value, name=key.name, value=value.value[0] if is_shown else "")
     if value.until is not None:
@@ -155,7 +155,7 @@ def setting(key: SettingKey, value: Setting, *, now: float) -> wire.OperatorSett
 
 
 def to_setting_token(last: wire.OperatorSetting) -> str:
-    """The token of the page after this setting. No name holds a slash."""
+    """Return the page token after this setting. A name cannot contain a slash."""
     return "/".join((last.kind, *last.name))
 
 
@@ -165,7 +165,7 @@ def setting_token(token: str) -> SettingKey | None:
         return None
     kind, *name = token.split("/")
     if kind not in set(SettingKind):
-        raise InvalidRequest([FieldViolation("page_token", f"is not the token of a page: {shown(token)}")])
+        raise InvalidRequest([FieldViolation("page_token", f"invalid page_token: {shown(token)}")])
     return SettingKey(SettingKind(kind), tuple(name))
 
 
@@ -181,7 +181,7 @@ def maintenance_window(window: MaintenanceWindow, *, now: float) -> wire.Mainten
 
 
 def configuration(config: NameServerConfig) -> str:
-    """The effective configuration as TOML; of the ``ship`` command its first word, for the others may hold secrets."""
+    """Return the effective configuration as TOML, without the arguments of the ``ship`` command: they may be secret."""
     ship = config.history.ship
     if len(ship) > 1:
         ship = (ship[0], "...")

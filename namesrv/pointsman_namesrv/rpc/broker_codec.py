@@ -1,4 +1,4 @@
-"""Between the wire's messages and the core's values; checks what only the wire can get wrong."""
+"""Codec between the wire's messages and the core's values; checks what only the wire can get wrong."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def checked_identity(message: broker_pb2.BrokerIdentity, *, path: str) -> Broker
 
 
 def data_version(message: broker_pb2.DataVersion) -> DataVersion:
-    """Decode; any numbers are a version."""
+    """Decode; any numbers are a valid version."""
     return DataVersion(message.state_version, message.timestamp_millis, message.counter)
 
 
@@ -142,9 +142,9 @@ def to_health(health: Health) -> broker_pb2.BrokerHealth:
 
 def _health_violations(message: broker_pb2.BrokerHealth, *, path: str) -> Iterator[FieldViolation]:
     if message.status not in _VERDICTS:
-        yield FieldViolation(f"{path}.status", f"is no probe status: {message.status}")
+        yield FieldViolation(f"{path}.status", f"unknown probe status: {message.status}")
     if message.evidence not in _EVIDENCE:
-        yield FieldViolation(f"{path}.evidence", f"is no probe evidence: {message.evidence}")
+        yield FieldViolation(f"{path}.evidence", f"unknown probe evidence: {message.evidence}")
     if (problem := text_problem(message.detail)) is not None:
         yield from field_violations(f"{path}.detail", message.detail, problem)
 
@@ -158,11 +158,11 @@ class Beat(NamedTuple):
     health: Health
     hand_over: bool
     sent_at_millis: int
-    """0: not told."""
+    """0: not reported."""
 
 
 def beat(message: registration_service_pb2.Beat) -> Beat:
-    """Decode, and check all but the identity, which is checked unless it is registered. Raises InvalidRequest."""
+    """Decode, and check all but the identity, which is checked only if it is not registered. Raises InvalidRequest."""
     who = identity(message.identity)
     faults = list(_health_violations(message.health, path="beat.health"))
     if message.sent_at_millis < 0:
@@ -218,8 +218,8 @@ def topics(
 ) -> dict[str, QueueConfig]:
     """Decode and check topics that follow those of ``before``. Raises InvalidRequest.
 
-    On the way of registrations with 100,000 topics: what is ``held`` already was checked when it came, and is used
-    again; equal queues are checked once, and share one tuple.
+    Registrations may have 100,000 topics: those ``held`` were checked when they were registered, and are reused. Equal
+    queues are checked once, and share one tuple.
     """
     read: dict[str, QueueConfig] = {}
     checked: dict[tuple[int, int, int, int], QueueConfig] = {}
@@ -326,12 +326,12 @@ def timestamp(at: datetime) -> Timestamp:
 
 
 def node_state(state: NodeState) -> broker_pb2.NodeState.ValueType:
-    """Encode what this node may be asked."""
+    """Encode the state of this node."""
     return _NODE_STATES[state]
 
 
 def group_view(view: MemberView) -> broker_pb2.GroupView:
-    """Encode what a replica is told of its group."""
+    """Encode a replica's view of its group."""
     return broker_pb2.GroupView(
         min_broker_id=view.min_broker_id,
         min_broker_addr=view.min_broker_addr,
@@ -342,7 +342,7 @@ def group_view(view: MemberView) -> broker_pb2.GroupView:
 
 
 def beat_answer(answer: broker_answers.BeatAnswer) -> registration_service_pb2.BeatAnswer:
-    """Encode the answer to a beat."""
+    """Encode the response to a heartbeat."""
     encoded = registration_service_pb2.BeatAnswer(
         status=_BEAT_STATUSES[answer.status], group=group_view(answer.view), holder_addr=answer.holder_addr
     )
@@ -352,14 +352,14 @@ def beat_answer(answer: broker_answers.BeatAnswer) -> registration_service_pb2.B
 
 
 def leave_answer(answer: broker_answers.LeaveAnswer) -> registration_service_pb2.UnregisterBrokerResponse:
-    """Encode the answer to a leave."""
+    """Encode the response to an unregistration."""
     return registration_service_pb2.UnregisterBrokerResponse(
         status=_LEAVE_STATUSES[answer.status], holder_addr=answer.holder_addr
     )
 
 
 def stats_answer(answer: broker_answers.StatsAnswer) -> registration_service_pb2.ReportQueueStatsResponse:
-    """Encode the answer to a report of queue statistics."""
+    """Encode the response to a report of queue statistics."""
     return registration_service_pb2.ReportQueueStatsResponse(
         status=_STATS_STATUSES[answer.status], holder_addr=answer.holder_addr
     )
@@ -403,7 +403,7 @@ def broker_data(group: Group) -> broker_pb2.BrokerData:
 
 
 def broker_status(group: Group, replica: Replica, *, now: float, utc_now: datetime) -> broker_pb2.BrokerStatus:
-    """Encode a replica with all that is known of it."""
+    """Encode a replica with its state."""
     registration, state = replica.registration, replica.state
     return broker_pb2.BrokerStatus(
         identity=to_identity(replica.identity),
@@ -435,7 +435,7 @@ def broker_status(group: Group, replica: Replica, *, now: float, utc_now: dateti
 
 
 def broker_event(event: Event, *, event_at: datetime, seq: int) -> admin_service_pb2.BrokerEvent:
-    """Encode an event of a broker as it stands in the history."""
+    """Encode an event of a broker as in the history."""
     encoded = admin_service_pb2.BrokerEvent(
         event_at=timestamp(event_at), event=event.kind, reason=event.reason or "", seq=seq
     )

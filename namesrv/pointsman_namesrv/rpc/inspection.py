@@ -1,4 +1,4 @@
-"""AdminService, the part that looks and changes nothing."""
+"""AdminService: the read-only calls."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pointsman_namesrv.rpc.watch_hub import WatchHub
 DEFAULT_BROKERS = 500
 MAX_BROKERS = 1_000
 MAX_PAGE_BYTES = 2 * 1024 * 1024
-"""One broker or event more is below gRPC's 4 MiB, whatever stands in it."""
+"""Upper bound for one broker or event in a message of at most 4 MiB."""
 
 DEFAULT_SETTINGS = 1_000
 MAX_SETTINGS = 5_000
@@ -36,12 +36,12 @@ MAX_SCORES = 1_000
 DEFAULT_DIGESTS = 5_000
 MAX_DIGESTS = 10_000
 DIGEST_WORK = 1_000
-"""Topics and replica groups of one page of digests: each takes about 13 us of the loop, so that a page takes 13 ms."""
+"""Topics and replica groups of one page of digests. Each takes about 13 us of the loop, a page 13 ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """What is known of this node beside the core."""
+    """State of this node outside the core."""
 
     name: str
     version: str
@@ -49,16 +49,16 @@ class Node:
     started_at: float
     """Monotonic seconds."""
     config: Callable[[], NameServerConfig]
-    """The configuration that it runs with; a reload changes it."""
+    """The current configuration; a reload changes it."""
     lifecycle: NodeLifecycle
     sizes: Callable[[], Mapping[str, int]]
-    """Sizes of what the shells hold; those of the core are added."""
+    """Sizes outside the core; the core's are added."""
     complaints: Callable[[], Sequence[str]]
-    """What is wrong with the node itself, for people."""
+    """Problems of the node itself, for operators."""
 
 
 class Inspection:
-    """Answers from the core's tables, the recent events and the watch hub."""
+    """Responses from the core's tables, the recent events and the watch hub."""
 
     def __init__(self, core: NameServer, recent: RecentEvents, hub: WatchHub, *, clock: Clock, node: Node) -> None:
         self._core = core
@@ -70,7 +70,7 @@ class Inspection:
     # --- brokers ----------------------------------------------------------------------------------------------
 
     def list_brokers(self, request: wire.ListBrokersRequest) -> wire.ListBrokersResponse:
-        """One page of replicas with their liveness. Raises ClusterNotFound."""
+        """Return one page of replicas with their liveness. Raises ClusterNotFound."""
         refuse_if_any(admin_codec.optional_names(cluster=request.cluster, broker_name=request.broker_name))
         self._refuse_unless_remembered(request.cluster)
         page_size = size_of_page("page_size", request.page_size, default=DEFAULT_BROKERS, most=MAX_BROKERS)
@@ -89,7 +89,7 @@ class Inspection:
         return answer
 
     def list_broker_events(self, request: wire.ListBrokerEventsRequest) -> wire.ListBrokerEventsResponse:
-        """The last events of a broker name, as many as fit into one message."""
+        """Return the last events of a broker name, as many as fit into one message."""
         refuse_if_any(
             itertools.chain(
                 admin_codec.optional_names(cluster=request.cluster),
@@ -107,7 +107,7 @@ class Inspection:
         return wire.ListBrokerEventsResponse(events=reversed(events), node=self._node.name)
 
     def list_flapping(self, request: wire.ListFlappingRequest) -> wire.ListFlappingResponse:
-        """Brokers by penalty. Raises ClusterNotFound."""
+        """Return brokers by penalty. Raises ClusterNotFound."""
         refuse_if_any(admin_codec.optional_names(cluster=request.cluster))
         self._refuse_unless_remembered(request.cluster)
         limit = size_of_page("limit", request.limit, default=DEFAULT_SCORES, most=MAX_SCORES)
@@ -118,7 +118,7 @@ class Inspection:
         )
 
     def _refuse_unless_remembered(self, cluster: str) -> None:
-        """A cluster whose brokers are all gone is still no typing error, as long as one of them has a penalty."""
+        """Raise ClusterNotFound, except for a cluster without brokers that still has a penalty."""
         if not cluster or cluster in self._clusters():
             return
         if not self._core.penalties.top(now=self._clock.monotonic(), cluster=cluster, limit=1):
@@ -130,7 +130,7 @@ class Inspection:
     # --- routes -----------------------------------------------------------------------------------------------
 
     def list_watchers(self, request: wire.ListWatchersRequest) -> wire.ListWatchersResponse:
-        """Who watches a topic."""
+        """Return the watchers of a topic."""
         refuse_if_any(name_violations("topic", request.topic))
         now = self._clock.monotonic()
         watchers, total = self._hub.watchers(request.topic)
@@ -139,7 +139,7 @@ class Inspection:
         )
 
     def list_route_digests(self, request: wire.ListRouteDigestsRequest) -> wire.ListRouteDigestsResponse:
-        """One page of digests. It ends early rather than hold the loop, and leaves the answers that are kept alone."""
+        """Return one page of digests. It ends early rather than hold the loop, and does not use the response cache."""
         page_size = size_of_page("page_size", request.page_size, default=DEFAULT_DIGESTS, most=MAX_DIGESTS)
         if request.page_token:
             refuse_if_any(name_violations("page_token", request.page_token))
@@ -162,7 +162,7 @@ class Inspection:
     # --- the node ---------------------------------------------------------------------------------------------
 
     def list_settings(self, request: wire.ListSettingsRequest) -> wire.ListSettingsResponse:
-        """One page of what operators set."""
+        """Return one page of operators' settings."""
         page_size = size_of_page("page_size", request.page_size, default=DEFAULT_SETTINGS, most=MAX_SETTINGS)
         last, now = admin_codec.setting_token(request.page_token), self._clock.monotonic()
         answer, size = wire.ListSettingsResponse(node=self._node.name), 0
@@ -180,7 +180,7 @@ class Inspection:
         return answer
 
     def get_node_info(self, _request: wire.GetNodeInfoRequest) -> wire.GetNodeInfoResponse:
-        """The node itself."""
+        """Return the state of the node."""
         now, node = self._clock.monotonic(), self._node
         clusters = sorted(self._clusters())
         guards, guards_left_out = self._guards(now=now)
@@ -199,9 +199,10 @@ class Inspection:
         )
 
     def _guards(self, *, now: float) -> tuple[list[wire.GuardStatus], int]:
-        """The guards that mean something, as many as fit into one message, and how many others there are.
+        """Return the guards that matter, as many as fit into one message, and the number of others.
 
-        A cluster without brokers counts only while an operator's setting or its own end keeps its guard on.
+        A cluster without brokers counts only while an operator's setting or the time after its release keeps its guard
+        on.
         """
         guard = self._core.guard
         with_brokers = {key.cluster for key in self._core.routes.groups}
@@ -237,13 +238,13 @@ class Inspection:
         }
 
     def list_kv(self, request: wire.ListKvRequest) -> wire.ListKvResponse:
-        """The KV configuration, which is bounded to fit into one message."""
+        """Return the KV configuration, which is bounded to fit into one message."""
         refuse_if_any(admin_codec.optional_names(namespace=request.namespace))
         entries = self._core.kv.entries(request.namespace)
         return wire.ListKvResponse(entries=map(admin_codec.kv_entry, entries), node=self._node.name)
 
     def list_maintenance(self, _request: wire.ListMaintenanceRequest) -> wire.ListMaintenanceResponse:
-        """The open windows, bounded as well."""
+        """Return the open windows, which are bounded as well."""
         now = self._clock.monotonic()
         return wire.ListMaintenanceResponse(
             windows=[
@@ -256,11 +257,11 @@ class Inspection:
 
 
 def _comes_after(token: str, identity: BrokerIdentity) -> bool:
-    """Whether a broker stands after the one that ended the last page. Raises InvalidRequest for a token of no page."""
+    """Return whether a broker comes after the last one of the previous page. Raises InvalidRequest for a bad token."""
     if not token:
         return True
     cluster, slash, rest = token.partition("/")
     name, second_slash, broker_id = rest.partition("/")
     if not (slash and second_slash and broker_id.isascii() and broker_id.isdigit() and len(broker_id) <= 10):
-        raise InvalidRequest([FieldViolation("page_token", f"is no token of a page: {shown(token)}")])
+        raise InvalidRequest([FieldViolation("page_token", f"invalid page_token: {shown(token)}")])
     return identity[:3] > (cluster, name, int(broker_id))

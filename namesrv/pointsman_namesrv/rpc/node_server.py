@@ -1,4 +1,4 @@
-"""The name server's gRPC server: what it serves and shows follows the life cycle of the node."""
+"""The name server's gRPC server; what it serves depends on the state of the node."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REGISTRATION_RULES: Rules = {
     "UnregisterBroker": BROKERS,
     "ReportQueueStats": BROKERS,
 }
-"""A broker writes its own cluster and broker name alone: checked where those are read."""
+"""A broker may write only its own cluster and broker name: checked where those are read."""
 ADMIN_RULES: Rules = {
     "ListBrokers": ADMINS,
     "ListBrokerEvents": ADMINS,
@@ -50,7 +50,7 @@ ADMIN_RULES: Rules = {
     "ListRouteDigests": ADMINS,
     "ListSettings": ADMINS,
     "GetNodeInfo": ADMINS,
-    # An agent that drains its broker; its own alone.
+    # An agent that drains its own broker.
     "SetWritePerm": Rule(BROKERS.roles, Limit.ADMIN_CALLS),
     "DeleteTopic": ADMINS,
     "PutKv": ADMINS,
@@ -63,11 +63,11 @@ ADMIN_RULES: Rules = {
     "EvictBroker": ADMINS,
 }
 LIVE = "live"
-"""Health of the process: SERVING until it stops, whatever its state. For a probe that would restart it."""
+"""Health of the process: SERVING until it stops, in any state. For a probe that restarts the process."""
 
 
 def node_options(longest_interval: float, max_connections: int) -> list[tuple[str, int]]:
-    """Return the options of a server whose agents may send heartbeats as seldom as that, seconds."""
+    """Return the options of a server with this longest heartbeat interval, seconds."""
     return [
         *server_options(LATE_AFTER_INTERVALS * longest_interval),
         ("grpc.max_allowed_incoming_connections", max_connections),
@@ -75,13 +75,13 @@ def node_options(longest_interval: float, max_connections: int) -> list[tuple[st
 
 
 class NodeServer(RpcServer):
-    """Serves what the state of the node permits; :meth:`follow` must run from the start on.
+    """Serves what the state of the node permits; :meth:`follow` must run from the start.
 
-    WARMING serves everything, but of an unknown topic or cluster it says UNAVAILABLE. DRAINING refuses routes. A node
+    WARMING serves everything, but responds UNAVAILABLE for an unknown topic or cluster. DRAINING refuses routes. A node
     that stops refuses all.
 
-    ``longest_interval``: of heartbeats, seconds. An agent that stands still is judged by its silence alone, so the
-    transport must not hang up on it before the end of its stream says no more than that.
+    ``longest_interval``: of heartbeats, seconds. A paused agent is judged by its silence alone. So the transport must
+    not close its connection before the end of the stream no longer matters.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class NodeServer(RpcServer):
         lifecycle.on_change(self._apply_state)
 
     async def follow(self) -> None:
-        """Show each change of the state in health, and end the watches of a DRAINING node, until cancelled."""
+        """Update health after each change of state, and end the watches of a DRAINING node, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
@@ -122,7 +122,7 @@ class NodeServer(RpcServer):
                         await service.drain()
 
     async def show_health(self) -> None:
-        """Set the health of the node and of routes (READY), and of the rest (not stopping)."""
+        """Set the health of the node and of routes (READY), and of the other services (not stopping)."""
         await self.show(("", ROUTE.full_name), serves=self._lifecycle.state is NodeState.READY)
         others = (REGISTRATION.full_name, ADMIN.full_name, LIVE)
         await self.show(others, serves=not self._lifecycle.is_stopping)
@@ -144,8 +144,8 @@ class NodeServer(RpcServer):
             self._metrics.limits_exceeded.labels(refusal.limit).inc()
         if self._lifecycle.state is NodeState.WARMING and isinstance(refusal, TopicNotFound | ClusterNotFound):
             message = (
-                f"{refusal}, as far as this name server has heard: it is {NodeState.WARMING}; "
-                "ask again in a few seconds, or another"
+                f"{refusal}: this name server is {NodeState.WARMING} and may not know it yet; "
+                "retry in a few seconds, or use another name server"
             )
             return NotReady(message, node_state=NodeState.WARMING, not_yet=refusal.code)
         return refusal

@@ -1,8 +1,8 @@
-"""RegisterBroker: a whole registration in chunks, applied at a commit that matches, else not at all.
+"""RegisterBroker: a complete registration in chunks, applied at a matching commit or not at all.
 
-No step holds the loop for long: topics are read and compared with what is held in slices, of all registrations that
-come in together one slice a turn, with rests; accepting the whole is one swap, and the index of a large one follows in
-slices as well. A registration of the same bytes as the last one is known by them, and nothing of it is read again.
+No step holds the loop for long. Topics are read and compared in slices, one slice per turn for all registrations in
+progress, with pauses. Accepting the result is one swap, and a large index follows in slices as well. A registration
+with the same bytes as the last one is recognised by them and not read again.
 """
 
 from __future__ import annotations
@@ -39,33 +39,33 @@ from pointsman_namesrv.core.staging import (
 from pointsman_namesrv.rpc import broker_codec
 
 SLICE_TOPICS = 500
-"""Topics that are read and compared before a rest; about 0.6 ms."""
+"""Topics that are read and compared before a pause; about 0.6 ms."""
 REST_SECONDS = 0.001
-"""A real rest, for a query takes several rounds of the loop and of gRPC's threads. With ``sleep(0)`` in its place, and
+"""A real pause: a query takes several rounds of the loop and of gRPC's threads. With ``sleep(0)`` in its place, and
 slices of 20 to 100 topics, the p99 of queries was 8 to 9 ms, with it 3 to 6 ms (``make bench``, queries_under_load)."""
 LARGE = 5_000
-"""Topics from which a registration is kept out of the garbage collector's rounds: with a million topics one of those
-took 70 ms, and plain tables of names and numbers have no cycles to find."""
+"""Topics from which a registration is kept out of the garbage collector's rounds: with a million topics one round took
+70 ms, and tables of names and numbers have no cycles to find."""
 FIRST_CHUNK_SECONDS = 5.0
-"""How long a stream may be open before its first chunk; until then it takes no place of a registration."""
+"""How long a stream may be open before its first chunk; until then it does not count as a registration."""
 COLLECT_SECONDS = 60.0
-"""How long a client may take to send a whole registration; what it had sent is then forgotten."""
+"""How long a client may take to send a complete registration; then what it sent is dropped."""
 MAX_AT_ONCE = 2_048
-"""Registrations that may be coming in at the same time: all of a large fleet, after a restart without a snapshot.
-As many streams again may be open before their first chunk."""
+"""Registrations in progress at the same time: a complete large fleet, after a restart without a snapshot.
+The same number of streams may be open before their first chunk."""
 BYTES_A_TOPIC = 340
-"""On the wire, at most, rounded up: a name of 262 characters and four numbers."""
+"""Maximum size on the wire, rounded up: a name of 262 characters and four numbers."""
 BYTES_OF_BROKER = 128 * 1024
-"""What a broker says of itself, with every label and text as long as it may be, stays below this."""
+"""Upper bound for a registration without topics, with the longest labels and strings."""
 WORTH_REMEMBERING_BYTES = 4_096
 REMEMBERED_BYTES = 16 * 1024 * 1024
 IDENTITY_BYTES = 640
-"""The identity comes first in a registration, and is shorter than this: those bytes tell brokers apart."""
+"""The identity comes first in a registration, and is shorter than this: these bytes distinguish brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Remembered:
-    """A registration and the bytes it came in; good for as long as the core holds it."""
+    """A registration and its bytes; valid as long as the core holds it."""
 
     chunks: tuple[bytes, ...]
     registration: weakref.ref[Registration]
@@ -73,7 +73,7 @@ class _Remembered:
 
 
 class RegisterCalls:
-    """Takes registrations; ``max_topics`` bounds those of one broker, ``coming_in`` the memory of what comes in."""
+    """Accepts registrations. ``max_topics`` bounds those of one broker, ``coming_in`` the memory of all in progress."""
 
     def __init__(
         self,
@@ -97,19 +97,19 @@ class RegisterCalls:
         self._since_rest = 0
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
         self.remembered_bytes = 0
-        """Of the registrations that are known by their bytes."""
+        """Size of the registrations that are recognised by their bytes."""
         self._gone: deque[bytes] = deque()
-        """What is remembered of registrations that nobody holds any more; appended to by any thread."""
+        """Remembered registrations that the core no longer holds; appended to by any thread."""
 
     @property
     def coming_in_bytes(self) -> int:
-        """Memory of all registrations that are coming in, estimated."""
+        """Return the estimated memory of all registrations in progress."""
         return self._memory.total
 
     async def register_broker(self, requests: AsyncIterator[bytes], peer: Peer) -> wire.RegisterBrokerResponse:
         """Collect the chunks and apply them at their commit.
 
-        Raises TooSlow, what is wrong with them, and Ended when the room was needed for another peer.
+        Raises TooSlow, InvalidRequest and others for their content, and Ended when another peer needed its share.
         """
         place = _Place(peer)
         try:
@@ -121,7 +121,7 @@ class RegisterCalls:
             async with asyncio.timeout(COLLECT_SECONDS):
                 registered, registration = await self._collect(first, requests, place)
         except TimeoutError:
-            raise TooSlow(f"the request did not end within {COLLECT_SECONDS:g} s; nothing was applied") from None
+            raise TooSlow(f"the request was not complete within {COLLECT_SECONDS:g} s; nothing was applied") from None
         except asyncio.CancelledError:
             if place.refusal is not None:
                 raise Ended(place.refusal) from None
@@ -140,7 +140,7 @@ class RegisterCalls:
                 async for request in requests:
                     return request
         except TimeoutError:
-            raise TooSlow(f"the first chunk did not come within {FIRST_CHUNK_SECONDS:g} s") from None
+            raise TooSlow(f"the first chunk did not arrive within {FIRST_CHUNK_SECONDS:g} s") from None
         raise _without_commit(0)
 
     async def _collect(
@@ -175,7 +175,7 @@ class RegisterCalls:
         raise _without_commit(len(chunks))
 
     async def _read(self, incoming: _Incoming, chunk: bytes) -> bool:
-        """Read one chunk, a slice a turn; return whether it is the last."""
+        """Read one chunk in slices; return whether it is the last."""
         request = incoming.open(chunk)
         for start in range(0, len(request.topics), SLICE_TOPICS):
             async with self._turn:
@@ -183,7 +183,7 @@ class RegisterCalls:
         return incoming.close(request)
 
     async def _rest_after(self, topics: int) -> None:
-        """Let everything else run, once all registrations together have worked off a slice."""
+        """Pause once all registrations in progress together have processed a slice."""
         self._since_rest += topics
         if self._since_rest >= SLICE_TOPICS:
             self._since_rest = 0
@@ -195,7 +195,7 @@ class RegisterCalls:
         self._record(registered.events)
         self._remember(chunks, self._core.registration_of(registration.identity))
         if len(registration.topics) >= LARGE:
-            gc.collect(1)  # what is frozen as garbage would stay for ever
+            gc.collect(1)  # garbage that is frozen would never be freed
             gc.freeze()
         return registered, registration
 
@@ -217,10 +217,10 @@ class RegisterCalls:
             expiry=broker_codec.duration(registration.expiry),
         )
 
-    # --- what is remembered -----------------------------------------------------------------------------------
+    # --- remembered registrations -----------------------------------------------------------------------------
 
     def _recall(self, first_chunk: bytes) -> tuple[tuple[bytes, ...], Registration | None]:
-        """The chunks of the last registration that began like this, if the core still holds it."""
+        """Return the chunks of the last registration with this beginning, if the core still holds it."""
         known = self._remembered.get(first_chunk[:IDENTITY_BYTES])
         registration = None if known is None else known.registration()
         if (
@@ -254,11 +254,11 @@ class RegisterCalls:
 
 
 class _Place:
-    """What one registration that is coming in holds of this server's bounds."""
+    """The shares of one registration in progress in this server's bounds."""
 
     def __init__(self, peer: Peer) -> None:
         self.refusal: LimitExceeded | None = None
-        """The bound at which it was ended."""
+        """The bound at which it was ended; None: it was not."""
         self.peer = peer
         self._task = asyncio.current_task()
         self._shares: list[tuple[FairBound, Share, str]] = []
@@ -271,20 +271,20 @@ class _Place:
         self._shares.append((bound, share, limit))
 
     def grow(self, amount: int) -> None:
-        """Add to the share that was taken last. Raises LimitExceeded."""
+        """Add to the last share. Raises LimitExceeded."""
         bound, share, limit = self._shares[-1]
         if not bound.grow(share, amount):
             raise LimitExceeded(limit, bound.bound, value=bound.total + amount)
 
     def give_back(self) -> None:
-        """End all shares."""
+        """Release all shares."""
         for bound, share, _ in self._shares:
             bound.give_back(share)
         self._shares.clear()
 
     def _end_for_another(self, bound: FairBound, limit: str) -> None:
         self.give_back()
-        note = "this registration was ended, because its connection has the most of them and another needs some"
+        note = "this registration was ended: its connection has the most, and another connection needs one"
         self.refusal = LimitExceeded(limit, bound.bound, note=note)
         if self._task is not None:
             self._task.cancel()
@@ -295,7 +295,7 @@ def _without_commit(chunks: int) -> InvalidRequest:
 
 
 class _Incoming:
-    """One registration that has to be read."""
+    """One registration that must be read."""
 
     def __init__(self, core: NameServer, bounds: IntervalBounds, max_topics: int, place: _Place) -> None:
         self._core = core
@@ -308,7 +308,7 @@ class _Incoming:
         self._staging = Staging({})
 
     def open(self, chunk: bytes) -> wire.RegisterBrokerRequest:
-        """Read the next chunk, but for its topics. Raises InvalidRequest, LimitExceeded, DecodeError."""
+        """Read the next chunk apart from its topics. Raises InvalidRequest, LimitExceeded, DecodeError."""
         request = wire.RegisterBrokerRequest.FromString(chunk)
         self._chunks += 1
         if self._registration is None:
@@ -320,12 +320,12 @@ class _Incoming:
             self._held = self._core.held_topics(identity)
             self._staging = Staging(self._held)
         elif request.HasField("broker"):
-            problem = f"stands again in chunk {self._chunks}; it belongs in the first"
+            problem = f"occurs again in chunk {self._chunks}; it belongs in the first"
             raise InvalidRequest([FieldViolation("broker", problem)])
         count = len(request.topics)
         if count > MAX_CHUNK_TOPICS:
             raise InvalidRequest(
-                [FieldViolation("topics", f"may hold at most {MAX_CHUNK_TOPICS} a chunk, not {count}")]
+                [FieldViolation("topics", f"may hold at most {MAX_CHUNK_TOPICS} per chunk, not {count}")]
             )
         topics = len(self._staging.topics) + count
         if topics > self._max_topics:
@@ -340,22 +340,22 @@ class _Incoming:
         return len(part)
 
     def close(self, request: wire.RegisterBrokerRequest) -> bool:
-        """Whether a chunk that was read is the last. Raises InvalidRequest for a commit that does not match."""
+        """Return whether a chunk that was read is the last. Raises InvalidRequest for a commit that does not match."""
         if not request.HasField("commit"):
             return False
         _check_commit(request.commit, topics=len(self._staging.topics), chunks=self._chunks)
         return True
 
     def finish(self) -> tuple[Registration, StagedTopics]:
-        """What came in, whole."""
-        assert self._registration is not None, "a commit stands in a chunk"  # noqa: S101
+        """Return the complete registration."""
+        assert self._registration is not None, "a commit is part of a chunk"  # noqa: S101
         topics = self._staging.finish()
         return replace(self._registration, topics=topics.topics), topics
 
 
 def _check_commit(commit: wire.RegistrationCommit, *, topics: int, chunks: int) -> None:
     violations = [
-        FieldViolation(f"commit.{field}", f"says {said}, received were {received}")
+        FieldViolation(f"commit.{field}", f"is {said}, but {received} were received")
         for field, said, received in (
             ("topic_count", commit.topic_count, topics),
             ("chunk_count", commit.chunk_count, chunks),

@@ -1,4 +1,4 @@
-"""RegistrationService: what broker agents tell us."""
+"""RegistrationService: calls of broker agents."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from pointsman_namesrv.rpc import broker_codec
 from pointsman_namesrv.rpc.register_call import RegisterCalls
 
 HOLDS = frozenset({BeatStatus.OK, BeatStatus.TOPICS_OUT_OF_DATE})
-"""Answers to a beat of who holds the identity; a stream is remembered for nobody else."""
+"""Responses after which a stream is bound to the broker: its sender holds the identity."""
 
 
 FIRST_BEAT_SECONDS = 60.0
-"""How long a stream may be open before it brings the beat of a registered broker."""
+"""How long a stream may be open before the heartbeat of a registered broker."""
 
 
 class RegistrationServicer:
-    """Decodes, calls the core, hands its events on."""
+    """Decodes requests, calls the core, and records its events."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class RegistrationServicer:
     def update_topics(
         self, request: wire.UpdateTopicsRequest, caller: Caller | None = None
     ) -> wire.UpdateTopicsResponse:
-        """Apply a delta on a known base."""
+        """Apply a delta to a known base."""
         count = len(request.changed) + len(request.removed)
         if count > MAX_CHUNK_TOPICS:
             problem = f"and removed may hold at most {MAX_CHUNK_TOPICS} topics together, not {count}"
@@ -97,18 +97,18 @@ class RegistrationServicer:
         return wire.UpdateTopicsResponse(topic_count=updated.topic_count)
 
     def heartbeat(self, request: wire.HeartbeatRequest, caller: Caller | None = None) -> wire.HeartbeatResponse:
-        """Take one beat."""
+        """Record one heartbeat."""
         beat = broker_codec.beat(request.beat)
         if caller is not None:
             check_writes(caller, beat.identity.cluster, beat.identity.broker_name)
         return wire.HeartbeatResponse(answer=broker_codec.beat_answer(self._beat(beat)))
 
     async def keep_alive(self, requests: AsyncIterator[bytes], send: Write, peer: Peer) -> None:
-        """Take beats until the stream ends; its end speaks against each broker whose last beat it brought.
+        """Record heartbeats until the stream ends; its end counts against each broker whose last heartbeat it carried.
 
-        From one beat to the next hardly anything changes, so what is equal is neither decoded nor encoded again.
-        Raises LimitExceeded, Ended when the room was needed for another peer or the node stops, TooSlow for a stream
-        without a registered broker's beat, and what is wrong with one.
+        Consecutive heartbeats are nearly equal, so equal bytes are neither decoded nor encoded again. Raises
+        LimitExceeded, Ended when another peer needed its share or the node stops, TooSlow for a stream without a
+        registered broker's heartbeat, and InvalidRequest.
         """
         stream = next(self._stream_ids)
         held: dict[BrokerIdentity, int] = {}
@@ -117,7 +117,7 @@ class RegistrationServicer:
         bound, share = self._stream_bound, self._stream_bound.take(peer.key, 1, partial(_cancel, task))
         if share is None:
             raise LimitExceeded("keep_alive_streams", bound.bound, value=bound.total + 1)
-        # While we work on a beat, whatever ends the stream is our doing; it says nothing of the broker.
+        # While a heartbeat is processed, this server ends the stream; that does not count against the broker.
         at_work = False
         self._streams.add(task)
         self._metrics.streams.inc()
@@ -141,11 +141,11 @@ class RegistrationServicer:
                     at_work = False
                     await send(response)
         except TimeoutError:
-            raise TooSlow(f"no beat of a registered broker came within {FIRST_BEAT_SECONDS:g} s") from None
+            raise TooSlow(f"no heartbeat of a registered broker within {FIRST_BEAT_SECONDS:g} s") from None
         except asyncio.CancelledError:
-            # Either the agent's side is gone, or we are draining, or there is no longer room for it.
+            # The agent disconnected, this node drains, or the stream was ended for another peer.
             if not share.is_held:
-                note = "this stream was ended, because its connection has the most of them and another needs one"
+                note = "this stream was ended: its connection has the most streams, and another connection needs one"
                 raise Ended(LimitExceeded("keep_alive_streams", bound.bound, note=note)) from None
             if self._draining:
                 raise Ended(self._lifecycle.refusal()) from None
@@ -161,11 +161,11 @@ class RegistrationServicer:
 
     @property
     def stream_count(self) -> int:
-        """Open KeepAlive streams."""
+        """Return the number of open KeepAlive streams."""
         return len(self._streams)
 
     async def drain(self) -> None:
-        """End every stream from this side: that says nothing of the brokers behind them."""
+        """End every stream from this side, which does not count against the brokers."""
         self._draining = True
         for task in self._streams:
             task.cancel()
@@ -173,7 +173,7 @@ class RegistrationServicer:
     async def unregister_broker(
         self, request: wire.UnregisterBrokerRequest, caller: Caller | None = None
     ) -> wire.UnregisterBrokerResponse:
-        """Let a broker go; a wipe that ends with it has ended on the disk as well before the answer."""
+        """Unregister a broker; a write permission that this restores is on disk before the response."""
         identity = _own_identity(request.identity, caller)
         answer = self._core.unregister(
             identity, request.generation, reason=broker_codec.leave_reason(request.reason), now=self._clock.monotonic()
@@ -186,7 +186,7 @@ class RegistrationServicer:
     def report_queue_stats(
         self, request: wire.ReportQueueStatsRequest, caller: Caller | None = None
     ) -> wire.ReportQueueStatsResponse:
-        """Hand on what an agent measured."""
+        """Emit an agent's measurements."""
         identity = _own_identity(request.identity, caller)
         stats = broker_codec.queue_stats(request.stats, path="stats")
         answer = self._core.report_queue_stats(identity, request.generation, stats, now=self._clock.monotonic())
@@ -216,7 +216,7 @@ class RegistrationServicer:
             clock_ahead_ms=self._ahead_ms(beat.sent_at_millis) if beat.sent_at_millis else None,
         )
         if answer.status not in HOLDS:
-            # An identity that is held was checked when it registered.
+            # A held identity was checked when it registered.
             refuse_if_any(identity_violations(beat.identity, path="beat.identity"))
         self._count_beat[answer.status]()
         if answer.events:

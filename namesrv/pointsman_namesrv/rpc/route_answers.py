@@ -1,7 +1,7 @@
-"""The answers to route queries, built once a change and not once a call.
+"""Responses to route queries, built once per change and not per call.
 
-An answer is good while no change has happened since it was last looked at; after a change it is compared by the
-revision counter of its topic and rebuilt only if that moved.
+A response is current while no change has happened since the last check. After a change it is compared by the revision
+counter of its topic and rebuilt only if that moved.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc.route_codec import Answer, route_answer
 
 ENTRY_OVERHEAD_BYTES = 450
-"""Entry, answer, digest, key tuple and dictionary slot, about (sys.getsizeof)."""
+"""Estimated size of entry, response, digest, key tuple and dictionary slot (sys.getsizeof)."""
 
 _Key = tuple[str, str, str]
 
@@ -32,14 +32,14 @@ class _Entry:
 
 
 class RouteAnswers:
-    """Answers by (topic, cluster, zone), the least recently used ones dropped above ``max_bytes``."""
+    """Responses by (topic, cluster, zone), the least recently used ones dropped above ``max_bytes``."""
 
     def __init__(
         self, routes: RouteTable, *, boot: int, max_bytes: int, metrics: Metrics, unix_offset: float = 0.0
     ) -> None:
-        """``unix_offset``: from monotonic seconds to Unix time, for what a route says of absent brokers."""
+        """``unix_offset``: from monotonic seconds to Unix time, for the times of absent brokers."""
         self.boot = boot
-        """This process in every revision; random."""
+        """Identifies this run in every revision; random."""
         self._routes = routes
         self._unix_offset = unix_offset
         self._max_bytes = max_bytes
@@ -50,11 +50,11 @@ class RouteAnswers:
 
     @property
     def bytes(self) -> int:
-        """Memory of the kept answers, about."""
+        """Return the estimated memory of the cached responses."""
         return self._bytes
 
     def current(self, topic: str, cluster: str = "", zone: str = "") -> Answer:
-        """Return the answer as it is now. Raises InvalidRequest for names outside the grammar, TopicNotFound."""
+        """Return the current response. Raises InvalidRequest for names outside the grammar, TopicNotFound."""
         key = (topic, cluster, zone)
         entry = self._entries.get(key)
         if entry is not None and self._is_good(entry, topic):
@@ -100,13 +100,13 @@ class RouteAnswers:
             self._size.set(self._bytes)
 
     def check_invariants(self) -> None:
-        """Hold the kept answers against fresh ones; for tests."""
+        """Compare the cached responses with new ones; for tests."""
         assert self._bytes == sum(entry.size for entry in self._entries.values()) <= self._max_bytes  # noqa: S101
         for key, entry in self._entries.items():
             if self._is_good(entry, key[0]):
                 try:
                     fresh = self._routes.current(key[0], cluster=key[1], zone=key[2])
                 except TopicNotFound:
-                    raise AssertionError(f"{key} is kept, but the topic is gone") from None
+                    raise AssertionError(f"{key} is cached, but the topic does not exist") from None
                 answer = route_answer(fresh, boot=self.boot, unix_offset=self._unix_offset)
                 assert entry.answer == answer  # noqa: S101

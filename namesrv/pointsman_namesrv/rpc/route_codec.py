@@ -1,4 +1,4 @@
-"""Routes as bytes ready to send: what the cache keeps and the watch hub hands to every watcher alike."""
+"""Routes as bytes ready to send, for the cache and for all watchers."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ from pointsman_namesrv.core.route_table import Route
 from pointsman_namesrv.rpc.broker_codec import broker_data, to_identity
 
 MAX_ABSENT = 1_000
-"""Absent brokers that a route names."""
+"""Absent brokers that a route names at most."""
 GONE_DIGEST = b""
-"""The digest of a topic that has no route."""
+"""Digest of a topic without a route."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The state of one route."""
+    """State of one route."""
 
     route: bytes
-    """A GetTopicRouteResponse with the route. GetTopicRoutesResponse and WatchTopicRoutesResponse have it under the
-    same field number, so these bytes are a piece of the one and a message of the other."""
+    """A GetTopicRouteResponse with the route. GetTopicRoutesResponse and WatchTopicRoutesResponse use the same field
+    number, so these bytes are also a piece of the first and a message of the second."""
     unchanged: bytes
-    """The GetTopicRouteResponse for whoever knows the digest."""
+    """The GetTopicRouteResponse for clients that have the digest."""
     counter: int
     digest: bytes
 
 
 def route_answer(route: Route, *, boot: int, unix_offset: float = 0.0) -> Answer:
-    """Encode a route with its revision. Why its brokers are absent is no part of the digest: nodes know it differently.
+    """Encode a route with its revision. The digest excludes why brokers are absent, because nodes know that
+    differently.
 
-    The digest covers the states of brokers, too: a client that has the digest has the response. Name servers that see a
+    The digest includes the states of brokers: a client that has the digest has the response. Name servers that see a
     broker differently differ in it until they agree.
 
     ``unix_offset``: from monotonic seconds to Unix time.
@@ -70,7 +71,7 @@ def route_answer(route: Route, *, boot: int, unix_offset: float = 0.0) -> Answer
 
 
 def absent_broker(broker: AbsentBroker, *, unix_offset: float) -> wire.AbsentBroker:
-    """Encode why a broker is not in the routes."""
+    """Encode why a broker is not routed."""
     encoded = wire.AbsentBroker(
         identity=to_identity(broker.identity),
         is_registered=broker.phase is not Phase.GONE,
@@ -82,13 +83,13 @@ def absent_broker(broker: AbsentBroker, *, unix_offset: float) -> wire.AbsentBro
 
 
 def gone(topic: str, *, boot: int, counter: int) -> bytes:
-    """Encode the news that nobody has a topic."""
+    """Encode that no broker has a topic."""
     revision = wire.Revision(boot=boot, counter=counter, digest=GONE_DIGEST)
     return wire.WatchTopicRoutesResponse(gone=wire.TopicGone(topic=topic, revision=revision)).SerializeToString()
 
 
 def absent(topics: list[str], *, boot: int, counter: int) -> bytes:
-    """Encode the news that these topics have no route."""
+    """Encode that these topics have no route."""
     revision = wire.Revision(boot=boot, counter=counter, digest=GONE_DIGEST)
     return wire.WatchTopicRoutesResponse(absent=wire.TopicsAbsent(topics=topics, revision=revision)).SerializeToString()
 

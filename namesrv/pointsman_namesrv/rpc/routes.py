@@ -1,4 +1,4 @@
-"""RouteService: what producers and consumers ask us."""
+"""RouteService: calls of producers and consumers."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from pointsman_namesrv.rpc.route_answers import RouteAnswers
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 
 RAW_METHODS = frozenset({"GetTopicRoute", "GetTopicRoutes", "GetClusterInfo", "WatchTopicRoutes"})
-"""Served from bytes to bytes."""
+"""Calls from bytes to bytes."""
 
 DEFAULT_PAGE_SIZE = 1_000
 MAX_PAGE_SIZE = 10_000
 MAX_TOPICS = 1_000
-"""Topics of one GetTopicRoutes."""
+"""Maximum topics of one GetTopicRoutes."""
 MAX_ANSWER_BYTES = 2 * 1024 * 1024
-"""Routes of one GetTopicRoutes: with the names beside them it stays below gRPC's 4 MiB. One route always goes in."""
+"""Size of the routes of one GetTopicRoutes: with the names it stays below gRPC's 4 MiB. One route always fits."""
 SLICE_SECONDS = 0.003
-"""How long the loop is held at once."""
+"""Longest time for which a call holds the loop."""
 
 
 class RouteServicer:
-    """Answers from the core's tables, as far as the state of the node permits."""
+    """Responses from the core's tables, as far as the state of the node permits."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class RouteServicer:
         )
 
     def get_topic_route(self, request: bytes) -> bytes:
-        """One route, or that the known one is still good: the hot path, ready bytes but for the first after a change.
+        """Return one route, or that the known one is current. The hot path: bytes are ready except after a change.
 
-        Raises DecodeError for bytes that are no query, InvalidRequest for names outside the grammar, TopicNotFound.
+        Raises DecodeError for invalid bytes, InvalidRequest for names outside the grammar, TopicNotFound.
         """
         query = wire.GetTopicRouteRequest.FromString(request)
         try:
@@ -73,7 +73,7 @@ class RouteServicer:
         return answer.route
 
     async def get_topic_routes(self, request: bytes) -> bytes:
-        """Many routes, those that differ from the known ones. Raises DecodeError, InvalidRequest."""
+        """Return many routes, those that differ from the known ones. Raises DecodeError, InvalidRequest."""
         query = wire.GetTopicRoutesRequest.FromString(request)
         if len(query.topics) > MAX_TOPICS:
             raise InvalidRequest([FieldViolation("topics", f"may hold at most {MAX_TOPICS}, not {len(query.topics)}")])
@@ -106,12 +106,12 @@ class RouteServicer:
         return b"".join([*routes, rest.SerializeToString()])
 
     async def watch_topic_routes(self, request: bytes, write: Write, peer: Peer) -> None:
-        """First the state, then each change, until the client goes or this node drains.
+        """Send the state, then each change, until the client disconnects or this node drains.
 
         Raises DecodeError, InvalidRequest, LimitExceeded, Ended.
         """
         query = wire.WatchTopicRoutesRequest.FromString(request)
-        # Before the names are read: a bound is cheap to hold, whatever was sent.
+        # Before the names are read: the bound is cheap to check, for any request.
         self.hub.refuse_beyond_bounds(len(query.topics))
         if not query.topics:
             raise InvalidRequest([FieldViolation("topics", "must not be empty")])
@@ -120,7 +120,7 @@ class RouteServicer:
         raise Ended(self._lifecycle.refusal())
 
     def list_topics(self, request: wire.ListTopicsRequest) -> wire.ListTopicsResponse:
-        """One page of topic names."""
+        """Return one page of topic names."""
         if request.cluster:
             refuse_if_any(name_violations("cluster", request.cluster))
         names = self._core.topic_names(request.cluster)
@@ -132,7 +132,7 @@ class RouteServicer:
         )
 
     async def get_cluster_info(self, request: bytes) -> bytes:
-        """Clusters and their groups. Raises DecodeError, InvalidRequest, ClusterNotFound."""
+        """Return clusters and their groups. Raises DecodeError, InvalidRequest, ClusterNotFound."""
         query = wire.GetClusterInfoRequest.FromString(request)
         if query.cluster:
             refuse_if_any(name_violations("cluster", query.cluster))
@@ -155,7 +155,7 @@ class RouteServicer:
 
 
 def _query_violations(query: wire.GetTopicRoutesRequest | wire.WatchTopicRoutesRequest) -> Iterator[FieldViolation]:
-    """Check the names of a query for many topics, each of which may stand once."""
+    """Check the names of a query for many topics, each of which may occur once."""
     if query.cluster:
         yield from name_violations("cluster", query.cluster)
     yield from text_violations("zone", query.zone)

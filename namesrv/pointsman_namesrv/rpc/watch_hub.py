@@ -1,16 +1,16 @@
-"""Who watches which routes, and how they learn of changes.
+"""Route watches: which client watches which routes, and how changes are pushed.
 
-What is watched, (topic, cluster, zone), has one piece of news at a time, ready to send: the state that its watchers
-are to have. Each ``coalesce_seconds`` one task looks at what the route table touched since, of the watched topics
-alone, and compares: by revision counter, which is an integer, then by digest. A watcher has a slot for each of its
-topics, full or empty, and a full one is filled once however often the route changes: its memory is bounded by its
-topics, and a reader that does not read delays no other.
+Each watched (topic, cluster, zone) has one current message: the state that its watchers are to receive. Every
+``coalesce_seconds`` one task checks the watched topics that the route table touched since. It compares first by
+revision counter, an integer, then by digest. A watcher has a slot for each of its topics, empty or full, and a full
+slot is not filled again however often the route changes. So its memory is bounded by its topics, and a slow reader
+delays no other.
 
-Watches, watched topics and unread bytes are bounded for the node. At the bound a watch that takes less than others ends
-the latest of the peer that takes most.
+Watches, watched topics and unread bytes are bounded for the node. At a bound, a watch that uses less than others ends
+the latest watch of the peer that uses most.
 
-Within a boot the counters that a watcher is sent for a topic rise: it remembers the last one, and a slot is filled only
-by a change above it.
+Within a run the counters that a watcher receives for a topic increase: it remembers the last one, and only a change
+above it fills a slot.
 """
 
 from __future__ import annotations
@@ -36,58 +36,58 @@ from pointsman_namesrv.rpc import route_codec
 from pointsman_namesrv.rpc.route_answers import RouteAnswers
 
 SLICE_SECONDS = 0.003
-"""How long the loop is held at once."""
-FIRST_STATE_REST_SECONDS = 0.001
-"""A real rest, as registrations have (``rpc/register_call.py``)."""
+"""Longest time for which a walk holds the loop."""
+FIRST_STATE_PAUSE_SECONDS = 0.001
+"""A real pause, as for registrations (``rpc/register_call.py``)."""
 FEW = 4
-"""Up to this number things stand in a tuple: 48 bytes for one, where a set or dictionary takes 216 and more. There are
-as many of them as watched topics."""
-LOOKS_AT_ONCE = 64
-"""Comparisons between two looks at the clock."""
-WAKES_AT_ONCE = 100
-"""Watchers woken at once: each of them then writes, for about 25 us, before the loop does anything else."""
+"""Up to this size a collection is a tuple: 48 bytes for one item, where a set or dictionary takes at least 216. There
+is one for each watched topic."""
+MAX_COMPARISONS = 64
+"""Comparisons between two readings of the clock."""
+MAX_WAKES = 100
+"""Watchers woken in one step: each then writes for about 25 us before the loop does anything else."""
 SHORTEST_STEP_SECONDS = 0.001
-REST_SHARE = 3.0
-"""A walk over what is watched is followed by a rest of so many times its length: at most a quarter of the loop."""
+PAUSE_RATIO = 3.0
+"""Pause after a walk, as a multiple of its length: walks take at most a quarter of the loop."""
 ALWAYS_OBSERVED = 256
 OBSERVED_SHARE = 16
-"""With more watchers than that, the lag of one in so many writes is observed."""
-MOST_SHOWN = 1_000
-MOST_ABSENT = 10_000
+"""With more than ``ALWAYS_OBSERVED`` watchers, the lag of one in 16 writes is observed."""
+MAX_SHOWN = 1_000
+MAX_ABSENT = 10_000
 """Topics in one message: at most 1.3 MB."""
-LIGHT_BYTES = 2_048
-"""A message up to this size is written whatever else is unread: together 16 MiB for 8,000 watches."""
-MOST_UNREAD_BYTES = 48 * 2**20
-"""Of larger messages that were handed to gRPC, which copies each, and not read."""
+SMALL_MESSAGE_BYTES = 2_048
+"""A message up to this size is written regardless of unread ones: 16 MiB in total for 8,000 watches."""
+MAX_UNREAD_BYTES = 48 * 2**20
+"""Bound on larger messages that gRPC has copied and clients have not read."""
 ROOM_SECONDS = 10.0
-"""How long a watch waits for the other ones of its peer to read."""
+"""How long a watch waits for other watches of its peer to read."""
 ROOM_STEP_SECONDS = 0.02
 
-UNSAID = -1
-"""The counter of a watcher that has been told nothing of a topic."""
+NOTHING_SENT = -1
+"""Counter of a watcher that has received nothing about a topic."""
 NEVER = -1
-"""The counter of a topic that must be looked at again."""
+"""Counter of a topic that must be checked again."""
 
 
 @dataclass(slots=True, eq=False)
 class _Watched:
-    """One (topic, cluster, zone) and what its watchers are to know of it."""
+    """One (topic, cluster, zone) and its current state for watchers."""
 
     topic: str
     place: _Place
-    news: bytes = b""
-    """The route, ready to send; empty while there is none."""
-    counter: int = UNSAID
+    message: bytes = b""
+    """The route as a message; empty if there is none."""
+    counter: int = NOTHING_SENT
     digest: bytes | None = None
-    """None while this node does not know yet whether there is such a topic."""
-    looked_at: int | None = NEVER
-    """The topic's counter when it was last looked at; None: nobody had it."""
+    """None while this node does not know whether the topic exists."""
+    checked_at: int | None = NEVER
+    """The topic's counter at the last check; None: no broker had the topic."""
     found_at: float = 0.0
-    """When the news was found; monotonic seconds."""
-    changed: int = UNSAID
-    """The counter at which the digest last became another: who was sent that or a later one knows it."""
+    """When the change was found; monotonic seconds."""
+    changed: int = NOTHING_SENT
+    """The counter at the last change of the digest. A watcher that was sent it, or a later one, is up to date."""
     is_fresh: bool = False
-    """Whether there is news that the watchers have not been told of."""
+    """Whether there is a change that watchers have not been notified of."""
     watchers: tuple[Watcher, ...] | set[Watcher] = ()
 
     def join(self, watcher: Watcher) -> None:
@@ -112,7 +112,7 @@ _Place = tuple[str, str]
 
 
 class _WatchedTable:
-    """What is watched, by topic and place. Of its topics the route table notes the changes."""
+    """Watched topics by topic and place. The route table notes the changes of these topics."""
 
     def __init__(self) -> None:
         self._topics: dict[str, tuple[_Watched, ...] | dict[_Place, _Watched]] = {}
@@ -127,12 +127,12 @@ class _WatchedTable:
         return iter(self._topics)
 
     def of(self, topic: str) -> tuple[_Watched, ...]:
-        """All places in which a topic is watched."""
+        """Return all places in which a topic is watched."""
         found = self._topics.get(topic, ())
         return found if isinstance(found, tuple) else tuple(found.values())
 
     def at(self, topic: str, place: _Place) -> _Watched:
-        """A topic at one place, from now on if it was not there."""
+        """Return a topic at one place; it is added if it was missing."""
         found = self._topics.get(topic, ())
         if isinstance(found, dict):
             watched = found.get(place)
@@ -168,12 +168,12 @@ class Watcher:
     opened_at: float
     """Monotonic seconds."""
     task: asyncio.Task[None]
-    told: dict[_Watched, int] = field(default_factory=dict)
-    """What it watches, with the counter of what it was last sent."""
+    sent: dict[_Watched, int] = field(default_factory=dict)
+    """What it watches, with the counter that it was last sent."""
     slots: dict[_Watched, float] = field(default_factory=dict)
-    """What it has not been sent yet, with the time since when; the one that waits longest first."""
+    """Changes not sent yet, with the time since when; the oldest first."""
     writing_since: float | None = None
-    """The same of what is being written."""
+    """The same for the message that is being written."""
     woken: asyncio.Event = field(default_factory=asyncio.Event)
     is_ended: bool = False
     """Whether this node ended it."""
@@ -182,7 +182,7 @@ class Watcher:
     shares: list[tuple[FairBound, Share]] = field(default_factory=list)
 
     def waiting_since(self) -> float | None:
-        """Since when the oldest news waits for this client to read; None when nothing waits."""
+        """Return since when the oldest unread change waits; None if none waits."""
         if self.writing_since is not None:
             return self.writing_since
         return next(iter(self.slots.values()), None)
@@ -190,19 +190,19 @@ class Watcher:
 
 @dataclass(frozen=True, slots=True)
 class WatcherFacts:
-    """One open watch as operators see it. Times are monotonic seconds."""
+    """One open watch, for operators. Times are monotonic seconds."""
 
     peer: str
     opened_at: float
     topics: int
     pending: int
-    """Topics whose news this client has not read."""
+    """Topics with changes that this client has not read."""
     waiting_since: float | None
-    """Since when the oldest of them waits."""
+    """Since when the oldest of them waits; None: none."""
 
 
 class WatchHub:
-    """All open watches. :meth:`run` must run as long as there may be any."""
+    """All open watches. :meth:`run` must run while there may be any."""
 
     def __init__(
         self,
@@ -227,32 +227,32 @@ class WatchHub:
         self._bounds = {
             "watchers": FairBound(max_watchers),
             "watched_topics": FairBound(max_watched),
-            "unread_watch_bytes": FairBound(MOST_UNREAD_BYTES),
+            "unread_watch_bytes": FairBound(MAX_UNREAD_BYTES),
         }
-        self._line_for_room = asyncio.Lock()
+        self._room_queue = asyncio.Lock()
         self._max_topics = max_topics
         self._watched = _WatchedTable()
         routes.touched.interest = self._watched
         self._watchers: set[Watcher] = set()
         self._numbers = itertools.count(1)
-        self._somebody = asyncio.Event()
+        self._has_watchers = asyncio.Event()
         self._writes = 0
         self._walked_in: NodeState | None = None
-        """State at the last walk over all that is watched."""
+        """State at the last walk over all watched topics."""
         self._gauge, self._watched_gauge = metrics.watchers, metrics.watched_topics
         self._lag = metrics.watch_lag
         self._coalesced = metrics.watch_coalesced
 
     @property
     def count(self) -> int:
-        """Open watches."""
+        """Return the number of open watches."""
         return len(self._watchers)
 
     # --- one watch --------------------------------------------------------------------------------------------
 
     @property
     def watched_count(self) -> int:
-        """Topics of all watches together."""
+        """Return the number of topics of all watches together."""
         return self._bounds["watched_topics"].total
 
     def refuse_beyond_bounds(self, topics: int) -> None:
@@ -261,20 +261,20 @@ class WatchHub:
             raise LimitExceeded("topics_per_watch", self._max_topics, field="topics", value=topics)
 
     async def watch(self, request: WatchTopicRoutesRequest, write: Write, *, peer: Peer) -> None:
-        """Send the first state and then each change, until the client goes or :meth:`drain` ends it; then return.
+        """Send the first state and then each change, until the client disconnects or :meth:`drain` ends it.
 
-        The request is checked. Raises LimitExceeded, and Ended when the room was needed for another peer.
+        The request is already checked. Raises LimitExceeded, and Ended when another peer needed its share.
         """
         self.refuse_beyond_bounds(len(request.topics))
         watcher = self._open(peer, len(request.topics))
         try:
             await self._send_first_state(watcher, request, write)
             while True:
-                await self._send_news(watcher, write)
+                await self._send_changes(watcher, write)
                 watcher.woken.clear()
                 await watcher.woken.wait()
         except asyncio.CancelledError:
-            # Either the client is gone, or we are draining, or there is no longer room for it.
+            # The client disconnected, this node drains, or the watch was ended for another peer.
             if watcher.refusal is not None:
                 raise Ended(watcher.refusal) from None
             if not watcher.is_ended:
@@ -295,12 +295,12 @@ class WatchHub:
             watcher.shares.append((bound, share))
         self._watchers.add(watcher)
         self._show_counts()
-        self._somebody.set()
+        self._has_watchers.set()
         return watcher
 
     def _end_for_another(self, watcher: Watcher, limit: str) -> None:
         self._give_back(watcher)
-        note = "this watch was ended, because its connection has the most of them and another needs some"
+        note = "this watch was ended: its connection has the most watches, and another connection needs one"
         watcher.refusal = LimitExceeded(limit, self._bounds[limit].bound, note=note)
         watcher.task.cancel()
 
@@ -312,11 +312,11 @@ class WatchHub:
         self._give_back(watcher)
         self._watchers.discard(watcher)
         self._show_counts()
-        for watched in watcher.told:
+        for watched in watcher.sent:
             watched.leave(watcher)
             if not watched.watchers:
                 self._watched.remove(watched)
-        watcher.told.clear()
+        watcher.sent.clear()
         watcher.slots.clear()
 
     def _show_counts(self) -> None:
@@ -324,26 +324,26 @@ class WatchHub:
         self._watched_gauge.set(self.watched_count)
 
     async def _send_first_state(self, watcher: Watcher, request: WatchTopicRoutesRequest, write: Write) -> None:
-        unchanged, rested_at = 0, self._clock.monotonic()
-        place, absent, absent_at = (request.cluster, request.zone), list[str](), UNSAID
+        unchanged, paused_at = 0, self._clock.monotonic()
+        place, absent, absent_at = (request.cluster, request.zone), list[str](), NOTHING_SENT
         for known in request.topics:
             watched = self._join(watcher, known.topic, place)
             if self._is_known(known, watched):
                 unchanged += 1
             elif watched.digest == route_codec.GONE_DIGEST:
                 looked_up_at = watched.counter
-                # One revision stands for all of them: none may have come back before it.
-                if absent and (looked_up_at != absent_at or len(absent) == MOST_ABSENT):
+                # All of them share one revision: none may have returned before it.
+                if absent and (looked_up_at != absent_at or len(absent) == MAX_ABSENT):
                     await self._write_absent(watcher, absent, absent_at, write)
                     absent = []
                 absent.append(known.topic)
                 absent_at = looked_up_at
-            elif watched.news:
-                await self._write(watcher, write, watched.news, since=self._clock.monotonic())
-            # A write that finds room at once does not yield, and yielding is not enough for queries to pass.
-            if self._clock.monotonic() - rested_at > SLICE_SECONDS:
-                await self._clock.sleep(FIRST_STATE_REST_SECONDS)
-                rested_at = self._clock.monotonic()
+            elif watched.message:
+                await self._write(watcher, write, watched.message, since=self._clock.monotonic())
+            # A write that does not block does not yield, and yielding alone does not let queries pass.
+            if self._clock.monotonic() - paused_at > SLICE_SECONDS:
+                await self._clock.sleep(FIRST_STATE_PAUSE_SECONDS)
+                paused_at = self._clock.monotonic()
         if absent:
             await self._write_absent(watcher, absent, absent_at, write)
         await write(route_codec.synced(node=self._node, unchanged=unchanged))
@@ -355,34 +355,34 @@ class WatchHub:
     def _join(self, watcher: Watcher, topic: str, place: _Place) -> _Watched:
         watched = self._watched.at(topic, place)
         watched.join(watcher)
-        watcher.told[watched] = UNSAID
-        # Its client may know of later changes than the last walk found.
-        self._look(watched)
+        watcher.sent[watched] = NOTHING_SENT
+        # The client may know of later changes than the last walk found.
+        self._check(watched)
         if watched.digest == route_codec.GONE_DIGEST:
-            self._renew_gone(watched)
-        watcher.told[watched] = watched.counter
+            self._renew_absent(watched)
+        watcher.sent[watched] = watched.counter
         return watched
 
     def _is_known(self, known: KnownRoute, watched: _Watched) -> bool:
         revision = known.revision
         return known.HasField("revision") and revision.boot == self._answers.boot and revision.digest == watched.digest
 
-    async def _send_news(self, watcher: Watcher, write: Write) -> None:
+    async def _send_changes(self, watcher: Watcher, write: Write) -> None:
         while watcher.slots:
             watched = next(iter(watcher.slots))
             since = watcher.slots.pop(watched)
             if watched.digest is None:
-                # A warming node lost it after this slot was filled; what it says next fills the slot again.
+                # A warming node lost the topic after this slot was filled; the next change fills it again.
                 continue
-            watcher.told[watched] = watched.counter
-            await self._write(watcher, write, watched.news or self._gone(watched), since=since)
+            watcher.sent[watched] = watched.counter
+            await self._write(watcher, write, watched.message or self._gone(watched), since=since)
             self._writes += 1
             if self.count <= ALWAYS_OBSERVED or self._writes % OBSERVED_SHARE == 0:
                 self._lag.observe(self._clock.monotonic() - since)
 
     async def _write(self, watcher: Watcher, write: Write, message: bytes, *, since: float) -> None:
         watcher.writing_since = since
-        if len(message) <= LIGHT_BYTES:
+        if len(message) <= SMALL_MESSAGE_BYTES:
             await write(message)
         else:
             share = await self._take_room(watcher, len(message))
@@ -398,7 +398,7 @@ class WatchHub:
         take = partial(bound.take, watcher.peer.key, size, partial(self._end_for_another, watcher, limit))
         share = take()
         if share is None:
-            async with self._line_for_room:
+            async with self._room_queue:
                 while (share := take()) is None:
                     if self._clock.monotonic() >= until:
                         note = f"the watches of this connection have not read them for {ROOM_SECONDS:g} s"
@@ -409,12 +409,12 @@ class WatchHub:
     # --- what changed -----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Find changes and wake their watchers, for ever."""
+        """Find changes and wake their watchers, until cancelled."""
         pause = self._step
         while True:
             if not self._watchers:
-                self._somebody.clear()
-                await self._somebody.wait()
+                self._has_watchers.clear()
+                await self._has_watchers.wait()
             await self._clock.sleep(pause)
             started = self._clock.monotonic()
             state = self._lifecycle.state
@@ -427,44 +427,44 @@ class WatchHub:
                 await self._walk(topics)
                 for key in groups:
                     await self._walk_group(key)
-            pause = max(self._step, REST_SHARE * (self._clock.monotonic() - started))
+            pause = max(self._step, PAUSE_RATIO * (self._clock.monotonic() - started))
 
     async def _walk_group(self, key: GroupKey) -> None:
         topics = self._routes.topics_of(key)
         await self._walk(topics if len(topics) <= len(self._watched) else list(self._watched))
 
     async def _walk(self, topics: Iterable[str]) -> None:
-        """Look at what is watched of these topics. The loop runs meanwhile: they must not be altered."""
-        rested_at, looks = self._clock.monotonic(), 0
+        """Check the watched topics among these. The loop runs in between: ``topics`` must not be altered."""
+        paused_at, checks = self._clock.monotonic(), 0
         for topic in topics:
             for watched in self._watched.of(topic) or (None,):
-                looks += 1
-                took_more = watched is not None and self._look(watched)
-                if (took_more or looks % LOOKS_AT_ONCE == 0) and self._clock.monotonic() - rested_at > SLICE_SECONDS:
+                checks += 1
+                was_slow = watched is not None and self._check(watched)
+                if (was_slow or checks % MAX_COMPARISONS == 0) and self._clock.monotonic() - paused_at > SLICE_SECONDS:
                     await self._clock.sleep(0)
-                    rested_at = self._clock.monotonic()
+                    paused_at = self._clock.monotonic()
                 if watched is not None and watched.is_fresh:
                     watched.is_fresh = False
-                    await self._tell(watched)
+                    await self._notify(watched)
 
-    def _look(self, watched: _Watched) -> bool:
-        """Bring its news in line with the route table; return whether that took more than a comparison."""
+    def _check(self, watched: _Watched) -> bool:
+        """Update its message from the route table; return whether that took more than a comparison."""
         counter = self._routes.counter(watched.topic)
-        if counter == watched.looked_at:
+        if counter == watched.checked_at:
             return False
-        watched.looked_at = counter
+        watched.checked_at = counter
         try:
             answer = self._answers.current(watched.topic, *watched.place)
         except TopicNotFound:
             if self._lifecycle.state is NodeState.WARMING:
-                # It may only not have been heard of yet: nothing is said until this node knows.
-                watched.news, watched.digest, watched.looked_at, watched.is_fresh = b"", None, NEVER, False
+                # Its broker may not have registered yet: nothing is sent until this node knows.
+                watched.message, watched.digest, watched.checked_at, watched.is_fresh = b"", None, NEVER, False
             elif watched.digest != route_codec.GONE_DIGEST:
-                self._renew_gone(watched)
+                self._renew_absent(watched)
                 self._mark(watched, route_codec.GONE_DIGEST)
             return True
-        # The same route at a later revision is no news, and yet what a new watcher is sent.
-        watched.news, watched.counter = answer.route, answer.counter
+        # The same route at a later revision is not a change, but it is what a new watcher receives.
+        watched.message, watched.counter = answer.route, answer.counter
         if answer.digest != watched.digest:
             self._mark(watched, answer.digest)
         return True
@@ -474,36 +474,36 @@ class WatchHub:
         watched.found_at = self._clock.monotonic()
         watched.is_fresh = True
 
-    def _renew_gone(self, watched: _Watched) -> None:
-        # It may have come and gone since the last look, and somebody may have seen that.
+    def _renew_absent(self, watched: _Watched) -> None:
+        # It may have come and gone since the last check, and a client may have seen that.
         watched.counter = self._routes.change
-        watched.news = b""
+        watched.message = b""
 
     def _gone(self, watched: _Watched) -> bytes:
         return route_codec.gone(watched.topic, boot=self._answers.boot, counter=watched.counter)
 
-    async def _tell(self, watched: _Watched) -> None:
+    async def _notify(self, watched: _Watched) -> None:
         for number, watcher in enumerate(list(watched.watchers), 1):
-            if watched.changed > watcher.told.get(watched, watched.changed):
+            if watched.changed > watcher.sent.get(watched, watched.changed):
                 if watched in watcher.slots:
                     self._coalesced.inc()
                 else:
                     watcher.slots[watched] = watched.found_at
                     watcher.woken.set()
-            if number % WAKES_AT_ONCE == 0:
+            if number % MAX_WAKES == 0:
                 await self._clock.sleep(0)
 
-    # --- for operators, and the end ---------------------------------------------------------------------------
+    # --- operators and stop -----------------------------------------------------------------------------------
 
     def watchers(self, topic: str) -> tuple[list[WatcherFacts], int]:
-        """The watchers of a topic, the oldest first, at most 1,000, and how many there are."""
+        """Return the watchers of a topic, the oldest first, at most 1,000, and their total number."""
         found = {watcher for watched in self._watched.of(topic) for watcher in watched.watchers}
-        oldest = heapq.nsmallest(MOST_SHOWN, found, key=lambda watcher: watcher.number)
+        oldest = heapq.nsmallest(MAX_SHOWN, found, key=lambda watcher: watcher.number)
         return [
             WatcherFacts(
                 watcher.peer.addr,
                 watcher.opened_at,
-                len(watcher.told),
+                len(watcher.sent),
                 len(watcher.slots) + (watcher.writing_since is not None),
                 watcher.waiting_since(),
             )
@@ -511,19 +511,19 @@ class WatchHub:
         ], len(found)
 
     async def drain(self) -> None:
-        """End every watch, one that does not read included."""
+        """End every watch, also of clients that do not read."""
         for number, watcher in enumerate(list(self._watchers), 1):
             watcher.is_ended = True
             watcher.task.cancel()
-            if number % WAKES_AT_ONCE == 0:
+            if number % MAX_WAKES == 0:
                 await self._clock.sleep(0)
 
     def check_invariants(self) -> None:
-        """Hold watchers and what they watch against each other; for tests."""
-        held = {(watcher, watched) for watcher in self._watchers for watched in watcher.told}
+        """Compare the watchers with the watched topics; for tests."""
+        held = {(watcher, watched) for watcher in self._watchers for watched in watcher.sent}
         watched_now = [watched for topic in self._watched for watched in self._watched.of(topic)]
         assert held == {(w, watched) for watched in watched_now for w in watched.watchers}  # noqa: S101
         assert all(watched.watchers for watched in watched_now)  # noqa: S101
         assert self._bounds["watchers"].total == sum(w.refusal is None for w in self._watchers)  # noqa: S101
         assert self._watchers or not self._bounds["unread_watch_bytes"].total  # noqa: S101
-        assert all(watcher.slots.keys() <= watcher.told.keys() for watcher in self._watchers)  # noqa: S101
+        assert all(watcher.slots.keys() <= watcher.sent.keys() for watcher in self._watchers)  # noqa: S101

@@ -1,1 +1,1 @@
-"""What operators set, on the disk before it is acknowledged."""
+"""Operators' settings, written to disk before they are acknowledged."""

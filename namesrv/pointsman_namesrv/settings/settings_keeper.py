@@ -1,6 +1,6 @@
-"""Changes of settings, one at a time: on the disk first, then in the server. And what changed otherwise, each interval.
+"""Changes of settings, one at a time: first on disk, then in the server. Timed changes are saved at each interval.
 
-A separate thread writes, so that a disk that hangs holds up neither serving nor the end of the process.
+A separate thread writes, so that a hanging disk blocks neither serving nor the stop of the process.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.settings.settings_store import SettingsStore
 
 SAVE_SECONDS = 5.0
-"""How long a change waits for the disk."""
+"""Longest wait of a change for the disk."""
 MAX_WAITING = 100
-"""Changes that wait for the one that is being made."""
+"""Changes that may wait for the current one."""
 
 log = logging.getLogger(__name__)
 
@@ -32,19 +32,19 @@ T = TypeVar("T")
 
 
 class Done(NamedTuple, Generic[T]):
-    """A change that was made."""
+    """A change that was applied."""
 
     outcome: T
     is_saved: bool
-    """Whether it is on the disk. False also where nothing is kept, by the configuration."""
+    """Whether it is on disk. False also if the configuration keeps nothing on disk."""
     warning: str = ""
-    """What the disk refused."""
+    """The error of the disk."""
 
 
 class SettingsKeeper:
-    """The settings of one process: :meth:`load`, then :meth:`change` and :meth:`run`, at the end :meth:`stop`.
+    """The settings of one process: :meth:`load`, then :meth:`change` and :meth:`run`, finally :meth:`stop`.
 
-    Without a store every change is made, and none is kept.
+    Without a store every change is applied and none is saved.
     """
 
     def __init__(
@@ -59,12 +59,12 @@ class SettingsKeeper:
         self._changes: set[asyncio.Task[object]] = set()
         self._thread = WorkerThread("settings")
         self._hanging: asyncio.Future[None] | None = None
-        """The write that the disk has not answered in time."""
+        """The write that has not finished in time."""
         self._found = ""
         self._error = ""
 
     def load(self) -> None:
-        """Read the settings and set them. Blocks; before the brokers of the snapshot, and before anything is served.
+        """Read the settings and apply them. Blocks; runs before the snapshot's brokers and before anything is served.
 
         Raises PermissionError for a database that this user may not read.
         """
@@ -82,13 +82,13 @@ class SettingsKeeper:
         self._thread.start()
 
     async def change(self, check: Callable[[], Rows], apply: Callable[[], T], *, may_be_lost: bool = False) -> Done[T]:
-        """Make one change: check, save, check again and apply in one step.
+        """Apply one change: check, save, check again and apply in one step.
 
-        ``check`` returns the settings after the change, or raises what refuses it; ``apply`` raises the same. What is
-        refused then leaves the disk again. A change that ``may_be_lost`` is made although the disk refuses it, with
-        a warning (what protects a cluster, guard and maintenance: operators need it most when disks fail); for any
-        other one that raises SettingNotSaved. Raises LimitExceeded when too many wait. A caller that is cancelled does
-        not stop a change that has begun.
+        ``check`` returns the settings after the change, or raises; ``apply`` raises the same. If the second check
+        raises, the saved rows are removed again. A change that ``may_be_lost`` is applied even if the disk fails, with
+        a warning: that is for the guard and maintenance, which operators need most when disks fail. Any other change
+        then raises SettingNotSaved. Raises LimitExceeded when too many changes wait. Cancelling the caller does not
+        stop a change that has begun.
         """
         if len(self._changes) >= MAX_WAITING:
             raise LimitExceeded("waiting_admin_changes", MAX_WAITING)
@@ -104,7 +104,7 @@ class SettingsKeeper:
     def _end(self, task: asyncio.Task[object]) -> None:
         self._changes.discard(task)
         if not task.cancelled():
-            task.exception()  # the caller has it, or has gone
+            task.exception()  # the caller has it, or was cancelled
 
     async def _make(
         self, check: Callable[[], Rows], apply: Callable[[], T], is_abandoned: asyncio.Event, *, may_be_lost: bool
@@ -129,22 +129,22 @@ class SettingsKeeper:
                 await self._correct(self._store, rows)
 
     async def _correct(self, store: SettingsStore, rows: Rows) -> None:
-        """Take back what was saved and then refused. What the disk refuses now is left to the next interval."""
+        """Remove what was saved and then refused. If the disk fails now, the next interval repeats it."""
         try:
             await self._save(store.differing({key: saved_settings.setting_of(self._core, key) for key in rows}))
         except OSError as error:
             self._note_error(error)
 
-    # --- what changes otherwise -------------------------------------------------------------------------------
+    # --- timed changes ----------------------------------------------------------------------------------------
 
     async def run(self) -> None:
-        """Save each interval what has ended by itself, and what the disk refused before, until cancelled."""
+        """Save at each interval what ended by itself and what the disk refused before, until cancelled."""
         while True:
             await self._clock.sleep(self._interval)
             await self.save()
 
     async def save(self) -> bool:
-        """Bring the disk in line with what is set, and return whether it took it."""
+        """Save what differs on disk; return whether that succeeded."""
         if self._store is None:
             return True
         async with self._one_at_a_time:
@@ -159,7 +159,7 @@ class SettingsKeeper:
         return True
 
     async def stop(self, *, within: float) -> bool:
-        """Save a last time and release the file; return whether that was done ``within`` seconds."""
+        """Save a last time and close the file; return whether that was done ``within`` seconds."""
         if not self._thread.is_alive() or self._store is None:
             return True
         try:
@@ -176,7 +176,7 @@ class SettingsKeeper:
         return saved
 
     def complaints(self) -> list[str]:
-        """What is wrong with the settings on the disk."""
+        """Return the problems of the settings on disk."""
         found = [self._found] if self._found else []
         if self._error:
             found.append(f"settings of operators cannot be saved, and a restart loses the last ones: {self._error}")
@@ -201,7 +201,7 @@ class SettingsKeeper:
             writing.result()
         except OSError:
             raise
-        except Exception as error:  # an error of this program must not look like one of the disk
+        except Exception as error:  # an error of this program must not be reported as one of the disk
             log.exception("operator settings cannot be saved: unexpected exception")
             raise OSError(errno.EIO, str(error)) from error
 

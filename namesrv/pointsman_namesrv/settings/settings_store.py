@@ -1,4 +1,4 @@
-"""The settings of operators in ``settings.db``, a table for each kind. Blocking; used by one thread at a time."""
+"""Operators' settings in ``settings.db``, a table for each kind. Blocking; used by one thread at a time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pointsman_namesrv.core.saved_settings import Rows, Setting, SettingKey, Set
 FILE_NAME = "settings.db"
 APPLICATION_ID = 0x504D5354  # "PMST"
 REFRESH_SECONDS = 60.0
-"""How old the remaining time of a setting may grow on the disk: a wall clock that is set back adds at most that."""
+"""Longest age of a setting's remaining time on disk: a wall clock that is set back adds at most that."""
 _TIMES = ("remaining_seconds", "saved_at")
-"""Seconds that a setting had left, and the Unix time then; NULL: it has no end."""
+"""Remaining seconds of a setting, and the Unix time when they were stored; NULL: it has no end."""
 
 _TABLES = {
     SettingKind.KV: Table("kv", ("namespace", "key"), ("value",)),
@@ -32,25 +32,25 @@ log = logging.getLogger(__name__)
 
 
 class SettingsStore:
-    """Knows what is on the disk, and brings it in line with what it is given."""
+    """Tracks what is on disk, and writes the difference to what it is given."""
 
     def __init__(self, tables: TableFile, *, clock: Clock) -> None:
         self._tables = tables
         self._clock = clock
         self._saved: dict[SettingKey, Setting] = {}
         self._saved_at: dict[SettingKey, float] = {}
-        """Of settings that end: monotonic seconds."""
+        """For settings that end: monotonic seconds."""
 
     @property
     def path(self) -> Path:
-        """The database."""
+        """Return the path of the database."""
         return self._tables.path
 
     def load(self) -> tuple[Mapping[SettingKey, Setting], str]:
-        """Open the database and return what it holds, and what was wrong with it.
+        """Open the database; return its settings, and a description of what was wrong with it.
 
-        A damaged or foreign one is set aside, and an empty one takes its place. One that can be read and not written
-        is read. Raises PermissionError: it is not damaged, and must be neither moved nor replaced.
+        A damaged or foreign file is moved to ``damaged`` and replaced by an empty one. A read-only file is read. Raises
+        PermissionError: an unreadable file is not damaged, and must be neither moved nor replaced.
         """
         try:
             self._take(self._tables.open())
@@ -78,7 +78,7 @@ class SettingsStore:
         )
 
     def differing(self, wanted: Rows) -> dict[SettingKey, Setting | None]:
-        """Return those of the rows that are not on the disk as they should be, or whose remaining time is old there."""
+        """Return the rows that differ from the disk, or whose remaining time on disk is too old."""
         now = self._clock.monotonic()
         return {
             key: setting
@@ -88,20 +88,20 @@ class SettingsStore:
         }
 
     def difference_from(self, wanted: Mapping[SettingKey, Setting]) -> dict[SettingKey, Setting | None]:
-        """As :meth:`differing`, for all settings: what is on the disk and not wanted is to be removed."""
+        """As :meth:`differing`, for all settings: those on disk that are not wanted are to be removed."""
         return self.differing({**dict.fromkeys(self._saved), **wanted})
 
     def write(self, rows: Rows) -> None:
-        """Save the rows, None: remove. On the disk for good when it returns. Raises OSError; then nothing was saved."""
+        """Save the rows; None removes a row. Durable when it returns. Raises OSError; then nothing was saved."""
         if not self._tables.is_current():
-            # Not open yet, or removed by an operator: what is there now, and all that there was.
+            # Not open yet, or removed by an operator: write everything.
             self._tables.path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 found = dict(_settings(self._tables.open(), self._clock))
             except TablesRefused as error:
                 raise OSError(errno.EIO, f"the database {error}", str(self.path)) from error
             rows = {**dict.fromkeys(found), **self._saved, **rows}
-        # In this order: a pause between the two must not lengthen what a setting has left.
+        # In this order: a pause between the two must not extend a setting's remaining time.
         unix_now, now = self._clock.utc_now().timestamp(), self._clock.monotonic()
         self._tables.write(_encoded(key, setting, now=now, unix_now=unix_now) for key, setting in rows.items())
         for key, setting in rows.items():
@@ -113,7 +113,7 @@ class SettingsStore:
                     self._saved_at[key] = now
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
         self._tables.close()
 
     def _take(self, tables: Mapping[str, list[Row]]) -> None:
@@ -123,7 +123,7 @@ class SettingsStore:
 
 
 def table_file(directory: Path) -> TableFile:
-    """The database in a folder."""
+    """Return the database of a folder."""
     return TableFile(directory / FILE_NAME, _TABLES.values(), application_id=APPLICATION_ID)
 
 
@@ -147,7 +147,7 @@ def _settings(tables: Mapping[str, list[Row]], clock: Clock) -> Iterator[tuple[S
             if table.values[-2:] == _TIMES:
                 *values, remaining, saved_at = values  # type: ignore[assignment]
                 if isinstance(remaining, int | float) and isinstance(saved_at, int | float):
-                    # A wall clock that was set back adds nothing.
+                    # A wall clock that was set back must not extend it.
                     until = now + remaining - max(0.0, unix_now - saved_at)
             yield SettingKey(kind, name), Setting(_texts(tuple(values)), until)
 

@@ -1,7 +1,7 @@
-"""Keep the snapshot on disk in step with the server, without ever holding up serving.
+"""Keeps the snapshot on disk up to date without blocking the server.
 
-The loop takes a list of what there is; a thread of its own compares, encodes and writes, so that a disk that hangs
-holds up neither serving nor the end of the process.
+The loop lists the current state; a separate thread compares, encodes and writes, so that a hanging disk blocks neither
+serving nor the stop of the process.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pointsman_namesrv.snapshot.snapshot_codec import Lost
 from pointsman_namesrv.snapshot.snapshot_store import Loaded, Round, Snapshot, SnapshotStore
 
 LATE_AFTER_SECONDS = 60.0
-"""A round that takes longer is said to people: the disk hardly answers."""
+"""A write that takes longer is reported to operators: the disk is hardly responding."""
 
 log = logging.getLogger(__name__)
 
 
 class SnapshotKeeper:
-    """The snapshot of one boot: :meth:`warm_start`, then :meth:`run` while it serves, then :meth:`stop`."""
+    """The snapshot of one run: :meth:`warm_start`, then :meth:`run` while it serves, then :meth:`stop`."""
 
     def __init__(
         self, core: NameServer, store: SnapshotStore, *, interval: float, clock: Clock, metrics: Metrics
@@ -46,17 +46,17 @@ class SnapshotKeeper:
         self._thread = WorkerThread("snapshot")
 
     def warm_start(self, *, before_brokers: Callable[[], None] = lambda: None) -> Loaded:
-        """Own the folder, read it, and give the core what it holds; return that. Blocks; before anything is served.
+        """Lock the folder, read it, and restore its content into the core; return it. Blocks; runs before serving.
 
-        ``before_brokers`` is called once the folder is owned, and before the core knows a broker.
+        ``before_brokers`` is called after the folder is locked and before the core has brokers.
 
-        Raises StateDirectoryInUse, and another OSError when there is no such folder and none can be made.
+        Raises StateDirectoryInUse, and another OSError when the folder cannot be created.
         """
         started = self._whole_at = self._clock.monotonic()
         loaded = self._store.load()
         try:
             before_brokers()
-        except BaseException:  # it is raised again
+        except BaseException:  # re-raised below
             self._store.close()
             raise
         now = self._clock.monotonic()
@@ -64,7 +64,7 @@ class SnapshotKeeper:
             self._core.restore(registration, generation, now=now)
         ahead = self._unix_offset()
         for lost in sorted(loaded.lost, key=lambda each: each.at):
-            # A wall clock that was set back must not have it leave in the future.
+            # With a wall clock that was set back it must not depart in the future.
             at = min(now, lost.at - ahead)
             self._core.restore_departed(DepartedBroker(lost.registration, Reason(lost.reason), at), now=now)
         self._refused = loaded.refused
@@ -77,15 +77,15 @@ class SnapshotKeeper:
         return loaded
 
     async def run(self) -> None:
-        """Bring the folder up to date each interval, until cancelled."""
+        """Update the folder at each interval, until cancelled."""
         while True:
             await self._clock.sleep(self._interval)
             await self._write()
 
     async def stop(self, *, within: float) -> bool:
-        """Write a last time and let the folder go; return whether that was done within so many seconds.
+        """Write a last time and release the folder; return whether that was done ``within`` seconds.
 
-        After a start that failed, and at a second call, it does nothing.
+        Does nothing after a start that failed, and at a second call.
         """
         if not self._thread.is_alive():
             return True
@@ -105,7 +105,7 @@ class SnapshotKeeper:
         return self._clock.utc_now().timestamp() - self._clock.monotonic()
 
     def complaints(self) -> list[str]:
-        """What is wrong with the snapshot, for people."""
+        """Return the problems of the snapshot, for operators."""
         found, age = [], self._age()
         if self._refused:
             found.append("the snapshot was refused at the start, in full or in part; the log names what")
@@ -121,10 +121,10 @@ class SnapshotKeeper:
     # --- on the loop ------------------------------------------------------------------------------------------
 
     def _taking(self) -> Callable[[], Round]:
-        """List what there is now; return the rest of the work, which is the thread's.
+        """List the current state; return the rest of the work, which the thread does.
 
-        What the list is made of is frozen, and replaced when it changes. 10,000 brokers take 2 to 4 ms, for no object
-        is made for each of them.
+        The listed objects are frozen, and replaced when they change. 10,000 brokers take 2 to 4 ms, because no object
+        is created for each of them.
         """
         replicas = [replica for _, replica in self._core.members()]
         registrations = [replica.registration for replica in replicas]
@@ -143,7 +143,7 @@ class SnapshotKeeper:
         taken_at = self._clock.monotonic()
         try:
             done = await self._thread.run(self._taking())
-        except Exception as error:  # noqa: BLE001  # the disk may refuse in any way; serving and the next round go on
+        except Exception as error:  # noqa: BLE001  # any write error: serving continues, the next round retries
             self._note_error(error)
             return
         self._show(done)
@@ -162,7 +162,7 @@ class SnapshotKeeper:
     def _note_error(self, error: Exception) -> None:
         self._metrics.snapshot_errors.inc()
         if not self._error:
-            # What the disk says is said in a line; anything else is a fault of ours.
+            # An error of the disk is one line; anything else is a bug.
             trace = None if isinstance(error, OSError) else error
             log.error(
                 "snapshot cannot be written; a restart would start from an older one",
@@ -176,9 +176,9 @@ _ALIVE, _NEVER_ALIVE = Health(ever_passed=True), Health(ever_passed=False)
 
 
 def health_to_keep(replica: Replica) -> Health:
-    """The health for the next start, and whether the broker was ever alive.
+    """Return the health for the next start, and whether the broker was ever alive.
 
-    What the guard keeps in the routes is to be there after a restart as well.
+    Brokers that the guard protects must be routed after a restart as well.
     """
     health = _NEVER_ALIVE if replica.alive_since is None else _ALIVE
     return health if replica.is_routed else replica.health._replace(ever_passed=health.ever_passed)

@@ -1,6 +1,6 @@
-"""Between a broker as the server holds it and the content of its row.
+"""Codec between a registered broker and the content of its row.
 
-What is read is checked as if it came from the wire.
+Content that is read is checked like a request from the wire.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pointsman_namesrv.rpc import broker_codec
 
 
 class ContentRefused(Exception):
-    """A row whose content breaks a rule of today; the text says which."""
+    """Content of a row that breaks a current rule, named in the message."""
 
 
 class Lost(NamedTuple):

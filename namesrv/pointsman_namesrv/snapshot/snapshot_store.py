@@ -1,7 +1,7 @@
 """The snapshot in ``snapshot.db``: a row for each broker, and what of it changed.
 
-Blocking; used by one thread at a time. A registration is frozen and replaced when it changes, so one that is the same
-object as at the last round is not compared again.
+Blocking; used by one thread at a time. A registration is frozen and replaced when it changes, so an object that is the
+same as in the last round is not compared again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pointsman_namesrv.snapshot.snapshot_codec import ContentRefused, Lost
 FILE_NAME = "snapshot.db"
 APPLICATION_ID = 0x504D534E  # "PMSN"
 TRANSACTION_BYTES = 1024 * 1024
-"""Content in one transaction, so that a stop waits for no more than that."""
+"""Content of one transaction; a stop waits at most for one."""
 
 _BROKERS = Table("brokers", ("cluster", "broker_name", "broker_id"), ("content",))
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 
 class StateDirectoryInUse(OSError):
-    """Another process has the snapshot."""
+    """Another process uses the snapshot."""
 
     def __init__(self, directory: Path) -> None:
         super().__init__(f"the state directory {directory} is used by another pointsman-namesrv")
@@ -41,23 +41,23 @@ class StateDirectoryInUse(OSError):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What the server holds at one moment."""
+    """The server's state at one moment."""
 
     brokers: list[HeldBroker]
     lost: list[Lost] = field(default_factory=list)
-    """Brokers that are no longer registered; none of them in a place that one of ``brokers`` has."""
+    """Brokers that are no longer registered; none in a position that one of ``brokers`` holds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What the file held at the start."""
+    """The content of the file at the start."""
 
     brokers: list[tuple[Registration, int]]
     """Each registration, with its last known health, and its generation."""
     lost: list[Lost]
     """Brokers that were lost before."""
     refused: int
-    """Brokers whose content was refused; 1 for a damaged file."""
+    """Brokers whose content was rejected; 1 for a damaged file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +67,14 @@ class Round:
     brokers: int
     bytes: int
     whole: bool
-    """Whether the file now holds all that the round was given."""
+    """Whether the file now has everything that the round was given."""
     error: OSError | None = None
-    """What the disk refused."""
+    """The error of the disk."""
 
 
 @dataclass(slots=True)
 class _Written:
-    """A broker as it is in the file."""
+    """A broker as the file has it."""
 
     generation: int
     failing: bool
@@ -82,7 +82,7 @@ class _Written:
 
 
 class SnapshotStore:
-    """Brings the file in a folder in line with what the server holds."""
+    """Updates the file in a folder to the server's state."""
 
     def __init__(self, directory: Path, *, bounds: IntervalBounds, max_topics: int) -> None:
         self._tables = TableFile(directory / FILE_NAME, [_BROKERS], application_id=APPLICATION_ID)
@@ -95,12 +95,11 @@ class SnapshotStore:
     # --- at the start -----------------------------------------------------------------------------------------
 
     def load(self) -> Loaded:
-        """Make the folder, lock the file and read it.
+        """Create the folder, lock the file and read it.
 
         A damaged file is logged and moved to ``damaged``: the server starts without a snapshot. A broker that breaks a
-        rule of today is logged and left out. Raises StateDirectoryInUse, PermissionError for a file that this user may
-        not read, and another OSError when there is no such folder and none can be made. A file that can be read and
-        not written is read.
+        current rule is logged and skipped. A read-only file is read. Raises StateDirectoryInUse, PermissionError for a
+        file that this user may not read, and another OSError when the folder cannot be created.
         """
         try:
             rows = self._open()
@@ -169,18 +168,18 @@ class SnapshotStore:
     # --- each round -------------------------------------------------------------------------------------------
 
     def write(self, snapshot: Snapshot, *, may_go_on: Callable[[], bool] = lambda: True) -> Round:
-        """Write what changed since the last round and remove what is gone, until ``may_go_on`` says no.
+        """Write what changed since the last round and remove departed brokers, until ``may_go_on`` returns False.
 
-        What the disk refuses is tried again at the next round. Raises OSError when the file cannot be opened.
+        What cannot be written is retried in the next round. Raises OSError when the file cannot be opened.
         """
         if not self._tables.is_current():
             self._open_again()
-        # One that was lost has no generation; it keeps the place of its row until it is back.
+        # A lost broker has no generation; it keeps its row until it returns.
         lost = {each.registration.identity: each for each in snapshot.lost}
         brokers = snapshot.brokers + [(each.registration, 0, each.registration.health) for each in snapshot.lost]
         changed = self._changed(brokers)
         try:
-            # Removals come first, for they make room.
+            # Removals come first: they free space.
             self._remove(brokers)
             for batch in self._batches(changed, lost):
                 if not may_go_on():
@@ -192,7 +191,7 @@ class SnapshotStore:
         return self._round(whole=True)
 
     def _release(self, changed: list[HeldBroker]) -> None:
-        """Hold no registration that the server has replaced, while the disk refuses."""
+        """Keep no registration alive that the server has replaced, while the disk fails."""
         for registration, _, _ in changed:
             written = self._written.get(registration.identity)
             if written is not None and written.registration is not registration:
@@ -200,7 +199,7 @@ class SnapshotStore:
                 self._unknown.add(registration.identity.position)
 
     def _open_again(self) -> None:
-        """Open a file that could not be written before, or was removed by an operator: all is to be written again."""
+        """Open a file that could not be written before, or was removed by an operator. Everything is written again."""
         self._written.clear()
         try:
             self._unknown = {_position(row) for row in self._open()}
@@ -211,7 +210,7 @@ class SnapshotStore:
         return Round(len(self._written), self._tables.size(), whole, error)
 
     def _changed(self, brokers: list[HeldBroker]) -> list[HeldBroker]:
-        """On the way of every round, and for every broker: hardly more than one look-up each."""
+        """Return the brokers that changed. Runs in every round for every broker, so it is little more than a lookup."""
         changed = []
         for held in brokers:
             registration, generation, health = held
@@ -229,7 +228,7 @@ class SnapshotStore:
         gone = self._written.keys() - (registration.identity for registration, _, _ in brokers)
         if not gone and not self._unknown:
             return
-        # In a place with a new address the new broker replaces the row.
+        # In a position with a new address the new broker replaces the row.
         held = {registration.identity.position for registration, _, _ in brokers}
         places = (self._unknown | {identity.position for identity in gone}) - held
         if places:
@@ -264,7 +263,7 @@ class SnapshotStore:
             self._unknown.discard(registration.identity.position)
 
     def close(self) -> None:
-        """Close the file, so that another process can have it."""
+        """Close the file, so that another process can use it."""
         self._tables.close()
 
 
@@ -278,7 +277,7 @@ def _is_failing(health: Health) -> bool:
 
 
 def _take_equal(written: _Written, registration: Registration) -> bool:
-    """Whether a registration is another object with the same content; then the next comparison is short again."""
+    """Return whether a registration is another object with the same content; the next comparison is then fast again."""
     if _lasting(written.registration) != _lasting(registration):
         return False
     written.registration = registration
@@ -286,5 +285,5 @@ def _take_equal(written: _Written, registration: Registration) -> bool:
 
 
 def _lasting(registration: Registration) -> Registration:
-    """Without the health that it came with, which every beat replaces."""
+    """Return the registration without its initial health, which every heartbeat replaces."""
     return replace(registration, health=Health())

@@ -1,4 +1,4 @@
-"""What ``/v1`` answers: the documents of ``pointsmanctl --output json``, of this name server alone."""
+"""Documents of ``/v1``: the same as ``pointsmanctl --output json``, for this name server alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MAX_EVENTS = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What documents are made of."""
+    """Sources of the documents."""
 
     core: NameServer
     recent: RecentEvents
@@ -43,35 +43,35 @@ class Fleet:
     lifecycle: NodeLifecycle
     clock: Clock
     addr: str
-    """Where this name server serves gRPC: by it ``pointsmanctl`` names a node."""
+    """This name server's gRPC address, by which ``pointsmanctl`` names a node."""
     node: str
 
     def refuse_unless_serving_routes(self) -> None:
-        """Raise NotReady while this node sends its clients to others."""
+        """Raise NotReady while this node sends its clients to other nodes."""
         if self.lifecycle.state is NodeState.DRAINING:
             raise self.lifecycle.refusal()
 
     def as_known_now(self, refusal: Refusal) -> Refusal:
-        """A node that warms up does not know yet what there is not."""
+        """Replace a "not found" of a WARMING node by NotReady: it may not know every broker yet."""
         if refusal.status == "NOT_FOUND" and self.lifecycle.state is NodeState.WARMING:
-            text = f"{refusal}, as far as this name server knows: it is {NodeState.WARMING}; try again in a few seconds"
+            text = f"{refusal}: this name server is {NodeState.WARMING} and may not know it yet; retry in a few seconds"
             return NotReady(text, node_state=NodeState.WARMING)
         return refusal
 
     def status_of(self, group: Group, replica: Replica) -> Document:
-        """Everything that is known of a broker."""
+        """Return the status of a broker."""
         now, utc_now = self.clock.monotonic(), self.clock.utc_now()
         return to_document(admin_codec.broker_status(self.core, group, replica, now=now, utc_now=utc_now))
 
     def info(self) -> admin_service_pb2.GetNodeInfoResponse:
-        """The node itself."""
+        """Return the node's state."""
         return self.admin.get_node_info(admin_service_pb2.GetNodeInfoRequest())
 
 
 async def brokers(fleet: Fleet, query: Query, _rest: Rest) -> object:
     """As ``pointsmanctl brokers``. Raises InvalidRequest, ClusterNotFound."""
     cluster, core = query.text("cluster"), fleet.core
-    if cluster:  # for its refusals
+    if cluster:  # raises for an unknown one
         fleet.admin.list_brokers(admin_service_pb2.ListBrokersRequest(cluster=cluster, page_size=1))
     members = core.replicas(cluster=cluster)
     info = fleet.info()
@@ -133,7 +133,7 @@ async def route(fleet: Fleet, query: Query, _rest: Rest) -> object:
 
 
 async def events(fleet: Fleet, query: Query, _rest: Rest) -> object:
-    """The last events, oldest first, each as in ``pointsmanctl why``. Raises InvalidRequest."""
+    """Return the last events, oldest first, each as in ``pointsmanctl why``. Raises InvalidRequest."""
     cluster, broker = query.text("cluster"), query.text("broker")
     refuse_if_any(admin_codec.optional_names(cluster=cluster, broker=broker))
     limit = _limit(query.text("limit"))
@@ -146,7 +146,7 @@ async def events(fleet: Fleet, query: Query, _rest: Rest) -> object:
 
 
 def without_master(core: NameServer) -> Iterator[GroupKey]:
-    """Broker names without a master in the routes, sorted: they cannot be written."""
+    """Return the broker names without a routed master, sorted: producers cannot write to them."""
     for key in sorted(core.routes.groups):
         group = core.routes.groups.get(key)
         master = group.replicas.get(MASTER_ID) if group is not None else None
@@ -155,7 +155,7 @@ def without_master(core: NameServer) -> Iterator[GroupKey]:
 
 
 def gone(fleet: Fleet, *, cluster: str = "") -> list[FlapScore]:
-    """Brokers that are no longer registered, not by plan; the last to leave first."""
+    """Return brokers that departed unplanned; the last to leave first."""
     now, core = fleet.clock.monotonic(), fleet.core
     scores = core.penalties.top(now=now, cluster=cluster)
     found = [score for score in scores if score.outages and _is_gone_unplanned(fleet, score.position)]
@@ -181,7 +181,7 @@ def _is_gone_unplanned(fleet: Fleet, position: Position) -> bool:
 
 
 def _is_held(group: Group, replica: Replica) -> bool:
-    """Whether it is still registered: while a document is built, brokers come and go."""
+    """Return whether a replica is still registered: brokers come and go while a document is built."""
     return group.replicas.get(replica.identity.broker_id) is replica
 
 

@@ -1,4 +1,5 @@
-"""JSON documents that the event loop builds and threads serve: each at most once a second, one at a time, in slices."""
+"""JSON documents built in the event loop and served by threads: each at most once per second, one at a time, in
+slices."""
 
 from __future__ import annotations
 
@@ -14,58 +15,58 @@ from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import NotReady, Refusal
 
 FRESH_SECONDS = 1.0
-"""How long a document is served without another look, at least."""
+"""Shortest time for which a document is served without a rebuild."""
 FRESH_FOR_EACH_BUILT = 10.0
-"""Times that it took to build: asked for all the time, it takes a tenth of the loop."""
+"""Validity of a document, as a multiple of its build time: polled all the time, it uses a tenth of the loop."""
 SLICE_SECONDS = 0.003
-"""How long a build holds the loop before it gives way."""
+"""Longest time for which a build holds the loop."""
 LONGEST_PAUSE_SECONDS = 0.05
 PAUSE_FOR_EACH_BUILT = 4.0
-"""Pause after each build, in times that it took: many different small documents take a fifth of the loop."""
+"""Pause after each build, as a multiple of its time: many different small documents use a fifth of the loop."""
 MAX_WAITING = 16
-"""Requests that wait for the loop."""
+"""Requests that may wait for the loop."""
 WAIT_SECONDS = 8.0
 MAX_KEPT = 64
 MAX_BYTES = 16 * 1024 * 1024
-"""Of one document, and of all that are kept."""
+"""Size of one document, and of all that are cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What is asked for."""
+    """Path and parameters of a request."""
 
     kind: str
     parameters: tuple[tuple[str, str], ...] = ()
 
     def text(self, name: str) -> str:
-        """A parameter; empty where it is not given."""
+        """Return a parameter; empty if it is missing."""
         return dict(self.parameters).get(name, "")
 
 
 class TooManyRequests(Refusal):
-    """Too many requests wait for the loop, or it is too busy to answer in time."""
+    """Too many requests wait for the loop, or it is too busy to respond in time."""
 
     code = "TOO_MANY_REQUESTS"
     status = "UNAVAILABLE"
 
 
 class DocumentTooLarge(Refusal):
-    """A document is larger than what is served over HTTP."""
+    """A document is larger than the limit over HTTP."""
 
     code = "DOCUMENT_TOO_LARGE"
     status = "INVALID_ARGUMENT"
 
     def __init__(self) -> None:
         super().__init__(
-            f"the document is larger than {MAX_BYTES >> 20} MiB; ask for one cluster with ?cluster=NAME, "
+            f"the document is larger than {MAX_BYTES >> 20} MiB; request one cluster with ?cluster=NAME, "
             "or use pointsmanctl, which reads in pages"
         )
 
 
 Rest = Callable[[], Awaitable[None]]
-"""Awaited between two steps of a build: gives way to other tasks when the slice is over."""
+"""Awaited between two steps of a build: yields to other tasks when the slice is over."""
 Build = Callable[[Query, Rest], Awaitable[object]]
-"""Returns a JSON value in which iterators are lists yet to be made. Raises Refusal."""
+"""Returns a JSON value in which iterators stand for lists that are built later. Raises Refusal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class _Kept:
 
 
 class LoopDocuments:
-    """Made in the event loop; :meth:`get` is for other threads."""
+    """Documents built in the event loop; :meth:`get` is for other threads."""
 
     def __init__(self, build: Build, *, clock: Clock) -> None:
         self._build = build
@@ -88,9 +89,9 @@ class LoopDocuments:
         self._waiting = threading.Semaphore(MAX_WAITING)
 
     def get(self, query: Query) -> bytes | Refusal:
-        """Return the document, or why there is none; blocks for at most WAIT_SECONDS.
+        """Return the document, or the refusal; blocks for at most WAIT_SECONDS.
 
-        Raises TooManyRequests, and NotReady while the loop ends.
+        Raises TooManyRequests, and NotReady while the loop stops.
         """
         kept = self._fresh(query)
         return (kept if kept is not None else self._from_loop(query)).answer
@@ -104,15 +105,15 @@ class LoopDocuments:
         except RuntimeError:  # the loop is closed
             made.close()
             self._waiting.release()
-            raise NotReady("this name server is stopping; ask another") from None
-        # Not when the thread gives up: what is built then is kept for the next request.
+            raise NotReady("this name server is stopping; use another one") from None
+        # Not cancelled when the thread stops waiting: the result is cached for the next request.
         future.add_done_callback(lambda _: self._waiting.release())
         try:
             return future.result(WAIT_SECONDS)
         except concurrent.futures.CancelledError:
-            raise NotReady("this name server is stopping; ask another") from None
+            raise NotReady("this name server is stopping; use another one") from None
         except TimeoutError:
-            raise TooManyRequests(f"the document was not ready within {WAIT_SECONDS:g} s; try again") from None
+            raise TooManyRequests(f"the document was not ready within {WAIT_SECONDS:g} s; retry") from None
 
     def _fresh(self, query: Query) -> _Kept | None:
         kept = self._kept.get(query)
@@ -144,7 +145,7 @@ class LoopDocuments:
 
 
 class _Slices:
-    """The time that a build works, without the time in which it gave way."""
+    """Measures the time of a build without the time in which it yielded."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -156,7 +157,7 @@ class _Slices:
         return self._before + self._clock.monotonic() - self._began
 
     async def rest(self) -> None:
-        """Give way if the slice is over."""
+        """Yield if the slice is over."""
         held = self._clock.monotonic() - self._began
         if held > SLICE_SECONDS:
             self._before += held
@@ -176,7 +177,7 @@ async def _encoded(document: object, slices: _Slices) -> bytes:
 
 
 def json_texts(value: object) -> Iterator[str]:
-    """JSON in parts. An iterator is a list whose items are made as they are taken; ASCII alone, safe on a terminal."""
+    """Encode JSON in parts. Iterators become lists, item by item; ASCII only, safe on a terminal."""
     if isinstance(value, dict):
         for position, (key, inner) in enumerate(value.items()):
             yield f"{',' if position else '{'}{json.dumps(key)}:"

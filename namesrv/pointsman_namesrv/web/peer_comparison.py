@@ -1,4 +1,4 @@
-"""Whether other name servers have the same routes and settings as this one, as ``pointsmanctl diff`` compares two."""
+"""Compares the routes and settings of other name servers with this one's, as ``pointsmanctl diff`` compares two."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc.inspection import Inspection
 
 WAIT_FOR_EACH_SECOND = 20.0
-"""Digests of many topics take the loops of both: the next comparison waits N times what the last one took."""
+"""Pause before the next comparison, as a multiple of the last one's time: digests use the loops of both servers."""
 PEER_PAGE = 1_000
 OWN_PAGE = 200
-"""Digests of one step, from this server's own tables: 3 ms of the loop."""
+"""Own digests computed in one step: 3 ms of the loop."""
 WHOLE_SECONDS = 120.0
-"""Of one comparison; ``timeout_seconds`` is of each of its calls."""
+"""Limit of one comparison; ``timeout_seconds`` limits each of its calls."""
 MAX_PAGES = 10_000
 MAX_SETTING_PAGES = 500
 MOST_NAMED = 5
 LONGEST_DETAIL = 200
 SAME_WITHIN_SECONDS = 60.0
-"""A change reaches one server after the other, and each counts the time that is left for itself."""
+"""A change reaches the servers one after the other, and each measures the remaining time itself."""
 EQUAL = {"EQUAL": 1.0, "SELF": 1.0, "DIFFERS": 0.0}
 PROBLEM_AFTER = 2
-"""Comparisons in a row: where something has just changed, name servers differ for some seconds."""
+"""Comparisons in a row before a problem is reported: after a change, name servers differ for some seconds."""
 
 Setting = tuple[str, float | None]
 
 
 @dataclass(slots=True)
 class PeerStanding:
-    """What the last comparison with one name server found."""
+    """Result of the last comparison with one name server."""
 
     addr: str
     standing: str = "NOT_ASKED"
@@ -51,21 +51,21 @@ class PeerStanding:
     node: str = ""
     node_state: str = ""
     topics: int = 0
-    """Of both together."""
+    """Topics of both together."""
     differing: int = 0
-    """Topics with another digest, or only on one of the two."""
+    """Topics with different digests, or only on one of the two."""
     named: Sequence[str] = ()
-    """The first of them, and settings that differ."""
+    """The first of these topics, and settings that differ."""
     settings: int = 0
-    """Settings of operators that differ."""
+    """Operators' settings that differ."""
     detail: str = ""
     """Why it is unreachable."""
     checked_at: float | None = None
     in_a_row: int = 0
-    """Comparisons with this result."""
+    """Consecutive comparisons with this result."""
 
     def to_document(self, *, now: float) -> Document:
-        """As JSON."""
+        """Return the JSON document."""
         return {
             "addr": self.addr,
             "standing": self.standing,
@@ -80,7 +80,7 @@ class PeerStanding:
         }
 
     def problem(self) -> str | None:
-        """State what is wrong, once it is more than a change on its way."""
+        """Return the problem, once it is more than a change in progress."""
         if self.in_a_row < PROBLEM_AFTER or self.checked_at is None:
             return None
         if self.standing == "UNREACHABLE":
@@ -104,7 +104,7 @@ class _Difference:
 
 
 class PeerComparison:
-    """Compares with each name server of ``[peers]``, one after the other, while :meth:`run` runs."""
+    """Compares with the name servers of ``[peers]``, one after the other, while :meth:`run` runs."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class PeerComparison:
         self.standings = [PeerStanding(addr) for addr in config.name_servers]
 
     async def run(self) -> None:
-        """Compare until cancelled, with the credentials as their files are. Returns where there is no peer."""
+        """Compare until cancelled, with the credentials' current files. Returns if there are no peers."""
         if self.standings:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._opener.follow(self._clock, on_reload=lambda _: None))
@@ -152,10 +152,10 @@ class PeerComparison:
         except TimeoutError:
             detail = f"the comparison took longer than {WHOLE_SECONDS:g} s"
         except grpc.aio.AioRpcError as error:
-            # Of gRPC's chain of causes the last one: "Connection refused".
+            # The last of gRPC's chain of causes: "Connection refused".
             cause = (error.details() or "").rpartition(": ")[2]
             detail = f"{error.code().name}: {cause}"[:LONGEST_DETAIL]
-        except Refusal as error:  # ours, of a page that the peer named
+        except Refusal as error:  # raised here, for a page of the peer
             detail = f"its pages of digests cannot be read: {error}"[:LONGEST_DETAIL]
         return PeerStanding(addr, "UNREACHABLE", detail=detail)
 
@@ -180,7 +180,7 @@ class PeerComparison:
         )
 
     async def _compare_digests(self, peer: admin_service_pb2_grpc.AdminServiceAsyncStub, found: _Difference) -> None:
-        """Compare page by page, so that a page of each is all that is held."""
+        """Compare page by page, so that only one page of each is in memory."""
         last = ""
         for _ in range(MAX_PAGES):
             request = wire.ListRouteDigestsRequest(page_size=PEER_PAGE, page_token=last)
@@ -197,10 +197,10 @@ class PeerComparison:
             if page.next_page_token <= last:
                 break
             last = page.next_page_token
-        raise NotReady("they do not end")
+        raise NotReady("there are too many pages")
 
     async def _own_digests(self, after: str, end: str) -> Mapping[str, bytes]:
-        """Digests of the topics after one, up to another; an empty ``end``: all of the rest."""
+        """Return digests of the topics after one, up to another; an empty ``end``: to the last."""
         found: dict[str, bytes] = {}
         token = after
         while True:

@@ -1,4 +1,4 @@
-"""What the status page shows: first what is wrong, then the fleet, bounded however large it is."""
+"""The document of the status page: first the problems, then the fleet, bounded at any size."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ MAX_CLUSTERS = 60
 MAX_GONE = 20
 MAX_EVENTS = 30
 MOST_NAMED = 3
-"""Names in the line of a problem; the rest is a number."""
+"""Names in one problem; the others are counted."""
 MOST_LINES = 6
-"""Lines of one kind of problem."""
+"""Lines for one kind of problem."""
 LONGEST_SEARCH = 262
 ALARM, WARNING = "alarm", "warning"
 
@@ -37,7 +37,7 @@ _WORST_FIRST = (Phase.OUT, Phase.PROTECTED, Phase.SUSPECT, Phase.PROVISIONAL, Ph
 async def status(
     fleet: Fleet, query: Query, rest: Rest, *, version: str, peers: Sequence[PeerStanding], report_url: str
 ) -> object:
-    """Return the document of the page; ``search`` limits its brokers to names that contain a text.
+    """Return the page's document; ``search`` limits its brokers to names that contain this text.
 
     Raises InvalidRequest.
     """
@@ -92,7 +92,7 @@ async def status(
 
 
 class _Overview:
-    """The fleet in numbers, and the brokers to look at first."""
+    """The fleet in numbers, and the brokers to check first."""
 
     def __init__(self) -> None:
         self.phases: Counter[str] = Counter()
@@ -126,7 +126,7 @@ async def _overview(fleet: Fleet, search: str, rest: Rest) -> _Overview:
         state = replica.state
         return (_WORST_FIRST.index(state.phase), state.planned, group.key not in wiped, replica.identity)
 
-    # In parts, for a large fleet takes longer than a slice.
+    # In parts: a large fleet takes longer than a slice.
     rows = iter(matching)
     while part := list(islice(rows, 1_000)):
         overview.first = heapq.nsmallest(MAX_BROKERS, [*overview.first, *part], key=rank)
@@ -150,7 +150,7 @@ def _problems(
     for guard in active[:MOST_LINES]:
         reason = guard.reason or f"{guard.lost} of {guard.baseline} brokers lost, {guard.up} up"
         since = f"The guard of {guard.cluster} has been on for {span(seconds_of(guard.active_for))}"
-        yield problem(ALARM, f"{since}: {reason}. It keeps them in the routes.")
+        yield problem(ALARM, f"{since}: {reason}. Its brokers stay in the routes.")
     if len(active) > MOST_LINES:
         yield problem(ALARM, f"The guard is on in {len(active) - MOST_LINES} more clusters.")
     if headless:
@@ -161,7 +161,7 @@ def _problems(
         yield problem(ALARM if phase is Phase.OUT and not planned else WARNING, text)
     if departed:
         names = _named(departed, lambda score: str(score.position))
-        yield problem(ALARM, f"{_brokers(len(departed))} GONE, not by plan: {names}.")
+        yield problem(ALARM, f"{_brokers(len(departed))} departed unplanned: {names}.")
     for complaint in islice(info.complaints, MOST_LINES):
         yield problem(ALARM, f"{complaint[:1].upper()}{complaint[1:]}.")
     if fleet.lifecycle.state is not NodeState.READY:
@@ -203,7 +203,7 @@ def _named(items: Sequence[object], name: Callable[..., str]) -> str:
 
 
 def span(seconds: float) -> str:
-    """A length of time in its largest unit that matters."""
+    """Format a duration in its largest relevant unit."""
     if seconds < 120:
         return f"{seconds:.0f} s"
     if seconds < 7_200:

@@ -1,4 +1,4 @@
-"""The paths of the status page and of ``/v1``, in the threads that serve HTTP."""
+"""WSGI application of the status page and ``/v1``; runs in the HTTP threads."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 Authorise = Callable[[str | None, str, str, str], object]
-"""Takes the header ``Authorization``, the gRPC method whose answer a path shows, the header ``Host`` and the caller's
-address. Raises Refusal."""
+"""Takes the header ``Authorization``, the gRPC method of a path, the header ``Host`` and the caller's address. Raises
+Refusal."""
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ _STATUS_LINES = {
 @dataclass(frozen=True, slots=True)
 class _Path:
     method: str
-    """Of gRPC: who may call that may read this."""
+    """The gRPC method: a caller may read this path if it may call the method."""
     parameters: tuple[str, ...] = ()
 
 
@@ -58,21 +58,21 @@ LISTED = ("/", "/v1/status", "/v1/brokers", "/v1/clusters", "/v1/events", "/v1/r
 
 
 class PathNotFound(Refusal):
-    """There is no such path."""
+    """The path does not exist."""
 
     code = "PATH_NOT_FOUND"
     status = "NOT_FOUND"
 
 
 class MethodNotAllowed(Refusal):
-    """The paths are for reading."""
+    """The paths are read-only."""
 
     code = "METHOD_NOT_ALLOWED"
     status = "UNIMPLEMENTED"
 
 
 class BeyondLoopback(Refusal):
-    """The listener can be reached from other machines, and nothing says who may read."""
+    """Other machines can reach the listener, and no configuration restricts who may read."""
 
     code = "BEYOND_LOOPBACK"
     status = "PERMISSION_DENIED"
@@ -85,15 +85,15 @@ class BeyondLoopback(Refusal):
 
 
 class OtherHost(Refusal):
-    """A browser was sent here under another site's name, which would then read what it gets (DNS rebinding)."""
+    """A browser used another site's name for this server; that site could then read the response (DNS rebinding)."""
 
     code = "OTHER_HOST"
     status = "PERMISSION_DENIED"
 
     def __init__(self, host: str) -> None:
         super().__init__(
-            f"the header Host is {shown(host)}: without [[access.grants]] the status page and /v1 are read under "
-            "localhost, 127.0.0.1 or [::1] alone; a proxy in front has to send one of these"
+            f"the header Host is {shown(host)}: without [[access.grants]] the status page and /v1 are served for "
+            "localhost, 127.0.0.1 or [::1] alone; a proxy must send one of these"
         )
 
 
@@ -105,12 +105,12 @@ class StatusSite:
         self._authorise = authorise
 
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer a request."""
+        """Respond to a request."""
         try:
             answer = self._answer(environ)
         except Refusal as refusal:
             answer = refusal
-        except Exception as error:  # noqa: BLE001  # the border: every fault becomes a status
+        except Exception as error:  # noqa: BLE001  # every error becomes a status
             answer = _Fault(error)
         line, headers = "200 OK", list(_HEADERS)
         if isinstance(answer, Refusal):
@@ -127,28 +127,28 @@ class StatusSite:
         return [] if environ["REQUEST_METHOD"] == "HEAD" else [answer]
 
     def _answer(self, environ: WSGIEnvironment) -> bytes | Refusal:
-        # WSGI hands on the bytes of a path as Latin-1.
+        # WSGI passes the bytes of a path as Latin-1.
         path = environ["PATH_INFO"].encode("latin-1", "replace").decode("utf-8", "replace")
         topic = path.removeprefix(ROUTES) if path.startswith(ROUTES) else ""
         found = _PATHS.get(ROUTES if topic else path)
         if found is None or path == ROUTES:
-            raise PathNotFound(f"there is no path {shown(path)}; there is {', '.join(LISTED)}")
+            raise PathNotFound(f"unknown path {shown(path)}; use {', '.join(LISTED)}")
         if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
-            raise MethodNotAllowed(f"{shown(environ['REQUEST_METHOD'])} is not allowed; only GET and HEAD are")
+            raise MethodNotAllowed(f"{shown(environ['REQUEST_METHOD'])} is not allowed; use GET or HEAD")
         host, peer = environ.get("HTTP_HOST", ""), environ.get("REMOTE_ADDR", "")
         self._authorise(environ.get("HTTP_AUTHORIZATION"), found.method, host, f"{peer} (HTTP)")
         parameters = _parameters(environ.get("QUERY_STRING", ""), found.parameters)
         if path == "/":
             return PAGE
         if self.documents is None:
-            raise NotReady("this name server is starting; try again in a second")
+            raise NotReady("this name server is starting; retry in a second")
         if topic:
             return self.documents.get(Query("routes", (*parameters, ("topic", topic))))
         return self.documents.get(Query(path.removeprefix("/v1/"), parameters))
 
 
 class _Fault(Refusal):
-    """A fault of this program: its text is in the log alone."""
+    """A bug in this program: its text is only in the log."""
 
     code = "INTERNAL"
     status = "INTERNAL"
@@ -156,17 +156,17 @@ class _Fault(Refusal):
     def __init__(self, error: Exception) -> None:
         error_id = secrets.token_hex(8)
         super().__init__(f"internal error {error_id}")
-        log.error("internal error while answering over HTTP", exc_info=error, extra={"facts": {"id": error_id}})
+        log.error("internal error while handling an HTTP request", exc_info=error, extra={"facts": {"id": error_id}})
 
 
 def _parameters(query_string: str, allowed: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Read the query. Raises InvalidRequest."""
+    """Parse the query string. Raises InvalidRequest."""
     try:
         given = parse_qsl(query_string, keep_blank_values=True, max_num_fields=MAX_PARAMETERS)
     except ValueError:
         raise InvalidRequest([FieldViolation("query", f"may have at most {MAX_PARAMETERS} parameters")]) from None
     faults = [
-        FieldViolation(f"?{shown(name)}", f"is unknown here; there is {', '.join(allowed) or 'no parameter'}")
+        FieldViolation(f"?{shown(name)}", f"is unknown here; use {', '.join(allowed) or 'no parameter'}")
         for name, _ in given
         if name not in allowed
     ]
@@ -179,7 +179,7 @@ def _parameters(query_string: str, allowed: tuple[str, ...]) -> tuple[tuple[str,
 
 
 def _source(tag: str) -> str:
-    """Name the page's own script or style by its digest: no other runs or applies."""
+    """Return the digest of the page's own script or style: no others run or apply."""
     text = re.search(rf"<{tag}>(.*?)</{tag}>", PAGE.decode(), re.DOTALL)
     digest = hashlib.sha256((text[1] if text else "").encode()).digest()
     return f"'sha256-{base64.b64encode(digest).decode()}'"

@@ -1,4 +1,4 @@
-"""Puts the status page and ``/v1`` together."""
+"""Builds the status page and ``/v1``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pointsman_namesrv.web.status_site import Authorise, BeyondLoopback, OtherHo
 
 
 def documents_of(fleet: Fleet, *, version: str, peers: Sequence[PeerStanding], report_url: str) -> LoopDocuments:
-    """Return the documents of a name server that serves. Must run in its event loop."""
+    """Return the documents of a running name server. Must run in its event loop."""
     builds: dict[str, Callable[[Fleet, Query, Rest], Awaitable[object]]] = {
         "status": partial(status_document.status, version=version, peers=peers, report_url=report_url),
         "brokers": fleet_documents.brokers,
@@ -35,9 +35,9 @@ def documents_of(fleet: Fleet, *, version: str, peers: Sequence[PeerStanding], r
 
 
 def authorise_on(listen: str, access: Access, *, has_tls: bool, plaintext_beyond_loopback: bool) -> Authorise:
-    """Return who decides what is read on a listener: its grants, and without them whether only this machine reaches it.
+    """Return the access check of a listener: its grants, or without grants whether only this machine can reach it.
 
-    Beyond loopback no token is asked for in plaintext.
+    Beyond loopback no token is requested in plaintext.
     """
 
     def authorise(authorization: str | None, method: str, host: str, peer: str) -> None:
@@ -52,4 +52,4 @@ def authorise_on(listen: str, access: Access, *, has_tls: bool, plaintext_beyond
 
 
 def _is_this_machine(host: str) -> bool:
-    return is_loopback(host) or is_loopback(f"{host}:80")  # a browser leaves out the port 80
+    return is_loopback(host) or is_loopback(f"{host}:80")  # a browser omits port 80

@@ -295,8 +295,8 @@ async def test_a_failed_write_ends_only_that_watch(world: World) -> None:
 
 async def test_a_long_walk_yields_and_then_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch_hub, "SLICE_SECONDS", -1.0)
-    monkeypatch.setattr(watch_hub, "FIRST_STATE_REST_SECONDS", 0.0)
-    monkeypatch.setattr(watch_hub, "WAKES_AT_ONCE", 1)
+    monkeypatch.setattr(watch_hub, "FIRST_STATE_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(watch_hub, "MAX_WAKES", 1)
     world = World()
     world.register("a", dict.fromkeys(TOPICS, 1))
     for name in "xyz":
@@ -502,7 +502,7 @@ def _register_wide(world: World) -> int:
     for name, topics in WIDE.items():
         world.register(name, topics)
     size = len(world.answers.current("t0").route)
-    assert size > watch_hub.LIGHT_BYTES
+    assert size > watch_hub.SMALL_MESSAGE_BYTES
     return size
 
 
