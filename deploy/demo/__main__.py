@@ -1,7 +1,7 @@
 """``make demo``: a small fleet on this machine, faults injected, and the nightly report that must show them.
 
-All of it is real: name servers, agents, redis-server processes, signals, files, Spark. Only the intervals are those of
-a demo: heartbeats every second, an expiry of four seconds, a grace of one.
+Name servers, agents, redis-server processes, signals, files and Spark are real. Only the intervals are short:
+heartbeats every second, an expiry of four seconds, a grace of one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pointsman_client import NameServerClient
 
 FLAPS = 5
 START_LENIENCE_SECONDS = 5.0
-"""For an expiry after its start, a name server gives a broken stream the whole expiry."""
+"""Within an expiry after its start, a name server grants a broken stream the complete expiry."""
 PAUSE_SECONDS = 1.2
 """Between two faults, so that the client, which polls twice a second, sees each."""
 
@@ -35,7 +35,7 @@ class Demo(Story):
     flapping = C
 
     async def run(self) -> None:
-        """The whole story. Raises DemoFailed."""
+        """Run all steps. Raises DemoFailed."""
         servers = [await self.fleet.name_server(f"namesrv-{number}") for number in (1, 2)]
         self.say(f"two name servers serve at {' and '.join(servers)}")
         serving_since = time.monotonic()
@@ -83,7 +83,7 @@ class Demo(Story):
         await self.until(clients, self.brokers - {instance}, f"{name}/{instance[1]} is out of the routes")
         await asyncio.sleep(PAUSE_SECONDS)
         await redis.start()
-        if not await self.fleet.until_redis_answers(redis):
+        if not await self.fleet.until_redis_responds(redis):
             raise DemoFailed(f"redis of {name} did not start again; its log is {redis.log}")
         await self.until(clients, self.brokers, f"{name}/{instance[1]} is back")
         await asyncio.sleep(PAUSE_SECONDS)

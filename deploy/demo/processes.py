@@ -103,7 +103,7 @@ class Program:
             )
 
     async def kill(self) -> None:
-        """SIGKILL: no goodbye to anybody."""
+        """Send SIGKILL."""
         if self.process is not None and self.process.returncode is None:
             self.process.kill()
             await self.process.wait()
@@ -156,7 +156,7 @@ class Redis(Program):
 
 @dataclass
 class Fleet:
-    """All processes of one run, in a folder of its own."""
+    """All processes of one run, in its own folder."""
 
     folder: Path
     programs: list[Program] = field(default_factory=list)
@@ -200,19 +200,19 @@ class Fleet:
         data = self.folder / name
         data.mkdir()
         for _ in range(START_TRIES):
-            # Somebody may take the port between the look and the start; then it is another one's turn.
+            # Another process may take the port before the start; then the next port is tried.
             port = _free_port()
             command = [executable, "--bind", HOST, "--port", str(port), "--dir", str(data), "--appendonly", "yes"]
             if replica_of is not None:
                 command += ["--replicaof", HOST, str(replica_of.port)]
             redis = Redis(name, command, self._log(name), port=port)
             await self._begin(redis)
-            if await self.until_redis_answers(redis):
+            if await self.until_redis_responds(redis):
                 return redis
         raise ProcessFailed(f"{name} does not start; its log is {redis.log}")
 
-    async def until_redis_answers(self, redis: Redis) -> bool:
-        """Wait until it answers; False if it ended instead."""
+    async def until_redis_responds(self, redis: Redis) -> bool:
+        """Wait until it responds to PING; return False if it exited."""
         async with patience(START_SECONDS, f"{redis.name} to respond to PING; its log is {redis.log}"):
             while not await redis.answers():
                 if redis.process is None or redis.process.returncode is not None:

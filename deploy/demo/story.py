@@ -1,4 +1,4 @@
-"""What the demos share: waits that are printed, the report and its verdict, failures that say how to continue."""
+"""Common parts of the demos: printed waits, the report and its verdict, failures with a hint."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Story(ABC):
             self.say(f"    client: route of {self.topic} is now {_shown(change.new)}")
 
     async def until(self, clients: list[NameServerClient], expected: frozenset[Instance], what: str) -> None:
-        """Wait until every name server routes to exactly the expected brokers, and say ``what``."""
+        """Wait until every name server routes to exactly the expected brokers, and print ``what``."""
 
         async def all_do() -> bool:
             return all([await self._routed(client) == expected for client in clients])
@@ -88,7 +88,7 @@ class Story(ABC):
         await self.wait_for(all_do, what)
 
     async def wait_for(self, is_so: Callable[[], Awaitable[bool]], what: str) -> None:
-        """Wait until something is so, and say ``what``. Raises ProcessFailed."""
+        """Wait for a condition, and print ``what``. Raises ProcessFailed."""
         async with patience(PATIENCE_SECONDS, f"this: {what}; slow machine?"):
             while not await is_so():  # noqa: ASYNC110  # other processes decide
                 await asyncio.sleep(POLL_SECONDS)
@@ -121,7 +121,7 @@ class Story(ABC):
         ]
 
     async def report(self, *, also: str) -> None:
-        """Run the nightly report, and judge it; ``also``: what is to be said of it beside. Raises DemoFailed."""
+        """Run the nightly report and check it; ``also``: further text to print. Raises DemoFailed."""
         command = self.report_command()
         self.say(f"pointsman-report {' '.join(command[3 : command.index('--history')])}")
         process = await asyncio.create_subprocess_exec(*command, env=os.environ)

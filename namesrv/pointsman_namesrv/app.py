@@ -28,14 +28,14 @@ from pointsman_namesrv.core.staging import coming_in_bytes
 from pointsman_namesrv.history import recorder_assembly
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
-from pointsman_namesrv.periodic_tasks import Upkeep
+from pointsman_namesrv.periodic_tasks import PeriodicTasks
 from pointsman_namesrv.remoting.remoting_assembly import remoting_server
 from pointsman_namesrv.remoting.remoting_server import RemotingServer
 from pointsman_namesrv.rpc.admin import AdminServicer
 from pointsman_namesrv.rpc.inspection import Node
 from pointsman_namesrv.rpc.node_server import ADMIN_RULES, ROUTE_RULES, NodeServer, services_of
 from pointsman_namesrv.rpc.registration import RegistrationServicer
-from pointsman_namesrv.rpc.route_answers import RouteAnswers
+from pointsman_namesrv.rpc.route_responses import RouteResponses
 from pointsman_namesrv.rpc.routes import RouteServicer
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
@@ -105,7 +105,7 @@ class NameServerApp:
         self._coming_in = FairBound(coming_in_bytes(config.routes.max_topics))
         unix_offset = self.clock.utc_now().timestamp() - self._started_at
         self._boot = secrets.randbits(64)
-        self.answers = RouteAnswers(
+        self.responses = RouteResponses(
             self.core.routes,
             boot=self._boot,
             max_bytes=_cache_bytes(config),
@@ -153,7 +153,7 @@ class NameServerApp:
         monitoring = self._monitoring()
         async with AsyncExitStack() as steps:
             # Each step of the stop runs, the last one here first, even if an earlier one failed.
-            steps.callback(self._tell_stopped)
+            steps.callback(self._record_stopped)
             steps.push_async_callback(asyncio.to_thread, monitoring.stop)
             steps.push_async_callback(self._stop_history)
             steps.push_async_callback(self._stop_snapshot)
@@ -165,9 +165,9 @@ class NameServerApp:
             self.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"version": self._version})])
             self.hub = self._watch_hub()
             self._pauses = OwnPauses(self.core, clock=self.clock, metrics=self.metrics, record=self.record)
-            self._upkeep = self._make_upkeep()
+            self._periodic_tasks = self._make_periodic_tasks()
             await self._start_remoting()
-            self._upkeep.end_warm_up(self.clock.monotonic())
+            self._periodic_tasks.end_warm_up(self.clock.monotonic())
             await self._start_serving()
             state = self.lifecycle.state
             facts = {
@@ -178,7 +178,7 @@ class NameServerApp:
                 "state": state,
             }
             log.info("serving", extra={"facts": facts})
-            self._tell_status()
+            self._send_status()
             # During the warm-up already: agents whose units are ordered after this one could not start otherwise.
             self._manager.ready()
             self.started.set()
@@ -206,7 +206,7 @@ class NameServerApp:
 
     async def _stop_snapshot(self) -> None:
         if self._keeper is not None and not await self._keeper.stop(within=SNAPSHOT_STOP_SECONDS):
-            problem = "; ".join(self._keeper.complaints()) or "the disk did not answer in time"
+            problem = "; ".join(self._keeper.problems()) or "the disk did not respond in time"
             log.error(
                 "snapshot could not be written at the stop; the next start has older registrations",
                 extra={"facts": {"problem": problem}},
@@ -214,7 +214,7 @@ class NameServerApp:
 
     async def _stop_settings(self) -> None:
         if not await self._settings.stop(within=SETTINGS_STOP_SECONDS):
-            problem = "; ".join(self._settings.complaints()) or "the disk did not respond in time"
+            problem = "; ".join(self._settings.problems()) or "the disk did not respond in time"
             log.error("operator settings could not be saved at the stop", extra={"facts": {"problem": problem}})
 
     async def _stop_history(self) -> None:
@@ -225,7 +225,7 @@ class NameServerApp:
         if not await asyncio.to_thread(self.recorder.stop, timeout=HISTORY_STOP_SECONDS):
             log.error("history could not be written to its end; its last rows are lost")
 
-    def _tell_stopped(self) -> None:
+    def _record_stopped(self) -> None:
         if self.started.is_set():
             log.info("stopped", extra={"facts": {"addr": self.addr}})
 
@@ -264,7 +264,7 @@ class NameServerApp:
         routes = self.config.routes
         return WatchHub(
             self.core.routes,
-            self.answers,
+            self.responses,
             lifecycle=self.lifecycle,
             clock=self.clock,
             metrics=self.metrics,
@@ -305,7 +305,7 @@ class NameServerApp:
             config=self._running_config,
             lifecycle=self.lifecycle,
             sizes=self._sizes,
-            complaints=self._complaints,
+            problems=self._problems,
         )
         self._registration = RegistrationServicer(
             self.core,
@@ -321,7 +321,7 @@ class NameServerApp:
             coming_in=self._coming_in,
         )
         route = RouteServicer(
-            self.core, self.answers, self.hub, lifecycle=self.lifecycle, clock=self.clock, metrics=self.metrics
+            self.core, self.responses, self.hub, lifecycle=self.lifecycle, clock=self.clock, metrics=self.metrics
         )
         admin = AdminServicer(
             self.core,
@@ -346,7 +346,7 @@ class NameServerApp:
                 node=self._node,
             ),
             version=self._version,
-            peers=self._peers.standings,
+            peers=self._peers.results,
             report_url=self.config.monitoring.report_url,
         )
 
@@ -373,8 +373,8 @@ class NameServerApp:
 
     # --- while it serves --------------------------------------------------------------------------------------
 
-    def _make_upkeep(self) -> Upkeep:
-        return Upkeep(
+    def _make_periodic_tasks(self) -> PeriodicTasks:
+        return PeriodicTasks(
             self.core,
             self.recorder,
             record=self.record,
@@ -387,13 +387,13 @@ class NameServerApp:
     async def _until(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as tasks:
             work = [
-                self._upkeep.run(),
+                self._periodic_tasks.run(),
                 self.hub.run(),
                 self.server.follow(),
                 self._settings.run(),
                 self._manager.feed_watchdog(),
                 self.access.follow(),
-                self._tell_manager(),
+                self._report_status(),
                 self._peers.run(),
             ]
             if self._keeper is not None:
@@ -410,12 +410,12 @@ class NameServerApp:
     def _is_ready(self) -> bool:
         return self.started.is_set() and self.lifecycle.state is NodeState.READY
 
-    async def _tell_manager(self) -> None:
+    async def _report_status(self) -> None:
         while True:
             await self.clock.sleep(STATUS_SECONDS)
-            self._tell_status()
+            self._send_status()
 
-    def _tell_status(self) -> None:
+    def _send_status(self) -> None:
         heard = [not replica.is_provisional for _, replica in self.core.members()]
         counts = f"{sum(heard)}/{len(heard)} brokers heard, {self.hub.count} watchers"
         self._manager.status(f"{self.lifecycle.state.lower()}, {counts}")
@@ -425,19 +425,19 @@ class NameServerApp:
             "watchers": self.hub.count,
             "watched_topics": self.hub.watched_count,
             "keep_alive_streams": self._registration.stream_count,
-            "route_cache_bytes": self.answers.bytes,
+            "route_cache_bytes": self.responses.bytes,
         }
         if self._remoting is not None:
             sizes["remoting_connections"] = self._remoting.connection_count
         return self.metrics.totals() | sizes
 
-    def _complaints(self) -> list[str]:
+    def _problems(self) -> list[str]:
         overdue = [f"the guard of cluster {cluster} is on for too long" for cluster in self.core.guard.overdue()]
-        snapshot = self._keeper.complaints() if self._keeper is not None else []
+        snapshot = self._keeper.problems() if self._keeper is not None else []
         orders = order_problems(self.core.routes, self.core.kv)
-        settings = self._settings.complaints()
-        tls = self._certificates.complaints() if self._certificates is not None else []
-        return [*overdue, *orders, *self.recorder.complaints(), *snapshot, *settings, *tls, *self.access.complaints()]
+        settings = self._settings.problems()
+        tls = self._certificates.problems() if self._certificates is not None else []
+        return [*overdue, *orders, *self.recorder.problems(), *snapshot, *settings, *tls, *self.access.problems()]
 
 
 def _cache_bytes(config: NameServerConfig) -> int:

@@ -20,12 +20,12 @@ ALIVE_SECONDS = 60.0
 STEP_SECONDS = 0.5
 REPEAT_SECONDS = 60.0
 """Shortest time between two checkpoints of states after lost rows."""
-CHECKPOINTS_AT_ONCE = 20
-SETTLED_AT_ONCE = 1_000
+CHECKPOINTS_PER_STEP = 20
+SETTLED_PER_STEP = 1_000
 PATIENCE_STEPS = 20
 
 
-class Upkeep:
+class PeriodicTasks:
     """The periodic tasks of one name server, run by :meth:`run`."""
 
     def __init__(
@@ -57,7 +57,7 @@ class Upkeep:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._sweep())
             tasks.create_task(self._settle())
-            tasks.create_task(self._tell_alive())
+            tasks.create_task(self._record_alive())
             tasks.create_task(self._write_checkpoints())
 
     async def _sweep(self) -> None:
@@ -94,9 +94,9 @@ class Upkeep:
     async def _settle(self) -> None:
         """Let the index follow the removal of a large broker, for which no call waits."""
         while True:
-            await self._clock.sleep(0 if self._core.routes.settle(SETTLED_AT_ONCE) else STEP_SECONDS)
+            await self._clock.sleep(0 if self._core.routes.settle(SETTLED_PER_STEP) else STEP_SECONDS)
 
-    async def _tell_alive(self) -> None:
+    async def _record_alive(self) -> None:
         while True:
             await self._clock.sleep(ALIVE_SECONDS)
             states = Counter(replica.state.phase.value for _, replica in self._core.members())
@@ -139,10 +139,10 @@ class Upkeep:
                     self._record(
                         full_checkpoint_events(group, replica, reason, number=number, of=of, writable=writable, now=now)
                     )
-            if number % CHECKPOINTS_AT_ONCE == 0:
-                await self._let_history_breathe()
+            if number % CHECKPOINTS_PER_STEP == 0:
+                await self._throttle_checkpoint()
 
-    async def _let_history_breathe(self) -> None:
+    async def _throttle_checkpoint(self) -> None:
         """Wait up to 10 s while the history queue is over half full. A failing disk is not waited for."""
         await self._clock.sleep(0)
         for _ in range(PATIENCE_STEPS):

@@ -144,7 +144,7 @@ async def test_watches_at_their_bounds_slow_others_no_more_than_a_bare_handler_d
 async def test_all_bounds_filled_together_fit_the_memory_limit(tmp_path: Path, report: Report) -> None:
     many, most = BOUNDS.max_watched_topics // BOUNDS.max_topics_per_watch * 4 // 5, BOUNDS.max_topics_per_watch
     few = (BOUNDS.max_watched_topics - many * most) // (BOUNDS.max_watchers - many)
-    silent = register_call.MAX_AT_ONCE  # plain: ok, its name
+    silent = register_call.MAX_IN_PROGRESS  # plain: ok, its name
     streams = int(STREAMS_A_BROKER * BOUNDS.max_brokers)
     fills: list[tuple[str, tuple[int, ...], int]] = [
         ("topics", (5, BOUNDS.max_topics // 5 - 1), BOUNDS.max_topics),

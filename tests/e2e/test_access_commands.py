@@ -63,7 +63,7 @@ async def test_the_commands_of_the_readme_give_a_server_with_roles(
             refused = await refusal_of(admin.GetNodeInfo(GetNodeInfoRequest(), metadata=header["app"]))
             assert refused.status is grpc.StatusCode.PERMISSION_DENIED
             assert (await refusal_of(route.ListTopics(ListTopicsRequest()))).status is grpc.StatusCode.UNAUTHENTICATED
-        denied = await server.until("a call was denied")
+        denied = await server.until("call denied")
         assert (denied["identity"], denied["method"], denied["reason"]) == ("app", "GetNodeInfo", "wrong_role")
         server.process.terminate()
         assert await server.end() == 0

@@ -133,7 +133,7 @@ async def test_messages_flow_over_mutual_tls_through_a_rotation_of_all_certifica
 
         opener = producer.client.channel_opener
         secured.rotate()
-        await until(lambda: secured.agent.said("changed credentials are in use for new connections"))
+        await until(lambda: secured.agent.said("credentials reloaded; new connections use them"))
         await until(lambda: opener.version)
         assert len(await producer.client.list_topics()) >= 1
         await producer.send(Message("orders", b"after"))

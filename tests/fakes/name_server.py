@@ -66,5 +66,5 @@ async def running_name_server(
         finally:
             stop.set()
     app.core.check_invariants()
-    app.answers.check_invariants()
+    app.responses.check_invariants()
     app.hub.check_invariants()

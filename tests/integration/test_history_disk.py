@@ -55,13 +55,13 @@ def write_until_it_refuses(recorder: Recorder) -> int:
     for recorded in itertools.count(20, 20):
         recorder.record([broker_event(detail=LONG)] * 20)
         until(partial(is_settled, recorder, recorded))
-        if recorder.complaints():
+        if recorder.problems():
             return recorded
     raise AssertionError
 
 
 def is_settled(recorder: Recorder, recorded: int) -> bool:
-    return written(recorder) == recorded or bool(recorder.complaints())
+    return written(recorder) == recorded or bool(recorder.problems())
 
 
 def test_on_a_full_disk_rows_are_queued_or_dropped_and_writing_recovers_with_free_space(
@@ -70,7 +70,7 @@ def test_on_a_full_disk_rows_are_queued_or_dropped_and_writing_recovers_with_fre
     ballast = disk / "ballast"
     ballast.write_bytes(b"x" * (DISK_BYTES - 128 * 1024))
     recorded = write_until_it_refuses(writing)
-    assert "No space left" in writing.complaints()[0]
+    assert "No space left" in writing.problems()[0]
     on_disk = written(writing)
     writing.record([broker_event(detail=LONG)] * 1_000)
     recorded += 1_000
@@ -85,7 +85,7 @@ def test_on_a_full_disk_rows_are_queued_or_dropped_and_writing_recovers_with_fre
 
     seqs = [row["seq"] for row in rows_in(disk)]
     assert seqs == [*range(1, int(on_disk) + 501), recorded - 1, recorded]
-    assert [complaint.split()[-1] for complaint in writing.complaints()] == ["start"]
+    assert [complaint.split()[-1] for complaint in writing.problems()] == ["start"]
 
 
 def test_a_disk_that_turns_read_only_costs_no_row_when_it_turns_back(disk: Path, writing: Recorder) -> None:
@@ -97,10 +97,10 @@ def test_a_disk_that_turns_read_only_costs_no_row_when_it_turns_back(disk: Path,
     files.close()
     until(lambda: remount(disk, "ro"))
     writing.record([broker_event()] * 2)
-    until(writing.complaints)
-    assert "Read-only file system" in writing.complaints()[0]
+    until(writing.problems)
+    assert "Read-only file system" in writing.problems()[0]
     assert remount(disk, "rw")
-    until(lambda: not writing.complaints())
+    until(lambda: not writing.problems())
 
     assert [row["seq"] for row in rows_in(disk)] == [1, 2, 3]
     assert writing.dropped == 0

@@ -81,7 +81,7 @@ def test_new_files_are_used_by_the_next_connection(
 ) -> None:
     before = ssl.get_server_certificate(("127.0.0.1", server.port), timeout=30)
     authority.issue("server")
-    certificates.look()
+    certificates.poll()
     assert ssl.get_server_certificate(("127.0.0.1", server.port), timeout=30) != before
 
 

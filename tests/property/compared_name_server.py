@@ -29,7 +29,7 @@ from tests.property.naive_model import GRACE, HAND_OVER, Oracle
 CLUSTERS = ("c1", "c2")
 WARM_UP = 60.0
 TOPIC_NAMES = ("t1", "t2", "t3", "t4", "t5")
-SWAP_SIZE = route_table.AT_ONCE
+SWAP_SIZE = route_table.TOPICS_PER_STEP
 
 NOT_COMPARED = {EventKind.TOPICS, EventKind.HEARTBEATS}
 
@@ -109,7 +109,7 @@ class ComparedNameServer(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "core"):
             self.core.check_invariants()
-        route_table.AT_ONCE = SWAP_SIZE
+        route_table.TOPICS_PER_STEP = SWAP_SIZE
 
     def expect(self, answer: Any, **call: Any) -> None:
         given, expected = in_order(answer), in_order(self.oracle.answer({"now": self.now, **call}))
@@ -142,7 +142,7 @@ class ComparedNameServer(RuleBasedStateMachine):
     def everything_visible_agrees(self) -> None:
         if not hasattr(self, "core"):
             return
-        if route_table.AT_ONCE == SWAP_SIZE:
+        if route_table.TOPICS_PER_STEP == SWAP_SIZE:
             self.core.check_invariants()
         brokers = [
             (

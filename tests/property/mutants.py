@@ -398,8 +398,8 @@ BROKEN = {
         ),
         (
             "a deletion that is over does not come back with the old version",
-            "standing = {topic: under for topic, under in before.items() if under == version}",
-            "standing = dict(before)",
+            "remaining = {topic: under for topic, under in before.items() if under == version}",
+            "remaining = dict(before)",
         ),
     ],
     "broker_events.py": [

@@ -107,7 +107,7 @@ class NameServerMachine(ComparedNameServer):
         enabled=st.sampled_from([True, True, True, False]),
     )
     def start(self, first: int, swap_size: int, at_least: int, limit: float, enabled: bool) -> None:
-        route_table.AT_ONCE = swap_size
+        route_table.TOPICS_PER_STEP = swap_size
         self.now = 1_000.0
         self.guard_rules: Any = {"share": 0.5, "at_least": at_least, "limit": limit, "enabled": enabled}
         self.boots = 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pointsman.wire.names import MIN_EXPIRY_INTERVALS, addr_problem, registered_name_problem
 from pointsman.wire.refusals import InvalidRequest
-from pointsman_namesrv.core.broker_answers import BeatStatus
+from pointsman_namesrv.core.broker_responses import BeatStatus
 from pointsman_namesrv.core.events import Event, Reason
 from pointsman_namesrv.core.group import Group, MemberView, Replica
 from pointsman_namesrv.core.model import (

@@ -100,8 +100,8 @@ class Administration:
         contributor = None if group is None else group.contributor()
         topic_count = 0 if contributor is None else len(contributor.registration.topics)
         detail: dict[str, object] = {"topics": topic_count, "by": by}
-        told = write_perm_event(key, Reason.ADMIN, writable=writable, detail=detail)
-        return PermChange(topic_count, changed, (told,) if changed else ())
+        event = write_perm_event(key, Reason.ADMIN, writable=writable, detail=detail)
+        return PermChange(topic_count, changed, (event,) if changed else ())
 
     def check_delete_topic(self, topic: str, *, cluster: str, force: bool) -> Rows:
         """See :meth:`delete_topic`."""

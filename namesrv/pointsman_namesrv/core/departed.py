@@ -93,7 +93,7 @@ class DepartedBrokers:
             del self._of_group[key]
         self.topics -= len(broker.registration.topics)
 
-    def forget_group(self, key: GroupKey) -> None:
+    def drop_group(self, key: GroupKey) -> None:
         """Drop all brokers of a name."""
         for broker_id in list(self._of_group.get(key, ())):
             self.forget(Position(*key, broker_id))

@@ -19,7 +19,7 @@ from pointsman_namesrv.core.replica_state import ROUTED
 MAX_POSITIONS = 20_000
 """Limit of known positions. Beyond it the lowest penalties are dropped, a twentieth in one go: it takes a full scan."""
 
-FORGET_AT_ONCE = MAX_POSITIONS // 20
+DROPPED_PER_SCAN = MAX_POSITIONS // 20
 LEAST_SHOWN = 0.5
 """A penalty that has decayed below this counts as zero."""
 
@@ -88,7 +88,7 @@ class Penalties:
             return
         position, state = event.broker.identity.position, event.broker.state
         if state.phase not in ROUTED:
-            self._go_out(position, event, now=now, in_window=in_window)
+            self._record_outage(position, event, now=now, in_window=in_window)
             return
         record = self._records.get(position)
         if record is not None and record.out:
@@ -99,7 +99,7 @@ class Penalties:
         if not in_window and (points := self._points_of_sign(event)):
             self._charge(position, points, event.kind, now=now)
 
-    def _go_out(self, position: Position, event: Event, *, now: float, in_window: bool) -> None:
+    def _record_outage(self, position: Position, event: Event, *, now: float, in_window: bool) -> None:
         record = self._known(position, now=now)
         if record.out:
             return
@@ -137,12 +137,12 @@ class Penalties:
         record = self._records.get(position)
         if record is None:
             if len(self._records) >= MAX_POSITIONS:
-                self._forget_lowest()
+                self._drop_lowest()
             record = self._records[position] = _Record(at=now)
         return record
 
-    def _forget_lowest(self) -> None:
-        for position in heapq.nsmallest(FORGET_AT_ONCE, self._records, key=lambda key: self._records[key].rank):
+    def _drop_lowest(self) -> None:
+        for position in heapq.nsmallest(DROPPED_PER_SCAN, self._records, key=lambda key: self._records[key].rank):
             del self._records[position]
 
     def _decayed(self, record: _Record, *, now: float) -> float:

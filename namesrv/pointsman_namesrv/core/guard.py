@@ -239,7 +239,7 @@ class Guard:
 
     def _is_silent(self, replica: Replica, *, now: float) -> bool:
         pulse = replica.pulse
-        if pulse.is_well(now=now):
+        if pulse.is_healthy(now=now):
             return False
         if pulse.handed_over_at is not None:
             return now - pulse.handed_over_at > self._hand_over
@@ -286,7 +286,7 @@ class Guard:
 
     # --- decisions and status ---------------------------------------------------------------------------------
 
-    def keeps(self, replica: Replica, *, now: float) -> bool:
+    def protects(self, replica: Replica, *, now: float) -> bool:
         """Return whether a replica stays in the routes despite weak evidence against it."""
         watch = self._watches.get(replica.identity.cluster)
         if watch is None or watch.began_at is None:

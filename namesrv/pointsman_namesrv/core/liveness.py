@@ -87,13 +87,13 @@ class Pulse:
         """
         if self.stream != stream:
             return False
-        self.forget_stream(stream)
+        self.clear_stream(stream)
         if self.handed_over_at is not None or self.is_late(now=now):
             return False
         self.stream_broken_at = now
         return True
 
-    def forget_stream(self, stream: int) -> None:
+    def clear_stream(self, stream: int) -> None:
         """Clear a stream whose end does not count against the broker."""
         if self.stream == stream:
             self.stream = None
@@ -102,7 +102,7 @@ class Pulse:
         """Return the seconds since the last heartbeat, without this server's own pauses."""
         return now - self.last_seen - self.excused
 
-    def is_well(self, *, now: float) -> bool:
+    def is_healthy(self, *, now: float) -> bool:
         """Return whether nothing counts against the broker; the fast path of a sweep."""
         return (
             self.stream_broken_at is None

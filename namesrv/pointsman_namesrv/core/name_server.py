@@ -11,16 +11,6 @@ from dataclasses import replace
 from math import inf
 
 from pointsman.wire.refusals import FieldViolation, refuse_if_any, shown
-from pointsman_namesrv.core.broker_answers import (
-    BeatAnswer,
-    BeatStatus,
-    LeaveAnswer,
-    LeaveStatus,
-    Registered,
-    StatsAnswer,
-    StatsStatus,
-    TopicsUpdated,
-)
 from pointsman_namesrv.core.broker_events import (
     broker_event,
     delta_event,
@@ -28,6 +18,16 @@ from pointsman_namesrv.core.broker_events import (
     registration_event,
     topics_event,
     transition_event,
+)
+from pointsman_namesrv.core.broker_responses import (
+    BeatAnswer,
+    BeatStatus,
+    Registered,
+    StatsResponse,
+    StatsStatus,
+    TopicsUpdated,
+    UnregisterResponse,
+    UnregisterStatus,
 )
 from pointsman_namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker, DepartedBrokers
 from pointsman_namesrv.core.events import Event, EventKind, Reason
@@ -68,7 +68,7 @@ from pointsman_namesrv.core.staging import StagedTopics, staged
 GENERATIONS = 2**64
 MAX_ROWS_PER_SWEEP = 500
 """Maximum heartbeat rows per sweep. A fleet that started at the same moment is spread over a few sweeps."""
-OVERDUE_AT_ONCE = 200
+MAX_OVERDUE_PER_SWEEP = 200
 """Maximum overdue brokers per sweep. The next sweep follows immediately; queries are served in between."""
 PAUSE_SECONDS = 1.0
 """Shortest own pause recorded as NAMESRV_PAUSED, seconds. Shorter pauses are still compensated."""
@@ -328,14 +328,14 @@ class NameServer:
             if was_failing and health.failing is None and replica.identity.broker_id == MASTER_ID:
                 # Topics that it registered while it was not routed become the group's now.
                 self.overrides.end_tombstones(replica.registration)
-            events += self._hear(
+            events += self._apply_heartbeat(
                 group, replica, was_failing=was_failing, was_provisional=was_provisional, silence=silence, now=now
             )
         if self._every_heartbeat:
             events.append(broker_event(EventKind.HEARTBEAT, replica, now=now, interval=silence))
         return tuple(events)
 
-    def _hear(
+    def _apply_heartbeat(
         self, group: Group, replica: Replica, *, was_failing: bool, was_provisional: bool, silence: float, now: float
     ) -> list[Event]:
         """Apply the state of a replica that was not plainly up when its heartbeat arrived."""
@@ -369,7 +369,7 @@ class NameServer:
             return ()
         is_failing = replica.health.failing is not None
         return tuple(
-            self._hear(
+            self._apply_heartbeat(
                 group,
                 replica,
                 was_failing=is_failing,
@@ -392,35 +392,37 @@ class NameServer:
         if group is None or replica is None or not replica.is_held_by(identity, generation):
             return ()
         if by_us or now - self._lenient_since <= replica.pulse.expiry:
-            replica.pulse.forget_stream(stream)
+            replica.pulse.clear_stream(stream)
             return ()
         if not replica.pulse.break_stream(stream, now=now):
             return ()
         return tuple(self._apply(group, replica, now=now))
 
-    def unregister(self, identity: BrokerIdentity, generation: int, *, reason: Reason, now: float) -> LeaveAnswer:
+    def unregister(
+        self, identity: BrokerIdentity, generation: int, *, reason: Reason, now: float
+    ) -> UnregisterResponse:
         """Unregister a broker for a planned shutdown; a stale generation changes nothing."""
         group = self.routes.groups.get(identity.group_key)
         replica = self._replica(identity)
         if group is None or replica is None:
-            return LeaveAnswer(LeaveStatus.UNKNOWN_BROKER)
+            return UnregisterResponse(UnregisterStatus.UNKNOWN_BROKER)
         if not replica.is_held_by(identity, generation):
-            return LeaveAnswer(LeaveStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
+            return UnregisterResponse(UnregisterStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
         events = self._leave(group, replica, reason, now=now)
         self.routes.refresh(group)
-        return LeaveAnswer(LeaveStatus.UNREGISTERED, events=tuple(events))
+        return UnregisterResponse(UnregisterStatus.UNREGISTERED, events=tuple(events))
 
     def report_queue_stats(
         self, identity: BrokerIdentity, generation: int, stats: QueueStats, *, now: float
-    ) -> StatsAnswer:
+    ) -> StatsResponse:
         """Emit an agent's measurements of its broker's queues. They are not stored and do not count as a heartbeat."""
         replica = self._replica(identity)
         if replica is None:
-            return StatsAnswer(StatsStatus.UNKNOWN_BROKER)
+            return StatsResponse(StatsStatus.UNKNOWN_BROKER)
         if not replica.is_held_by(identity, generation):
-            return StatsAnswer(StatsStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
+            return StatsResponse(StatsStatus.STALE_GENERATION, holder_addr=replica.identity.addr)
         event = Event(kind=EventKind.QUEUE_STATS, broker=replica.facts(now=now), detail=stats.detail())
-        return StatsAnswer(StatsStatus.RECORDED, events=(event,))
+        return StatsResponse(StatsStatus.RECORDED, events=(event,))
 
     # --- time -------------------------------------------------------------------------------------------------
 
@@ -439,10 +441,10 @@ class NameServer:
         unsettled = [
             (group, replica)
             for group, replica in members
-            if replica.state.phase is not Phase.UP or not replica.pulse.is_well(now=now)
+            if replica.state.phase is not Phase.UP or not replica.pulse.is_healthy(now=now)
         ]
         unsettled.sort(key=lambda member: member[1].pulse.last_seen)
-        most, self._has_more_overdue = len(events) + OVERDUE_AT_ONCE, False
+        most, self._has_more_overdue = len(events) + MAX_OVERDUE_PER_SWEEP, False
         for group, replica in unsettled:
             if len(events) >= most:
                 self._has_more_overdue = True
@@ -506,7 +508,7 @@ class NameServer:
         It is retired, not lost. If it provided its group's topics, those that left before it are retired too.
         """
         if self.routes.registration_behind(group.key) is replica.registration:
-            self.departed.forget_group(group.key)
+            self.departed.drop_group(group.key)
         self.departed.forget(replica.identity.position)
         return self._remove(group, replica, replica_state(Facts(unregistered=reason)), now=now, detail=detail)
 
@@ -537,7 +539,7 @@ class NameServer:
         if expired is None and failing is None:  # then neither window nor guard matters
             return Facts(is_provisional=replica.is_provisional, suspect=suspect)
         in_window = self.maintenance.covers(replica.identity.group_key, now=now)
-        is_kept = not in_window and self.guard.keeps(replica, now=now)
+        is_kept = not in_window and self.guard.protects(replica, now=now)
         return Facts(None, expired, failing, replica.is_provisional, suspect, in_window, is_kept)
 
     # --- rows of heartbeats -----------------------------------------------------------------------------------

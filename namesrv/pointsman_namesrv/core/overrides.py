@@ -64,10 +64,10 @@ class Overrides:
         """End the tombstones of other versions of a contributor's topics; return whether there were any."""
         key, version = registration.identity.group_key, registration.data_version
         before = self.tombstones.pop(key, {})
-        standing = {topic: under for topic, under in before.items() if under == version}
-        if standing:
-            self.tombstones[key] = standing
-        return len(standing) < len(before)
+        remaining = {topic: under for topic, under in before.items() if under == version}
+        if remaining:
+            self.tombstones[key] = remaining
+        return len(remaining) < len(before)
 
     def end_wipe(self, registration: Registration, *, recovered: bool) -> tuple[Event, ...]:
         """End the wipe of a broker that reports from its next process, see :meth:`why_wipe_ends`."""

@@ -23,7 +23,7 @@ from pointsman_namesrv.core.node_refusals import BrokerUnknown, TopicNotFound
 from pointsman_namesrv.core.overrides import NEXT_REGISTRATION, Overrides, wiped_against
 from pointsman_namesrv.core.staging import StagedTopics
 
-AT_ONCE = 5_000
+TOPICS_PER_STEP = 5_000
 """Topics that are indexed within one call; about 3 ms."""
 
 
@@ -227,16 +227,16 @@ class RouteTable:
         else:
             count, rest = len(before) + len(after), chain(before, (topic for topic in after if topic not in before))
         lag = _Lag(group.key, self.change, before, after, rest)
-        if count > AT_ONCE:
+        if count > TOPICS_PER_STEP:
             group.version = self.change
             self._lags.append(lag)
         elif self._lags:
             self._lags.append(lag)
             group.version = self.change
         else:
-            self._work_off(lag, AT_ONCE + 1)
+            self._work_off(lag, TOPICS_PER_STEP + 1)
 
-    def settle(self, at_most: int = AT_ONCE) -> bool:
+    def settle(self, at_most: int = TOPICS_PER_STEP) -> bool:
         """Index some topics of pending swaps; return whether the index still lags."""
         if self._lags and self._work_off(self._lags[0], at_most):
             self._lags.popleft()

@@ -18,7 +18,7 @@ UPKEEP_SECONDS = 3_600.0
 log = logging.getLogger(__name__)
 
 
-class Upkeep:
+class ClosedFilesTask:
     """Runs retention and shipping when they are due. An error is logged and does not affect the writing."""
 
     def __init__(self, files: HistoryFiles, *, retention: Retention, shipper: Shipper | None, clock: Clock) -> None:
@@ -36,7 +36,7 @@ class Upkeep:
         if self._shipper is not None:
             self._shipper.start()
 
-    def tend(self) -> None:
+    def run_due(self) -> None:
         """Run what is due."""
         now = self._clock.monotonic()
         if now < self._due_at and self._files.closed == self._closed_before:
@@ -56,10 +56,10 @@ class Upkeep:
         if self._shipper is not None:
             self._shipper.wake()
 
-    def complaints(self) -> list[str]:
+    def problems(self) -> list[str]:
         """Return the problems, for operators."""
-        complaint = self._shipper.complaint() if self._shipper is not None else ""
-        return [complaint] if complaint else []
+        problem = self._shipper.problem() if self._shipper is not None else ""
+        return [problem] if problem else []
 
     def stop(self, *, timeout: float) -> None:
         """Ship new files and stop, within ``timeout`` seconds."""

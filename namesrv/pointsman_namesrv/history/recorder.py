@@ -15,7 +15,7 @@ from typing import Literal
 from pointsman.wire.clock import Clock
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.history import topic_rows
-from pointsman_namesrv.history.closed_files import Upkeep
+from pointsman_namesrv.history.closed_files import ClosedFilesTask
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recent import ROUTINE, RecentEvents
 from pointsman_namesrv.history.row import Record, row_count, to_lines
@@ -41,11 +41,11 @@ class Recorder:
         metrics: Metrics,
         queue_rows: int,
         queue_bytes: int = QUEUE_BYTES,
-        upkeep: Upkeep | None = None,
+        closed_files: ClosedFilesTask | None = None,
     ) -> None:
         self.recent = RecentEvents()
         self._files = files
-        self._upkeep = upkeep
+        self._closed_files = closed_files
         self._node = node
         self._boot_id = boot_id
         self._clock = clock
@@ -75,19 +75,19 @@ class Recorder:
         """Return whether the last write to the disk failed."""
         return bool(self._refusal)
 
-    def complaints(self) -> list[str]:
+    def problems(self) -> list[str]:
         """Return the problems of the history, for operators."""
         found = [f"the history cannot be written: {self._refusal}"] if self._refusal else []
         if self.dropped:
             found.append(f"{self.dropped} rows of the history were dropped since the start")
-        return found + (self._upkeep.complaints() if self._upkeep is not None else [])
+        return found + (self._closed_files.problems() if self._closed_files is not None else [])
 
     def start(self) -> None:
         """Create the folder and start writing. Raises OSError when there can be no history."""
         if self._files is not None:
             self._files.prepare()
-            if self._upkeep is not None:
-                self._upkeep.start()
+            if self._closed_files is not None:
+                self._closed_files.start()
             self._thread.start()
 
     def record(self, events: Iterable[Event]) -> None:
@@ -115,8 +115,8 @@ class Recorder:
         began = self._clock.monotonic()
         self._stopping.set()
         self._thread.join(timeout)
-        if self._upkeep is not None:
-            self._upkeep.stop(timeout=max(0.0, timeout - (self._clock.monotonic() - began)))
+        if self._closed_files is not None:
+            self._closed_files.stop(timeout=max(0.0, timeout - (self._clock.monotonic() - began)))
         return not self._thread.is_alive()
 
     # --- the writer's thread ----------------------------------------------------------------------------------
@@ -124,7 +124,7 @@ class Recorder:
     def _write(self, files: HistoryFiles) -> None:
         stopping = False
         while not stopping:
-            self._tend()
+            self._run_closed_files()
             stopping = self._stopping.wait(SYNC_SECONDS)
             while batch := self._waiting.take():
                 if not self._write_batch(files, batch):
@@ -138,13 +138,13 @@ class Recorder:
             files.close()
         except OSError:
             log.exception("last history file cannot be closed; it stays uncompressed")
-        self._tend()
+        self._run_closed_files()
         files.release()
 
-    def _tend(self) -> None:
+    def _run_closed_files(self) -> None:
         try:
-            if self._upkeep is not None:
-                self._upkeep.tend()
+            if self._closed_files is not None:
+                self._closed_files.run_due()
         except Exception:  # closed files are worth less than the rows to come
             log.exception("history retention and shipping failed")
 

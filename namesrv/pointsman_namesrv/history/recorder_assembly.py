@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pointsman.wire.clock import Clock
 from pointsman_namesrv.config import HistoryConfig
-from pointsman_namesrv.history.closed_files import Upkeep
+from pointsman_namesrv.history.closed_files import ClosedFilesTask
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.history.retention import Retention
@@ -16,10 +16,10 @@ from pointsman_namesrv.node_metrics import Metrics
 
 def recorder(config: HistoryConfig, *, node: str, boot_id: str, clock: Clock, metrics: Metrics) -> Recorder:
     """Join recorder, files, retention and shipping. Opens nothing before it is started."""
-    files, upkeep = None, None
+    files, closed_files = None, None
     if config.enabled:
         files = HistoryFiles(Path(config.directory), node=node, boot_id=boot_id)
-        upkeep = _upkeep(config, files, clock, metrics)
+        closed_files = _closed_files(config, files, clock, metrics)
     return Recorder(
         files,
         node=node,
@@ -28,7 +28,7 @@ def recorder(config: HistoryConfig, *, node: str, boot_id: str, clock: Clock, me
         metrics=metrics,
         queue_rows=config.queue_rows,
         queue_bytes=config.queue_bytes,
-        upkeep=upkeep,
+        closed_files=closed_files,
     )
 
 
@@ -42,7 +42,7 @@ def check_folder(config: HistoryConfig, *, node: str) -> None:
     files.release()
 
 
-def _upkeep(config: HistoryConfig, files: HistoryFiles, clock: Clock, metrics: Metrics) -> Upkeep:
+def _closed_files(config: HistoryConfig, files: HistoryFiles, clock: Clock, metrics: Metrics) -> ClosedFilesTask:
     shipper = None
     if config.ship:
         shipper = Shipper(
@@ -55,4 +55,4 @@ def _upkeep(config: HistoryConfig, files: HistoryFiles, clock: Clock, metrics: M
         metrics=metrics,
         waits=shipper.waits if shipper is not None else lambda _: False,
     )
-    return Upkeep(files, retention=retention, shipper=shipper, clock=clock)
+    return ClosedFilesTask(files, retention=retention, shipper=shipper, clock=clock)

@@ -61,7 +61,7 @@ class Shipper:
         self._metrics = metrics
         self._shipped: set[str] = set()
         self._failures: dict[str, _Failures] = {}
-        self._complaint = ""
+        self._problem = ""
         self._wake = threading.Event()
         self._stopping = threading.Event()
         self._halted = threading.Event()
@@ -73,7 +73,7 @@ class Shipper:
         try:
             self.load()
         except OSError as error:
-            self._complaint = f"nothing of the history is shipped: the list of shipped files cannot be read: {error}"
+            self._problem = f"nothing of the history is shipped: the list of shipped files cannot be read: {error}"
             facts = {"file": self._list, "error": str(error)}
             log.error("history shipping is off: list of shipped files cannot be read", extra={"facts": facts})  # noqa: TRY400
             return
@@ -88,9 +88,9 @@ class Shipper:
         ours = path.name.startswith(f"{self._node}-") and path.suffix == ".gz"
         return ours and path.name not in self._shipped and not self._is_given_up(path.name)
 
-    def complaint(self) -> str:
+    def problem(self) -> str:
         """What is wrong, for people; empty when nothing is."""
-        return self._complaint
+        return self._problem
 
     def stop(self, *, timeout: float) -> None:
         """Ship what is new within ``timeout`` seconds; the rest waits for the next start."""
@@ -140,7 +140,7 @@ class Shipper:
         try:
             waiting = [path for path in self._candidates() if self.waits(path)]
         except OSError as error:
-            self._complaint = f"the history cannot be looked through for files to ship: {error}"
+            self._problem = f"the history cannot be looked through for files to ship: {error}"
             return FIRST_WAIT_SECONDS
         self._metrics.history_unshipped.set(len(waiting))
         for path in waiting:
@@ -167,14 +167,14 @@ class Shipper:
         facts: dict[str, object] = {"file": path}
         if result == "shipped":
             self._failures.pop(path.name, None)
-            self._complaint = ""
+            self._problem = ""
             log.info("history file shipped", extra={"facts": facts})
             self._remember(path.name)
             return True
         tries = self._failures[path.name].count + 1 if path.name in self._failures else 1
         wait = min(FIRST_WAIT_SECONDS * 2.0 ** (tries - 1), MAX_WAIT_SECONDS)
         self._failures[path.name] = _Failures(tries, self._clock.monotonic() + wait)
-        self._complaint = f"a history file cannot be shipped: {path.name}: {result} after {tries} tries: {said}"
+        self._problem = f"a history file cannot be shipped: {path.name}: {result} after {tries} tries: {said}"
         facts |= {"result": result, "tries": tries, "output": said}
         if self._is_given_up(path.name):
             self._metrics.history_shipped.labels("given_up").inc()

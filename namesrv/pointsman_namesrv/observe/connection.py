@@ -9,16 +9,16 @@ from contextlib import asynccontextmanager, suppress
 from pointsman.remoting.codes import RequestCode, ResponseCode
 from pointsman.remoting.frames import BadFrame, Command, FrameReader, encode, read_header
 from pointsman.wire.names import split_addr
-from pointsman_namesrv.observe.fleet_view import BadAnswer
+from pointsman_namesrv.observe.fleet_view import BadResponse
 
 CONNECT_SECONDS = 3.0
-ANSWER_SECONDS = 3.0
+RESPONSE_SECONDS = 3.0
 """Same value as in RocketMQ's own clients (``mqClientApiTimeout``)."""
 CLOSE_SECONDS = 1.0
 _CHUNK = 256 * 1024
 
 
-class NoAnswer(Exception):
+class NoResponse(Exception):
     """The name server did not respond; the message says why. The connection is no longer usable."""
 
 
@@ -38,25 +38,25 @@ class NameServerConnection:
     async def ask(self, code: RequestCode, ext: Mapping[str, str] | None = None) -> bytes | None:
         """Return the body of the response; None: the requested topic does not exist.
 
-        Raises NoAnswer and Refused.
+        Raises NoResponse and Refused.
         """
         self._opaque += 1
         self._writer.write(encode(Command(code=code, opaque=self._opaque, ext=ext or {})))
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(RESPONSE_SECONDS):
                 await self._writer.drain()
-                answer, body = await self._answer()
+                response, body = await self._respond()
         except TimeoutError:
-            raise NoAnswer(f"no response to request {code} within {ANSWER_SECONDS:g} s") from None
+            raise NoResponse(f"no response to request {code} within {RESPONSE_SECONDS:g} s") from None
         except (OSError, BadFrame) as error:
-            raise NoAnswer(f"the response to request {code} cannot be read: {error}") from error
-        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise NoResponse(f"the response to request {code} cannot be read: {error}") from error
+        if response.code == ResponseCode.TOPIC_NOT_EXIST:
             return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise Refused(f"request {code} failed with code {answer.code}: {(answer.remark or '')[:200]}")
+        if response.code != ResponseCode.SUCCESS:
+            raise Refused(f"request {code} failed with code {response.code}: {(response.remark or '')[:200]}")
         return body
 
-    async def _answer(self) -> tuple[Command, bytes]:
+    async def _respond(self) -> tuple[Command, bytes]:
         while True:
             while (frame := self._frames.next()) is not None:
                 command = read_header(frame.form, frame.header)
@@ -65,21 +65,21 @@ class NameServerConnection:
                     return command, frame.body
             data = await self._reader.read(_CHUNK)
             if not data:
-                raise NoAnswer("the name server closed the connection")
+                raise NoResponse("the name server closed the connection")
             self._frames.feed(data)
 
 
 @asynccontextmanager
 async def connected(addr: str) -> AsyncIterator[NameServerConnection]:
-    """Connect for the duration of the block. Raises NoAnswer."""
+    """Connect for the duration of the block. Raises NoResponse."""
     host, port = split_addr(addr)
     try:
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(host, port, limit=_CHUNK)
     except TimeoutError:
-        raise NoAnswer(f"no connection within {CONNECT_SECONDS:g} s") from None
+        raise NoResponse(f"no connection within {CONNECT_SECONDS:g} s") from None
     except OSError as error:
-        raise NoAnswer(f"cannot connect: {error}") from error
+        raise NoResponse(f"cannot connect: {error}") from error
     try:
         yield NameServerConnection(reader, writer)
     finally:
@@ -90,7 +90,7 @@ async def connected(addr: str) -> AsyncIterator[NameServerConnection]:
 
 
 def body_of(body: bytes | None) -> bytes:
-    """Return the body of a response that does not depend on a topic. Raises BadAnswer."""
+    """Return the body of a response that does not depend on a topic. Raises BadResponse."""
     if body is None:
-        raise BadAnswer("unexpected code TOPIC_NOT_EXIST: the request named no topic")
+        raise BadResponse("unexpected code TOPIC_NOT_EXIST: the request named no topic")
     return body

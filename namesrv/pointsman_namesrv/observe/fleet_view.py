@@ -24,7 +24,7 @@ MAX_SKIPPED = 20
 """Skipped entries of one response that are named."""
 
 
-class BadAnswer(Exception):
+class BadResponse(Exception):
     """A response that cannot be read; the message says why."""
 
 
@@ -45,7 +45,7 @@ class FleetView:
 
 
 def read_cluster_info(body: bytes) -> FleetView:
-    """Read the body of a response to 106 (RocketMQ ``ClusterInfo``). Raises BadAnswer."""
+    """Read the body of a response to 106 (RocketMQ ``ClusterInfo``). Raises BadResponse."""
     table = _mapping(_json_object(body, "106").get("brokerAddrTable"), "brokerAddrTable")
     brokers: dict[Position, Listed] = {}
     skipped: list[str] = []
@@ -59,28 +59,28 @@ def read_cluster_info(body: bytes) -> FleetView:
                     skipped.append(f"broker {name!r} id {number} of cluster {cluster!r}: {problem}"[:300])
                 continue
             if len(brokers) >= MAX_BROKERS:
-                raise BadAnswer(f"the name server lists more than {MAX_BROKERS} brokers, the limit of the observer")
+                raise BadResponse(f"the name server lists more than {MAX_BROKERS} brokers, the limit of the observer")
             brokers[Position(cluster, name, int(number))] = Listed(str(addr), zone)
     return FleetView(brokers, tuple(skipped))
 
 
 def read_topic_list(body: bytes) -> list[str]:
-    """Read the body of a response to 206 (RocketMQ ``TopicList``). Raises BadAnswer."""
+    """Read the body of a response to 206 (RocketMQ ``TopicList``). Raises BadResponse."""
     topics = _json_object(body, "206").get("topicList")
     if not isinstance(topics, list):
-        raise BadAnswer("topicList of the response to 206 is not a list")
+        raise BadResponse("topicList of the response to 206 is not a list")
     return [topic for topic in topics if isinstance(topic, str) and registered_name_problem(topic) is None]
 
 
 def read_route(body: bytes) -> Iterator[tuple[str, str, QueueConfig]]:
     """Yield cluster, broker name and queues of each broker name of a route (105, RocketMQ ``TopicRouteData``).
 
-    Unreadable entries are skipped. Raises BadAnswer.
+    Unreadable entries are skipped. Raises BadResponse.
     """
     route = _json_object(body, "105")
     brokers, queues = route.get("brokerDatas"), route.get("queueDatas")
     if not (isinstance(brokers, list) and isinstance(queues, list)):
-        raise BadAnswer("a response to 105 has no brokerDatas or no queueDatas")
+        raise BadResponse("a response to 105 has no brokerDatas or no queueDatas")
     clusters = {_text(data.get("brokerName")): _text(data.get("cluster")) for data in brokers if isinstance(data, dict)}
     for data in queues:
         if not isinstance(data, dict):
@@ -112,7 +112,7 @@ def _json_object(body: bytes, code: str) -> Mapping[str, object]:
     try:
         found = read_json(body)
     except ValueError as error:
-        raise BadAnswer(f"the body of a response to {code} is not JSON: {error}") from error
+        raise BadResponse(f"the body of a response to {code} is not JSON: {error}") from error
     return _mapping(found, f"the body of a response to {code}")
 
 
@@ -120,7 +120,7 @@ def _mapping(value: object, what: str) -> Mapping[str, object]:
     if value is None:
         return {}
     if not isinstance(value, dict):
-        raise BadAnswer(f"{what} is not a JSON object")
+        raise BadResponse(f"{what} is not a JSON object")
     return value
 
 

@@ -19,9 +19,9 @@ from pointsman_namesrv.core.model import Position
 from pointsman_namesrv.history import recorder_assembly
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.node_metrics import Metrics
-from pointsman_namesrv.observe.connection import NameServerConnection, NoAnswer, Refused, body_of, connected
+from pointsman_namesrv.observe.connection import NameServerConnection, NoResponse, Refused, body_of, connected
 from pointsman_namesrv.observe.fleet_view import (
-    BadAnswer,
+    BadResponse,
     FleetView,
     Listed,
     read_cluster_info,
@@ -101,7 +101,7 @@ class Observer:
             try:
                 async with connected(self.addr) as connection:
                     await self._poll(connection, backoff)
-            except (NoAnswer, Refused, BadAnswer) as error:
+            except (NoResponse, Refused, BadResponse) as error:
                 await self._end(str(error))
             await self._clock.sleep(backoff.next_wait())
 
@@ -121,10 +121,10 @@ class Observer:
             if watch.is_ready and not had_begun:
                 self._begin()
             elif not watch.is_ready and not self._is_reported_away:
-                self._report_away(f"{watch.expected} brokers known before are not listed again yet")
+                self._report_unreachable(f"{watch.expected} brokers known before are not listed again yet")
             if self._running is not None:
                 self._record(self._running, watch, events)
-                self._upkeep(self._running, watch)
+                self._run_timed_work(self._running, watch)
                 await self._collect_topics(self._running, watch, connection)
             await self._clock.sleep(began + self._settings.poll_seconds - self._clock.monotonic())
 
@@ -167,7 +167,7 @@ class Observer:
         if watch is not None:
             self._known = watch.known
         if problem and not self._is_reported_away:
-            self._report_away(problem)
+            self._report_unreachable(problem)
         if running is None or watch is None:
             return
         running.recorder.record(watch.ended(problem))
@@ -177,14 +177,14 @@ class Observer:
                 extra={"facts": {"name_server": self.addr}},
             )
 
-    def _report_away(self, problem: str) -> None:
+    def _report_unreachable(self, problem: str) -> None:
         self._is_reported_away = True
         log.warning(
             "name server cannot be polled; the state of its brokers is unknown until it can be",
             extra={"facts": {"name_server": self.addr, "problem": problem}},
         )
 
-    def _upkeep(self, running: _Run, watch: Watch) -> None:
+    def _run_timed_work(self, running: _Run, watch: Watch) -> None:
         """Run timed work: a row every minute, checkpoints at midnight and after lost rows."""
         now, today, recorder = self._clock.monotonic(), self._clock.utc_now().date(), running.recorder
         if today > running.day:
@@ -229,7 +229,7 @@ class Observer:
                     return
             else:
                 return
-        except (Refused, BadAnswer, TooManyTopics) as error:
+        except (Refused, BadResponse, TooManyTopics) as error:
             facts = {"name_server": self.addr, "problem": str(error)}
             log.warning("topics cannot be read and are not recorded; retrying at the next walk", extra={"facts": facts})
         running.round = None
@@ -243,7 +243,7 @@ class Observer:
             route = await connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
             if route is not None:
                 found.add(topic, read_route(route))
-        except (Refused, BadAnswer) as error:
+        except (Refused, BadResponse) as error:
             log.debug(
                 "ignored a topic whose route cannot be read", extra={"facts": {"topic": topic, "problem": str(error)}}
             )

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from pointsman.remoting.codes import ResponseCode
-from pointsman.remoting.frames import BodyCrc32, Command, ReadyAnswer, compact, version_text
+from pointsman.remoting.frames import BodyCrc32, Command, ReadyResponse, compact, version_text
 from pointsman.remoting.register_body import (
     RegisterBody,
     TopicConfig,
@@ -27,7 +27,7 @@ from pointsman.wire.clock import Clock
 from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
 from pointsman_namesrv.core.additive import Accepted, AdditiveRegistrations, Claim, Incoming, peer_key
-from pointsman_namesrv.core.broker_answers import BeatStatus
+from pointsman_namesrv.core.broker_responses import BeatStatus
 from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig, Registration
 from pointsman_namesrv.core.name_server import NameServer
@@ -49,11 +49,11 @@ MAX_QUEUE_DATAS = 100
 SAID_ONCE = 10_000
 """Brokers whose problems were logged once; after this many, problems are only counted."""
 
-Steps = Iterator[ReadyAnswer | None]
+Steps = Iterator[ReadyResponse | None]
 """Work in slices: None after each, the response at the end."""
 
-SUCCESS = ReadyAnswer()
-REGISTERED = ReadyAnswer(ext={})
+SUCCESS = ReadyResponse()
+REGISTERED = ReadyResponse(ext={})
 
 log = logging.getLogger(__name__)
 
@@ -156,7 +156,7 @@ class BrokerCodes:
                     if len(body) > CRC_STEP_BYTES:
                         yield None
                 if found.value != wanted:
-                    yield ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match", ext={})
+                    yield ReadyResponse(code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match", ext={})
                     return
             held, unknown = self._unknown_part(facts, identity, body)
             reader, incoming = RegisterBody(), self._word.begin(identity)
@@ -254,12 +254,12 @@ class BrokerCodes:
             _, oldest = self._known.popitem(last=False)
             self.known_bytes -= len(oldest.body)
 
-    def _registered(self, accepted: Accepted) -> ReadyAnswer:
+    def _registered(self, accepted: Accepted) -> ReadyResponse:
         orders, view = self._core.kv.order_topics(), accepted.view
         if not orders and not view.master_addr:
             return REGISTERED
         ext = {"haServerAddr": view.ha_addr, "masterAddr": view.master_addr} if view.master_addr else {}
-        return ReadyAnswer(ext=ext, body=compact({"table": orders}) if orders else b"")
+        return ReadyResponse(ext=ext, body=compact({"table": orders}) if orders else b"")
 
     def _note_faults(self, identity: BrokerIdentity, reader: RegisterBody, *, bad: int, first: str) -> None:
         """Count the ignored topics of a registration, and log them once."""
@@ -277,7 +277,7 @@ class BrokerCodes:
 
     # --- 104, 217, 322, 904 -----------------------------------------------------------------------------------
 
-    def unregister(self, connection: BrokerConnection, command: Command, _: bytes) -> ReadyAnswer:
+    def unregister(self, connection: BrokerConnection, command: Command, _: bytes) -> ReadyResponse:
         """Unregister a broker; an unknown one is accepted too. Raises InvalidRequest."""
         identity = _identity(command)
         events = self._word.leave(
@@ -288,7 +288,7 @@ class BrokerCodes:
             self._record(events)
         return SUCCESS
 
-    def add_topic(self, connection: BrokerConnection, command: Command, body: bytes) -> ReadyAnswer:
+    def add_topic(self, connection: BrokerConnection, command: Command, body: bytes) -> ReadyResponse:
         """Add one topic to a known broker. Raises InvalidRequest, LimitExceeded, PermissionDenied."""
         topic = text(command, "topic")
         route = read_json(body, "body")
@@ -308,7 +308,7 @@ class BrokerCodes:
             self._record(self._word.add_topic(data["brokerName"], topic, queues, now=self._clock.monotonic()))
         return SUCCESS
 
-    def query_data_version(self, connection: BrokerConnection, command: Command, body: bytes) -> ReadyAnswer:
+    def query_data_version(self, connection: BrokerConnection, command: Command, body: bytes) -> ReadyResponse:
         """Return whether a broker's table differs from the one held; a heartbeat if the broker is on this connection.
 
         A broker that learns of a difference registers, which binds it. A query on another connection is not a heartbeat
@@ -326,9 +326,9 @@ class BrokerCodes:
             self._beat(connection, identity.group_key, identity.addr, version)
         changed = held is None or held != version or not is_known
         said = b"" if held is None else _version_body(held)
-        return ReadyAnswer(ext={"changed": "true" if changed else "false"}, body=said)
+        return ReadyResponse(ext={"changed": "true" if changed else "false"}, body=said)
 
-    def heartbeat(self, connection: BrokerConnection, command: Command, _: bytes) -> ReadyAnswer:
+    def heartbeat(self, connection: BrokerConnection, command: Command, _: bytes) -> ReadyResponse:
         """Record a heartbeat, which has no broker id. Raises InvalidRequest."""
         key = GroupKey(text(command, "clusterName"), text(command, "brokerName"))
         self._beat(connection, key, text(command, "brokerAddr"), None)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from pointsman.remoting.codes import ResponseCode
-from pointsman.remoting.frames import Command, ReadyAnswer, compact
+from pointsman.remoting.frames import Command, ReadyResponse, compact
 from pointsman.wire.clock import Clock
 from pointsman_namesrv.core.administration import Administration, Change, PermChange, TopicDeletion
 from pointsman_namesrv.core.events import RecordEvents
@@ -45,27 +45,27 @@ class OperatorCodes:
         self._record = record
         self._shown = shown
 
-    async def put_kv(self, command: Command, by: str) -> ReadyAnswer:
+    async def put_kv(self, command: Command, by: str) -> ReadyResponse:
         """Set one key. Raises InvalidRequest, LimitExceeded, SettingNotSaved."""
         namespace, key = command.ext.get("namespace"), command.ext.get("key")
         if namespace is None or key is None:
-            return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark="namespace or key is null")
+            return ReadyResponse(code=ResponseCode.SYSTEM_ERROR, remark="namespace or key is null")
         admin, entry = self._administration, (namespace, key, text(command, "value"))
         await self._settings.change(
             lambda: admin.check_put_kv(*entry), lambda: self._recorded(admin.put_kv(*entry, by=by))
         )
         return SUCCESS
 
-    def get_kv(self, command: Command) -> ReadyAnswer:
+    def get_kv(self, command: Command) -> ReadyResponse:
         """Return one key. Raises InvalidRequest."""
         namespace, key = text(command, "namespace"), text(command, "key")
         value = self._core.kv.get(namespace, key)
         if value is None:
             remark = f"No config item, Namespace: {namespace[:MAX_SHOWN_NAME]} Key: {key[:MAX_SHOWN_NAME]}"
-            return ReadyAnswer(code=ResponseCode.QUERY_NOT_FOUND, remark=remark, ext={})
-        return ReadyAnswer(ext={"value": value})
+            return ReadyResponse(code=ResponseCode.QUERY_NOT_FOUND, remark=remark, ext={})
+        return ReadyResponse(ext={"value": value})
 
-    async def delete_kv(self, command: Command, by: str) -> ReadyAnswer:
+    async def delete_kv(self, command: Command, by: str) -> ReadyResponse:
         """Remove one key; an unknown one is accepted too. Raises InvalidRequest, LimitExceeded, SettingNotSaved."""
         admin, name = self._administration, (text(command, "namespace"), text(command, "key"))
         try:
@@ -76,16 +76,16 @@ class OperatorCodes:
             return SUCCESS
         return SUCCESS
 
-    def list_kv(self, command: Command) -> ReadyAnswer:
+    def list_kv(self, command: Command) -> ReadyResponse:
         """Return the keys of a namespace. Raises InvalidRequest."""
         namespace = text(command, "namespace")
         table = {entry.key: entry.value for entry in self._core.kv.entries(namespace)} if namespace else {}
         if not table:
             remark = f"No config item, Namespace: {namespace[:MAX_SHOWN_NAME]}"
-            return ReadyAnswer(code=ResponseCode.QUERY_NOT_FOUND, remark=remark)
-        return ReadyAnswer(body=compact({"table": table}))
+            return ReadyResponse(code=ResponseCode.QUERY_NOT_FOUND, remark=remark)
+        return ReadyResponse(body=compact({"table": table}))
 
-    async def set_write_perm(self, command: Command, by: str, *, writable: bool) -> ReadyAnswer:
+    async def set_write_perm(self, command: Command, by: str, *, writable: bool) -> ReadyResponse:
         """Wipe or restore the write permission of a broker name, in every cluster.
 
         Raises InvalidRequest, LimitExceeded, SettingNotSaved.
@@ -101,12 +101,12 @@ class OperatorCodes:
             return sum(self._recorded(change).topic_count for change in changes)
 
         count = (await self._settings.change(check, apply)).outcome
-        return ReadyAnswer(ext={"addTopicCount" if writable else "wipeTopicCount": str(count)})
+        return ReadyResponse(ext={"addTopicCount" if writable else "wipeTopicCount": str(count)})
 
     def _groups(self, broker_name: str) -> list[GroupKey]:
         return sorted(key for key in self._core.routes.groups if key.broker_name == broker_name)
 
-    async def delete_topic(self, command: Command, by: str) -> ReadyAnswer:
+    async def delete_topic(self, command: Command, by: str) -> ReadyResponse:
         """Delete a topic from all brokers, or those of one cluster; an unknown one is accepted too.
 
         Raises InvalidRequest, LimitExceeded, SettingNotSaved.
@@ -123,14 +123,14 @@ class OperatorCodes:
             return SUCCESS
         return SUCCESS
 
-    def update_settings(self) -> ReadyAnswer:
+    def update_settings(self) -> ReadyResponse:
         """Refuse the change: only the configuration file changes this name server's settings."""
-        return ReadyAnswer(code=ResponseCode.NO_PERMISSION, remark="Can not update config in black list.")
+        return ReadyResponse(code=ResponseCode.NO_PERMISSION, remark="Can not update config in black list.")
 
-    def show_settings(self) -> ReadyAnswer:
+    def show_settings(self) -> ReadyResponse:
         """Return the settings that RocketMQ has as well, under its names."""
         lines = sorted(f"{name}={value}\n" for name, value in self._shown().items())
-        return ReadyAnswer(body="".join(lines).encode())
+        return ReadyResponse(body="".join(lines).encode())
 
     def _recorded(self, change: ChangeT) -> ChangeT:
         """Record the events of a change in the step that makes it: its connection may have ended."""

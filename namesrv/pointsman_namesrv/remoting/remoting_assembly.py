@@ -15,11 +15,11 @@ from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
-from pointsman_namesrv.remoting.answers import AnswerRules, TableAnswers
 from pointsman_namesrv.remoting.broker_codes import BrokerCodes
 from pointsman_namesrv.remoting.operator_codes import OperatorCodes
 from pointsman_namesrv.remoting.remoting_server import RemotingServer
 from pointsman_namesrv.remoting.requests import Requests
+from pointsman_namesrv.remoting.table_responses import ResponseRules, TableResponses
 from pointsman_namesrv.remoting.tls_connection import Handshakes
 from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
 
@@ -44,9 +44,9 @@ def remoting_server(
 ) -> RemotingServer:
     """Build the server without opening anything."""
     remoting = config.remoting
-    rules = AnswerRules(remoting.support_acting_master, remoting.order_message_enable)
+    rules = ResponseRules(remoting.support_acting_master, remoting.order_message_enable)
     word = AdditiveRegistrations(core, bounds=config.liveness.bounds(), max_topics=config.routes.max_topics_per_broker)
-    tables = TableAnswers(core, rules=rules, max_bytes=cache_bytes, count_built=metrics.route_answers_built.inc)
+    tables = TableResponses(core, rules=rules, max_bytes=cache_bytes, count_built=metrics.route_answers_built.inc)
     brokers = BrokerCodes(
         core,
         word,

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from typing import cast
 
-from pointsman.remoting.frames import BadFrame, FrameReader, ReadyAnswer
+from pointsman.remoting.frames import BadFrame, FrameReader, ReadyResponse
 from pointsman.service.access import Access, Caller
 from pointsman.service.monitoring import CannotListen
 from pointsman.wire.clock import Clock
@@ -30,14 +30,14 @@ UNSENT_A_CONNECTION = 256 * 1024
 """Unread responses of one connection from which it is not read."""
 IDLE_SECONDS = 120.0
 """Idle time after which a connection is closed, as in RocketMQ (``serverChannelMaxIdleTimeSeconds``)."""
-LOOK_SECONDS = 5.0
+POLL_INTERVAL_SECONDS = 5.0
 STEPS_INLINE = 3
 """Steps of a registration that run when it arrives; a larger one waits for its turn."""
 INLINE_BYTES = 48 * 1024
 REST_SECONDS = 0.001
 """Pause between two slices of the work of all connections: a real one, as in ``rpc/register_call.py``."""
 BACKLOG = 4_096
-LOOKED_AT = 200
+CLOSE_CANDIDATES = 200
 """The latest connections, of which one is closed at the bound: a flood closes its own."""
 LAST_WORDS_SECONDS = 0.2
 CHANGES_SECONDS = 5.0
@@ -168,7 +168,7 @@ class RemotingServer:
         elif len(self._connections) > self._max_connections:
             self._metrics.limits_exceeded.labels("remoting_connections").inc()
             # Of the latest: first one that sent no request, then the one idle for longest; never a broker's.
-            latest = itertools.islice(reversed(self._connections), 1, LOOKED_AT)
+            latest = itertools.islice(reversed(self._connections), 1, CLOSE_CANDIDATES)
             least = min(latest, key=RemotingConnection.worth, default=connection)
             (connection if least.is_brokers else least).close("limit")
         return next(self._streams)
@@ -209,7 +209,7 @@ class RemotingServer:
         self._work.append((connection, steps, opaque))
         self._has_work.set()
 
-    def wait_for(self, connection: RemotingConnection, change: Awaitable[ReadyAnswer], opaque: bytes | None) -> None:
+    def wait_for(self, connection: RemotingConnection, change: Awaitable[ReadyResponse], opaque: bytes | None) -> None:
         """Respond after a change was saved. The change continues if the connection ends."""
 
         async def finish() -> None:
@@ -230,16 +230,16 @@ class RemotingServer:
             connection, steps, opaque = self._work.popleft()
             if connection.is_closing:
                 continue
-            answer = next(steps, None)
-            if answer is None:
+            response = next(steps, None)
+            if response is None:
                 self._work.append((connection, steps, opaque))
             else:
-                connection.finish(answer, opaque)
+                connection.finish(response, opaque)
             await asyncio.sleep(REST_SECONDS)
 
     async def _close_idle(self) -> None:
         while True:
-            await self.clock.sleep(LOOK_SECONDS)
+            await self.clock.sleep(POLL_INTERVAL_SECONDS)
             if self._handshakes is not None:
                 self._handshakes.close_overdue()
             now = self.clock.monotonic()
@@ -319,11 +319,11 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self.active_at = self._server.clock.monotonic()
         self._reader.feed(data)
         if self._reader.waiting <= INLINE_BYTES:
-            self._go_on()
+            self._continue()
         else:
             # All received parts of a large frame are read in one turn of the loop; handling the frame takes another.
             self._note_waiting()
-            asyncio.get_running_loop().call_soon(self._go_on)
+            asyncio.get_running_loop().call_soon(self._continue)
 
     def pause_writing(self) -> None:
         """Stop reading from a peer that does not read."""
@@ -339,7 +339,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self.unsent = 0
         if self._transport is not None and not self._at_work and not self.is_closing:
             self._transport.resume_reading()
-            self._go_on()
+            self._continue()
 
     def connection_lost(self, _: Exception | None) -> None:
         """Handle the end, caused by either side."""
@@ -353,7 +353,7 @@ class RemotingConnection(asyncio.Protocol, Connection):
 
     # --- work -------------------------------------------------------------------------------------------------
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         """Respond to complete frames while possible, and write the responses together."""
         written: list[bytes] = []
         size, cause = 0, ""
@@ -364,12 +364,12 @@ class RemotingConnection(asyncio.Protocol, Connection):
                 if frame is None:
                     break
                 self._has_asked = True
-                answer = serve(self, frame)
-                if isinstance(answer, tuple):
-                    answer = self._start(*answer, size=len(frame.body))
-                if answer is not None:
-                    written.append(answer)
-                    size += len(answer)
+                response = serve(self, frame)
+                if isinstance(response, tuple):
+                    response = self._start(*response, size=len(frame.body))
+                if response is not None:
+                    written.append(response)
+                    size += len(response)
                     if size >= UNSENT_A_CONNECTION:
                         self._write(written)
                         size = 0
@@ -382,13 +382,13 @@ class RemotingConnection(asyncio.Protocol, Connection):
             self.close(cause)
         self._note_waiting()
 
-    def _start(self, work: Steps | Awaitable[ReadyAnswer], opaque: bytes | None, *, size: int) -> bytes | None:
+    def _start(self, work: Steps | Awaitable[ReadyResponse], opaque: bytes | None, *, size: int) -> bytes | None:
         """Do small work; queue larger work, and pause this connection until it is done."""
         if isinstance(work, Iterator) and size <= INLINE_BYTES:
             for _ in range(STEPS_INLINE):
-                answer = next(work, None)
-                if answer is not None:
-                    return None if opaque is None else answer.to(opaque)
+                response = next(work, None)
+                if response is not None:
+                    return None if opaque is None else response.to(opaque)
         self._at_work = size or 1
         if self._transport is not None:
             self._transport.pause_reading()
@@ -398,15 +398,15 @@ class RemotingConnection(asyncio.Protocol, Connection):
             self._server.wait_for(self, work, opaque)
         return None
 
-    def finish(self, answer: ReadyAnswer, opaque: bytes | None) -> None:
+    def finish(self, response: ReadyResponse, opaque: bytes | None) -> None:
         """Send the response of queued work."""
         self._at_work = 0
         self._note_waiting()
         if opaque is not None:
-            self._write([answer.to(opaque)])
+            self._write([response.to(opaque)])
         if self._transport is not None and not self.unsent and not self.is_closing:
             self._transport.resume_reading()
-            self._go_on()
+            self._continue()
 
     def _write(self, frames: list[bytes]) -> None:
         if frames and self._transport is not None and not self.is_closing:

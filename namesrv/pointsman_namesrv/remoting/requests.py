@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pointsman.remoting.codes import RequestCode, ResponseCode
-from pointsman.remoting.frames import ONE_WAY_FLAG, Command, Frame, ReadyAnswer, cut_opaque, read_header
+from pointsman.remoting.frames import ONE_WAY_FLAG, Command, Frame, ReadyResponse, cut_opaque, read_header
 from pointsman.service.access import (
     ADMINS,
     ANY_ROLE,
@@ -30,11 +30,11 @@ from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.node_refusals import IdentityHeld, LimitExceeded, TopicNotFound
 from pointsman_namesrv.node_metrics import Metrics
-from pointsman_namesrv.remoting import answers
-from pointsman_namesrv.remoting.answers import MEMBER_TOPIC, UNIT, UNIT_SUB, RouteAnswer, TableAnswers
+from pointsman_namesrv.remoting import table_responses
 from pointsman_namesrv.remoting.broker_codes import BrokerCodes, BrokerConnection, Steps
 from pointsman_namesrv.remoting.fields import flag, text
 from pointsman_namesrv.remoting.operator_codes import OperatorCodes
+from pointsman_namesrv.remoting.table_responses import MEMBER_TOPIC, UNIT, UNIT_SUB, RouteResponse, TableResponses
 
 KNOWN_REQUESTS = 4_096
 """Requests recognised by the bytes of their header."""
@@ -90,12 +90,12 @@ class _Known:
 
     handler: Handler
     command: Command
-    route: Callable[[], RouteAnswer | None]
+    route: Callable[[], RouteResponse | None]
     """A weak reference to the last response, if it is a route."""
 
 
-Answer = ReadyAnswer | Iterator[ReadyAnswer | None] | Awaitable[ReadyAnswer]
-Handler = Callable[[Connection, Command, bytes], Answer]
+Result = ReadyResponse | Iterator[ReadyResponse | None] | Awaitable[ReadyResponse]
+Handler = Callable[[Connection, Command, bytes], Result]
 
 
 class Requests:
@@ -103,7 +103,7 @@ class Requests:
 
     def __init__(
         self,
-        tables: TableAnswers,
+        tables: TableResponses,
         brokers: BrokerCodes,
         operators: OperatorCodes,
         *,
@@ -157,7 +157,7 @@ class Requests:
 
     def serve(
         self, connection: Connection, frame: Frame
-    ) -> bytes | tuple[Steps | Awaitable[ReadyAnswer], bytes | None] | None:
+    ) -> bytes | tuple[Steps | Awaitable[ReadyResponse], bytes | None] | None:
         """Handle one frame. Return the opaque and the response's bytes, None for a one-way request, or pending work.
 
         Repeated requests are equal but for the opaque, so the rest of the header identifies them. Raises BadFrame,
@@ -186,24 +186,24 @@ class Requests:
         try:
             if connection.caller is not None:
                 self._authorise(connection.caller, command)
-            answer = handler(connection, command, body)
+            response = handler(connection, command, body)
         except GoElsewhere:
             self._count(command.code, "closed")
             raise
         except Exception as error:  # noqa: BLE001  # every error becomes a response
-            answer = self._refusal(error, command.code, connection)
+            response = self._refusal(error, command.code, connection)
         wanted = None if command.flag & ONE_WAY_FLAG else opaque
-        if isinstance(answer, ReadyAnswer):
-            self._note(command.code, answer)
+        if isinstance(response, ReadyResponse):
+            self._note(command.code, response)
             if wanted is None:
                 return None
-            if known is not None and isinstance(answer, RouteAnswer):
-                known.route = weakref.ref(answer)
-            return answer.to(wanted)
+            if known is not None and isinstance(response, RouteResponse):
+                known.route = weakref.ref(response)
+            return response.to(wanted)
         # Last: a check against an abstract class takes as long as half of the rest.
-        if isinstance(answer, Iterator):
-            return self._guarded(answer, command.code, connection), wanted
-        return self._awaited(answer, command.code, connection), wanted
+        if isinstance(response, Iterator):
+            return self._guarded(response, command.code, connection), wanted
+        return self._awaited(response, command.code, connection), wanted
 
     def refuse(self, connection: Connection, frame: Frame) -> bytes | None:
         """Respond to one frame of a connection whose caller has no role. Raises BadFrame."""
@@ -214,9 +214,9 @@ class Requests:
         try:
             self._access.authorise(connection.caller, ANY_ROLE)
         except Denied as denied:
-            answer = self._refusal(denied, command.code, connection)
-            self._note(command.code, answer)
-            return None if command.flag & ONE_WAY_FLAG else answer.to(b"%d" % command.opaque)
+            response = self._refusal(denied, command.code, connection)
+            self._note(command.code, response)
+            return None if command.flag & ONE_WAY_FLAG else response.to(b"%d" % command.opaque)
         return None
 
     def _authorise(self, caller: Caller, command: Command) -> None:
@@ -227,7 +227,7 @@ class Requests:
             check_writes(caller, command.ext.get("clusterName", ""), command.ext.get("brokerName", ""))
 
     def _limited(self, handler: Handler, limit: Limit) -> Handler:
-        def limited(connection: Connection, command: Command, body: bytes) -> Answer:
+        def limited(connection: Connection, command: Command, body: bytes) -> Result:
             self._access.limit(limit, connection.caller)
             return handler(connection, command, body)
 
@@ -247,25 +247,25 @@ class Requests:
     def _guarded(self, steps: Steps, code: int, connection: Connection) -> Steps:
         """Run work in slices; errors become responses."""
         try:
-            for answer in steps:
-                if answer is not None:
-                    self._note(code, answer)
-                yield answer
+            for response in steps:
+                if response is not None:
+                    self._note(code, response)
+                yield response
         except Exception as error:  # noqa: BLE001  # as above
-            answer = self._refusal(error, code, connection)
-            self._note(code, answer)
-            yield answer
+            response = self._refusal(error, code, connection)
+            self._note(code, response)
+            yield response
 
-    async def _awaited(self, change: Awaitable[ReadyAnswer], code: int, connection: Connection) -> ReadyAnswer:
+    async def _awaited(self, change: Awaitable[ReadyResponse], code: int, connection: Connection) -> ReadyResponse:
         """Wait for a change to be saved; errors become responses."""
         try:
-            answer = await change
+            response = await change
         except Exception as error:  # noqa: BLE001  # as above
-            answer = self._refusal(error, code, connection)
-        self._note(code, answer)
-        return answer
+            response = self._refusal(error, code, connection)
+        self._note(code, response)
+        return response
 
-    def _route(self, connection: Connection, command: Command, _: bytes) -> ReadyAnswer:
+    def _route(self, connection: Connection, command: Command, _: bytes) -> ReadyResponse:
         topic = text(command, "topic")
         serves_all = self._lifecycle.state is _READY or connection.is_brokers
         if not serves_all and not topic.startswith(MEMBER_TOPIC):
@@ -274,20 +274,20 @@ class Requests:
         ext = command.ext
         zone = ext.get("__ZONE_NAME", "") if "__ZONE_MODE" in ext and flag(command, "__ZONE_MODE") else ""
         try:
-            answer = self._tables.route(topic, zone)
+            response = self._tables.route(topic, zone)
         except TopicNotFound:
             self._not_found()
-            return answers.not_found(topic)
+            return table_responses.not_found(topic)
         self._ok()
-        return answer
+        return response
 
-    def _refusal(self, error: Exception, code: int, connection: Connection) -> ReadyAnswer:
+    def _refusal(self, error: Exception, code: int, connection: Connection) -> ReadyResponse:
         if isinstance(error, Denied):
             name = RequestCode(code).name if code in self._handlers else "OTHER"
             self._access.note(error, f"remoting {name}", connection.peer)
             is_busy = isinstance(error, RateLimited)
-            answer = ResponseCode.SYSTEM_BUSY if is_busy else ResponseCode.NO_PERMISSION
-            return ReadyAnswer(code=answer, remark=str(error)[:MAX_REMARK])
+            response = ResponseCode.SYSTEM_BUSY if is_busy else ResponseCode.NO_PERMISSION
+            return ReadyResponse(code=response, remark=str(error)[:MAX_REMARK])
         if isinstance(error, Refusal):
             if isinstance(error, IdentityHeld):
                 self._record((error.event,))
@@ -296,21 +296,21 @@ class Requests:
             remark = str(error)
             if isinstance(error, InvalidRequest):
                 remark = "; ".join(f"{fault.field} {fault.description}" for fault in error.violations)
-            return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=remark[:MAX_REMARK])
+            return ReadyResponse(code=ResponseCode.SYSTEM_ERROR, remark=remark[:MAX_REMARK])
         request_id = secrets.token_hex(8)
         log.error(
             "internal error while handling a remoting request",
             exc_info=error,
             extra={"facts": {"code": code, "request_id": request_id}},
         )
-        return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=f"internal error, request {request_id}")
+        return ReadyResponse(code=ResponseCode.SYSTEM_ERROR, remark=f"internal error, request {request_id}")
 
-    def _note(self, code: int, answer: ReadyAnswer) -> None:
-        tally = self._tallies.get((code, answer.code))
+    def _note(self, code: int, response: ReadyResponse) -> None:
+        tally = self._tallies.get((code, response.code))
         if tally is None:
-            tally = self._tally(code, str(int(answer.code)))
+            tally = self._tally(code, str(int(response.code)))
             if code in self._handlers:
-                self._tallies[code, answer.code] = tally
+                self._tallies[code, response.code] = tally
         tally.count += 1
 
     def _count(self, code: int, result: str) -> None:
@@ -330,6 +330,6 @@ def _by(connection: Connection) -> str:
     return caller.identity if caller is not None and caller.proof == "certificate" else f"remoting {connection.peer}"
 
 
-def _unsupported(_: Connection, command: Command, __: bytes) -> ReadyAnswer:
+def _unsupported(_: Connection, command: Command, __: bytes) -> ReadyResponse:
     remark = f" request type {command.code} not supported"
-    return ReadyAnswer(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
+    return ReadyResponse(code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=remark)

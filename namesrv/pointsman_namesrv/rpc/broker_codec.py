@@ -17,7 +17,7 @@ from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2
 from pointsman.wire.names import registered_name_problem, text_problem
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, field_violations, refuse_if_any
 from pointsman.wire.wire_time import seconds_of
-from pointsman_namesrv.core import broker_answers
+from pointsman_namesrv.core import broker_responses
 from pointsman_namesrv.core.events import Event, Reason
 from pointsman_namesrv.core.group import Group, MemberView, Replica
 from pointsman_namesrv.core.model import (
@@ -78,22 +78,22 @@ _NODE_STATES = {
     NodeState.DRAINING: broker_pb2.NODE_STATE_DRAINING,
 }
 _BEAT_STATUSES = {
-    broker_answers.BeatStatus.OK: registration_service_pb2.BEAT_STATUS_OK,
-    broker_answers.BeatStatus.UNKNOWN_BROKER: registration_service_pb2.BEAT_STATUS_UNKNOWN_BROKER,
-    broker_answers.BeatStatus.STALE_GENERATION: registration_service_pb2.BEAT_STATUS_STALE_GENERATION,
-    broker_answers.BeatStatus.TOPICS_OUT_OF_DATE: registration_service_pb2.BEAT_STATUS_TOPICS_OUT_OF_DATE,
+    broker_responses.BeatStatus.OK: registration_service_pb2.BEAT_STATUS_OK,
+    broker_responses.BeatStatus.UNKNOWN_BROKER: registration_service_pb2.BEAT_STATUS_UNKNOWN_BROKER,
+    broker_responses.BeatStatus.STALE_GENERATION: registration_service_pb2.BEAT_STATUS_STALE_GENERATION,
+    broker_responses.BeatStatus.TOPICS_OUT_OF_DATE: registration_service_pb2.BEAT_STATUS_TOPICS_OUT_OF_DATE,
 }
-_LEAVE_STATUSES = {
-    broker_answers.LeaveStatus.UNREGISTERED: registration_service_pb2.UNREGISTER_STATUS_UNREGISTERED,
-    broker_answers.LeaveStatus.UNKNOWN_BROKER: registration_service_pb2.UNREGISTER_STATUS_UNKNOWN_BROKER,
-    broker_answers.LeaveStatus.STALE_GENERATION: registration_service_pb2.UNREGISTER_STATUS_STALE_GENERATION,
+_UNREGISTER_STATUSES = {
+    broker_responses.UnregisterStatus.UNREGISTERED: registration_service_pb2.UNREGISTER_STATUS_UNREGISTERED,
+    broker_responses.UnregisterStatus.UNKNOWN_BROKER: registration_service_pb2.UNREGISTER_STATUS_UNKNOWN_BROKER,
+    broker_responses.UnregisterStatus.STALE_GENERATION: registration_service_pb2.UNREGISTER_STATUS_STALE_GENERATION,
 }
 _STATS_STATUSES = {
-    broker_answers.StatsStatus.RECORDED: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_RECORDED,
-    broker_answers.StatsStatus.UNKNOWN_BROKER: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_UNKNOWN_BROKER,
-    broker_answers.StatsStatus.STALE_GENERATION: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_STALE_GENERATION,
+    broker_responses.StatsStatus.RECORDED: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_RECORDED,
+    broker_responses.StatsStatus.UNKNOWN_BROKER: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_UNKNOWN_BROKER,
+    broker_responses.StatsStatus.STALE_GENERATION: registration_service_pb2.REPORT_QUEUE_STATS_STATUS_STALE_GENERATION,
 }
-_LEAVE_REASONS = {
+_UNREGISTER_REASONS = {
     registration_service_pb2.UNREGISTER_REASON_SHUTDOWN: Reason.SHUTDOWN,
     registration_service_pb2.UNREGISTER_REASON_DRAIN: Reason.DRAIN,
     registration_service_pb2.UNREGISTER_REASON_REMOVED_FROM_CONFIG: Reason.REMOVED_FROM_CONFIG,
@@ -256,11 +256,11 @@ def removed_topics(names: Iterable[str], changed: Mapping[str, QueueConfig]) -> 
     return list(checked)
 
 
-def leave_reason(value: registration_service_pb2.UnregisterReason.ValueType) -> Reason:
+def unregister_reason(value: registration_service_pb2.UnregisterReason.ValueType) -> Reason:
     """Decode and check. Raises InvalidRequest."""
-    reason = _LEAVE_REASONS.get(value)
+    reason = _UNREGISTER_REASONS.get(value)
     if reason is None:
-        known = ", ".join(_LEAVE_REASONS.values())
+        known = ", ".join(_UNREGISTER_REASONS.values())
         raise InvalidRequest([FieldViolation("reason", f"must be one of {known}, not {value}")])
     return reason
 
@@ -341,7 +341,7 @@ def group_view(view: MemberView) -> broker_pb2.GroupView:
     )
 
 
-def beat_answer(answer: broker_answers.BeatAnswer) -> registration_service_pb2.BeatAnswer:
+def beat_answer(answer: broker_responses.BeatAnswer) -> registration_service_pb2.BeatAnswer:
     """Encode the response to a heartbeat."""
     encoded = registration_service_pb2.BeatAnswer(
         status=_BEAT_STATUSES[answer.status], group=group_view(answer.view), holder_addr=answer.holder_addr
@@ -351,14 +351,16 @@ def beat_answer(answer: broker_answers.BeatAnswer) -> registration_service_pb2.B
     return encoded
 
 
-def leave_answer(answer: broker_answers.LeaveAnswer) -> registration_service_pb2.UnregisterBrokerResponse:
+def unregister_response(
+    answer: broker_responses.UnregisterResponse,
+) -> registration_service_pb2.UnregisterBrokerResponse:
     """Encode the response to an unregistration."""
     return registration_service_pb2.UnregisterBrokerResponse(
-        status=_LEAVE_STATUSES[answer.status], holder_addr=answer.holder_addr
+        status=_UNREGISTER_STATUSES[answer.status], holder_addr=answer.holder_addr
     )
 
 
-def stats_answer(answer: broker_answers.StatsAnswer) -> registration_service_pb2.ReportQueueStatsResponse:
+def stats_response(answer: broker_responses.StatsResponse) -> registration_service_pb2.ReportQueueStatsResponse:
     """Encode the response to a report of queue statistics."""
     return registration_service_pb2.ReportQueueStatsResponse(
         status=_STATS_STATUSES[answer.status], holder_addr=answer.holder_addr

@@ -21,7 +21,7 @@ from pointsman_namesrv.core.request_rules import name_violations
 from pointsman_namesrv.core.saved_settings import settings_of
 from pointsman_namesrv.history.recent import RecentEvents
 from pointsman_namesrv.rpc import admin_codec, broker_codec
-from pointsman_namesrv.rpc.route_codec import route_answer
+from pointsman_namesrv.rpc.route_codec import route_response
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 
 DEFAULT_BROKERS = 500
@@ -53,7 +53,7 @@ class Node:
     lifecycle: NodeLifecycle
     sizes: Callable[[], Mapping[str, int]]
     """Sizes outside the core; the core's are added."""
-    complaints: Callable[[], Sequence[str]]
+    problems: Callable[[], Sequence[str]]
     """Problems of the node itself, for operators."""
 
 
@@ -77,16 +77,16 @@ class Inspection:
         now, utc_now = self._clock.monotonic(), self._clock.utc_now()
         members = self._core.replicas(cluster=request.cluster, broker_name=request.broker_name)
         rest = itertools.dropwhile(lambda member: not _comes_after(request.page_token, member[1].identity), members)
-        answer, size = wire.ListBrokersResponse(node=self._node.name), 0
+        response, size = wire.ListBrokersResponse(node=self._node.name), 0
         for group, replica in rest:
-            if len(answer.brokers) == page_size or size > MAX_PAGE_BYTES:
-                last = answer.brokers[-1].identity
-                answer.next_page_token = f"{last.cluster}/{last.broker_name}/{last.broker_id}"
+            if len(response.brokers) == page_size or size > MAX_PAGE_BYTES:
+                last = response.brokers[-1].identity
+                response.next_page_token = f"{last.cluster}/{last.broker_name}/{last.broker_id}"
                 break
             status = admin_codec.broker_status(self._core, group, replica, now=now, utc_now=utc_now)
             size += status.ByteSize()
-            answer.brokers.append(status)
-        return answer
+            response.brokers.append(status)
+        return response
 
     def list_broker_events(self, request: wire.ListBrokerEventsRequest) -> wire.ListBrokerEventsResponse:
         """Return the last events of a broker name, as many as fit into one message."""
@@ -143,21 +143,21 @@ class Inspection:
         page_size = size_of_page("page_size", request.page_size, default=DEFAULT_DIGESTS, most=MAX_DIGESTS)
         if request.page_token:
             refuse_if_any(name_violations("page_token", request.page_token))
-        answer = wire.ListRouteDigestsResponse(
+        response = wire.ListRouteDigestsResponse(
             node=self._node.name, state=broker_codec.node_state(self._node.lifecycle.state)
         )
         names = self._core.routes.known_names()
         begin = bisect.bisect_right(names, request.page_token) if request.page_token else 0
         work = 0
         for topic in itertools.islice(names, begin, None):
-            if len(answer.digests) == page_size or work >= DIGEST_WORK:
-                answer.next_page_token = answer.digests[-1].topic
+            if len(response.digests) == page_size or work >= DIGEST_WORK:
+                response.next_page_token = response.digests[-1].topic
                 break
             route = self._core.routes.current(topic)
             work += 1 + len(route.groups)
-            digest = route_answer(route, boot=self._node.boot).digest
-            answer.digests.append(wire.RouteDigest(topic=topic, digest=digest))
-        return answer
+            digest = route_response(route, boot=self._node.boot).digest
+            response.digests.append(wire.RouteDigest(topic=topic, digest=digest))
+        return response
 
     # --- the node ---------------------------------------------------------------------------------------------
 
@@ -165,19 +165,19 @@ class Inspection:
         """Return one page of operators' settings."""
         page_size = size_of_page("page_size", request.page_size, default=DEFAULT_SETTINGS, most=MAX_SETTINGS)
         last, now = admin_codec.setting_token(request.page_token), self._clock.monotonic()
-        answer, size = wire.ListSettingsResponse(node=self._node.name), 0
+        response, size = wire.ListSettingsResponse(node=self._node.name), 0
         found = settings_of(self._core)
         for key in sorted(key for key in found if last is None or key > last):
             setting = found[key]
             if setting.until is not None and setting.until <= now:
                 continue
-            if len(answer.settings) == page_size or size > MAX_PAGE_BYTES:
-                answer.next_page_token = admin_codec.to_setting_token(answer.settings[-1])
+            if len(response.settings) == page_size or size > MAX_PAGE_BYTES:
+                response.next_page_token = admin_codec.to_setting_token(response.settings[-1])
                 break
             encoded = admin_codec.setting(key, setting, now=now)
             size += encoded.ByteSize()
-            answer.settings.append(encoded)
-        return answer
+            response.settings.append(encoded)
+        return response
 
     def get_node_info(self, _request: wire.GetNodeInfoRequest) -> wire.GetNodeInfoResponse:
         """Return the state of the node."""
@@ -195,7 +195,7 @@ class Inspection:
             guards=guards,
             guards_left_out=guards_left_out,
             configuration=admin_codec.configuration(node.config()),
-            complaints=node.complaints(),
+            complaints=node.problems(),
         )
 
     def _guards(self, *, now: float) -> tuple[list[wire.GuardStatus], int]:

@@ -23,7 +23,7 @@ from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, TooSlow, refuse_if_any
-from pointsman_namesrv.core.broker_answers import Registered
+from pointsman_namesrv.core.broker_responses import Registered
 from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.model import Registration, TopicTable
 from pointsman_namesrv.core.name_server import NameServer
@@ -50,7 +50,7 @@ FIRST_CHUNK_SECONDS = 5.0
 """How long a stream may be open before its first chunk; until then it does not count as a registration."""
 COLLECT_SECONDS = 60.0
 """How long a client may take to send a complete registration; then what it sent is dropped."""
-MAX_AT_ONCE = 2_048
+MAX_IN_PROGRESS = 2_048
 """Registrations in progress at the same time: a complete large fleet, after a restart without a snapshot.
 The same number of streams may be open before their first chunk."""
 BYTES_A_TOPIC = 340
@@ -90,11 +90,11 @@ class RegisterCalls:
         self._bounds = bounds
         self._max_topics = max_topics
         self._record = record
-        self._silent = FairBound(MAX_AT_ONCE)
-        self._accepted = FairBound(MAX_AT_ONCE)
+        self._silent = FairBound(MAX_IN_PROGRESS)
+        self._accepted = FairBound(MAX_IN_PROGRESS)
         self._memory = coming_in or FairBound(COMING_IN_BYTES)
         self._turn = asyncio.Lock()
-        self._since_rest = 0
+        self._since_pause = 0
         self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
         self.remembered_bytes = 0
         """Size of the registrations that are recognised by their bytes."""
@@ -131,8 +131,8 @@ class RegisterCalls:
         while self._core.routes.lags(registration.identity.group_key):
             async with self._turn:
                 if self._core.routes.settle(SLICE_TOPICS):
-                    await self._rest_after(SLICE_TOPICS)
-        return self._answer(registered, registration)
+                    await self._pause_after(SLICE_TOPICS)
+        return self._respond(registered, registration)
 
     async def _first_chunk(self, requests: AsyncIterator[bytes]) -> bytes:
         try:
@@ -179,14 +179,14 @@ class RegisterCalls:
         request = incoming.open(chunk)
         for start in range(0, len(request.topics), SLICE_TOPICS):
             async with self._turn:
-                await self._rest_after(incoming.add(request, start))
+                await self._pause_after(incoming.add(request, start))
         return incoming.close(request)
 
-    async def _rest_after(self, topics: int) -> None:
+    async def _pause_after(self, topics: int) -> None:
         """Pause once all registrations in progress together have processed a slice."""
-        self._since_rest += topics
-        if self._since_rest >= SLICE_TOPICS:
-            self._since_rest = 0
+        self._since_pause += topics
+        if self._since_pause >= SLICE_TOPICS:
+            self._since_pause = 0
             await asyncio.sleep(REST_SECONDS)
 
     def _accept(self, incoming: _Incoming, chunks: list[bytes], peer: Peer) -> tuple[Registered, Registration]:
@@ -207,7 +207,7 @@ class RegisterCalls:
             self._record(registered.events)
         return registered
 
-    def _answer(self, registered: Registered, registration: Registration) -> wire.RegisterBrokerResponse:
+    def _respond(self, registered: Registered, registration: Registration) -> wire.RegisterBrokerResponse:
         orders = self._core.kv.order_topics()
         return wire.RegisterBrokerResponse(
             generation=registered.generation,

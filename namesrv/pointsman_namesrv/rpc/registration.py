@@ -16,7 +16,7 @@ from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, TooSlow, refuse_if_any
-from pointsman_namesrv.core.broker_answers import BeatAnswer, BeatStatus
+from pointsman_namesrv.core.broker_responses import BeatAnswer, BeatStatus
 from pointsman_namesrv.core.events import EventKind, RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import BrokerIdentity
@@ -176,12 +176,15 @@ class RegistrationServicer:
         """Unregister a broker; a write permission that this restores is on disk before the response."""
         identity = _own_identity(request.identity, caller)
         answer = self._core.unregister(
-            identity, request.generation, reason=broker_codec.leave_reason(request.reason), now=self._clock.monotonic()
+            identity,
+            request.generation,
+            reason=broker_codec.unregister_reason(request.reason),
+            now=self._clock.monotonic(),
         )
         self._record(answer.events)
         if any(event.kind is EventKind.PERM_CHANGED for event in answer.events):
             await self._save_settings()
-        return broker_codec.leave_answer(answer)
+        return broker_codec.unregister_response(answer)
 
     def report_queue_stats(
         self, request: wire.ReportQueueStatsRequest, caller: Caller | None = None
@@ -192,7 +195,7 @@ class RegistrationServicer:
         answer = self._core.report_queue_stats(identity, request.generation, stats, now=self._clock.monotonic())
         self._metrics.queue_stats.labels(answer.status).inc()
         self._record(answer.events)
-        return broker_codec.stats_answer(answer)
+        return broker_codec.stats_response(answer)
 
     def _now(self) -> float:
         """Return the time, once a pause of this process is credited."""

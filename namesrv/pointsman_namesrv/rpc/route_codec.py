@@ -18,7 +18,7 @@ GONE_DIGEST = b""
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RouteResponse:
     """State of one route."""
 
     route: bytes
@@ -30,7 +30,7 @@ class Answer:
     digest: bytes
 
 
-def route_answer(route: Route, *, boot: int, unix_offset: float = 0.0) -> Answer:
+def route_response(route: Route, *, boot: int, unix_offset: float = 0.0) -> RouteResponse:
     """Encode a route with its revision. The digest excludes why brokers are absent, because nodes know that
     differently.
 
@@ -62,7 +62,7 @@ def route_answer(route: Route, *, boot: int, unix_offset: float = 0.0) -> Answer
     encoded.absent_brokers.extend(
         absent_broker(broker, unix_offset=unix_offset) for broker in route.absent[:MAX_ABSENT]
     )
-    return Answer(
+    return RouteResponse(
         wire.GetTopicRouteResponse(route=encoded).SerializeToString(),
         wire.GetTopicRouteResponse(unchanged=revision).SerializeToString(),
         route.counter,

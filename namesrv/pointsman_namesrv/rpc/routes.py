@@ -17,7 +17,7 @@ from pointsman_namesrv.core.node_refusals import TopicNotFound
 from pointsman_namesrv.core.request_rules import duplicate_topic, name_violations, text_violations
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc import broker_codec
-from pointsman_namesrv.rpc.route_answers import RouteAnswers
+from pointsman_namesrv.rpc.route_responses import RouteResponses
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 
 RAW_METHODS = frozenset({"GetTopicRoute", "GetTopicRoutes", "GetClusterInfo", "WatchTopicRoutes"})
@@ -27,7 +27,7 @@ DEFAULT_PAGE_SIZE = 1_000
 MAX_PAGE_SIZE = 10_000
 MAX_TOPICS = 1_000
 """Maximum topics of one GetTopicRoutes."""
-MAX_ANSWER_BYTES = 2 * 1024 * 1024
+MAX_RESPONSE_BYTES = 2 * 1024 * 1024
 """Size of the routes of one GetTopicRoutes: with the names it stays below gRPC's 4 MiB. One route always fits."""
 SLICE_SECONDS = 0.003
 """Longest time for which a call holds the loop."""
@@ -39,7 +39,7 @@ class RouteServicer:
     def __init__(
         self,
         core: NameServer,
-        answers: RouteAnswers,
+        responses: RouteResponses,
         hub: WatchHub,
         *,
         lifecycle: NodeLifecycle,
@@ -48,7 +48,7 @@ class RouteServicer:
     ) -> None:
         self.hub = hub
         self._core = core
-        self._answers = answers
+        self._responses = responses
         self._lifecycle = lifecycle
         self._clock = clock
         self._ok, self._unchanged, self._not_found, self._not_ready = (
@@ -62,15 +62,15 @@ class RouteServicer:
         """
         query = wire.GetTopicRouteRequest.FromString(request)
         try:
-            answer = self._answers.current(query.topic, query.cluster, query.zone)
+            response = self._responses.current(query.topic, query.cluster, query.zone)
         except TopicNotFound:
             self._count_unknown()
             raise
-        if query.known_digest == answer.digest:
+        if query.known_digest == response.digest:
             self._unchanged()
-            return answer.unchanged
+            return response.unchanged
         self._ok()
-        return answer.route
+        return response.route
 
     async def get_topic_routes(self, request: bytes) -> bytes:
         """Return many routes, those that differ from the known ones. Raises DecodeError, InvalidRequest."""
@@ -78,26 +78,26 @@ class RouteServicer:
         if len(query.topics) > MAX_TOPICS:
             raise InvalidRequest([FieldViolation("topics", f"may hold at most {MAX_TOPICS}, not {len(query.topics)}")])
         refuse_if_any(_query_violations(query))
-        rest, routes, room = wire.GetTopicRoutesResponse(), list[bytes](), MAX_ANSWER_BYTES
+        rest, routes, room = wire.GetTopicRoutesResponse(), list[bytes](), MAX_RESPONSE_BYTES
         rested_at = self._clock.monotonic()
         for known in query.topics:
             if room <= 0:
                 rest.left_out.append(known.topic)
                 continue
             try:
-                answer = self._answers.current(known.topic, query.cluster, query.zone)
+                response = self._responses.current(known.topic, query.cluster, query.zone)
             except TopicNotFound:
                 is_missing = self._count_unknown()
                 (rest.not_found if is_missing else rest.left_out).append(known.topic)
                 continue
-            if known.revision.digest == answer.digest:
+            if known.revision.digest == response.digest:
                 rest.unchanged.append(known.topic)
-            elif routes and len(answer.route) > room:
+            elif routes and len(response.route) > room:
                 room = 0
                 rest.left_out.append(known.topic)
             else:
-                room -= len(answer.route)
-                routes.append(answer.route)
+                room -= len(response.route)
+                routes.append(response.route)
             if self._clock.monotonic() - rested_at > SLICE_SECONDS:
                 await self._clock.sleep(0)
                 rested_at = self._clock.monotonic()

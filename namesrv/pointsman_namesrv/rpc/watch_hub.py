@@ -33,7 +33,7 @@ from pointsman_namesrv.core.node_refusals import LimitExceeded, TopicNotFound
 from pointsman_namesrv.core.route_table import RouteTable
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc import route_codec
-from pointsman_namesrv.rpc.route_answers import RouteAnswers
+from pointsman_namesrv.rpc.route_responses import RouteResponses
 
 SLICE_SECONDS = 0.003
 """Longest time for which a walk holds the loop."""
@@ -207,7 +207,7 @@ class WatchHub:
     def __init__(
         self,
         routes: RouteTable,
-        answers: RouteAnswers,
+        responses: RouteResponses,
         *,
         lifecycle: NodeLifecycle,
         clock: Clock,
@@ -219,7 +219,7 @@ class WatchHub:
         max_topics: int,
     ) -> None:
         self._routes = routes
-        self._answers = answers
+        self._responses = responses
         self._lifecycle = lifecycle
         self._clock = clock
         self._node = node
@@ -349,7 +349,7 @@ class WatchHub:
         await write(route_codec.synced(node=self._node, unchanged=unchanged))
 
     async def _write_absent(self, watcher: Watcher, topics: list[str], counter: int, write: Write) -> None:
-        message = route_codec.absent(topics, boot=self._answers.boot, counter=counter)
+        message = route_codec.absent(topics, boot=self._responses.boot, counter=counter)
         await self._write(watcher, write, message, since=self._clock.monotonic())
 
     def _join(self, watcher: Watcher, topic: str, place: _Place) -> _Watched:
@@ -365,7 +365,9 @@ class WatchHub:
 
     def _is_known(self, known: KnownRoute, watched: _Watched) -> bool:
         revision = known.revision
-        return known.HasField("revision") and revision.boot == self._answers.boot and revision.digest == watched.digest
+        return (
+            known.HasField("revision") and revision.boot == self._responses.boot and revision.digest == watched.digest
+        )
 
     async def _send_changes(self, watcher: Watcher, write: Write) -> None:
         while watcher.slots:
@@ -385,14 +387,14 @@ class WatchHub:
         if len(message) <= SMALL_MESSAGE_BYTES:
             await write(message)
         else:
-            share = await self._take_room(watcher, len(message))
+            share = await self._acquire_share(watcher, len(message))
             try:
                 await write(message)
             finally:
                 self._bounds["unread_watch_bytes"].give_back(share)
         watcher.writing_since = None
 
-    async def _take_room(self, watcher: Watcher, size: int) -> Share:
+    async def _acquire_share(self, watcher: Watcher, size: int) -> Share:
         limit = "unread_watch_bytes"
         bound, until = self._bounds[limit], self._clock.monotonic() + ROOM_SECONDS
         take = partial(bound.take, watcher.peer.key, size, partial(self._end_for_another, watcher, limit))
@@ -454,7 +456,7 @@ class WatchHub:
             return False
         watched.checked_at = counter
         try:
-            answer = self._answers.current(watched.topic, *watched.place)
+            response = self._responses.current(watched.topic, *watched.place)
         except TopicNotFound:
             if self._lifecycle.state is NodeState.WARMING:
                 # Its broker may not have registered yet: nothing is sent until this node knows.
@@ -464,9 +466,9 @@ class WatchHub:
                 self._mark(watched, route_codec.GONE_DIGEST)
             return True
         # The same route at a later revision is not a change, but it is what a new watcher receives.
-        watched.message, watched.counter = answer.route, answer.counter
-        if answer.digest != watched.digest:
-            self._mark(watched, answer.digest)
+        watched.message, watched.counter = response.route, response.counter
+        if response.digest != watched.digest:
+            self._mark(watched, response.digest)
         return True
 
     def _mark(self, watched: _Watched, digest: bytes) -> None:
@@ -480,7 +482,7 @@ class WatchHub:
         watched.message = b""
 
     def _gone(self, watched: _Watched) -> bytes:
-        return route_codec.gone(watched.topic, boot=self._answers.boot, counter=watched.counter)
+        return route_codec.gone(watched.topic, boot=self._responses.boot, counter=watched.counter)
 
     async def _notify(self, watched: _Watched) -> None:
         for number, watcher in enumerate(list(watched.watchers), 1):

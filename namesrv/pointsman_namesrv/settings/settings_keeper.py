@@ -175,7 +175,7 @@ class SettingsKeeper:
         self._thread.join(within)
         return saved
 
-    def complaints(self) -> list[str]:
+    def problems(self) -> list[str]:
         """Return the problems of the settings on disk."""
         found = [self._found] if self._found else []
         if self._error:

@@ -104,7 +104,7 @@ class SnapshotKeeper:
     def _unix_offset(self) -> float:
         return self._clock.utc_now().timestamp() - self._clock.monotonic()
 
-    def complaints(self) -> list[str]:
+    def problems(self) -> list[str]:
         """Return the problems of the snapshot, for operators."""
         found, age = [], self._age()
         if self._refused:

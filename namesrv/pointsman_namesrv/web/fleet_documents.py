@@ -26,7 +26,7 @@ from pointsman_namesrv.history.recent import RecentEvents
 from pointsman_namesrv.rpc import admin_codec, broker_codec
 from pointsman_namesrv.rpc.inspection import Inspection
 from pointsman_namesrv.rpc.routes import RouteServicer
-from pointsman_namesrv.web.loop_documents import Query, Rest
+from pointsman_namesrv.web.loop_documents import Pause, Query
 
 DEFAULT_EVENTS = 100
 MAX_EVENTS = 1_000
@@ -68,14 +68,14 @@ class Fleet:
         return self.admin.get_node_info(admin_service_pb2.GetNodeInfoRequest())
 
 
-async def brokers(fleet: Fleet, query: Query, _rest: Rest) -> object:
+async def brokers(fleet: Fleet, query: Query, _pause: Pause) -> object:
     """As ``pointsmanctl brokers``. Raises InvalidRequest, ClusterNotFound."""
     cluster, core = query.text("cluster"), fleet.core
     if cluster:  # raises for an unknown one
         fleet.admin.list_brokers(admin_service_pb2.ListBrokersRequest(cluster=cluster, page_size=1))
     members = core.replicas(cluster=cluster)
     info = fleet.info()
-    answer = {
+    response = {
         "addr": fleet.addr,
         "node": fleet.node,
         "nodeState": fleet.lifecycle.state,
@@ -86,12 +86,12 @@ async def brokers(fleet: Fleet, query: Query, _rest: Rest) -> object:
             if not cluster or key.cluster == cluster
         ),
         "guards": map(to_document, info.guards),
-        "gone": [gone_document(fleet, score) for score in gone(fleet, cluster=cluster)],
+        "gone": [departed_document(fleet, score) for score in gone(fleet, cluster=cluster)],
     }
-    return {"nodes": [answer]}
+    return {"nodes": [response]}
 
 
-async def clusters(fleet: Fleet, query: Query, _rest: Rest) -> object:
+async def clusters(fleet: Fleet, query: Query, _pause: Pause) -> object:
     """As ``pointsmanctl clusters``. Raises InvalidRequest, ClusterNotFound, NotReady."""
     fleet.refuse_unless_serving_routes()
     refuse_if_any(admin_codec.optional_names(cluster=query.text("cluster")))
@@ -107,14 +107,14 @@ async def clusters(fleet: Fleet, query: Query, _rest: Rest) -> object:
     }
 
 
-async def route(fleet: Fleet, query: Query, _rest: Rest) -> object:
+async def route(fleet: Fleet, query: Query, _pause: Pause) -> object:
     """As ``pointsmanctl route``. Raises InvalidRequest, TopicNotFound, NotReady."""
     fleet.refuse_unless_serving_routes()
     request = route_service_pb2.GetTopicRouteRequest(
         topic=query.text("topic"), cluster=query.text("cluster"), zone=query.text("zone")
     )
-    answer = fleet.routes.get_topic_route(request.SerializeToString())
-    found = route_service_pb2.GetTopicRouteResponse.FromString(answer).route
+    response = fleet.routes.get_topic_route(request.SerializeToString())
+    found = route_service_pb2.GetTopicRouteResponse.FromString(response).route
     # Item by item: a topic may be on thousands of brokers.
     bare = route_service_pb2.TopicRoute()
     bare.CopyFrom(found)
@@ -132,7 +132,7 @@ async def route(fleet: Fleet, query: Query, _rest: Rest) -> object:
     }
 
 
-async def events(fleet: Fleet, query: Query, _rest: Rest) -> object:
+async def events(fleet: Fleet, query: Query, _pause: Pause) -> object:
     """Return the last events, oldest first, each as in ``pointsmanctl why``. Raises InvalidRequest."""
     cluster, broker = query.text("cluster"), query.text("broker")
     refuse_if_any(admin_codec.optional_names(cluster=cluster, broker=broker))
@@ -158,16 +158,16 @@ def gone(fleet: Fleet, *, cluster: str = "") -> list[FlapScore]:
     """Return brokers that departed unplanned; the last to leave first."""
     now, core = fleet.clock.monotonic(), fleet.core
     scores = core.penalties.top(now=now, cluster=cluster)
-    found = [score for score in scores if score.outages and _is_gone_unplanned(fleet, score.position)]
+    found = [score for score in scores if score.outages and _departed_unplanned(fleet, score.position)]
     return sorted(found, key=lambda score: -score.last_event_at)
 
 
-def gone_document(fleet: Fleet, score: FlapScore) -> Document:
+def departed_document(fleet: Fleet, score: FlapScore) -> Document:
     """As in ``pointsmanctl flapping``."""
     return to_document(admin_codec.flap_score(score, now=fleet.clock.monotonic()))
 
 
-def _is_gone_unplanned(fleet: Fleet, position: Position) -> bool:
+def _departed_unplanned(fleet: Fleet, position: Position) -> bool:
     group = fleet.core.routes.groups.get(GroupKey(position.cluster, position.broker_name))
     if group is not None and position.broker_id in group.replicas:
         return False

@@ -63,15 +63,15 @@ class DocumentTooLarge(Refusal):
         )
 
 
-Rest = Callable[[], Awaitable[None]]
+Pause = Callable[[], Awaitable[None]]
 """Awaited between two steps of a build: yields to other tasks when the slice is over."""
-Build = Callable[[Query, Rest], Awaitable[object]]
+Build = Callable[[Query, Pause], Awaitable[object]]
 """Returns a JSON value in which iterators stand for lists that are built later. Raises Refusal."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    answer: bytes | Refusal
+    response: bytes | Refusal
     size: int
     until: float
 
@@ -85,7 +85,7 @@ class LoopDocuments:
         self._loop = asyncio.get_running_loop()
         self._kept: OrderedDict[Query, _Kept] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()
-        self._resting_until = 0.0
+        self._paused_until = 0.0
         self._waiting = threading.Semaphore(MAX_WAITING)
 
     def get(self, query: Query) -> bytes | Refusal:
@@ -94,7 +94,7 @@ class LoopDocuments:
         Raises TooManyRequests, and NotReady while the loop stops.
         """
         kept = self._fresh(query)
-        return (kept if kept is not None else self._from_loop(query)).answer
+        return (kept if kept is not None else self._from_loop(query)).response
 
     def _from_loop(self, query: Query) -> _Kept:
         if not self._waiting.acquire(blocking=False):
@@ -123,17 +123,17 @@ class LoopDocuments:
         async with self._one_at_a_time:
             if (kept := self._fresh(query)) is not None:
                 return kept
-            await self._clock.sleep(self._resting_until - self._clock.monotonic())
+            await self._clock.sleep(self._paused_until - self._clock.monotonic())
             slices = _Slices(self._clock)
-            answer: bytes | Refusal
+            response: bytes | Refusal
             try:
-                answer = await _encoded(await self._build(query, slices.rest), slices)
+                response = await _encoded(await self._build(query, slices.pause), slices)
             except Refusal as refusal:
-                answer = refusal.with_traceback(None)
+                response = refusal.with_traceback(None)
             worked, now = slices.worked(), self._clock.monotonic()
-            self._resting_until = now + min(LONGEST_PAUSE_SECONDS, PAUSE_FOR_EACH_BUILT * worked)
-            size = len(answer) if isinstance(answer, bytes) else 0
-            kept = _Kept(answer, size, now + max(FRESH_SECONDS, FRESH_FOR_EACH_BUILT * worked))
+            self._paused_until = now + min(LONGEST_PAUSE_SECONDS, PAUSE_FOR_EACH_BUILT * worked)
+            size = len(response) if isinstance(response, bytes) else 0
+            kept = _Kept(response, size, now + max(FRESH_SECONDS, FRESH_FOR_EACH_BUILT * worked))
             self._keep(query, kept)
             return kept
 
@@ -156,7 +156,7 @@ class _Slices:
         """Seconds."""
         return self._before + self._clock.monotonic() - self._began
 
-    async def rest(self) -> None:
+    async def pause(self) -> None:
         """Yield if the slice is over."""
         held = self._clock.monotonic() - self._began
         if held > SLICE_SECONDS:
@@ -172,7 +172,7 @@ async def _encoded(document: object, slices: _Slices) -> bytes:
         size += len(text)
         if size > MAX_BYTES:
             raise DocumentTooLarge
-        await slices.rest()
+        await slices.pause()
     return b"".join([*parts, b"\n"])
 
 

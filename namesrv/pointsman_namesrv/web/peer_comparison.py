@@ -42,12 +42,12 @@ Setting = tuple[str, float | None]
 
 
 @dataclass(slots=True)
-class PeerStanding:
+class PeerResult:
     """Result of the last comparison with one name server."""
 
     addr: str
-    standing: str = "NOT_ASKED"
-    """NOT_ASKED, SELF, EQUAL, DIFFERS or UNREACHABLE."""
+    result: str = "NOT_COMPARED"
+    """NOT_COMPARED, SELF, EQUAL, DIFFERS or UNREACHABLE."""
     node: str = ""
     node_state: str = ""
     topics: int = 0
@@ -68,7 +68,7 @@ class PeerStanding:
         """Return the JSON document."""
         return {
             "addr": self.addr,
-            "standing": self.standing,
+            "result": self.result,
             "node": self.node,
             "nodeState": self.node_state or None,
             "topics": self.topics,
@@ -83,9 +83,9 @@ class PeerStanding:
         """Return the problem, once it is more than a change in progress."""
         if self.in_a_row < PROBLEM_AFTER or self.checked_at is None:
             return None
-        if self.standing == "UNREACHABLE":
+        if self.result == "UNREACHABLE":
             return f"Name server {self.addr} is unreachable from here: {self.detail}."
-        if self.standing == "DIFFERS":
+        if self.result == "DIFFERS":
             what = f"{self.differing} of {self.topics} topics and {self.settings} settings"
             return f"Name server {self.addr} differs in {what}: see pointsmanctl diff."
         return None
@@ -121,11 +121,11 @@ class PeerComparison:
         self._clock = clock
         self._opener = ChannelOpener(config.credentials)
         self._metrics = metrics
-        self.standings = [PeerStanding(addr) for addr in config.name_servers]
+        self.results = [PeerResult(addr) for addr in config.name_servers]
 
     async def run(self) -> None:
         """Compare until cancelled, with the credentials' current files. Returns if there are no peers."""
-        if self.standings:
+        if self.results:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._opener.follow(self._clock, on_reload=lambda _: None))
                 tasks.create_task(self._keep_comparing())
@@ -133,16 +133,16 @@ class PeerComparison:
     async def _keep_comparing(self) -> None:
         while True:
             began = self._clock.monotonic()
-            for index, before in enumerate(self.standings):
-                now = await self._look(before.addr)
-                now.in_a_row = before.in_a_row + 1 if now.standing == before.standing else 1
+            for index, before in enumerate(self.results):
+                now = await self._check(before.addr)
+                now.in_a_row = before.in_a_row + 1 if now.result == before.result else 1
                 now.checked_at = self._clock.monotonic()
-                self.standings[index] = now
-                self._metrics.peer_equal.labels(now.addr).set(EQUAL.get(now.standing, math.nan))
+                self.results[index] = now
+                self._metrics.peer_equal.labels(now.addr).set(EQUAL.get(now.result, math.nan))
             took = self._clock.monotonic() - began
             await self._clock.sleep(max(self._config.poll_seconds, WAIT_FOR_EACH_SECOND * took))
 
-    async def _look(self, addr: str) -> PeerStanding:
+    async def _check(self, addr: str) -> PeerResult:
         try:
             async with (
                 asyncio.timeout(WHOLE_SECONDS),
@@ -157,18 +157,18 @@ class PeerComparison:
             detail = f"{error.code().name}: {cause}"[:LONGEST_DETAIL]
         except Refusal as error:  # raised here, for a page of the peer
             detail = f"its pages of digests cannot be read: {error}"[:LONGEST_DETAIL]
-        return PeerStanding(addr, "UNREACHABLE", detail=detail)
+        return PeerResult(addr, "UNREACHABLE", detail=detail)
 
-    async def _compare(self, addr: str, peer: admin_service_pb2_grpc.AdminServiceAsyncStub) -> PeerStanding:
+    async def _compare(self, addr: str, peer: admin_service_pb2_grpc.AdminServiceAsyncStub) -> PeerResult:
         info = await peer.GetNodeInfo(wire.GetNodeInfoRequest(), timeout=self._config.timeout_seconds)
         node, state = info.node[:LONGEST_DETAIL], enum_name(info, "state")
         if info.boot == self._boot:
-            return PeerStanding(addr, "SELF", node, state)
+            return PeerResult(addr, "SELF", node, state)
         found = _Difference()
         await self._compare_settings(peer, found)
         await self._compare_digests(peer, found)
         is_equal = not (found.differing or found.settings)
-        return PeerStanding(
+        return PeerResult(
             addr,
             "EQUAL" if is_equal else "DIFFERS",
             node,

@@ -15,9 +15,9 @@ from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.rpc import admin_codec
-from pointsman_namesrv.web.fleet_documents import Fleet, gone, gone_document, without_master
-from pointsman_namesrv.web.loop_documents import Query, Rest
-from pointsman_namesrv.web.peer_comparison import PeerStanding
+from pointsman_namesrv.web.fleet_documents import Fleet, departed_document, gone, without_master
+from pointsman_namesrv.web.loop_documents import Pause, Query
+from pointsman_namesrv.web.peer_comparison import PeerResult
 
 MAX_BROKERS = 60
 MAX_CLUSTERS = 60
@@ -35,7 +35,7 @@ _WORST_FIRST = (Phase.OUT, Phase.PROTECTED, Phase.SUSPECT, Phase.PROVISIONAL, Ph
 
 
 async def status(
-    fleet: Fleet, query: Query, rest: Rest, *, version: str, peers: Sequence[PeerStanding], report_url: str
+    fleet: Fleet, query: Query, pause: Pause, *, version: str, peers: Sequence[PeerResult], report_url: str
 ) -> object:
     """Return the page's document; ``search`` limits its brokers to names that contain this text.
 
@@ -45,11 +45,11 @@ async def status(
     if len(search) > LONGEST_SEARCH:
         text = f"may have at most {LONGEST_SEARCH} characters, not {len(search)}: {shown(search)}"
         raise InvalidRequest([FieldViolation("search", text)])
-    overview = await _overview(fleet, search.lower(), rest)
+    overview = await _overview(fleet, search.lower(), pause)
     info = fleet.info()
-    await rest()
+    await pause()
     headless = list(without_master(fleet.core))
-    await rest()
+    await pause()
     departed = gone(fleet)
     guards = {guard.cluster: guard for guard in info.guards}
     problems = sorted(
@@ -83,7 +83,7 @@ async def status(
         "search": search,
         "found": overview.found,
         "brokers": (fleet.status_of(group, replica) for group, replica in overview.first),
-        "gone": [gone_document(fleet, score) for score in departed[:MAX_GONE]],
+        "gone": [departed_document(fleet, score) for score in departed[:MAX_GONE]],
         "events": (
             to_document(admin_codec.broker_event(record)) for record in reversed(fleet.recent.latest(MAX_EVENTS))
         ),
@@ -105,7 +105,7 @@ class _Overview:
         self.first: list[_Member] = []
 
 
-async def _overview(fleet: Fleet, search: str, rest: Rest) -> _Overview:
+async def _overview(fleet: Fleet, search: str, pause: Pause) -> _Overview:
     overview, wiped = _Overview(), fleet.core.overrides.wipes
     matching: list[_Member] = []
     for member in list(fleet.core.members()):
@@ -118,7 +118,7 @@ async def _overview(fleet: Fleet, search: str, rest: Rest) -> _Overview:
             overview.not_up.setdefault((phase, replica.state.planned), []).append(member)
         if search in f"{group.key}".lower():
             matching.append(member)
-        await rest()
+        await pause()
     overview.found = len(matching)
 
     def rank(member: _Member) -> tuple[object, ...]:
@@ -130,7 +130,7 @@ async def _overview(fleet: Fleet, search: str, rest: Rest) -> _Overview:
     rows = iter(matching)
     while part := list(islice(rows, 1_000)):
         overview.first = heapq.nsmallest(MAX_BROKERS, [*overview.first, *part], key=rank)
-        await rest()
+        await pause()
     return overview
 
 
@@ -141,7 +141,7 @@ def _problems(
     *,
     headless: Sequence[str],
     departed: Sequence[object],
-    peers: Iterable[PeerStanding],
+    peers: Iterable[PeerResult],
 ) -> Iterator[dict[str, str]]:
     def problem(severity: str, text: str) -> dict[str, str]:
         return {"severity": severity, "text": text}
@@ -162,8 +162,8 @@ def _problems(
     if departed:
         names = _named(departed, lambda score: str(score.position))
         yield problem(ALARM, f"{_brokers(len(departed))} departed unplanned: {names}.")
-    for complaint in islice(info.complaints, MOST_LINES):
-        yield problem(ALARM, f"{complaint[:1].upper()}{complaint[1:]}.")
+    for text in islice(info.complaints, MOST_LINES):
+        yield problem(ALARM, f"{text[:1].upper()}{text[1:]}.")
     if fleet.lifecycle.state is not NodeState.READY:
         yield problem(WARNING, f"This name server is {fleet.lifecycle.state}: {_NODE_MEANINGS[fleet.lifecycle.state]}.")
     wipes = sorted(map(str, fleet.core.overrides.wipes))

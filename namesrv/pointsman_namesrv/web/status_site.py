@@ -107,26 +107,28 @@ class StatusSite:
     def __call__(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Respond to a request."""
         try:
-            answer = self._answer(environ)
+            response = self._respond(environ)
         except Refusal as refusal:
-            answer = refusal
+            response = refusal
         except Exception as error:  # noqa: BLE001  # every error becomes a status
-            answer = _Fault(error)
+            response = _Fault(error)
         line, headers = "200 OK", list(_HEADERS)
-        if isinstance(answer, Refusal):
-            line = _STATUS_LINES.get(answer.status, "500 Internal Server Error")
-            headers += [(name, value) for status, name, value in _REFUSED_HEADERS if status == answer.status]
-            answer = json.dumps({"error": {"code": answer.code, "message": str(answer), "hint": ""}}).encode() + b"\n"
-        is_page = answer is PAGE
+        if isinstance(response, Refusal):
+            line = _STATUS_LINES.get(response.status, "500 Internal Server Error")
+            headers += [(name, value) for status, name, value in _REFUSED_HEADERS if status == response.status]
+            response = (
+                json.dumps({"error": {"code": response.code, "message": str(response), "hint": ""}}).encode() + b"\n"
+            )
+        is_page = response is PAGE
         headers += [
             ("Content-Type", "text/html; charset=utf-8" if is_page else "application/json"),
-            ("Content-Length", str(len(answer))),
+            ("Content-Length", str(len(response))),
             ("Content-Security-Policy", PAGE_POLICY if is_page else _JSON_POLICY),
         ]
         start_response(line, headers)
-        return [] if environ["REQUEST_METHOD"] == "HEAD" else [answer]
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [response]
 
-    def _answer(self, environ: WSGIEnvironment) -> bytes | Refusal:
+    def _respond(self, environ: WSGIEnvironment) -> bytes | Refusal:
         # WSGI passes the bytes of a path as Latin-1.
         path = environ["PATH_INFO"].encode("latin-1", "replace").decode("utf-8", "replace")
         topic = path.removeprefix(ROUTES) if path.startswith(ROUTES) else ""
@@ -166,7 +168,7 @@ def _parameters(query_string: str, allowed: tuple[str, ...]) -> tuple[tuple[str,
     except ValueError:
         raise InvalidRequest([FieldViolation("query", f"may have at most {MAX_PARAMETERS} parameters")]) from None
     faults = [
-        FieldViolation(f"?{shown(name)}", f"is unknown here; use {', '.join(allowed) or 'no parameter'}")
+        FieldViolation(f"?{shown(name)}", f"is unknown here; known: {', '.join(allowed) or 'none'}")
         for name, _ in given
         if name not in allowed
     ]

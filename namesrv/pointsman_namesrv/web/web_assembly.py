@@ -10,14 +10,14 @@ from pointsman.wire.names import is_loopback
 from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.web import fleet_documents, status_document
 from pointsman_namesrv.web.fleet_documents import Fleet
-from pointsman_namesrv.web.loop_documents import LoopDocuments, Query, Rest
-from pointsman_namesrv.web.peer_comparison import PeerStanding
+from pointsman_namesrv.web.loop_documents import LoopDocuments, Pause, Query
+from pointsman_namesrv.web.peer_comparison import PeerResult
 from pointsman_namesrv.web.status_site import Authorise, BeyondLoopback, OtherHost
 
 
-def documents_of(fleet: Fleet, *, version: str, peers: Sequence[PeerStanding], report_url: str) -> LoopDocuments:
+def documents_of(fleet: Fleet, *, version: str, peers: Sequence[PeerResult], report_url: str) -> LoopDocuments:
     """Return the documents of a running name server. Must run in its event loop."""
-    builds: dict[str, Callable[[Fleet, Query, Rest], Awaitable[object]]] = {
+    builds: dict[str, Callable[[Fleet, Query, Pause], Awaitable[object]]] = {
         "status": partial(status_document.status, version=version, peers=peers, report_url=report_url),
         "brokers": fleet_documents.brokers,
         "clusters": fleet_documents.clusters,
@@ -25,9 +25,9 @@ def documents_of(fleet: Fleet, *, version: str, peers: Sequence[PeerStanding], r
         "events": fleet_documents.events,
     }
 
-    async def build(query: Query, rest: Rest) -> object:
+    async def build(query: Query, pause: Pause) -> object:
         try:
-            return await builds[query.kind](fleet, query, rest)
+            return await builds[query.kind](fleet, query, pause)
         except Refusal as refusal:
             raise fleet.as_known_now(refusal) from None
 

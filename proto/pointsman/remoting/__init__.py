@@ -1,1 +1,1 @@
-"""RocketMQ's remoting protocol, sans I/O: frames, headers and bodies, shared by name server and client. Pure."""
+"""RocketMQ's remoting protocol without I/O: frames, headers and bodies, shared by name server and client. Pure."""

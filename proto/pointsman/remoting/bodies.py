@@ -1,4 +1,4 @@
-"""Bodies that a RocketMQ name server answers with, read. No I/O."""
+"""Parser for the bodies of a RocketMQ name server's responses. No I/O."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _TEXT_OR_BARE_KEY = re.compile(rb'("[^"\\]*(?:\\.[^"\\]*)*")|(?<=[{,])(-?\w+)(?=
 
 
 def read_json(body: bytes) -> object:
-    """Read JSON as RocketMQ's own name server writes it: keys that are numbers stand without quotes (fastjson).
+    """Parse JSON as RocketMQ's own name server writes it: number keys without quotes (fastjson).
 
     Raises ValueError.
     """

@@ -1,4 +1,4 @@
-"""Codes of requests and answers (RocketMQ ``RequestCode``, ``ResponseCode``): of name servers and of brokers."""
+"""Codes of requests and responses (RocketMQ ``RequestCode``, ``ResponseCode``): of name servers and of brokers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a name server is asked."""
+    """Codes of requests."""
 
     PUT_KV_CONFIG = 100
     GET_KV_CONFIG = 101
@@ -34,7 +34,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How it answers."""
+    """Codes of responses."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1

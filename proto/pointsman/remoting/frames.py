@@ -1,4 +1,4 @@
-"""Frames and headers of RocketMQ's remoting protocol: bytes in, commands out, and back. No I/O.
+"""Frames and headers of RocketMQ's remoting protocol: decoding and encoding. No I/O.
 
 A frame is a length, a second length whose high byte names the header's form, the header, the body
 (RocketMQ ``NettyDecoder``, ``RemotingCommand``, ``RocketMQSerializable``).
@@ -14,19 +14,19 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-"""Of a whole frame (``com.rocketmq.remoting.frameMaxLength``)."""
+"""Maximum size of a frame (``com.rocketmq.remoting.frameMaxLength``)."""
 _MAX_LENGTH = MAX_FRAME_BYTES - 4
 MAX_HEADER_BYTES = 64 * 1024
-"""Of a header: more would hold the reader for too long. RocketMQ has no such bound."""
+"""Maximum size of a header: a longer one would occupy the reader for too long. RocketMQ has no such limit."""
 
 JSON_FORM, BINARY_FORM = 0, 1
 ANSWER_FLAG, ONE_WAY_FLAG = 1, 2
 LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY", "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST",
              "NODE_JS")  # fmt: skip
-"""By their number in the binary form (RocketMQ ``LanguageCode``)."""
+"""Languages by their number in the binary form (RocketMQ ``LanguageCode``)."""
 OWN_LANGUAGE = "PYTHON"
 OWN_VERSION = 479
-"""The version that we speak as: 5.3.3."""
+"""The version that this package sends: 5.3.3."""
 
 _LENGTHS = struct.Struct(">II")
 _BINARY = struct.Struct(">hbhii")
@@ -38,7 +38,7 @@ _HTTP = (b"PRI ", b"GET ", b"POST", b"HEAD", b"PUT ", b"DELE", b"OPTI", b"CONN",
 
 
 class BadFrame(Exception):
-    """Bytes that are no frame of this protocol; the connection cannot be read on."""
+    """Bytes that are not a frame of this protocol; the connection is no longer readable."""
 
     def __init__(self, cause: str, problem: str) -> None:
         super().__init__(problem)
@@ -47,7 +47,7 @@ class BadFrame(Exception):
 
 
 class Frame(NamedTuple):
-    """One frame, its header not read yet."""
+    """One frame with its undecoded header."""
 
     form: int
     header: bytes
@@ -65,21 +65,21 @@ class Command:
     version: int = OWN_VERSION
     remark: str | None = None
     ext: Mapping[str, str] = field(default_factory=dict)
-    """``extFields``: what the request is about, as texts."""
+    """``extFields``: the parameters of the request, as strings."""
 
     @property
     def is_answer(self) -> bool:
-        """Whether it answers a request."""
+        """Return whether it is a response."""
         return bool(self.flag & ANSWER_FLAG)
 
     @property
     def is_one_way(self) -> bool:
-        """Whether no answer is wanted."""
+        """Return whether no response is expected."""
         return bool(self.flag & ONE_WAY_FLAG)
 
 
 class FrameReader:
-    """Cuts a stream of bytes into frames; a PROXY header before the first one is skipped, as HAProxy sends it."""
+    """Splits a stream of bytes into frames; a PROXY header before the first one is skipped, as HAProxy sends it."""
 
     def __init__(self) -> None:
         self._data: bytes | bytearray = b""
@@ -88,11 +88,11 @@ class FrameReader:
 
     @property
     def waiting(self) -> int:
-        """Bytes that were fed and are in no frame yet."""
+        """Return the number of bytes that are not in a returned frame yet."""
         return len(self._data) - self._at
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         if self._at == len(self._data):
             self._data, self._at = data, 0
         elif isinstance(self._data, bytearray):
@@ -104,7 +104,7 @@ class FrameReader:
             self._data, self._at = bytearray(self._data[self._at :]) + data, 0
 
     def next(self) -> Frame | None:
-        """The next whole frame, None until its bytes are here. Raises BadFrame."""
+        """Return the next complete frame; None: it is incomplete. Raises BadFrame."""
         if self._skip_preface and not self._skips_preface():
             return None
         data, at = self._data, self._at
@@ -124,7 +124,7 @@ class FrameReader:
         body_at = at + 8 + header_length
         self._at = end
         if type(data) is bytes:
-            # As Frame(...) does it, in half the time: of each request.
+            # Like Frame(...) in half the time: this runs for each request.
             frame = tuple.__new__(Frame, (form, data[at + 8 : body_at], data[body_at:end]))
         else:
             view = memoryview(data)  # one copy of a large body, not two
@@ -135,7 +135,7 @@ class FrameReader:
         return frame
 
     def _skips_preface(self) -> bool:
-        """Skip a PROXY header; return whether what follows can be read."""
+        """Skip a PROXY header; return whether the bytes after it can be read."""
         head = bytes(self._data[self._at : self._at + 16])
         if not head:
             return False
@@ -155,23 +155,23 @@ class FrameReader:
 
 
 def _check_start(length: int, second: int) -> None:
-    """Raise BadFrame if no frame begins with these two numbers."""
+    """Raise BadFrame if these two numbers cannot begin a frame."""
     first, form, header_length = length.to_bytes(4, "big"), second >> 24, second & 0xFFFFFF
     if not 4 <= length <= _MAX_LENGTH:
         if first.startswith(b"\x16\x03"):
-            raise BadFrame("tls", "a TLS hello came; this port takes RocketMQ's frames in plain text alone")
+            raise BadFrame("tls", "received a TLS hello; this port accepts RocketMQ's frames in plaintext only")
         if first in _HTTP:
-            raise BadFrame("http", "HTTP came; this port takes RocketMQ's frames alone")
-        raise BadFrame("length", f"a frame of {length} bytes is announced, from 4 to {_MAX_LENGTH} are read")
+            raise BadFrame("http", "received HTTP; this port accepts RocketMQ's frames only")
+        raise BadFrame("length", f"a frame declares {length} bytes, must be from 4 to {_MAX_LENGTH}")
     if form not in {JSON_FORM, BINARY_FORM}:
         raise BadFrame("encoding", f"the header's form is {form}, neither JSON (0) nor ROCKETMQ (1)")
     if header_length > length - 4:
         raise BadFrame("length", f"a header of {header_length} bytes does not fit into a frame of {length}")
     if header_length > MAX_HEADER_BYTES:
-        raise BadFrame("header", f"a header has {header_length} bytes, at most {MAX_HEADER_BYTES} are read")
+        raise BadFrame("header", f"a header has {header_length} bytes, at most {MAX_HEADER_BYTES} are allowed")
 
 
-# --- headers in -----------------------------------------------------------------------------------------------
+# --- decoding -------------------------------------------------------------------------------------------------
 
 
 def read_header(form: int, header: bytes) -> Command:
@@ -180,10 +180,10 @@ def read_header(form: int, header: bytes) -> Command:
 
 
 def cut_opaque(form: int, header: bytes) -> tuple[tuple[bytes, bytes], bytes] | None:
-    """A header before and after its first opaque, and that as digits; None where it is not written as clients do.
+    """Split a header around its first opaque, returned as digits; None if it is not in the form that clients write.
 
-    Requests are equal but for this number, so what is left of them shows whether one was seen before. Who keeps that
-    makes sure that no other opaque stands in it: here it would take time with each request.
+    Repeated requests differ only in this number, so the rest identifies them. A caller that caches the rest must check
+    that it contains no other opaque: here that would take time with each request.
     """
     if form == BINARY_FORM:
         if len(header) < _BINARY.size:
@@ -233,7 +233,7 @@ def _int32(fields: Mapping[str, object], name: str) -> int:
 
 
 def _text(value: object) -> str | None:
-    """A value of extFields, which are texts but may have been written as numbers."""
+    """Return a value of extFields as a string; it may have been written as a number."""
     if isinstance(value, str):
         return value
     return json.dumps(value) if isinstance(value, bool | int | float) else None
@@ -268,24 +268,25 @@ def _read_binary(header: bytes) -> Command:
 
 
 def _sized(data: bytes, at: int, width: int) -> tuple[bytes, int]:
-    """The bytes after their length of ``width`` bytes, and where they end."""
+    """Return the bytes after their length of ``width`` bytes, and the position of their end."""
     start = at + width
     length = int.from_bytes(data[at:start], "big", signed=True)
     if start > len(data) or not 0 <= length <= len(data) - start:
-        raise BadFrame("header", f"a length in a binary header says {length}, {max(0, len(data) - start)} bytes follow")
+        raise BadFrame("header", f"a length in a binary header is {length}, {max(0, len(data) - start)} bytes follow")
     return data[start : start + length], start + length
 
 
-# --- out ------------------------------------------------------------------------------------------------------
+# --- encoding -------------------------------------------------------------------------------------------------
 
 
 def compact(value: object) -> bytes:
-    """Strict JSON without blanks, which every reader of this protocol takes (the Go client's takes no other)."""
+    """Encode strict JSON without blanks, which every reader of this protocol accepts (the Go client accepts no
+    other)."""
     return json.dumps(value, separators=(",", ":")).encode()
 
 
 def encode(command: Command, body: bytes = b"", *, form: int = JSON_FORM) -> bytes:
-    """Write a frame."""
+    """Encode a frame."""
     header = _binary_header(command) if form == BINARY_FORM else _json_header(command)
     return _LENGTHS.pack(4 + len(header) + len(body), form << 24 | len(header)) + header + body
 
@@ -315,15 +316,15 @@ def _binary_header(command: Command) -> bytes:
     return fixed + struct.pack(">i", len(remark)) + remark + struct.pack(">i", len(ext)) + ext
 
 
-class ReadyAnswer:
-    """An answer in the JSON form whose bytes are ready but for the opaque of who asks."""
+class ReadyResponse:
+    """A response in the JSON form whose bytes are ready except for the request's opaque."""
 
     __slots__ = ("_after", "_before", "_frame_bytes", "_header_bytes", "_prefixes", "code")
 
     def __init__(
         self, *, code: int = 0, remark: str | None = None, ext: Mapping[str, str] | None = None, body: bytes = b""
     ) -> None:
-        """``ext``: given, it stands in the answer even when it is empty, as upstream has it for some codes."""
+        """``ext``: if given, it is part of the response even when empty, as RocketMQ sends it for some codes."""
         self.code = code
         facts = b"" if ext is None else b'"extFields":' + compact(dict(ext)) + b","
         said = b"" if remark is None else b',"remark":' + compact(remark)
@@ -333,15 +334,15 @@ class ReadyAnswer:
         self._frame_bytes = 4 + self._header_bytes + len(body)
         self._before = before
         self._prefixes: dict[int, bytes] = {}
-        """Lengths and header up to the opaque, by its digits."""
+        """Lengths and header up to the opaque, by the opaque's number of digits."""
         self._after = after + body
 
     def __len__(self) -> int:
-        """Bytes of the frame, about."""
+        """Return the approximate number of bytes of the frame."""
         return self._frame_bytes + 8
 
     def to(self, opaque: bytes) -> bytes:
-        """The frame for a request with this opaque, in digits."""
+        """Return the frame for a request with this opaque, in digits."""
         prefix = self._prefixes.get(len(opaque))
         if prefix is None:
             digits = len(opaque)
@@ -351,7 +352,7 @@ class ReadyAnswer:
 
 
 class BodyCrc32:
-    """``bodyCrc32`` of a body that is taken part by part (RocketMQ ``UtilAll.crc32``)."""
+    """``bodyCrc32`` of a body that is added in parts (RocketMQ ``UtilAll.crc32``)."""
 
     __slots__ = ("_crc",)
 
@@ -359,17 +360,18 @@ class BodyCrc32:
         self._crc = 0
 
     def add(self, part: bytes | memoryview) -> None:
-        """Take the next part."""
+        """Add the next part."""
         self._crc = zlib.crc32(part, self._crc)
 
     @property
     def value(self) -> int:
-        """Of all parts so far. The sign bit is cut off here alone: with it the next part would be summed up wrongly."""
+        """Return the checksum of all parts. Only here the sign bit is cut off: it is needed for further parts."""
         return self._crc & 0x7FFFFFFF
 
 
 def version_text(version: int) -> str:
-    """A header's version as people write it, 479 as 5.3.3 (RocketMQ ``MQVersion``); empty below 4.0.0 and above 5.x."""
+    """Return a header's version in the usual form, 479 as 5.3.3 (RocketMQ ``MQVersion``); empty outside 4.0.0 to
+    5.x."""
     if not 212 <= version < 612:
         return ""
     snapshot = "-SNAPSHOT" if version % 2 == 0 else ""

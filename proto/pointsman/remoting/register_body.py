@@ -1,7 +1,7 @@
-"""The body of a broker's registration (code 103), read in slices: JSON, or compressed as RocketMQ 5 sends it.
+"""Parser for the body of a broker's registration (code 103), in slices: JSON, or compressed as RocketMQ 5 sends it.
 
-Nothing in it is trusted: what does not fit a field costs that topic alone, and no step takes more than about a
-millisecond, whatever the bytes are. Sources: RocketMQ ``RegisterBrokerBody``, ``TopicConfig``, ``DataVersion``.
+Nothing in it is trusted: an invalid field invalidates its topic alone, and no step takes more than about a
+millisecond, whatever the bytes. Sources: RocketMQ ``RegisterBrokerBody``, ``TopicConfig``, ``DataVersion``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 SLICE_TOPICS = 500
-"""Topics that are read in one step; about 1 ms."""
+"""Topics read in one step; about 1 ms."""
 MAX_INFLATED_BYTES = 32 * 1024 * 1024
-"""Of a compressed body: twice the longest frame; topics are a sixth as long in it as they are in JSON."""
+"""Maximum size of an inflated body: twice the longest frame; topics are a sixth as long in it as in JSON."""
 STEP_BYTES = 256 * 1024
-"""Bytes that are decoded or inflated in one step."""
+"""Bytes decoded or inflated in one step."""
 COMPARED_BYTES = 4 * 1024 * 1024
-"""Of a body that is compared with another, in one step of about 1 ms."""
+"""Bytes compared with another body in one step of about 1 ms."""
 COMPRESSED_WITH_MAPPINGS = 413
-"""5.0.0: from this header version on a compressed body ends with mappings of static topics."""
+"""5.0.0: from this header version on, a compressed body ends with mappings of static topics."""
 
 _VALUE_BYTES = 4_096
 _LONG_VALUE_BYTES = 64 * 1024
@@ -40,16 +40,16 @@ _IN_STRING = re.compile(r'["\\]')
 _SCALAR = re.compile(r"[^\[\]{},\s]*")
 _TABLE = b'"topicConfigTable":{'
 _TOPIC_END = re.compile(rb'"writeQueueNums":-?[0-9]+},"')
-"""As RocketMQ ends it: in the order of the alphabet. No string holds this, for its quotes would be escaped there."""
+"""The end of a body from RocketMQ, whose keys are sorted. No string contains this: its quotes would be escaped."""
 _TABLE_END = re.compile(rb'"writeQueueNums":-?[0-9]+}(}[^0-9]*)\Z')
-"""Nothing after it has a digit, as mappings of static topics have."""
+"""There is no digit after it, unlike after mappings of static topics."""
 _AFTER_TABLE_BYTES = 256
 _WRAPPER = "topicConfigSerializeWrapper"
 _read_json = json.JSONDecoder().raw_decode
 
 
 class UnreadableBody(Exception):
-    """A body that cannot be read as a registration; the message says where."""
+    """A body that cannot be read as a registration; the message names the place."""
 
 
 class Version(NamedTuple):
@@ -61,7 +61,7 @@ class Version(NamedTuple):
 
 
 class TopicConfig(NamedTuple):
-    """What a route says of one topic on one broker; the defaults are those of RocketMQ ``TopicConfig``."""
+    """One topic on one broker, as in routes; the defaults are those of RocketMQ ``TopicConfig``."""
 
     read_queue_nums: int = 16
     write_queue_nums: int = 16
@@ -70,22 +70,23 @@ class TopicConfig(NamedTuple):
 
 
 class RegisterBody:
-    """Reads one body. The attributes are whole once :meth:`slices` came to its end."""
+    """Reads one body. The attributes are complete at the end of :meth:`slices`."""
 
     def __init__(self) -> None:
         self.data_version = Version()
         self.filter_servers: list[str] = []
         self.has_static_topics = False
-        """Whether it brings mappings of static topics, which are not read."""
+        """Whether it contains mappings of static topics, which are not read."""
         self.bad_topics = 0
         self.first_bad = ""
         """The name of the first topic that could not be read."""
         self.memory = 0
-        """Bytes that are held while it is read, besides the body."""
+        """Bytes held during the reading in addition to the body."""
         self._configs: dict[tuple[int, ...], TopicConfig] = {}
 
     def slices(self, body: bytes, *, version: int) -> Iterator[dict[str, TopicConfig]]:
-        """The topics, some hundred at a time, sometimes none; ``version`` is the header's. Raises UnreadableBody."""
+        """Yield the topics, some hundred at a time, sometimes none; ``version``: the header's. Raises
+        UnreadableBody."""
         if not body:
             return iter(())
         return self._compressed(body, version) if body[0] == _ZLIB else self._json(body)
@@ -131,7 +132,7 @@ class RegisterBody:
 
     def _table(self, walk: _Walk) -> Iterator[dict[str, TopicConfig]]:
         read: dict[str, TopicConfig] = {}
-        looked_at = 0
+        read_count = 0
         while (many := walk.many_members()) is not None:
             yield {topic: config for topic, fields in many.items() if (config := self._config(topic, fields))}
         for topic in walk.members():
@@ -141,14 +142,14 @@ class RegisterBody:
             config = self._config(topic, fields)
             if config is not None:
                 read[topic] = config
-            looked_at += 1
-            if looked_at == SLICE_TOPICS:
+            read_count += 1
+            if read_count == SLICE_TOPICS:
                 yield read
-                read, looked_at = {}, 0
+                read, read_count = {}, 0
         yield read
 
     def _config(self, topic: str, fields: object) -> TopicConfig | None:
-        """A TopicConfig as JSON gave it; None when a number of it is none. Equal ones share a tuple."""
+        """Convert a TopicConfig of JSON; None if a number is invalid. Equal ones share a tuple."""
         if type(fields) is dict:
             get = fields.get
             numbers = (get("readQueueNums", 16), get("writeQueueNums", 16), get("perm", 6), get("topicSysFlag", 0))
@@ -175,7 +176,7 @@ class RegisterBody:
     # --- compressed -------------------------------------------------------------------------------------------
 
     def _compressed(self, body: bytes, version: int) -> Iterator[dict[str, TopicConfig]]:
-        """RocketMQ ``RegisterBrokerBody.encode`` with ``compress``: lengths and texts within zlib."""
+        """Read RocketMQ ``RegisterBrokerBody.encode`` with ``compress``: lengths and strings within zlib."""
         inflater, inflated, read_to, rest = zlib.decompressobj(), bytearray(), 0, b""
         while not inflater.eof:
             if not rest:
@@ -190,7 +191,7 @@ class RegisterBody:
             rest = inflater.unconsumed_tail
             self.memory = len(inflated)
             if len(inflated) > MAX_INFLATED_BYTES:
-                raise UnreadableBody(f"the compressed body gives more than {MAX_INFLATED_BYTES} bytes")
+                raise UnreadableBody(f"the compressed body inflates to more than {MAX_INFLATED_BYTES} bytes")
             yield {}
         reader = _Sized(inflated)
         self.data_version = data_version(_loaded(reader.text()))
@@ -212,9 +213,9 @@ class RegisterBody:
 
 
 def mapping_version_span(body: bytes) -> tuple[int, int]:
-    """Where ``mappingDataVersion`` stands in a JSON body: it holds the time of sending, so no two bodies are equal.
+    """Return the position of ``mappingDataVersion`` in a JSON body: it has the time of sending, so bodies differ in it.
 
-    No string holds that key, for its quotes would be escaped there.
+    No string contains that key: its quotes would be escaped there.
     """
     start = body.find(b'"mappingDataVersion":{')
     end = body.find(b"}", start)
@@ -224,9 +225,9 @@ def mapping_version_span(body: bytes) -> tuple[int, int]:
 
 
 def differing_part(body: bytes, known: bytes) -> bytes:
-    """A JSON body without the topics before the first and after the last that differs from the table in ``known``.
+    """Return a JSON body without the topics before the first and after the last difference to the table in ``known``.
 
-    ``known`` is an earlier body of the same broker. More is left in where a body is not written as RocketMQ writes it.
+    ``known``: an earlier body of the same broker. A body in another form than RocketMQ's keeps more topics.
     """
     at, known_at = body.find(_TABLE), known.find(_TABLE)
     if at < 0 or known_at < 0 or len(body) > COMPARED_BYTES:
@@ -249,7 +250,7 @@ def differing_part(body: bytes, known: bytes) -> bytes:
 
 
 def _longest(most: int, is_alike: Callable[[int, int], bool]) -> int:
-    """The greatest length, of ``most``, up to which all parts from ``low`` to ``high`` are alike."""
+    """Return the greatest length, up to ``most``, for which all parts from ``low`` to ``high`` are alike."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2
@@ -261,7 +262,7 @@ def _longest(most: int, is_alike: Callable[[int, int], bool]) -> int:
 
 
 def data_version(value: object) -> Version:
-    """A DataVersion as JSON gave it; what is absent is 0. Raises UnreadableBody."""
+    """Convert a DataVersion of JSON; missing parts are 0. Raises UnreadableBody."""
     if value is None:
         return Version()
     if not isinstance(value, dict):
@@ -274,7 +275,7 @@ def data_version(value: object) -> Version:
 
 
 def read_data_version(body: bytes) -> Version | None:
-    """The body of a question for a data version (code 322), None without one. Raises UnreadableBody."""
+    """Read the body of a query for a data version (code 322); None: it is empty. Raises UnreadableBody."""
     if not body:
         return None
     if len(body) > _LONG_VALUE_BYTES:
@@ -283,7 +284,7 @@ def read_data_version(body: bytes) -> Version | None:
 
 
 class _TooLarge:
-    """Stands for a value that was not read."""
+    """Marks a value that was not read."""
 
 
 _TOO_LARGE = _TooLarge()
@@ -301,15 +302,15 @@ def _topic_from_text(text: str) -> tuple[str, TopicConfig | None]:
 
 def _loaded(text: str) -> object:
     if len(text) > _LONG_VALUE_BYTES:
-        raise UnreadableBody(f"a value of {len(text)} characters stands where a short one belongs")
+        raise UnreadableBody(f"a value has {len(text)} characters in place of a short one")
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise UnreadableBody("a value that should be JSON is none") from error
+        raise UnreadableBody("a value is not JSON") from error
 
 
 class _Walk:
-    """Steps through JSON text without recursion. Keys may be bare numbers, as RocketMQ writes those of its maps."""
+    """Steps through JSON text without recursion. Keys may be numbers without quotes, as RocketMQ writes some maps."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -367,10 +368,10 @@ class _Walk:
         return found[0]
 
     def many_members(self) -> dict[str, object] | None:
-        """The next members of the object that was entered, some hundred of them together; None: go on one by one.
+        """Return the next members of the entered object, some hundred; None: continue one by one.
 
-        A topic ends with a number and a brace. If the text up to the last such end can be read as an object, the end is
-        that of a member: were it within one, or within a string, a bracket or a quote would be left open.
+        A topic ends with a number and a brace. If the text up to the last such end can be read as an object, the end
+        belongs to a member: within a member or a string, a bracket or a quote would be open.
         """
         window = self._text[self.at : self.at + _WINDOW_BYTES]
         end = len(window)
@@ -390,7 +391,7 @@ class _Walk:
         return None
 
     def small_value(self, most: int = _VALUE_BYTES) -> object:
-        """The value that stands here, if it is short and JSON; else nothing is taken."""
+        """Return the value at this position if it is short and JSON; else read nothing."""
         try:
             value, length = _read_json(self._text[self.at : self.at + most])
         except (ValueError, RecursionError):
@@ -399,14 +400,14 @@ class _Walk:
         return value
 
     def value(self) -> object:
-        """The value that stands here. Raises UnreadableBody where it is too long or not JSON."""
+        """Return the value at this position. Raises UnreadableBody if it is too long or not JSON."""
         value = self.small_value(_LONG_VALUE_BYTES)
         if value is _TOO_LARGE:
             raise self._fault("a short value")
         return value
 
     def skip(self) -> Iterator[dict[str, TopicConfig]]:
-        """Pass over the value that stands here, in steps: brackets are counted, nothing within them is read."""
+        """Skip the value at this position, in steps: brackets are counted, nothing within them is read."""
         text, depth, tokens = self._text, 0, 0
         if text[self.at : self.at + 1] not in {"{", "[", '"'}:
             scalar = _SCALAR.match(text, self.at, self.at + _VALUE_BYTES)
@@ -441,7 +442,7 @@ class _Walk:
 
 
 class _Sized:
-    """Reads numbers of 32 bits, and texts after their length."""
+    """Reads 32-bit numbers, and strings after their length."""
 
     def __init__(self, data: bytearray) -> None:
         self._data = data
@@ -449,11 +450,11 @@ class _Sized:
 
     @property
     def has_more(self) -> bool:
-        """Whether something is left."""
+        """Return whether there are more bytes."""
         return self._at < len(self._data)
 
     def number(self) -> int:
-        """The next number. Raises UnreadableBody."""
+        """Return the next number. Raises UnreadableBody."""
         end = self._at + 4
         if end > len(self._data):
             raise UnreadableBody("the compressed body ends within a length")
@@ -462,11 +463,11 @@ class _Sized:
         return number
 
     def text(self) -> str:
-        """The next text. Raises UnreadableBody."""
+        """Return the next string. Raises UnreadableBody."""
         length = self.number()
         left = len(self._data) - self._at
         if not 0 <= length <= min(left, _LONG_VALUE_BYTES):
-            raise UnreadableBody(f"a length in the compressed body says {length}, {left} bytes are left")
+            raise UnreadableBody(f"a length in the compressed body is {length}, {left} bytes are left")
         end = self._at + length
         text = self._data[self._at : end].decode(errors="replace")
         self._at = end

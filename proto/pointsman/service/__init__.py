@@ -1,7 +1,7 @@
-"""What every daemon needs: configuration, command line, logs, metrics and health over HTTP, its life as a process."""
+"""Common parts of all daemons: configuration, command line, logs, metrics and health over HTTP, process handling."""
 
 import os
 
-# gRPC's C core writes lines of its own to standard error, which are no JSON; what matters comes as an exception too.
-# It reads this when it is imported, so it must be set before; only daemons import this package.
+# gRPC's C core writes its own lines to standard error, which are not JSON; what matters is raised as an exception too.
+# It reads this at import, so it must be set before; only daemons import this package.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,7 +1,7 @@
-"""Who may call what: callers by their certificate, token or address, roles by ``[[access.grants]]``.
+"""Access control: callers by certificate, token or address, roles by ``[[access.grants]]``.
 
-Without grants everything is open, and nothing of this is on the way of a call except the limits on registrations and
-admin calls. Refused calls raise :class:`Denied`, are counted, and are logged with identity, method, peer and reason.
+Without grants everything is open, and a call passes nothing of this but the limits on registrations and admin calls.
+Refused calls raise :class:`Denied`, are counted, and are logged with identity, method, peer and reason.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import Refusal, shown
 
 KNOWN_CERTIFICATES = 4_096
-"""Sets of names whose grants are remembered."""
+"""Combinations of names whose grants are cached."""
 LOGGED_PER_SECOND, LOGGED_BURST = 50.0, 1_000.0
-"""Log lines on denied calls; a flood beyond it is counted, and the next line has the number."""
+"""Log lines on denied calls per window; further calls are counted, and the next line has the number."""
 
 log = logging.getLogger(__name__)
 
 
 class Limit(StrEnum):
-    """What is limited for each identity; without authentication for the node as a whole."""
+    """Rates limited for each identity; without authentication, for the node as a whole."""
 
     REGISTRATIONS = "registrations"
     ADMIN_CALLS = "admin_calls"
@@ -45,7 +45,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What a method needs: one of these roles (an admin may call all)."""
+    """What a method requires: one of these roles (an admin may call all)."""
 
     roles: frozenset[Role] = frozenset()
     limit: Limit | None = None
@@ -65,19 +65,19 @@ Rules = Mapping[str, Rule]
 
 @dataclass(eq=False, slots=True)
 class Caller:
-    """Who calls, once that is proved, and what its grants allow."""
+    """An authenticated caller and what its grants allow."""
 
     identity: str
     proof: str
     """certificate, token or address."""
     roles: frozenset[Role] = frozenset()
     brokers: frozenset[tuple[str, str]] = frozenset()
-    """Cluster and broker name (or ANY_NAME) of what it may write."""
+    """Cluster and broker name (or ANY_NAME) that it may write."""
     is_revoked: bool = False
-    """Its token was removed: its streams end."""
+    """Whether its token was removed: its streams end."""
 
     def may_write(self, cluster: str, broker_name: str) -> bool:
-        """Whether it may write what belongs to a broker name."""
+        """Return whether it may write data of a broker name."""
         return Role.ADMIN in self.roles or (cluster, broker_name) in self.brokers or (cluster, ANY_NAME) in self.brokers
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class Caller:
 
 
 def check_writes(caller: Caller | None, cluster: str, broker_name: str) -> None:
-    """Raise PermissionDenied for a caller that may not write what belongs to a broker name; None may."""
+    """Raise PermissionDenied for a caller that may not write data of a broker name; None may."""
     if caller is None or caller.may_write(cluster, broker_name):
         return
     allowed = ", ".join(f"{where}/{name}" for where, name in sorted(caller.brokers)) or "none"
@@ -98,12 +98,12 @@ def check_writes(caller: Caller | None, cluster: str, broker_name: str) -> None:
 
 
 class Author(NamedTuple):
-    """Who asked for a change."""
+    """Author of a change."""
 
     name: str
-    """The authenticated identity; without authentication what the caller claims."""
+    """The authenticated identity; without authentication the claimed one."""
     claimed: str = ""
-    """What the caller claims, where that differs."""
+    """The claimed author, where it differs."""
 
 
 def author(claimed: str, caller: Caller | None) -> Author:
@@ -117,7 +117,7 @@ def author(claimed: str, caller: Caller | None) -> Author:
 
 
 class Reason(StrEnum):
-    """Why a call was denied, as metric and log have it."""
+    """Reason of a denied call, in metrics and logs."""
 
     NO_CREDENTIALS = "no_credentials"
     UNREADABLE_CREDENTIALS = "unreadable_credentials"
@@ -136,31 +136,31 @@ class Denied(Refusal):
         self.identity = identity
         self.reason = reason
         self.method = ""
-        """Set once the call is known that raised it."""
+        """Set where the method of the call is known."""
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """Who, what, why."""
+        """Return identity, method and reason."""
         # Trailers are ASCII, and bounded.
         return {"identity": shown(self.identity), "method": self.method, "reason": self.reason.value}
 
 
 class Unauthenticated(Denied):
-    """Nothing proves who calls."""
+    """No valid credentials."""
 
     code = "UNAUTHENTICATED"
     status = "UNAUTHENTICATED"
 
 
 class PermissionDenied(Denied):
-    """It is known who calls, and that is not enough."""
+    """The caller is known but not allowed to make the call."""
 
     code = "PERMISSION_DENIED"
     status = "PERMISSION_DENIED"
 
 
 class RateLimited(Denied):
-    """Too many calls of one identity; later ones are taken."""
+    """Too many calls of one identity; later ones are accepted."""
 
     code = "RATE_LIMITED"
     status = "RESOURCE_EXHAUSTED"
@@ -169,7 +169,7 @@ class RateLimited(Denied):
         whose = f"of {shown(identity)}" if identity else "of all callers together"
         what = limit.replace("_", " ")
         super().__init__(
-            f"at most {per_second:g} {what} per second {whose} are taken; retry after {wait:.1f} s",
+            f"at most {per_second:g} {what} per second {whose} are accepted; retry after {wait:.1f} s",
             identity=identity,
             reason=Reason.RATE,
         )
@@ -177,7 +177,7 @@ class RateLimited(Denied):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """As of every denied call, and when to retry."""
+        """Return the facts of every denied call, and when to retry."""
         return {**super().facts, "retry_after_seconds": f"{self.wait:.3f}"}
 
 
@@ -187,14 +187,14 @@ WHAT_TO_SEND = (
 )
 
 
-# --- the whole ------------------------------------------------------------------------------------------------
+# --- access control -------------------------------------------------------------------------------------------
 
 
 class Access:
-    """Authenticates and authorises. ``own`` is the broker of an agent: there a broker needs a grant for that one.
+    """Authenticates and authorises. ``own``: the broker of an agent, for which a broker role needs a grant.
 
-    ``prefix`` begins the names of metrics, ``shown_over_http`` has the rules of the methods whose answers HTTP shows.
-    Raises ConfigError where the file of tokens cannot be read.
+    ``prefix``: of the metrics' names. ``shown_over_http``: rules of the methods whose responses HTTP shows. Raises
+    ConfigError when the token file cannot be read.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class Access:
         """Whether every caller may call everything."""
         self.takes_tokens = bool(settings.tokens)
         self.known_names: dict[tuple[bytes, ...], tuple[str, ...]] = {}
-        """Names of certificates by what gRPC gives of them fastest."""
+        """Names in certificates, by the attribute of gRPC that is fastest to read."""
         self._clock = clock
         self._own = own
         self._http_rules = shown_over_http or {}
@@ -246,15 +246,15 @@ class Access:
                 raise ConfigError([f"access.tokens: {problem}" for problem in error.problems]) from error
 
     def on_revoked(self, call: Callable[[Collection[Caller]], None]) -> None:
-        """Have ``call`` called with the callers whose token was removed, in the event loop."""
+        """Call ``call`` with the callers whose token was removed, in the event loop."""
         self._on_revoked.append(call)
 
-    def complaints(self) -> list[str]:
-        """List what is wrong now, for people."""
+    def problems(self) -> list[str]:
+        """Return the problems, for operators."""
         return [f"access.tokens: {self._problem}; the last valid content is in force"] if self._problem else []
 
     async def follow(self) -> None:
-        """Follow the file of tokens until cancelled. What is invalid leaves the last valid content in force."""
+        """Poll the token file until cancelled. If it is invalid, the last valid content stays in use."""
         while self._path is not None:
             await self._clock.sleep(self.settings.reload_seconds)
             try:
@@ -265,22 +265,22 @@ class Access:
                 self._take(names)
 
     def remember_names(self, identities: tuple[bytes, ...], names: tuple[str, ...]) -> None:
-        """Keep the names of a certificate, of the last ones that came."""
+        """Cache the names in a certificate, up to a limit."""
         if len(self.known_names) >= KNOWN_CERTIFICATES:
             self.known_names.clear()
         self.known_names[identities] = names
 
-    # --- who calls --------------------------------------------------------------------------------------------
+    # --- authentication ---------------------------------------------------------------------------------------
 
     def needs_check(self, rule: Rule) -> bool:
-        """Whether calls with this rule have to be shown to :meth:`admit`."""
+        """Return whether calls with this rule must pass :meth:`admit`."""
         return not self.is_open or (rule.limit is not None and rule.limit in self._limits)
 
     def admit(self, rule: Rule, names: Sequence[str], authorization: Sequence[str]) -> Caller | None:
-        """Return who calls, if the rule allows it; None where everything is open.
+        """Return the caller if the rule allows it; None where everything is open.
 
-        ``names`` are those of a verified certificate, ``authorization`` the values of that header: a token counts
-        before a certificate. Raises Denied.
+        ``names``: those of a verified certificate. ``authorization``: the values of that header; a token takes
+        precedence over a certificate. Raises Denied.
         """
         if self.is_open:
             self.limit(rule.limit, None)
@@ -296,9 +296,9 @@ class Access:
         return caller
 
     def http(self, authorization: str | None, method: str, peer: str) -> Caller | None:
-        """As :meth:`admit`, for a request over HTTP for what ``method`` answers; None where everything is open.
+        """As :meth:`admit`, for an HTTP request that shows the response of ``method``; None where everything is open.
 
-        Takes Bearer, and Basic with the token as the password. From any thread. Raises Unauthenticated (401) and
+        Accepts Bearer, and Basic with the token as the password. From any thread. Raises Unauthenticated (401) and
         PermissionDenied (403), which are counted and logged here.
         """
         if self.is_open:
@@ -318,9 +318,9 @@ class Access:
         return caller
 
     def connection(self, names: Sequence[str], host: str) -> Caller | None:
-        """Return who is on a connection of RocketMQ's port: by its certificate, else by a grant of its address.
+        """Return the caller on a connection of RocketMQ's port: by certificate, else by a grant of its address.
 
-        None where everything is open. One without any grant has no role.
+        None where everything is open. A caller without a grant has no role.
         """
         if self.is_open:
             return None
@@ -334,7 +334,7 @@ class Access:
         return self._caller(f"{matching[0][0]}", "address", [grant for _, grant in matching])
 
     def authorise(self, caller: Caller, rule: Rule) -> None:
-        """Raise PermissionDenied unless the rule allows a call of this caller."""
+        """Raise PermissionDenied unless the rule allows this caller's call."""
         if Role.ADMIN in caller.roles or not caller.roles.isdisjoint(rule.roles):
             return
         if not caller.roles:
@@ -345,14 +345,14 @@ class Access:
             )
         needed = " or ".join(sorted({*rule.roles, Role.ADMIN}))
         raise PermissionDenied(
-            f"{caller} has the role {', '.join(sorted(caller.roles))}, the call needs {needed}: call it as another "
+            f"{caller} has the role {', '.join(sorted(caller.roles))}, the call needs {needed}: use another "
             "identity, or have an operator add a grant",
             identity=caller.identity,
             reason=Reason.WRONG_ROLE,
         )
 
     def limit(self, limit: Limit | None, caller: Caller | None) -> None:
-        """Take one of a limit; without a caller of that of the node. Raises RateLimited."""
+        """Count one call against a limit, without a caller against the node's. Raises RateLimited."""
         if limit is None or limit not in self._limits:
             return
         identity = caller.identity if caller is not None else ""
@@ -362,7 +362,7 @@ class Access:
             raise RateLimited(limit, rate.per_second, identity=identity, wait=wait)
 
     def note(self, denied: Denied, method: str, peer: str, request_id: str = "") -> None:
-        """Count and log a denied call; ``method`` must be of a bounded set."""
+        """Count and log a denied call; ``method`` must be from a bounded set."""
         denied.method = method
         self._metrics.denied.labels(method, denied.reason.value).inc()
         if self._logged.take("", now=self._clock.monotonic()):
@@ -379,9 +379,9 @@ class Access:
             facts["request_id"] = request_id
         if self._not_logged:
             facts["not_logged"], self._not_logged = self._not_logged, 0
-        log.warning("a call was denied", extra={"facts": facts})
+        log.warning("call denied", extra={"facts": facts})
 
-    # --- within -----------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------------------
 
     def _by_header(self, authorization: Sequence[str]) -> Caller:
         token = _token_of(authorization[0]) if len(authorization) == 1 else None
@@ -395,8 +395,8 @@ class Access:
         known = self._tokens.get(digest)
         if known is None or not hmac.compare_digest(known[0], digest):
             raise Unauthenticated(
-                "the token is not known here, or no longer: an operator can add its line to the file access.tokens "
-                "(the command `token NAME` makes one)",
+                "unknown or removed token: an operator can add its line to the file access.tokens "
+                "(the command `token NAME` creates one)",
                 identity="",
                 reason=Reason.UNKNOWN_TOKEN,
             )
@@ -429,7 +429,7 @@ class Access:
             caller.is_revoked = True
         if gone or len(self._tokens) != len(before):
             facts = {"tokens": len(self._tokens), "removed": sorted({caller.identity for caller in gone})}
-            log.info("the file of tokens was read", extra={"facts": facts})
+            log.info("token file loaded", extra={"facts": facts})
         self._metrics.tokens.set(len(self._tokens))
         self._note_file("")
         if gone:
@@ -440,14 +440,14 @@ class Access:
         self._metrics.file_invalid.set(bool(problem))
         if problem and problem != self._problem:
             facts = {"problem": problem, "tokens": len(self._tokens)}
-            log.error("the file of tokens is invalid: its last valid content stays in force", extra={"facts": facts})
+            log.error("token file invalid; its last valid content stays in use", extra={"facts": facts})
         elif self._problem and not problem:
-            log.info("the file of tokens is valid again")
+            log.info("token file is valid again")
         self._problem = problem
 
 
 class _Metrics:
-    """Of access; ``prefix`` begins the names."""
+    """Metrics of access control; ``prefix`` begins the names."""
 
     def __init__(self, prefix: str, registry: CollectorRegistry) -> None:
         self.denied = Counter(
@@ -465,7 +465,7 @@ class _Metrics:
 
 
 def _token_of(authorization: str) -> str | None:
-    """Return the token of a header's value; None where there is none, in its one form."""
+    """Return the token of a header's value; None if there is none in the one valid form."""
     scheme, _, rest = authorization.partition(" ")
     if scheme.lower() == "basic" and len(rest) <= 1_024:
         try:
@@ -478,7 +478,7 @@ def _token_of(authorization: str) -> str | None:
 
 
 def is_address(name: bytes) -> bool:
-    """Whether a name is written like an IP address."""
+    """Return whether a name has the form of an IP address."""
     return _address(name.decode(errors="replace")) is not None
 
 

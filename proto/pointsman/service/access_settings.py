@@ -18,7 +18,7 @@ ANY_NAME = "*"
 
 
 class Role(StrEnum):
-    """What a caller is."""
+    """Roles of callers."""
 
     BROKER = "broker"
     CLIENT = "client"
@@ -30,7 +30,7 @@ class Grant:
     """A role of one identity, or of the addresses of a network."""
 
     role: str
-    """What the caller is. An admin may call everything."""
+    """Role of the caller. An admin may call everything."""
     identity: str = ""
     """DNS name or URI of a certificate (its common name where it has neither), or the name of a token."""
     address: str = ""
@@ -62,20 +62,20 @@ class AccessSettings:
     """Access control: tokens, rate limits and roles."""
 
     tokens: str = ""
-    """File of hashed tokens, which the command ``token`` makes; empty: none."""
+    """File of hashed tokens, created by the command ``token``; empty: none."""
     reload_seconds: float = 5.0
     """Interval at which the file is read again; within this time a removed token is refused and its streams end."""
     registrations_per_second: float = 1_000.0
     """Maximum rate of registrations and topic updates of one identity; without grants, of all callers together.
     0: no limit."""
     registrations_burst: int = 20_000
-    """Registrations of one identity that may come at the same time, before that rate applies."""
+    """Registrations of one identity accepted in a burst, before that rate applies."""
     admin_calls_per_second: float = 200.0
-    """Maximum rate of calls of operators, counted likewise. 0: no limit."""
+    """Maximum rate of operators' calls, counted likewise. 0: no limit."""
     admin_calls_burst: int = 2_000
-    """Calls of operators that may come at the same time, before that rate applies."""
+    """Operators' calls accepted in a burst, before that rate applies."""
     grants: tuple[Grant, ...] = ()
-    """Who may do what, see below. Without grants every caller may do everything."""
+    """Roles of callers, see below. Without grants every caller may do everything."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""
@@ -90,7 +90,7 @@ class AccessSettings:
         yield from outside("admin_calls_burst", self.admin_calls_burst, 1, 10_000_000)
         for index, grant in enumerate(self.grants):
             if grant in self.grants[:index]:
-                yield f"grants[{index}]: is grants[{self.grants.index(grant)}] again"
+                yield f"grants[{index}]: is a duplicate of grants[{self.grants.index(grant)}]"
 
     def unauthenticated(self, *, has_certificates: bool, has_remoting: bool) -> Iterator[str]:
         """Rules between sections: grants without an authenticator would deny every call."""
@@ -102,13 +102,13 @@ class AccessSettings:
         for index, grant in enumerate(self.grants):
             if grant.address and not has_remoting:
                 yield (
-                    f"access.grants[{index}].address: {grant.address!r} has no effect: addresses count on RocketMQ's "
-                    "port alone, and there is none here"
+                    f"access.grants[{index}].address: {grant.address!r} has no effect: addresses apply to RocketMQ's "
+                    "port alone, and remoting.listen is empty"
                 )
 
 
 def check_files(settings: AccessSettings, *, where: str) -> Sequence[str]:
-    """Check the file of tokens, for ``config check``; return warnings. Raises ConfigError."""
+    """Check the token file, for ``config check``; return warnings. Raises ConfigError."""
     if not settings.tokens:
         return ()
     path = Path(settings.tokens)

@@ -1,4 +1,4 @@
-"""Certificates and keys in PEM files: what is wrong with them, in words that name the file."""
+"""Certificates and keys in PEM files, with checks whose errors name the file."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 
 MAX_PEM_BYTES = 1024 * 1024
 _NO_EXTENSION = (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError)
-"""What reading an extension raises where it is missing or damaged."""
+"""Exceptions from reading an extension that is missing or damaged."""
 
 
 class BadCertificate(Exception):
-    """A file cannot be used; the text begins with the name of its setting."""
+    """A file cannot be used; the message begins with the name of its setting."""
 
     def __init__(self, setting: str, path: str | Path, problem: str) -> None:
         super().__init__(f"{setting}: {str(path)!r} {problem}")
@@ -28,14 +28,14 @@ class BadCertificate(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Pem:
-    """A file as it was read."""
+    """The content of a file."""
 
     setting: str
     path: Path
     data: bytes
 
     def bad(self, problem: str) -> BadCertificate:
-        """Name this file."""
+        """Return an error that names this file."""
         return BadCertificate(self.setting, self.path, problem)
 
 
@@ -63,7 +63,7 @@ def read_certificates(pem: Pem) -> list[x509.Certificate]:
 
 
 def read_authorities(pem: Pem, *, now: datetime) -> list[x509.Certificate]:
-    """Return the certificates of authorities, one of which is valid now. Raises BadCertificate."""
+    """Return the authorities' certificates, at least one of them valid now. Raises BadCertificate."""
     found = read_certificates(pem)
     for each in found:
         if not _is_authority(each):
@@ -74,7 +74,7 @@ def read_authorities(pem: Pem, *, now: datetime) -> list[x509.Certificate]:
 
 
 def check_pair(certificate: Pem, key: Pem, *, now: datetime) -> list[x509.Certificate]:
-    """Return the certificates of a file whose first one is valid now and belongs to ``key``. Raises BadCertificate."""
+    """Return the certificates of a file; the first is valid now and belongs to ``key``. Raises BadCertificate."""
     chain = read_certificates(certificate)
     for each in chain:
         if now > each.not_valid_after_utc:
@@ -101,7 +101,7 @@ def check_pair(certificate: Pem, key: Pem, *, now: datetime) -> list[x509.Certif
 
 
 def is_issued_by(certificate: x509.Certificate, issuers: Sequence[x509.Certificate]) -> bool:
-    """Whether one of these signed it."""
+    """Return whether one of these signed it."""
     for issuer in issuers:
         try:
             certificate.verify_directly_issued_by(issuer)
@@ -112,12 +112,12 @@ def is_issued_by(certificate: x509.Certificate, issuers: Sequence[x509.Certifica
 
 
 def name_of(certificate: x509.Certificate) -> str:
-    """Its names for people: those in it that peers compare, else its subject."""
+    """Return its names for operators: those that peers compare, else its subject."""
     return ", ".join(alternative_names(certificate)) or certificate.subject.rfc4514_string() or "no name"
 
 
 def alternative_names(certificate: x509.Certificate) -> list[str]:
-    """DNS names, addresses and URIs."""
+    """Return DNS names, addresses and URIs."""
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except _NO_EXTENSION:

@@ -1,4 +1,4 @@
-"""What `certs check` shows: each file that a configuration names for TLS, and what is wrong with it."""
+"""The table of `certs check`: each TLS file of a configuration, and its problems."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Row:
     note: str = ""
 
     def as_json(self) -> dict[str, object]:
-        """As a document."""
+        """Return the JSON document."""
         return {
             "setting": self.setting,
             "file": self.path,
@@ -52,7 +52,7 @@ class Row:
         }
 
     def as_cells(self) -> tuple[str, ...]:
-        """As a line of the table."""
+        """Return the cells of the table."""
         return (
             self.setting,
             self.path,
@@ -64,7 +64,7 @@ class Row:
 
 
 def check_files(config: object, *, now: datetime, days: float, ca: Path | None) -> list[Row]:
-    """Check every section that names a certificate, key or CA. ``ca``: what the certificates must come from."""
+    """Check every section with a certificate, key or CA. ``ca``: must have issued the certificates."""
     return [
         row
         for section in dataclasses.fields(config)  # type: ignore[arg-type]  # any dataclass instance
@@ -73,7 +73,7 @@ def check_files(config: object, *, now: datetime, days: float, ca: Path | None) 
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Lay out for people."""
+    """Format the rows as a table."""
     cells = [tuple(_printable(cell) for cell in row.as_cells()) for row in rows]
     lines = [HEADINGS, *cells]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -117,7 +117,7 @@ def _check_section(name: str, section: Any, *, now: datetime, days: float, ca: P
 
 
 def _read(setting: str, path: Path, *, now: datetime, days: float) -> tuple[list[Row], list[x509.Certificate]]:
-    """Return a row for each certificate of a file; one that names the fault, where it cannot be read."""
+    """Return a row for each certificate of a file; if it cannot be read, one with the problem."""
     try:
         found = read_certificates(read_pem(setting, path))
     except BadCertificate as error:

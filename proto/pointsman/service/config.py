@@ -1,8 +1,8 @@
-"""Load a daemon's configuration: defaults < TOML file < environment < flags, every fault reported at once.
+"""Load a daemon's configuration: defaults < TOML file < environment < flags; all problems are reported together.
 
 A configuration is a frozen dataclass of sections, each a frozen dataclass of plain values: ``bool``, ``int``,
 ``float``, ``str``, tuples of these, tuples of tables (dataclasses), and ``dict[str, str]``. A section may define
-``problems(self) -> Iterable[str]`` for rules of its own, each line as ``field: what is wrong``; so may the whole, for
+``problems(self) -> Iterable[str]`` for its rules, each line as ``field: what is wrong``; so may the configuration, for
 rules between sections.
 """
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used. ``problems`` holds one line a fault, with where it stands."""
+    """The configuration cannot be used. ``problems`` has one line per problem, with its place."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))
@@ -37,9 +37,9 @@ def load(
 ) -> T:
     """Build ``config_type``.
 
-    ``environment`` names are ``PREFIX_SECTION__KEY``; those without ``__`` are not ours. A list is words between
-    commas there, or a TOML list. ``flags`` maps ``section.key`` to values already typed; ``None`` means not given.
-    Raises ConfigError, whose lines say where each value came from.
+    ``environment`` names are ``PREFIX_SECTION__KEY``; those without ``__`` are ignored. A list there is words between
+    commas, or a TOML list. ``flags`` maps ``section.key`` to typed values; ``None`` means not given. Raises
+    ConfigError, whose lines name the source of each value.
     """
     problems: list[str] = []
     values: dict[str, Any] = {}
@@ -177,7 +177,7 @@ def _apply_environment(
             problems.append(f"environment: {variable}: {error}")
 
 
-def _from_text(text: str, hint: Any) -> Any:  # noqa: ANN401  # a value of whatever type the hint says
+def _from_text(text: str, hint: Any) -> Any:  # noqa: ANN401  # a value of the hint's type
     if typing.get_origin(hint) is tuple:
         inner = typing.get_args(hint)[0]
         if dataclasses.is_dataclass(inner):
@@ -205,7 +205,7 @@ def _from_list(text: str, hint: Any) -> tuple[Any, ...]:  # noqa: ANN401  # as a
     except (tomllib.TOMLDecodeError, RecursionError):
         found = {}
     if found.keys() != {"list"}:
-        raise ValueError(f"begins with [ and is no TOML list: {text!r}")
+        raise ValueError(f"begins with [ but is not a TOML list: {text!r}")
     reader = _Reader()
     items: tuple[Any, ...] = reader.value(found["list"], hint, where="list")
     problems = reader.take_problems()
@@ -219,18 +219,20 @@ def _has_default(field: dataclasses.Field[Any]) -> bool:
 
 
 def _spoken(hint: Any) -> str:  # noqa: ANN401  # a type
-    return {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}.get(hint, "a list or table")
+    return {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}.get(
+        hint, "a list or table"
+    )
 
 
 class _Reader:
-    """Turns TOML values into typed ones, collecting problems instead of raising."""
+    """Converts TOML values to typed ones, collecting problems instead of raising."""
 
     def __init__(self) -> None:
         self._problems: list[str] = []
         self._unusable: list[str] = []
 
     def take_problems(self) -> list[str]:
-        """Return what was found since the last time; each line begins with the path of its setting."""
+        """Return and clear the problems found; each line begins with the path of its setting."""
         found, self._problems = self._problems, []
         return found
 
@@ -257,7 +259,7 @@ class _Reader:
         if origin is dict:
             if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
                 return value
-            self._refuse(where, f"must be a table of texts, not {value!r}")
+            self._refuse(where, f"must be a table of strings, not {value!r}")
             return {}
         if hint is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
@@ -279,7 +281,7 @@ class _Reader:
         ]
         for name in missing:
             self._refuse(f"{where}.{name}", "must be given")
-        # Where a value cannot be used, its default stands in, so that the other values meet their rules too.
+        # The default replaces an unusable value, so that the other values are checked too.
         bad = {name for name in kwargs if self._is_unusable(f"{where}.{name}")}
         defaults = {f.name for f, _ in _fields(table_type) if f.name not in missing and _has_default(f)}
         if missing or bad - defaults:

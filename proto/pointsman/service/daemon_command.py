@@ -1,4 +1,4 @@
-"""What the daemons' command lines have in common: ``--config``, ``config``, ``certs``, how a run ends."""
+"""Common parts of the daemons' command lines: ``--config``, ``config``, ``certs``, ``token``, exit codes."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ CONTEXT: Mapping[str, Any] = {"help_option_names": ["-h", "--help"], "max_conten
 LOOP = click.Choice(LOOPS)
 
 NEW_IDENTITY_HELP = """\
-Make a token for NAME, as [[access.grants]] has it.
+Create a token for NAME, an identity in [[access.grants]].
 
 Prints the token, which is stored nowhere, and the line for the file access.tokens. With --add-to the line is
-added to that file (made if it is missing), and the token alone is printed.
+added to that file (created if it is missing), and only the token is printed.
 
 \b
 Example:
@@ -36,17 +36,17 @@ config_option = click.option("--config", type=click.Path(path_type=Path), metava
 
 
 def version_option(name: str, version: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make ``--version``."""
+    """Return the option ``--version``."""
     return click.version_option(version, prog_name=name, message="%(prog)s %(version)s")
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What was typed."""
+    """The command line as it was given."""
 
     file: Path | None
     flags: Mapping[str, object]
-    """``section.key`` of a setting to its value, or None, as :func:`pointsman.service.config.load` takes them."""
+    """Value, or None, by ``section.key``, as for :func:`pointsman.service.config.load`."""
     others: Mapping[str, Any]
     """Options that are not settings."""
 
@@ -60,12 +60,12 @@ class Daemon(Generic[ConfigT]):
     help: str
     epilog: str
     options: Sequence[click.Option]
-    """One named ``section__key`` overrides that setting."""
+    """Options. One named ``section__key`` overrides that setting."""
     load: Callable[[Path | None, Mapping[str, str], Mapping[str, object]], ConfigT]
-    """Of a file, the environment and flags. Raises ConfigError."""
+    """Loads from a file, the environment and flags. Raises ConfigError."""
     to_toml: Callable[[ConfigT], str]
     prepare: Callable[[ConfigT, Given], Callable[[], int]]
-    """Return what runs the program, with nothing opened yet. Raises ConfigError."""
+    """Returns the function that runs the program; opens nothing yet. Raises ConfigError."""
     needs_file: bool = False
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
@@ -111,12 +111,12 @@ class Daemon(Generic[ConfigT]):
 
         @certs_commands.command("check")
         @config_option
-        @click.option("--days", type=click.FloatRange(0), default=14, show_default=True, help="Least days left.")
+        @click.option("--days", type=click.FloatRange(0), default=14, show_default=True, help="Minimum days left.")
         @click.option("--ca", type=click.Path(path_type=Path), metavar="FILE", help="CA that must have issued them.")
         @click.option("--output", "-o", type=click.Choice(("table", "json")), default="table", show_default=True)
         @click.pass_obj
         def check_certificates(given: Given, config: Path | None, days: float, ca: Path | None, output: str) -> int:
-            """Check the TLS files of the configuration: readable, belong together, names, days left.
+            """Check the TLS files of the configuration: readable, matching, names, days left.
 
             Exit 1 if any cannot be used or expires within --days.
             """
@@ -147,7 +147,7 @@ class Daemon(Generic[ConfigT]):
 
 
 def _check_certificates(config: object, days: float, ca: Path | None, output: str) -> int:
-    # `cryptography` takes its time to import, and most commands do without.
+    # `cryptography` is slow to import, and most commands do not need it.
     from pointsman.service.certificate_files import BadCertificate  # noqa: PLC0415
     from pointsman.service.certificate_report import check_files, table  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""A daemon's life as a process: its event loop, its signals, its exit code."""
+"""Process handling of a daemon: event loop, signals, exit code."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ EXIT_OK = 0
 EXIT_FAILED = 1
 EXIT_BAD_CONFIGURATION = 2
 EXIT_FORCED = 130
-"""A second SIGTERM or SIGINT ended the process before it had drained."""
+"""Exit code when a second SIGTERM or SIGINT ended the process before it had drained."""
 
 FEW_FILES = 4_096
-"""Every connection is a file: below this limit a few thousand clients keep others, the history and the snapshot out."""
+"""Every connection is a file: below this limit a few thousand clients would block others, the history and the
+snapshot."""
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +31,7 @@ def run(
 ) -> int:
     """Run ``main(stop)`` to its end and return its exit code.
 
-    The first SIGTERM or SIGINT sets ``stop``; a second one ends the process at once with EXIT_FORCED. SIGHUP calls
+    The first SIGTERM or SIGINT sets ``stop``; a second one exits immediately with EXIT_FORCED. SIGHUP calls
     ``on_hangup`` inside the event loop; it never stops the process, whether sent by a reload, by logrotate or by a
     terminal that closes.
     """
@@ -38,7 +39,7 @@ def run(
         with asyncio.Runner(loop_factory=_loop_factory(loop)) as runner:
             return runner.run(_with_signals(main, on_hangup))
     finally:
-        # The loop is closed, and its handler with it: the default would be to die of it.
+        # The loop is closed, and its handler with it: the default action of the signal would kill the process.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         logs.flush()
 
@@ -47,7 +48,7 @@ def warn_of_few_files() -> None:
     """Log a warning when this process may open fewer than FEW_FILES files."""
     try:
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    except OSError:  # a sandbox forbids the question
+    except OSError:  # a sandbox forbids the call
         return
     if limit != resource.RLIM_INFINITY and limit < FEW_FILES:
         log.warning(

@@ -1,4 +1,4 @@
-"""A bound that peers share: while there is room each takes what it wants, at the bound the peer with the most loses.
+"""A bound that peers share: at the bound, the peer with the most loses a share to one with less.
 
 A peer is an authenticated identity, else a connection; never an address, because NAT and proxies put many peers
 behind one. Pure: the caller refuses calls and ends streams.
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 
 class Share:
-    """What one call or stream holds of a bound. :meth:`FairBound.take` makes it."""
+    """The part of a bound that one call or stream uses. Created by :meth:`FairBound.take`."""
 
     __slots__ = ("amount", "end", "is_held", "peer")
 
@@ -18,12 +18,12 @@ class Share:
         self.peer = peer
         self.amount = amount
         self.end = end
-        """Called when it is taken away for a peer that holds less; then it is given back already."""
+        """Called when the share is withdrawn for a peer that holds less; it is already given back then."""
         self.is_held = True
 
 
 class FairBound:
-    """At most ``bound`` in total. At the bound a peer that holds less takes the latest shares of the peer with most."""
+    """At most ``bound`` in total. At the bound a peer with less takes the latest shares of the peer with most."""
 
     def __init__(self, bound: int) -> None:
         self.bound = bound
@@ -32,23 +32,23 @@ class FairBound:
         self._shares: dict[str, dict[Share, None]] = {}
 
     def take(self, peer: str, amount: int, end: Callable[[], None]) -> Share | None:
-        """Take a share, or None when the bound is reached and no other peer would hold more."""
+        """Return a share, or None when the bound is reached and no other peer would hold more."""
         share = Share(peer, 0, end)
-        if not self._make_room(share, amount):
+        if not self._withdraw_shares(share, amount):
             return None
         self._shares.setdefault(peer, {})[share] = None
         self._add(share, amount)
         return share
 
     def grow(self, share: Share, amount: int) -> bool:
-        """Add to a share; False, and nothing changes, where :meth:`take` would refuse or the share was taken away."""
-        if not share.is_held or not self._make_room(share, amount):
+        """Extend a share; False, without a change, where :meth:`take` would refuse or the share was withdrawn."""
+        if not share.is_held or not self._withdraw_shares(share, amount):
             return False
         self._add(share, amount)
         return True
 
     def give_back(self, share: Share) -> None:
-        """End a share; one that is not held any longer stays so."""
+        """Release a share; does nothing for one that is no longer held."""
         if not share.is_held:
             return
         share.is_held = False
@@ -63,7 +63,7 @@ class FairBound:
         self.total += amount
         self._held[share.peer] = self._held.get(share.peer, 0) + amount
 
-    def _make_room(self, asking: Share, amount: int) -> bool:
+    def _withdraw_shares(self, asking: Share, amount: int) -> bool:
         missing = self.total + amount - self.bound
         if missing <= 0:
             return True

@@ -13,22 +13,22 @@ class InUse(OSError):
 
 
 class FolderLock:
-    """A lock file: held from :meth:`hold` to :meth:`release`, or to the end of the process, however that ends."""
+    """A lock file, held from :meth:`hold` to :meth:`release` or to the end of the process, even after a crash."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._descriptor: int | None = None
 
     def hold(self) -> None:
-        """Take the lock; again while it is held does nothing. Raises InUse, and another OSError without a file."""
+        """Acquire the lock; does nothing while it is held. Raises InUse, and another OSError without a file."""
         if self._descriptor is not None:
             return
         try:
-            self._descriptor = self._locked(os.O_RDONLY)  # a file that is open for writing keeps a disk from read-only
+            self._descriptor = self._locked(os.O_RDONLY)  # a file open for writing would block a read-only remount
         except OSError as error:
             if error.errno != errno.EBADF:
                 raise
-            self._descriptor = self._locked(os.O_RDWR)  # NFS locks nothing that is not open for writing
+            self._descriptor = self._locked(os.O_RDWR)  # NFS locks only files that are open for writing
 
     def _locked(self, mode: int) -> int:
         descriptor = os.open(self._path, mode | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -42,7 +42,7 @@ class FolderLock:
         return descriptor
 
     def release(self) -> None:
-        """Let another process have it."""
+        """Release the lock."""
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:
             os.close(descriptor)

@@ -1,6 +1,6 @@
 """Logs on standard error, as JSON for programs or as text for operators; facts go in ``extra={"facts": {...}}``.
 
-A thread writes them: a reader of standard error that stops reading costs log lines, never the event loop.
+A thread writes them: if the reader of standard error stops reading, log lines are dropped and the event loop continues.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class JsonFormatter(logging.Formatter):
 class TextFormatter(logging.Formatter):
     """``TIME LEVEL message  name=value ...``, and a traceback in indented lines below; times are UTC.
 
-    Values may come from the network. What is not printable is escaped, so that no value starts a line of its own or
-    sends control characters to a terminal.
+    Values may come from the network. What is not printable is escaped, so that no value can begin another line or send
+    control characters to a terminal.
     """
 
     def __init__(self, *, colors: bool) -> None:
@@ -52,7 +52,7 @@ class TextFormatter(logging.Formatter):
         self._colors = COLORS if colors else {}
 
     def format(self, record: logging.LogRecord) -> str:
-        """Render one record as one line, and a traceback as lines of its own."""
+        """Render one record as one line, and a traceback as further lines."""
         level = f"{record.levelname:<7}"
         if color := self._colors.get(record.levelname):
             level = f"{color}{level}{RESET}"
@@ -79,7 +79,7 @@ def _shown(fact: object) -> str:
 
 
 def _quoted(text: str) -> str:
-    """As it is if it is one printable word, else in double quotes."""
+    """Return a single printable word unchanged, anything else in double quotes."""
     if text and text.isprintable() and not any(char in text for char in ' ="'):
         return text
     quoted = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -93,13 +93,13 @@ def _escaped(text: str) -> str:
 
 
 class _LineWriter(threading.Thread):
-    """Writes lines from a bounded queue; what does not fit is dropped and counted."""
+    """Writes lines from a bounded queue; lines that do not fit are dropped and counted."""
 
     def __init__(self) -> None:
         super().__init__(name="logs", daemon=True)
         self._lines: queue.Queue[str | None] = queue.Queue(QUEUE_LINES)
         self.dropped = 0
-        """Lines dropped since one was taken."""
+        """Lines dropped since the last accepted one."""
 
     def put(self, *lines: str) -> None:
         try:
@@ -141,7 +141,7 @@ class _LineHandler(logging.Handler):
         self.writer.put(*lines)
 
     def flush(self) -> None:
-        """Called at the exit of the process, and by :func:`flush`; the handler is of no use afterwards."""
+        """Called at the exit of the process, and by :func:`flush`; the handler must not be used afterwards."""
         if self.writer.is_alive():
             self.writer.close(FLUSH_SECONDS)
 
@@ -153,10 +153,10 @@ def configure(level: str, format_name: str = "auto") -> None:
 
 
 def apply(level: str, format_name: str) -> None:
-    """Log from ``level`` on, in this format, from now on."""
+    """Change level and format."""
     root = logging.getLogger()
     root.setLevel(level)
-    # At DEBUG grpc.aio writes a line for each call on a channel, which would bury our own.
+    # At DEBUG grpc.aio writes a line for each call on a channel, which would bury all others.
     logging.getLogger("grpc._cython").setLevel(max(logging.getLevelNamesMapping()[level], logging.INFO))
     for handler in root.handlers:
         if isinstance(handler, _LineHandler):

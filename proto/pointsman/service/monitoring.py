@@ -1,6 +1,6 @@
-"""HTTP: ``/metrics`` for Prometheus, ``/healthz`` for probes, and the other paths that a daemon brings.
+"""HTTP: ``/metrics`` for Prometheus, ``/healthz`` for probes, and a daemon's other paths.
 
-Runs in threads of its own so that a scrape of a large registry does not hold the event loop.
+Runs in its own threads, so that a scrape of a large registry does not block the event loop.
 """
 
 from __future__ import annotations
@@ -32,40 +32,40 @@ log = logging.getLogger(__name__)
 REQUEST_TIMEOUT_SECONDS = 5.0
 """Longest wait for the next bytes of a request."""
 WHOLE_REQUEST_SECONDS = 10.0
-"""After which a connection is hung up on, however steadily it trickles."""
+"""Longest time for one request; then the connection is closed, even if bytes still arrive."""
 MAX_CONNECTIONS = 64
-"""Each has a thread. For one more the oldest that has sent no whole request is closed, else the new one."""
+"""Each connection has a thread. For one more, the oldest without a complete request is closed, else the new one."""
 STOP_TIMEOUT_SECONDS = 2.0
 POLL_SECONDS = 1.0
-"""How often the server looks whether a connection takes too long; while there is none it sleeps."""
+"""Interval of the check for slow connections; without connections the server sleeps."""
 
 HealthCheck = Callable[[], tuple[bool, dict[str, object]]]
-"""Returns whether we serve, and facts for people. Called from another thread: it may only read."""
+"""Returns whether the daemon is healthy, and facts for operators. Called from another thread: it may only read."""
 
 
 class CannotListen(Exception):
-    """An address is taken, or not this machine's; the text names it."""
+    """An address is in use, or not this machine's; the message names it."""
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """``serve_forever`` of the base wakes up again and again to look whether it is to stop; this one is told."""
+    """The base's ``serve_forever`` polls for its end; this class is woken by a socket instead."""
 
     daemon_threads = True
     request_queue_size = 128
     timeout = 0
-    """Of ``handle_request``, which is called when somebody is there."""
+    """Timeout of ``handle_request``, which is called when a client is connecting."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401  # the base's arguments
         self._clock = SystemClock()
         self.tls: Callable[[], ssl.SSLContext] | None = None
         self._open: dict[socket.socket, float] = {}
         self._asked: set[socket.socket] = set()
-        """Those of them whose request is being answered."""
+        """Connections whose request is being handled."""
         self._stopping, self._stop = socket.socketpair()
         super().__init__(*args, **kwargs)
 
     def serve_until_stopped(self) -> None:
-        """Answer until :meth:`stop_serving`."""
+        """Serve until :meth:`stop_serving`."""
         with selectors.DefaultSelector() as selector:
             selector.register(self, selectors.EVENT_READ)
             selector.register(self._stopping, selectors.EVENT_READ)
@@ -75,10 +75,10 @@ class _Server(ThreadingMixIn, WSGIServer):
                     return
                 if ready:
                     self.handle_request()
-                self._hang_up_on_the_slow()
+                self._close_slow()
 
     def stop_serving(self) -> None:
-        """Let :meth:`serve_until_stopped` return, from another thread."""
+        """End :meth:`serve_until_stopped` from another thread."""
         self._stop.send(b".")
 
     def server_close(self) -> None:
@@ -93,7 +93,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         return request, client_address
 
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401  # the base's signature
-        if len(self._open) >= MAX_CONNECTIONS and not self._hang_up_on_the_oldest_silent():
+        if len(self._open) >= MAX_CONNECTIONS and not self._close_oldest_silent():
             super().shutdown_request(request)
             return
         self._open[request] = self._clock.monotonic()
@@ -104,26 +104,26 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._asked.discard(request)
         super().shutdown_request(request)
 
-    def note_asked(self, request: socket.socket) -> None:
-        """Note that a connection has sent its whole request."""
+    def note_request(self, request: socket.socket) -> None:
+        """Note that a connection has sent its complete request."""
         self._asked.add(request)
 
-    def _hang_up_on_the_oldest_silent(self) -> bool:
+    def _close_oldest_silent(self) -> bool:
         for request in list(self._open):
             if request not in self._asked:
                 self._open.pop(request, None)
-                _hang_up(request)
+                _shut_down(request)
                 return True
         return False
 
-    def _hang_up_on_the_slow(self) -> None:
+    def _close_slow(self) -> None:
         now = self._clock.monotonic()
         for request, since in list(self._open.items()):
             if now - since > WHOLE_REQUEST_SECONDS:
-                _hang_up(request)
+                _shut_down(request)
 
     def server_bind(self) -> None:
-        TCPServer.server_bind(self)  # HTTPServer's asks DNS for the name of this machine, and waits for it
+        TCPServer.server_bind(self)  # HTTPServer's waits for DNS to look up the name of this machine
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
         self.setup_environ()
 
@@ -131,9 +131,9 @@ class _Server(ThreadingMixIn, WSGIServer):
         log.debug("a monitoring connection ended early: %s", sys.exc_info()[1])
 
 
-def _hang_up(request: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it ended meanwhile
-        socket.socket.shutdown(request, socket.SHUT_RDWR)  # that of TLS takes its state from the thread that reads
+def _shut_down(request: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it ended in between
+        socket.socket.shutdown(request, socket.SHUT_RDWR)  # TLS's own would take state from the reading thread
 
 
 class _Server6(_Server):
@@ -141,7 +141,7 @@ class _Server6(_Server):
 
 
 class _ToLog(io.StringIO):
-    """Where wsgiref writes tracebacks, most of them of clients that do not read their answer."""
+    """Receives wsgiref's tracebacks, most of them of clients that do not read the response."""
 
     def write(self, text: str) -> int:
         log.debug("a monitoring request failed: %s", text)
@@ -163,21 +163,21 @@ class _Handler(WSGIRequestHandler):
     def parse_request(self) -> bool:
         is_whole = super().parse_request()
         if is_whole:
-            self.server.note_asked(self.request)
+            self.server.note_request(self.request)
         return is_whole
 
     def get_stderr(self) -> TextIO:
         return _ToLog()
 
-    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class names it so
-        """Scrapes are no news."""
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class's name
+        """Do not log scrapes."""
 
 
 class MonitoringServer:
-    """Serves until :meth:`stop`. ``listen`` is host:port; port 0 picks a free one, and :attr:`port` says which.
+    """Serves until :meth:`stop`. ``listen`` is host:port; port 0 picks a free one, see :attr:`port`.
 
-    ``site`` answers every other path, in the thread of each connection.
-    ``tls``: what holds for the next handshake; None: plaintext. Raises CannotListen.
+    ``site`` handles every other path, in the thread of each connection. ``tls``: returns the context of the next
+    handshake; None: plaintext. Raises CannotListen.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class MonitoringServer:
         tls: Callable[[], ssl.SSLContext] | None = None,
         site: WSGIApplication | None = None,
     ) -> None:
-        # Those are another series for each counter and histogram, which no alert or graph uses.
+        # The "created" series: another one for each counter and histogram, which no alert or graph uses.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self._metrics: WSGIApplication = make_wsgi_app(registry)
         self._health = health
@@ -207,15 +207,15 @@ class MonitoringServer:
 
     @property
     def port(self) -> int:
-        """The port it listens on."""
+        """Return the port it listens on."""
         return self._server.server_port
 
     def start(self) -> None:
-        """Begin to answer."""
+        """Start serving."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop answering and free the port; blocks for at most two seconds."""
+        """Stop serving and free the port; blocks for at most two seconds."""
         if self._thread.is_alive():
             self._server.stop_serving()
             self._thread.join(STOP_TIMEOUT_SECONDS)
@@ -235,4 +235,4 @@ class MonitoringServer:
 
 def _no_site(_environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
     start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
-    return [b"There is /metrics and /healthz.\n"]
+    return [b"Paths: /metrics and /healthz.\n"]

@@ -1,15 +1,15 @@
-"""A limit on calls for each key: a token bucket, in bounded memory. Pure: the caller gives the time."""
+"""A rate limit per key: a token bucket, in bounded memory. Pure: time is an argument."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 
 MAX_KEYS = 10_000
-"""Beyond it the key that was seen longest ago is forgotten, and starts full when it returns."""
+"""Limit of keys. Beyond it the key used longest ago is dropped, and starts with a full bucket when it returns."""
 
 
 class RateLimit:
-    """Each key may take ``burst`` at the same moment, and ``per_second`` in the long run."""
+    """Each key may use ``burst`` at the same moment, and ``per_second`` in the long run."""
 
     def __init__(self, per_second: float, burst: float) -> None:
         self.per_second = per_second
@@ -17,7 +17,7 @@ class RateLimit:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str, *, now: float) -> float:
-        """Take one. Returns 0, or the seconds until the next one is there; then nothing was taken."""
+        """Use one. Return 0, or the seconds until one is available; then none was used."""
         left, at = self._buckets.get(key, (self._burst, now))
         left = min(self._burst, left + (now - at) * self.per_second)
         wait = 0.0 if left >= 1.0 else (1.0 - left) / self.per_second

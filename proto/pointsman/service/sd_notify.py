@@ -1,7 +1,7 @@
-"""Tell the service manager how the daemon fares: one datagram a message to ``$NOTIFY_SOCKET``, as sd_notify(3) does.
+"""Notify the service manager of the daemon's state: one datagram per message to ``$NOTIFY_SOCKET``, see sd_notify(3).
 
-Nothing here holds up or ends the daemon: without the variable each message is a no-op, one that cannot be sent is
-dropped, and the first of those is said in the log.
+Nothing here blocks or ends the daemon: without the variable each message is a no-op, one that cannot be sent is
+dropped, and the first of those is logged.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from collections.abc import Mapping
 from pointsman.wire.clock import Clock
 
 FEEDS_PER_WATCHDOG = 3
-"""The watchdog is fed this often within its time, so that one lost datagram is no restart."""
+"""Watchdog messages per watchdog time, so that one lost datagram does not cause a restart."""
 
 log = logging.getLogger(__name__)
 
 
 class ServiceManager:
-    """The service manager that started this process, if there is one. Every method returns at once and never raises."""
+    """The service manager that started this process, if any. No method blocks or raises."""
 
     def __init__(self, environment: Mapping[str, str], *, clock: Clock) -> None:
         self._addr = environment.get("NOTIFY_SOCKET", "")
@@ -30,24 +30,24 @@ class ServiceManager:
         self._failed = False
 
     def ready(self) -> None:
-        """We serve: units that are ordered after ours may start."""
+        """Report that the daemon serves: units ordered after it may start."""
         self._send("READY=1")
 
     def status(self, text: str) -> None:
-        """What we are at, as one line for people; sent when it is another than the last one."""
+        """Report the state as one line for operators; sent only if it changed."""
         text = " ".join(text.split())
         if text != self._status:
             self._status = text
             self._send(f"STATUS={text}")
 
     def stopping(self) -> None:
-        """We drain: the time to stop runs from here."""
+        """Report that the daemon drains: the time limit of the stop begins."""
         self._send("STOPPING=1")
 
     async def feed_watchdog(self) -> None:
-        """Say that we live until cancelled; returns at once if nobody wants to hear it.
+        """Send watchdog messages until cancelled; return immediately if no watchdog is configured.
 
-        A task of the event loop that is to be watched: when the loop is held for the whole interval, the service
+        Run as a task of the event loop to be watched: if the loop is blocked for the whole interval, the service
         manager ends the process.
         """
         if not self._addr or self._watchdog_seconds is None:
@@ -61,7 +61,7 @@ class ServiceManager:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                # A manager that does not read fills its queue: better a message lost than the event loop held.
+                # A manager that does not read fills its queue: drop the message rather than block the event loop.
                 sender.setblocking(False)
                 sender.sendto(message.encode(), socket_addr(self._addr))
         except (OSError, ValueError) as error:
@@ -72,7 +72,7 @@ class ServiceManager:
 
 
 def socket_addr(notify_socket: str) -> str:
-    """The address of a socket as the kernel takes it. Raises ValueError for a kind that we do not speak."""
+    """Return the address of a socket for the kernel. Raises ValueError for an unsupported kind."""
     if notify_socket.startswith("@"):
         return "\0" + notify_socket[1:]
     if notify_socket.startswith("/"):
@@ -81,10 +81,10 @@ def socket_addr(notify_socket: str) -> str:
 
 
 def watchdog_seconds(environment: Mapping[str, str], *, pid: int) -> float | None:
-    """Within what time the service manager wants to hear from process ``pid``; None: it does not ask that."""
+    """Return the watchdog time that the service manager set for process ``pid``; None: no watchdog."""
     microseconds = environment.get("WATCHDOG_USEC", "")
     asked = environment.get("WATCHDOG_PID", "")
-    # A child inherits both variables: they mean the process that is named.
+    # A child inherits both variables; they apply to the named process.
     if not _is_number(microseconds) or int(microseconds) == 0 or (asked and asked != str(pid)):
         return None
     return int(microseconds) / 1_000_000

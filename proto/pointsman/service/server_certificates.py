@@ -1,4 +1,4 @@
-"""A daemon's certificate and key: read, checked, and read again while it runs; what listeners make of them."""
+"""A daemon's certificate and key: read, checked, reloaded while it runs, and the TLS contexts made of them."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from pointsman.service.config import ConfigError
 from pointsman.service.tls import TlsConfig
 from pointsman.wire.clock import Clock
 
-LOOK_SECONDS = 5.0
-"""How often the files are read."""
+POLL_INTERVAL_SECONDS = 5.0
+"""Interval at which the files are read."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """Files that fit together."""
+    """Files that belong together."""
 
     pems: tuple[Pem, ...]
     expires_at: datetime
     for_grpc: grpc.ServerCertificateConfiguration
     context: ssl.SSLContext
-    """Asks clients for their certificate as configured."""
+    """Requests a certificate from clients, as configured."""
     open_context: ssl.SSLContext
-    """Asks for none."""
+    """Requests no certificate."""
 
 
 class ServerCertificates:
-    """What is valid now. Use :attr:`context`, :attr:`open_context` and :meth:`grpc_credentials` from any thread."""
+    """The certificate in use. :attr:`context`, :attr:`open_context` and :meth:`grpc_credentials` are thread-safe."""
 
     def __init__(self, config: TlsConfig, *, prefix: str, registry: CollectorRegistry, clock: Clock) -> None:
         """Read the files, and register metrics whose names begin with ``prefix``. Raises ConfigError."""
@@ -59,20 +59,20 @@ class ServerCertificates:
             "Expiry of the served TLS certificate, or of the first intermediate to expire; Unix time",
             registry=registry,
         )
-        expiry.set_function(lambda: self._loaded.expires_at.timestamp())  # noqa: PLW0108  # it changes
+        expiry.set_function(lambda: self._loaded.expires_at.timestamp())  # noqa: PLW0108  # reads the current value
 
     @property
     def context(self) -> ssl.SSLContext:
-        """For the next handshake; asks clients for their certificate as configured."""
+        """Return the context of the next handshake, which requests certificates from clients as configured."""
         return self._loaded.context
 
     @property
     def open_context(self) -> ssl.SSLContext:
-        """For the next handshake; asks clients for no certificate."""
+        """Return the context of the next handshake, which requests no certificate from clients."""
         return self._loaded.open_context
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
-        """Make the credentials of one gRPC port, which looks here before each handshake."""
+        """Return the credentials of one gRPC port, which fetch the certificate before each handshake."""
         shown = self._loaded
 
         def fetch() -> grpc.ServerCertificateConfiguration | None:
@@ -82,33 +82,35 @@ class ServerCertificates:
             shown = self._loaded
             return shown.for_grpc
 
-        # gRPC for Python either requires a client's certificate or does not ask for one.
+        # gRPC for Python either requires a client's certificate or requests none.
         required = bool(self._config.client_ca) and self._config.client_certificate == "required"
         return grpc.dynamic_ssl_server_credentials(shown.for_grpc, fetch, required)  # type: ignore[arg-type]  # stubs know no None
 
     async def run(self) -> None:
-        """Pick up new files until cancelled."""
+        """Load new files until cancelled."""
         while True:
-            await self._clock.sleep(LOOK_SECONDS)
-            await asyncio.to_thread(self.look)
+            await self._clock.sleep(POLL_INTERVAL_SECONDS)
+            await asyncio.to_thread(self.poll)
 
-    def look(self) -> None:
-        """Read the files; keep the last valid ones where they cannot be used. Blocks."""
+    def poll(self) -> None:
+        """Read the files; if they cannot be used, the last valid ones stay in use. Blocks."""
         try:
             fresh = _load(self._config, now=self._clock.utc_now(), known=self._loaded)
         except BadCertificate as error:
             self._failures.inc()
             if str(error) != self._problem:
                 self._problem = str(error)
-                log.warning("the new TLS files are not used: tls.%s", error, extra={"facts": self._facts()})
+                log.warning(
+                    "TLS files invalid, the last valid ones stay in use: tls.%s", error, extra={"facts": self._facts()}
+                )
             return
         if fresh is not self._loaded or self._problem:
             self._loaded, self._problem = fresh, ""
-            log.info("TLS files are read again", extra={"facts": self._facts()})
+            log.info("TLS files reloaded", extra={"facts": self._facts()})
 
-    def complaints(self) -> list[str]:
-        """List what is wrong now, for people."""
-        found = [f"tls.{self._problem}; the files of before serve"] if self._problem else []
+    def problems(self) -> list[str]:
+        """Return the current problems, for operators."""
+        found = [f"tls.{self._problem}; the last valid files stay in use"] if self._problem else []
         if self._clock.utc_now() > self._loaded.expires_at:
             found.append(f"tls.certificate: {self._config.certificate!r} expired: clients refuse to connect")
         return found
@@ -118,7 +120,7 @@ class ServerCertificates:
 
 
 def _load(config: TlsConfig, *, now: datetime, known: _Loaded | None = None) -> _Loaded:
-    """Read and check; ``known`` again where the files are its own. Raises BadCertificate."""
+    """Read and check the files; return ``known`` if they have not changed. Raises BadCertificate."""
     pems = _read(config)
     if known is not None and known.pems == pems:
         return known
@@ -126,7 +128,7 @@ def _load(config: TlsConfig, *, now: datetime, known: _Loaded | None = None) -> 
         return _checked(config, pems, now=now)
     except BadCertificate:
         raise
-    except Exception as error:  # of a parser on foreign bytes, whatever it is: a new file must not end the daemon
+    except Exception as error:  # any parser error on foreign bytes: a new file must not end the daemon
         raise pems[0].bad(f"cannot be used: {error!r}") from error
 
 
@@ -143,7 +145,7 @@ def _checked(config: TlsConfig, pems: tuple[Pem, ...], *, now: datetime) -> _Loa
         is_required = config.client_certificate == "required"
         context.verify_mode = ssl.CERT_REQUIRED if is_required else ssl.CERT_OPTIONAL
     if _read(config) != pems:
-        # OpenSSL took the files by name.
+        # OpenSSL read the files by name.
         raise certificate.bad("changed while it was read")
     return _Loaded(
         pems,
@@ -166,7 +168,7 @@ def _context(certificate: Pem, key: Pem) -> ssl.SSLContext:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
-        context.load_cert_chain(certificate.path, key.path, password="")  # else OpenSSL would ask the terminal for one
+        context.load_cert_chain(certificate.path, key.path, password="")  # else OpenSSL would prompt on the terminal
     except OSError as error:
         raise certificate.bad(f"cannot be used: {_reason(error)}") from error
     return context

@@ -1,4 +1,4 @@
-"""Rules that settings of every daemon share. Each yields its fault as ``name: what is wrong``, for ``problems()``."""
+"""Rules for settings of every daemon. Each yields its problem as ``name: what is wrong``, for ``problems()``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pointsman.wire.names import addr_problem
 
 
 def fault(name: str, value: object, problem: str | None) -> Iterator[str]:
-    """Name the field and the value of a problem, if there is one."""
+    """Yield the problem of a field with its value, if there is one."""
     if problem is not None:
         yield f"{name}: {value!r} {problem}"
 

@@ -1,4 +1,4 @@
-"""The section ``[tls]`` of both daemons: how their listeners are protected."""
+"""The section ``[tls]`` of both daemons: TLS of their listeners."""
 
 from __future__ import annotations
 
@@ -47,16 +47,17 @@ class TlsConfig:
 
     @property
     def is_on(self) -> bool:
-        """Whether listeners use TLS."""
+        """Return whether listeners use TLS."""
         return bool(self.certificate)
 
     @property
     def requires_certificates(self) -> bool:
-        """Whether every client proves who it is by a certificate; gRPC knows them in this case alone."""
+        """Return whether every client must present a certificate; only then gRPC reads it."""
         return bool(self.client_ca) and self.client_certificate == "required"
 
     def unprotected(self, name: str, listen: str, *, takes_plaintext: bool = False) -> Iterator[str]:
-        """Yield the fault of an address beyond loopback that serves without TLS; ``takes_plaintext``: also with it."""
+        """Yield the problem of a plaintext address beyond loopback; ``takes_plaintext``: it accepts plaintext with TLS
+        too."""
         host_is_given = ":" in listen[1:]
         if (
             not host_is_given
@@ -67,7 +68,7 @@ class TlsConfig:
             return
         ways = "set tls.certificate and tls.key" if not self.is_on else "set remoting.tls = 'required'"
         yield (
-            f"{name}: {listen!r} is reached from other machines without TLS: {ways}, "
+            f"{name}: {listen!r} can be reached from other machines without TLS: {ways}, "
             "or tls.plaintext_beyond_loopback = true for a network you trust"
         )
 
@@ -78,14 +79,14 @@ def load_certificates(
     """Read the files; None without TLS. Metrics begin with ``prefix``. Blocks. Raises ConfigError."""
     if not config.is_on:
         return None
-    # A daemon without TLS saves the time and memory of `cryptography`.
+    # Without TLS the daemon saves the time and memory of `cryptography`.
     from pointsman.service.server_certificates import ServerCertificates  # noqa: PLC0415
 
     return ServerCertificates(config, prefix=prefix, registry=registry, clock=clock)
 
 
 def open_context(certificates: ServerCertificates | None, is_wanted: bool) -> Callable[[], ssl.SSLContext] | None:
-    """Return what gives a listener that asks clients for no certificate its context; None: it is to be plaintext."""
+    """Return the context function of a listener that requests no certificates; None: plaintext."""
     return (lambda: certificates.open_context) if certificates is not None and is_wanted else None
 
 

@@ -1,7 +1,7 @@
 """The file of hashed tokens: one line for each, ``NAME sha256:HEX``; lines that begin with # are comments.
 
-A token is in no file of the server, only its hash. Two lines may have one name, so that a token can be replaced
-without an interruption: add the new one, move its users, remove the old one.
+The server's file has only the hash of a token. Two lines may have one name, so that a token can be replaced without an
+interruption: add the new one, move its users, remove the old one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
 class TokenFileError(Exception):
-    """The file cannot be used. ``problems`` has one line for each fault."""
+    """The file cannot be used. ``problems`` has one line per problem."""
 
     def __init__(self, *problems: str) -> None:
         super().__init__("; ".join(problems))
@@ -42,7 +42,7 @@ class NewToken(NamedTuple):
 
 
 def new_token(name: str) -> NewToken:
-    """Make a random token of 256 bits. Raises ValueError for a name that a file may not have."""
+    """Create a random token of 256 bits. Raises ValueError for an invalid name."""
     if (problem := token_name_problem(name)) is not None:
         raise ValueError(problem)
     token = secrets.token_urlsafe(TOKEN_BYTES)
@@ -50,19 +50,19 @@ def new_token(name: str) -> NewToken:
 
 
 def token_digest(token: str) -> bytes:
-    """Return what a token is compared by."""
+    """Return the digest by which tokens are compared."""
     return hashlib.sha256(token.encode()).digest()
 
 
 def token_name_problem(name: str) -> str | None:
-    """Return what is wrong with the name of a token."""
+    """Return the problem of a token's name; None: it is valid."""
     if _NAME.fullmatch(name):
         return None
     return f"the name {shown(name)} must have 1 to 128 letters, digits and . _ @ : / - and begin with a letter or digit"
 
 
 def is_token(text: str) -> bool:
-    """Whether a text can be a token: 16 to 512 characters of those that a header takes (RFC 6750)."""
+    """Return whether a string can be a token: 16 to 512 characters that a header may have (RFC 6750)."""
     return _TOKEN.fullmatch(text) is not None
 
 
@@ -82,7 +82,7 @@ def read_token_file(path: Path) -> Mapping[bytes, str]:
     except UnicodeDecodeError as error:
         raise TokenFileError(f"{path}: is not UTF-8 text (byte {error.start})") from error
     if not text:
-        # As a file is for a moment while it is written in place.
+        # A file is empty for a moment while it is written in place.
         raise TokenFileError(f"{path}: is empty; a file without tokens needs a comment line (#)")
     names: dict[bytes, str] = {}
     problems: list[str] = []
@@ -94,18 +94,20 @@ def read_token_file(path: Path) -> Mapping[bytes, str]:
         if problem is None:
             digest = bytes.fromhex(words[1].removeprefix("sha256:"))
             if digest in names:
-                problem = f"the token of {words[0]!r} is that of {names[digest]!r} as well; each needs its own"
+                problem = f"token {words[0]!r} is equal to {names[digest]!r}; each name needs its own token"
             names[digest] = words[0]
         if problem is not None:
             problems.append(f"{path}: line {number}: {problem}")
     if problems:
         more = len(problems) - MAX_SHOWN_PROBLEMS
-        raise TokenFileError(*problems[:MAX_SHOWN_PROBLEMS], *([f"{path}: and {more} more faults"] if more > 0 else []))
+        raise TokenFileError(
+            *problems[:MAX_SHOWN_PROBLEMS], *([f"{path}: and {more} more problems"] if more > 0 else [])
+        )
     return names
 
 
 def add_line(path: Path, line: str) -> None:
-    """Add a line to a file that is valid, or make it, readable by its owner alone. Raises TokenFileError."""
+    """Append a line to a valid file, or create it, readable by its owner alone. Raises TokenFileError."""
     target = Path(os.path.realpath(path))
     fresh = target.with_name(f"{target.name}.{secrets.token_hex(4)}.new")
     try:
@@ -126,20 +128,20 @@ def add_line(path: Path, line: str) -> None:
 
 
 def token_file_warning(path: Path) -> str | None:
-    """Return what is unsafe about the file: its hashes reveal no token, but its names reveal who has one."""
+    """Return a warning about the file's permissions: its hashes reveal no token, but its names reveal the holders."""
     try:
         mode = path.stat().st_mode
     except OSError:
         return None
     if mode & stat.S_IWOTH:
-        return f"{path}: every user of this machine can write it, and so add a token: chmod o= {path}"
+        return f"{path}: every user of this machine can write it and so add a token: run chmod o= {path}"
     if mode & stat.S_IROTH:
-        return f"{path}: every user of this machine can read it: chmod o= {path}"
+        return f"{path}: every user of this machine can read it: run chmod o= {path}"
     return None
 
 
 def _line_problem(words: list[str]) -> str | None:
-    # The second word is never shown: it may be a token that was pasted in place of its hash.
+    # Errors never show the second word: it may be a token that was pasted in place of its hash.
     if len(words) != 2:
         return f"has {len(words)} words, must have two: NAME sha256:HEX"
     if (problem := token_name_problem(words[0])) is not None:

@@ -1,4 +1,4 @@
-"""A thread for work that may block, and that must hold up neither the event loop nor the end of the process."""
+"""A thread for blocking work that must block neither the event loop nor the exit of the process."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ T = TypeVar("T")
 
 
 class WorkerThread:
-    """Runs jobs one after the other, from :meth:`start` to :meth:`stop`. It does not keep the process from its end."""
+    """Runs jobs one after the other, from :meth:`start` to :meth:`stop`. It does not delay the exit of the process."""
 
     def __init__(self, name: str) -> None:
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin. Jobs may have been given before."""
+        """Start. Jobs may have been queued before."""
         self._thread.start()
 
     def run(self, job: Callable[[], T]) -> asyncio.Future[T]:
-        """Have a job done; its result or exception. One that is cancelled before its turn is not begun."""
+        """Queue a job; returns its result or exception. One that is cancelled before its turn does not run."""
         outcome: Future[T] = Future()
         self._jobs.put(partial(_run, job, outcome))
         return asyncio.wrap_future(outcome)
 
     def stop(self) -> None:
-        """End after the jobs that were given."""
+        """Stop after the queued jobs."""
         self._jobs.put(None)
 
     def is_alive(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Return whether it was started and has not ended."""
         return self._thread.is_alive()
 
     def join(self, timeout: float) -> None:
-        """Wait for its end, at most so many seconds."""
+        """Wait for its end, at most ``timeout`` seconds."""
         self._thread.join(timeout)
 
     def _work(self) -> None:
@@ -52,5 +52,5 @@ def _run(job: Callable[[], T], outcome: Future[T]) -> None:
         return
     try:
         outcome.set_result(job())
-    except Exception as error:  # noqa: BLE001  # it is for the caller
+    except Exception as error:  # noqa: BLE001  # raised in the caller
         outcome.set_exception(error)

@@ -1,1 +1,1 @@
-"""Tables in a file, for daemons and clients; needs the standard library alone."""
+"""Tables in a file, for daemons and clients; requires only the standard library."""

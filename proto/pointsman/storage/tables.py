@@ -1,9 +1,9 @@
-"""Tables in one SQLite file: what a process must not lose once it has acknowledged it.
+"""Tables in one SQLite file, for data that a process must not lose after it has acknowledged it.
 
-One process owns the file from :meth:`TableFile.open` to :meth:`TableFile.close` or its end, one thread at a time uses
-it. A write is one transaction, and it is on the disk when :meth:`TableFile.write` returns. Each row carries a digest,
-because SQLite does not notice a changed bit in a value. Errors are OSError, whatever SQLite calls them, so that a full
-disk is a full disk to every caller.
+One process owns the file from :meth:`TableFile.open` to :meth:`TableFile.close` or its exit, and one thread at a time
+uses it. A write is one transaction, which is on disk when :meth:`TableFile.write` returns. Each row has a digest,
+because SQLite does not detect a changed bit in a value. Errors are OSError, whatever SQLite calls them, so that callers
+see a full disk as a full disk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _BUSY_SECONDS = 0.1
 _COPY_ATTEMPTS = 3
 _MAX_DAMAGED = 16
 _MAX_IDLE_LOG_BYTES = 1024 * 1024
-"""What the write-ahead log keeps of its size once its content is in the file."""
+"""Size to which the write-ahead log is truncated once its content is in the file."""
 _DIGEST_BYTES = 8
 _ERRNO_OF = {
     sqlite3.SQLITE_FULL: errno.ENOSPC,
@@ -52,16 +52,16 @@ _FILES: weakref.WeakSet[TableFile] = weakref.WeakSet()
 
 
 class TablesRefused(Exception):
-    """A file that does not hold what was written; the text says why, without the file's name."""
+    """A file with other content than was written; the message says why, without the file's name."""
 
 
 class TablesDamaged(TablesRefused):
-    """A file of this application that is damaged: :meth:`TableFile.read_undamaged` may read a part."""
+    """A damaged file of this application: :meth:`TableFile.read_undamaged` may read a part."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table: the columns of its key, then the others. The names are not quoted."""
+    """One table: the columns of its key, then the others. Names are not quoted."""
 
     name: str
     key: tuple[str, ...]
@@ -69,26 +69,26 @@ class Table:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns but the digest, in the order of a row."""
+        """Return all columns but the digest, in the order of a row."""
         return (*self.key, *self.values)
 
     def create(self) -> str:
-        """The statement that makes it."""
+        """Return the statement that creates the table."""
         return (
             f"CREATE TABLE {self.name} ({', '.join(self.columns)}, digest BLOB NOT NULL, "
             f"PRIMARY KEY ({', '.join(self.key)})) WITHOUT ROWID"
         )
 
     def put(self) -> str:
-        """The statement that sets a row, for its columns and digest."""
+        """Return the statement that sets a row, with its columns and digest."""
         return f"INSERT OR REPLACE INTO {self.name} VALUES ({', '.join('?' * (len(self.columns) + 1))})"  # noqa: S608
 
     def delete(self) -> str:
-        """The statement that removes a row, for its key."""
+        """Return the statement that removes a row, by its key."""
         return f"DELETE FROM {self.name} WHERE {' AND '.join(f'{name} IS ?' for name in self.key)}"  # noqa: S608
 
     def read(self, *, order: str = "ASC") -> str:
-        """The statement that reads all rows, each with its digest, sorted by key."""
+        """Return the statement that reads all rows with their digests, sorted by key."""
         by = ", ".join(f"{name} {order}" for name in self.key)
         return f"SELECT {', '.join(self.columns)}, digest FROM {self.name} ORDER BY {by}"  # noqa: S608
 
@@ -101,18 +101,18 @@ class TableFile:
         self.tables: Mapping[str, Table] = {table.name: table for table in tables}
         self._application_id = application_id
         self._mode = mode
-        """Permissions of a file that is made, less the umask."""
+        """Permissions of a new file, less the umask."""
         self._connection: sqlite3.Connection | None = None
         _FILES.add(self)
         self._opened_as: tuple[int, int] | None = None
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Names of all files that belong together, those that SQLite keeps beside the first included."""
+        """Return the names of all files that belong together, SQLite's own included."""
         return tuple(f"{self.path.name}{suffix}" for suffix in ("", "-wal", "-shm", "-journal"))
 
     def open(self) -> dict[str, list[Row]]:
-        """Open the file, make what is missing, and return all rows by table.
+        """Open the file, create what is missing, and return all rows by table.
 
         Raises TablesRefused for a damaged or foreign file, and OSError: EBUSY when another process has the file, and
         also when the disk is read-only. Then :meth:`read_copy` may help.
@@ -125,13 +125,13 @@ class TableFile:
         elif not os.access(self.path, os.W_OK):
             raise OSError(errno.EROFS, "the disk or the file is read-only", str(self.path))
         with self._as_os_error(is_opening=True):
-            # The thread that opens it need not be the one that writes.
+            # The opening thread and the writing thread may differ.
             self._connection = sqlite3.connect(
                 self.path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             try:
                 rows = self._prepare(self._connection)
-            except BaseException:  # it is raised again
+            except BaseException:  # re-raised below
                 self.close()
                 raise
         if is_new:
@@ -140,11 +140,11 @@ class TableFile:
         return rows
 
     def _prepare(self, connection: sqlite3.Connection) -> dict[str, list[Row]]:
-        # The owner alone has it: no shared memory, so any file system will do.
+        # Single owner, no shared memory: any file system will do.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
         is_empty = self._check(connection)
         if is_empty:
-            # Rows that are removed make the file shorter.
+            # Removed rows make the file shorter.
             connection.execute("PRAGMA auto_vacuum = FULL")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA journal_size_limit = {_MAX_IDLE_LOG_BYTES}")
@@ -162,7 +162,7 @@ class TableFile:
     def read_copy(self) -> dict[str, list[Row]]:
         """Read all rows of a file that cannot be opened for writing, from a copy. Raises as :meth:`open` does.
 
-        Not for a file that this process has open: reading it would end its lock.
+        Not for a file that this process has open: reading it would release its lock.
         """
         if not self._refuse_special():
             return {name: [] for name in self.tables}
@@ -175,9 +175,9 @@ class TableFile:
                 copy.close()
 
     def read_undamaged(self) -> dict[str, list[Row]]:
-        """Read the rows of a refused file that are as they were written, from a copy; there may have been more.
+        """Read the intact rows of a refused file, from a copy; there may have been more.
 
-        None of a file that holds other tables. Raises OSError.
+        Returns none for a file with other tables. Raises OSError.
         """
         found: dict[str, dict[Row, Row]] = {name: {} for name in self.tables}
         with tempfile.TemporaryDirectory() as folder:
@@ -185,7 +185,7 @@ class TableFile:
             with contextlib.closing(sqlite3.connect(Path(folder) / self.path.name)) as connection:
                 connection.text_factory = lambda text: text.decode(errors="surrogateescape")
                 for name, table in self.tables.items():
-                    for order in ("ASC", "DESC"):  # up to what cannot be read, from both ends
+                    for order in ("ASC", "DESC"):  # up to the unreadable place, from both ends
                         with contextlib.suppress(sqlite3.Error):
                             for *values, digest in connection.execute(table.read(order=order)):
                                 row = tuple(values)
@@ -194,7 +194,8 @@ class TableFile:
         return {name: [rows[key] for key in sorted(rows)] for name, rows in found.items()}
 
     def write(self, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
-        """Set or remove rows, each given as table, key and values (None: remove). Raises OSError; then none is done."""
+        """Set or remove rows, each as table, key and values (None: remove). Raises OSError; then nothing was
+        changed."""
         if self._connection is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self.path))
         connection = self._connection
@@ -209,7 +210,7 @@ class TableFile:
                         row = (*key, *values)
                         connection.execute(table.put(), (*row, _digest(table, row)))
                 connection.execute("COMMIT")
-            except BaseException:  # whatever it is, it is raised again
+            except BaseException:  # re-raised below
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
@@ -217,7 +218,7 @@ class TableFile:
     def set_aside(self) -> None:
         """Close the file and move it, with those beside it, into the folder ``damaged``, for an operator to inspect.
 
-        The oldest files there make room. What cannot be moved stays, with a warning in the log.
+        The oldest files there are removed if necessary. A file that cannot be moved stays, with a warning in the log.
         """
         self.close()
         aside = self.path.parent / DAMAGED_FOLDER
@@ -234,7 +235,7 @@ class TableFile:
                 log.warning("damaged file could not be moved and stays where it is", extra={"facts": facts})
 
     def back_up(self, to: Path) -> None:
-        """Copy the open file. The copy of before stays until the new one is on the disk. Raises OSError."""
+        """Copy the open file. The previous copy stays until the new one is on disk. Raises OSError."""
         if self._connection is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self.path))
         part = to.with_name(f"{to.name}.part")
@@ -250,23 +251,23 @@ class TableFile:
         _sync_folder(to.parent)
 
     def size(self) -> int:
-        """Bytes of all files."""
+        """Return the size of all files in bytes."""
         return sum(stamp[1] for stamp in self._stamps() if stamp is not None)
 
     def is_current(self) -> bool:
-        """Whether the open file is still the one at its path: an operator may have removed it."""
+        """Return whether the open file is still the one at its path: an operator may have removed it."""
         return self._connection is not None and self._opened_as is not None and self._identity() == self._opened_as
 
     def close(self) -> None:
-        """Close the file; again does nothing."""
+        """Close the file; does nothing if it is closed."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
-    # --- within -----------------------------------------------------------------------------------------------
+    # --- internals --------------------------------------------------------------------------------------------
 
     def _check(self, connection: sqlite3.Connection) -> bool:
-        """Refuse what is damaged or foreign; return whether there is nothing yet."""
+        """Refuse a damaged or foreign file; return whether it is empty."""
         (application_id,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -293,7 +294,7 @@ class TableFile:
         return read
 
     def _copy_to(self, folder: str) -> None:
-        """Copy all files as they are at one moment. Raises OSError, EBUSY where another process keeps writing."""
+        """Copy all files in one consistent state. Raises OSError, EBUSY if another process keeps writing."""
         for _ in range(_COPY_ATTEMPTS):
             before = self._stamps()
             for name in self.files:
@@ -315,14 +316,14 @@ class TableFile:
         return stamps
 
     def _refuse_special(self) -> bool:
-        """Refuse a link, a pipe or a folder at the path; return whether there is a file. Raises PermissionError."""
+        """Refuse a link, a pipe or a folder at the path; return whether the file exists. Raises PermissionError."""
         try:
             found = self.path.lstat()
         except FileNotFoundError:
             return False
         if not stat.S_ISREG(found.st_mode):
             raise TablesRefused("is not a file")
-        # Not by opening it: to close a file ends the locks that this process has on it.
+        # Without opening it: closing a file releases all locks of this process on it.
         if not os.access(self.path, os.R_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.path))
         return True
@@ -340,7 +341,7 @@ class TableFile:
             yield
         except sqlite3.Error as error:
             primary = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
-            # A statement that fails on a file as it is found: its schema is not the one that was written.
+            # A statement failed because of the file's schema: it is not the one that was written.
             if primary in _DAMAGED or (is_opening and primary == sqlite3.SQLITE_ERROR):
                 raise TablesDamaged(f"is damaged: {error}") from error
             number = _ERRNO_OF.get(primary, errno.EIO)
@@ -356,7 +357,7 @@ class TableFile:
 
 
 def _abandon_in_child() -> None:
-    """Keep a forked child from closing its parent's files: SQLite would remove the log that the parent still writes."""
+    """Keep a forked child from closing its parent's files: SQLite would remove the log that the parent is writing."""
     for file in _FILES:
         if file._connection is not None:  # noqa: SLF001  # of this module
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(file._connection))  # noqa: SLF001
@@ -368,7 +369,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _digest(table: Table, row: Row) -> bytes:
-    # Of large values their own digest: their text would be several times as large.
+    # Large values are replaced by their digest: their text would be several times as large.
     short = tuple(hashlib.sha256(value).digest() if isinstance(value, bytes) else value for value in row)
     return hashlib.sha256(repr((table.name, short)).encode(errors="backslashreplace")).digest()[:_DIGEST_BYTES]
 
@@ -378,7 +379,7 @@ def _in_use(path: Path) -> OSError:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a new name last, where folders can be opened."""
+    """Make a new name durable, where folders can be opened."""
     if not hasattr(os, "O_DIRECTORY"):
         return
     try:

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class AdminServiceStub(object):
-    """The view of an operator. Nodes share nothing: ask each.
+    """View and changes of one node. Nodes share nothing: call each one.
     """
 
     def __init__(self, channel):
@@ -123,7 +123,7 @@ class AdminServiceStub(object):
 
 
 class AdminServiceServicer(object):
-    """The view of an operator. Nodes share nothing: ask each.
+    """View and changes of one node. Nodes share nothing: call each one.
     """
 
     def ListBrokers(self, request, context):
@@ -135,35 +135,36 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListBrokerEvents(self, request, context):
-        """The last events of one broker name, oldest first, those of brokers that are gone included.
+        """The last events of one broker name, oldest first, those of departed brokers included.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListFlapping(self, request, context):
-        """Brokers by flap penalty, the highest first, those that are gone included. NOT_FOUND: no such cluster.
+        """Brokers by flap penalty, the highest first, departed ones included. NOT_FOUND: no such cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListWatchers(self, request, context):
-        """Who watches a topic here.
+        """The watchers of a topic on this node.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListRouteDigests(self, request, context):
-        """Digests of all routes, in pages, to compare nodes with; of a topic whose brokers are all down that of the empty route.
+        """Digests of all routes, in pages, for the comparison of nodes; for a topic whose brokers are all down, that of the
+        empty route.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSettings(self, request, context):
-        """What operators set here and a restart keeps, in pages, to compare nodes with.
+        """Operators' settings that survive a restart, in pages, for the comparison of nodes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -177,30 +178,30 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetWritePerm(self, request, context):
-        """The six changes below are on the disk when they are acknowledged. FAILED_PRECONDITION, code SETTING_NOT_SAVED: the
-        disk refused it, and nothing was changed. SetGuard and SetMaintenance are made all the same, not `durable`.
+        """The six changes below are on disk when they are acknowledged. FAILED_PRECONDITION, code SETTING_NOT_SAVED: the
+        disk refused it, and nothing was changed. SetGuard and SetMaintenance apply nevertheless, without `durable`.
 
-        Takes the write permission off all topics of a broker name, or gives it back. Other bits stay. It survives changes of
-        topics and a restart of this server. It ends with the broker's next incarnation, with a drain or a removal from the
-        configuration, and where no incarnation is known when the broker's probe failed and passes again. NOT_FOUND: no
-        such broker name.
+        Wipes the write permission of all topics of a broker name, or restores it. Other bits do not change. A wipe
+        survives changes of topics and a restart of this server. It ends with the broker's next incarnation, with a drain
+        or a removal from the configuration. Without a known incarnation it ends when the broker's probe failed and passes
+        again. NOT_FOUND: no such broker name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteTopic(self, request, context):
-        """Deletes a topic here. FAILED_PRECONDITION, naming the brokers, while brokers hold it, unless forced: then it is
-        hidden (a tombstone) until each of them brings another version of its topics.
+        """Deletes a topic here. FAILED_PRECONDITION, with the names of the brokers, while brokers have it, unless forced:
+        then it is hidden (a tombstone) until each of them registers another version of its topics.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def PutKv(self, request, context):
-        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. INVALID_ARGUMENT for an
-        order topic with more queues than a registered broker has of it. RESOURCE_EXHAUSTED above 10,000 keys or 3 MiB: the
-        whole is one answer.
+        """Sets one key of the KV configuration. Order topics are keys of namespace ORDER_TOPIC_CONFIG. INVALID_ARGUMENT for
+        an order topic with more queues than a registered broker has. RESOURCE_EXHAUSTED above 10,000 keys or 3 MiB: the
+        configuration is one response.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -221,7 +222,7 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetGuard(self, request, context):
-        """Sets how the guard of a cluster works. NOT_FOUND: no such cluster. RESOURCE_EXHAUSTED above 1,000 clusters whose
+        """Sets the mode of a cluster's guard. NOT_FOUND: no such cluster. RESOURCE_EXHAUSTED above 1,000 clusters whose
         guard is not AUTO.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -229,7 +230,7 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetMaintenance(self, request, context):
-        """Announces an absence, or ends it: brokers that leave meanwhile are no outage, and the guard does not count them.
+        """Announces an absence, or ends it: a departure during that time does not count as an outage, nor for the guard.
         RESOURCE_EXHAUSTED above 500 windows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -237,21 +238,22 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListMaintenance(self, request, context):
-        """The maintenance windows that are open.
+        """The open maintenance windows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetDrain(self, request, context):
-        """Sends this node's clients to other nodes, or takes them again. Brokers go on registering and beating here.
+        """Sends this node's clients to other nodes, or accepts them again. Brokers still register and send heartbeats here.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EvictBroker(self, request, context):
-        """Removes one registration at once. An agent that lives registers again with its next beat. NOT_FOUND: nobody has it.
+        """Removes one registration immediately. A running agent registers again with its next heartbeat. NOT_FOUND: no broker
+        has it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -354,7 +356,7 @@ def add_AdminServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
-    """The view of an operator. Nodes share nothing: ask each.
+    """View and changes of one node. Nodes share nothing: call each one.
     """
 
     @staticmethod

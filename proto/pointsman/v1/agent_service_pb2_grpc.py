@@ -52,18 +52,18 @@ class AgentServiceServicer(object):
     """
 
     def Drain(self, request, context):
-        """Takes the broker out of service, step by step, and tells each step when it begins and ends: wipe its write permission
-        on every name server, wait until producers are gone, stop serving consumer groups, unregister. Each step is bounded.
-        A caller that cancels before the last step aborts the drain: what was done is undone. One that is drained already
-        says so again. FAILED_PRECONDITION while somebody else's drain runs; UNAVAILABLE when no name server took the wipe,
-        and then nothing is changed.
+        """Takes the broker out of service step by step, and reports the begin and end of each step: wipe its write permission
+        on every name server, wait until producers have stopped, stop serving consumer groups, unregister. Each step is
+        bounded. A caller that cancels before the last step aborts the drain and undoes it. For a drained broker the result
+        is reported again. FAILED_PRECONDITION while another operator's drain is running; UNAVAILABLE if no name server
+        accepted the wipe, and then nothing was changed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetAgentInfo(self, request, context):
-        """The broker as its agent sees it, and how the agent stands with each name server.
+        """The state of the broker, and of its registration at each name server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

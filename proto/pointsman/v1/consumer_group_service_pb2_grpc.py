@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ConsumerGroupServiceStub(object):
-    """Who is in a consumer group, told to its members whenever that changes.
+    """Membership of consumer groups; members are notified of changes.
     """
 
     def __init__(self, channel):
@@ -73,7 +73,7 @@ class ConsumerGroupServiceStub(object):
 
 
 class ConsumerGroupServiceServicer(object):
-    """Who is in a consumer group, told to its members whenever that changes.
+    """Membership of consumer groups; members are notified of changes.
     """
 
     def KeepMembership(self, request_iterator, context):
@@ -87,7 +87,7 @@ class ConsumerGroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def LeaveGroups(self, request, context):
-        """Leaves politely: the other members are told at once.
+        """Leaves groups in a planned shutdown: the other members are notified immediately.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -95,22 +95,23 @@ class ConsumerGroupServiceServicer(object):
 
     def WatchGroup(self, request, context):
         """The whole membership first, and again whenever it changes (NOTIFY_CONSUMER_IDS_CHANGED); the latest one wins for a
-        slow reader. A group that nobody is in yet may be watched.
+        slow reader. A group without members may be watched.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetMembership(self, request, context):
-        """The membership as a watcher is sent it, unless it is the one that the caller knows (GET_CONSUMER_LIST_BY_GROUP). Members
-        call it with each periodic rebalance: a group may have notices switched off, and a notice may be lost.
+        """The membership as watchers receive it, unless the caller's revision is current (GET_CONSUMER_LIST_BY_GROUP).
+        Members call it in each periodic rebalance: a group may have notifications switched off, and a notification may be
+        lost.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetGroup(self, request, context):
-        """One group with its members. NOT_FOUND: nobody is in it.
+        """One group with its members. NOT_FOUND: the group has no members.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -124,7 +125,7 @@ class ConsumerGroupServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PinGroup(self, request, context):
-        """Gives all queues of a group to some of its members for a time, or ends that.
+        """Assigns all queues of a group to some of its members for a time, or ends that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -177,7 +178,7 @@ def add_ConsumerGroupServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ConsumerGroupService(object):
-    """Who is in a consumer group, told to its members whenever that changes.
+    """Membership of consumer groups; members are notified of changes.
     """
 
     @staticmethod

@@ -62,28 +62,28 @@ class OffsetServiceServicer(object):
     """
 
     def CommitOffsets(self, request, context):
-        """Commits offsets. One below what is committed is not taken, unless it is a reset.
+        """Commits offsets. One below the committed offset is ignored, unless it is a reset.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetOffsets(self, request, context):
-        """Committed offsets; a queue without one is absent from the answer.
+        """Committed offsets; a queue without one is absent from the response.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def BeginTopics(self, request, context):
-        """Records when a group first consumed topics; returns what is recorded. The earliest moment wins.
+        """Records when a group first consumed topics; returns what is recorded. The earliest time wins.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListOffsets(self, request, context):
-        """The offsets of a group on this broker, sorted, with the ends of the queues where they are known.
+        """The offsets of a group on this broker, sorted, with the known ends of the queues.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class QueueLockServiceStub(object):
-    """Locks of this broker's queues, by group. A lock lives 60 s from its last renewal and then may change hands.
+    """Locks of this broker's queues, by group. A lock expires 60 s after its last renewal.
     """
 
     def __init__(self, channel):
@@ -53,18 +53,18 @@ class QueueLockServiceStub(object):
 
 
 class QueueLockServiceServicer(object):
-    """Locks of this broker's queues, by group. A lock lives 60 s from its last renewal and then may change hands.
+    """Locks of this broker's queues, by group. A lock expires 60 s after its last renewal.
     """
 
     def LockQueues(self, request, context):
-        """Locks or renews queues for a client; the answer names those that it holds now.
+        """Locks or renews queues for a client; the response lists those that it holds now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnlockQueues(self, request, context):
-        """Unlocks queues; those that another client holds stay as they are.
+        """Unlocks queues; those that another client holds do not change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -104,7 +104,7 @@ def add_QueueLockServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class QueueLockService(object):
-    """Locks of this broker's queues, by group. A lock lives 60 s from its last renewal and then may change hands.
+    """Locks of this broker's queues, by group. A lock expires 60 s after its last renewal.
     """
 
     @staticmethod

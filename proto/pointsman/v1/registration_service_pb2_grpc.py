@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class RegistrationServiceStub(object):
-    """Registration, heartbeat and leave of brokers. Each name server is told separately; they share nothing.
+    """Registration, heartbeats and unregistration of brokers. Name servers share nothing: call each one.
     """
 
     def __init__(self, channel):
@@ -68,21 +68,21 @@ class RegistrationServiceStub(object):
 
 
 class RegistrationServiceServicer(object):
-    """Registration, heartbeat and leave of brokers. Each name server is told separately; they share nothing.
+    """Registration, heartbeats and unregistration of brokers. Name servers share nothing: call each one.
     """
 
     def RegisterBroker(self, request_iterator, context):
-        """Registers a broker with its whole topic set, in chunks of at most 5,000 topics. Set semantics: a topic
-        that is absent is gone. Nothing is applied before a commit that matches, however the stream ends without one;
-        DEADLINE_EXCEEDED when it has not come within a minute.
-        ALREADY_EXISTS: a living holder of the identity has a higher state version (ErrorInfo metadata `holder_addr`).
+        """Registers a broker with its complete topic set, in chunks of at most 5,000 topics. Set semantics: absent topics are
+        removed. Nothing is applied before a matching commit, whatever ends the stream without one. DEADLINE_EXCEEDED if
+        the commit has not arrived within a minute.
+        ALREADY_EXISTS: a running holder of the identity has a higher state version (ErrorInfo metadata `holder_addr`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UpdateTopics(self, request, context):
-        """Changes some topics of a registered broker, at most 5,000 at once. FAILED_PRECONDITION when the base is not the
+        """Changes some topics of a registered broker, at most 5,000 in one call. FAILED_PRECONDITION if the base is not the
         version held here.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -90,30 +90,31 @@ class RegistrationServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """Says once that a broker lives.
+        """Sends one heartbeat.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def KeepAlive(self, request_iterator, context):
-        """The same on one long stream, an answer to each beat. Its end within 1.5 intervals of the last beat
-        shortens the wait for the broker's removal; it is never a polite leave.
+        """Heartbeats on one long stream, with a response to each. Its end within 1.5 intervals of the last heartbeat
+        shortens the wait for the broker's removal; it never counts as a planned shutdown.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def UnregisterBroker(self, request, context):
-        """Leaves politely. A stale generation changes nothing and the answer says so.
+        """Unregisters a broker for a planned shutdown. A stale generation changes nothing; the response reports it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReportQueueStats(self, request, context):
-        """Tells how full the broker's queues are, and how far consumer groups are behind; each ten minutes. It goes to the
-        history, is no sign of life, and changes nothing. A stale generation is not recorded and the answer says so.
+        """Reports how full the broker's queues are and how far consumer groups are behind, every ten minutes. The report is
+        recorded in the history; it does not count as a heartbeat and changes nothing else. With a stale generation it is
+        not recorded; the response reports that.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -161,7 +162,7 @@ def add_RegistrationServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RegistrationService(object):
-    """Registration, heartbeat and leave of brokers. Each name server is told separately; they share nothing.
+    """Registration, heartbeats and unregistration of brokers. Name servers share nothing: call each one.
     """
 
     @staticmethod

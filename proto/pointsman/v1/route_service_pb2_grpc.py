@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class RouteServiceStub(object):
-    """Routes of topics, and what there is. UNAVAILABLE from a server that drains, and for a topic that a warming one does
-    not know yet.
+    """Routes of topics, and lists. UNAVAILABLE from a draining server, and from a warming one for a topic that it may not
+    know yet.
     """
 
     def __init__(self, channel):
@@ -64,29 +64,29 @@ class RouteServiceStub(object):
 
 
 class RouteServiceServicer(object):
-    """Routes of topics, and what there is. UNAVAILABLE from a server that drains, and for a topic that a warming one does
-    not know yet.
+    """Routes of topics, and lists. UNAVAILABLE from a draining server, and from a warming one for a topic that it may not
+    know yet.
     """
 
     def GetTopicRoute(self, request, context):
-        """The brokers and queues of a topic. NOT_FOUND when no broker has it. While all that have it are down, the route is
-        empty and names them (`absent_brokers`): a broker that was lost is remembered for `remember_hours`, one that left by
-        its own word or an operator's is not.
+        """The brokers and queues of a topic. NOT_FOUND if no broker has it. While all brokers that have it are down, the
+        route is empty and names them (`absent_brokers`): a lost broker is remembered for `remember_hours`, one that
+        unregistered or was evicted is not.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetTopicRoutes(self, request, context):
-        """The same for many topics at once.
+        """The same for many topics in one call.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchTopicRoutes(self, request, context):
-        """First the state of each topic, then each change of it. A slow reader gets the latest state, not each one between.
-        Ends with UNAVAILABLE when the server drains (ErrorInfo code NOT_READY): watch another.
+        """First the state of each topic, then each change. A slow reader gets the latest state, not each one in between.
+        Ends with UNAVAILABLE when the server drains (ErrorInfo code NOT_READY): watch another server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -143,8 +143,8 @@ def add_RouteServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class RouteService(object):
-    """Routes of topics, and what there is. UNAVAILABLE from a server that drains, and for a topic that a warming one does
-    not know yet.
+    """Routes of topics, and lists. UNAVAILABLE from a draining server, and from a warming one for a topic that it may not
+    know yet.
     """
 
     @staticmethod

@@ -11,7 +11,7 @@ FIRST_BOUND_SECONDS = 0.2
 
 
 class FullJitterBackoff:
-    """The waits between tries against one peer. ``draw(a, b)`` is ``random.uniform`` in production."""
+    """Waits between attempts against one peer. ``draw(a, b)`` is ``random.uniform`` in production."""
 
     def __init__(
         self, draw: Callable[[float, float], float], *, first: float = FIRST_BOUND_SECONDS, cap: float = 30.0
@@ -22,11 +22,11 @@ class FullJitterBackoff:
         self._bound = self._first
 
     def next_wait(self) -> float:
-        """Seconds to wait before the next try."""
+        """Return the seconds to wait before the next attempt."""
         wait = self._draw(0.0, self._bound)
         self._bound = min(self._cap, self._bound * 2)
         return wait
 
     def reset(self) -> None:
-        """Start over: call it after a success."""
+        """Start again at the first bound; call it after a success."""
         self._bound = self._first

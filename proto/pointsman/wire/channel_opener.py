@@ -34,9 +34,9 @@ class ChannelOpener:
         self._contents = read_credentials(self._credentials)
         self._callbacks: list[Callable[[], None]] = []
         self.version = 0
-        """Number of changes so far."""
+        """Number of changes since the start."""
         self.problem = ""
-        """Why the present content of the files is not in use; empty: it is."""
+        """Why the current content of the files is not in use; empty: it is."""
 
     def open(self, addr: str, options: ChannelOptions) -> grpc.aio.Channel:
         """Open a channel of the running event loop; it connects with the first call."""
@@ -77,14 +77,14 @@ class ChannelOpener:
             if str(error) == self.problem:
                 return ""
             self.problem = str(error)
-            log.warning("changed credentials cannot be used, the last valid ones stay in use: %s", error)
+            log.warning("changed credentials are invalid, the last valid ones stay in use: %s", error)
             return "rejected"
         self.problem = ""
         if contents == self._contents:
             return ""
         self._contents = contents
         self.version += 1
-        log.info("changed credentials are in use for new connections")
+        log.info("credentials reloaded; new connections use them")
         for callback in list(self._callbacks):
             callback()
         return "applied"
@@ -93,7 +93,7 @@ class ChannelOpener:
         contents = self._contents
         if self._credentials.uses_tls:
             return grpc.ssl_channel_credentials(contents.ca, contents.key, contents.certificate)
-        # Plain TCP on which gRPC refuses any address beyond loopback before it sends a byte.
+        # Plain TCP; gRPC refuses any address beyond loopback before it sends a byte.
         return grpc.local_channel_credentials() if contents.token else None
 
     def _with_token(self, channel: object) -> object:
@@ -106,7 +106,7 @@ class ChannelOpener:
 
 
 class _TokenChannel:
-    """What generated stubs and their callers need of a channel, of either stack, with a token on each call.
+    """The part of a channel that stubs and their callers use, for both stacks, with a token on each call.
 
     gRPC's own way, call credentials, starts a thread for each call.
     """
@@ -150,7 +150,7 @@ class _TokenMethod:
 
 
 def explain_connection_failure(message: str) -> str:
-    """Put in front of gRPC's message what failed in a TLS handshake and what to check; other messages stay as they are.
+    """Prepend the cause of a failed TLS handshake and what to check to gRPC's message; others are returned unchanged.
 
     Source: texts of gRPC 1.72 to 1.85 (``ssl_transport_security.cc``, ``local_security_connector.cc``).
     """

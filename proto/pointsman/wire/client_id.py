@@ -1,6 +1,6 @@
 """The grammar of client ids: ``address@instance``, as RocketMQ's ``ClientConfig.buildMQClientId`` builds them.
 
-The instance may hold a further ``@`` (RocketMQ appends its unit name so); the address is what stands before the first.
+The instance may contain a further ``@`` (RocketMQ appends its unit name so); the address is the part before the first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _PRINTABLE = re.compile(r"[!-~]+")
 
 
 def client_id_problem(client_id: str) -> str | None:
-    """Say what is wrong with a client id, as a sentence without its subject."""
+    """Return the problem of a client id, as a sentence without its subject; None: it is valid."""
     problem = pin_target_problem(client_id)
     if problem is not None:
         return problem
@@ -24,7 +24,7 @@ def client_id_problem(client_id: str) -> str | None:
 
 
 def pin_target_problem(target: str) -> str | None:
-    """Say what is wrong with a client id or an address, as a sentence without its subject."""
+    """Return the problem of a client id or an address, as a sentence without its subject; None: it is valid."""
     if not target:
         return "must not be empty"
     if len(target) > MAX_CLIENT_ID_LENGTH:
@@ -35,5 +35,5 @@ def pin_target_problem(target: str) -> str | None:
 
 
 def address_of(client_id: str) -> str:
-    """The part before the first ``@``."""
+    """Return the part before the first ``@``."""
     return client_id.partition("@")[0]

@@ -9,14 +9,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Time as the shells see it; tests put a manual one in its place."""
+    """Source of time; tests use a manual one."""
 
     def monotonic(self) -> float:
         """Seconds on a scale that never jumps: for every wait, deadline and age."""
         ...
 
     def utc_now(self) -> datetime:
-        """Wall clock, timezone-aware UTC: for people and the history. It decides nothing shorter than days."""
+        """Wall clock, timezone-aware UTC: for operators and the history. It decides nothing shorter than days."""
         ...
 
     async def sleep(self, seconds: float) -> None:
@@ -25,7 +25,7 @@ class Clock(Protocol):
 
 
 def utc_millis(clock: Clock) -> int:
-    """Return milliseconds since the epoch by the wall clock: for moments that outlive the process."""
+    """Return milliseconds since the epoch by the wall clock: for times that outlive the process."""
     return round(clock.utc_now().timestamp() * 1000)
 
 

@@ -26,7 +26,7 @@ class CredentialsError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """How a program proves who it is to the servers that it calls, and how it recognizes them. Paths are of PEM files.
+    """How a program authenticates itself to servers, and how it verifies them. Paths are of PEM files.
 
     Any file but that of the token turns TLS on. A token is sent over TLS, and without TLS to loopback alone.
     """
@@ -36,26 +36,26 @@ class Credentials:
     ca: str = ""
     """Authorities that sign the servers' certificates; empty: the public ones."""
     certificate: str = ""
-    """Own certificate, with intermediate ones after it, for servers that ask for one (mTLS); needs ``key``."""
+    """Own certificate, with intermediate ones after it, for servers that request one (mTLS); needs ``key``."""
     key: str = ""
     """Private key of the certificate, not encrypted."""
     server_name: str = ""
-    """Name that a server's certificate must carry; empty: the host that is connected to."""
+    """Name that a server's certificate must contain; empty: the host of the address."""
     token_file: str = ""
     """File with a bearer token."""
 
     @property
     def uses_tls(self) -> bool:
-        """Whether connections are encrypted."""
+        """Return whether connections are encrypted."""
         return self.tls or bool(self.ca or self.certificate or self.key or self.server_name)
 
     @property
     def files(self) -> dict[str, str]:
-        """The files by field; empty where none is set."""
+        """Return the files by field; empty where none is set."""
         return {field: getattr(self, field) for field in ("ca", "certificate", "key", "token_file")}
 
     def problems(self) -> Iterator[str]:
-        """List what is wrong with the settings and, as of now, their files, each as ``field: problem``."""
+        """Return the problems of the settings and of their current files, each as ``field: problem``."""
         try:
             read_credentials(self)
         except CredentialsError as error:
@@ -123,7 +123,7 @@ def _read_file(field: str, file: str) -> bytes:
 
 
 def _check_pem(field: str, file: str, content: bytes) -> None:
-    """Check that it is complete, and of the kind that the field takes."""
+    """Check that it is complete, and of the kind that the field requires."""
     wanted = b"PRIVATE KEY" if field == "key" else b"CERTIFICATE"
     kinds = [match["kind"] for match in _PEM.finditer(content)]
     if content.count(b"-----BEGIN ") != len(kinds):
@@ -156,7 +156,7 @@ def _check_pair(settings: Credentials, files: dict[str, bytes]) -> None:
 
 
 def _to_token(file: str, content: bytes) -> str:
-    """Return the token; line ends after it are not part of it."""
+    """Return the token without the line ends after it."""
     text = content.rstrip(b"\r\n")
     if not text:
         raise CredentialsError(f"token_file: {file} is empty")

@@ -1,6 +1,6 @@
 """Rich gRPC errors: built by servers, read by clients, one shape for both.
 
-A failed call carries a ``google.rpc.Status`` with an ``ErrorInfo`` (a stable code from our own list, domain
+A failed call has a ``google.rpc.Status`` with an ``ErrorInfo`` (a stable code from Pointsman's list, domain
 ``pointsman``, facts as metadata) and, for bad input, a ``BadRequest`` that names each field and its value.
 """
 
@@ -17,35 +17,35 @@ from pointsman.wire.refusals import FieldViolation
 
 DOMAIN = "pointsman"
 REQUEST_ID = "request_id"
-"""Metadata that names the call in the server's log."""
+"""Metadata key of the call's id in the server's log."""
 
 ANOTHER_MAY_ANSWER = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DEADLINE_EXCEEDED,
         grpc.StatusCode.RESOURCE_EXHAUSTED,
-        # A server that is flooded at a herd's return ends calls so (design, section 9).
+        # A server flooded by reconnecting clients ends calls with this (design, section 9).
         grpc.StatusCode.CANCELLED,
         grpc.StatusCode.INTERNAL,
         grpc.StatusCode.UNKNOWN,
         grpc.StatusCode.DATA_LOSS,
-        # Something else, or an older name server, listens there.
+        # Something else, or an older name server, is listening there.
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-"""Faults of one node. Every other code is an answer, which any node would give."""
+"""Codes caused by one node. Any node would give every other code."""
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorDetails:
-    """What a failed call said beyond its status code."""
+    """Details of a failed call beyond its status code."""
 
     code: str = ""
     """Stable code such as ``TOPIC_NOT_FOUND``; empty when the peer sent none."""
     facts: Mapping[str, str] = field(default_factory=dict)
     violations: Sequence[FieldViolation] = ()
     request_id: str = ""
-    """Names the call in the server's log; empty when the peer sent none."""
+    """Id of the call in the server's log; empty when the peer sent none."""
 
 
 def build_status(
@@ -57,7 +57,7 @@ def build_status(
     violations: Sequence[FieldViolation] = (),
     request_id: str = "",
 ) -> status_pb2.Status:
-    """Build the status of a failed call; ``rpc_status.to_status`` makes it abortable."""
+    """Build the status of a failed call; ``rpc_status.to_status`` converts it for an abort."""
     metadata = dict(facts or {})
     if request_id:
         metadata[REQUEST_ID] = request_id

@@ -1,7 +1,7 @@
-"""The topics that belong to a consumer group itself: where its failed messages wait, and where they end. Pure.
+"""The topics of a consumer group itself: retries of its failed messages, and dead letters. Pure.
 
-A group's retry topic is in no topic source: every broker that has messages of the group has it, with one queue for each
-delay, so that within a queue whoever was written first is due first.
+A group's retry topic is in no topic source: every broker with messages of the group has it, with one queue for each
+delay, so that within a queue the message written first is due first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ DLQ_PREFIX = "%DLQ%"
 RETRY_DELAYS_SECONDS = (
     10.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 420.0, 480.0, 540.0, 600.0, 1200.0, 1800.0, 3600.0, 7200.0,
 )  # fmt: skip
-"""Wait before each new try: levels 3 to 18 of RocketMQ's ``messageDelayLevel``, by queue id of the retry topic."""
+"""Wait before each retry: levels 3 to 18 of RocketMQ's ``messageDelayLevel``, by queue id of the retry topic."""
 
 RETRY_QUEUES = len(RETRY_DELAYS_SECONDS)
 
@@ -22,20 +22,20 @@ MAX_GROUP_LENGTH = 120
 
 
 def retry_topic(group: str) -> str:
-    """Where messages that the group failed on wait for their next try."""
+    """Return the topic in which a group's failed messages wait for their next attempt."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Where messages that the group gave up on stay: its dead letters."""
+    """Return the topic of a group's dead letters: messages that are no longer retried."""
     return DLQ_PREFIX + group
 
 
 def is_group_topic(topic: str) -> bool:
-    """Whether a topic holds messages that a group failed on: a retry topic, or dead letters."""
+    """Return whether a topic is a group's retry topic or dead letters."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
 
 def is_retry_topic(topic: str) -> bool:
-    """Whether a topic is a group's retry topic."""
+    """Return whether a topic is a group's retry topic."""
     return topic.startswith(RETRY_PREFIX) and len(topic) > len(RETRY_PREFIX)

@@ -1,11 +1,11 @@
 """Messages as JSON documents: protobuf's own mapping, with the exceptions below. Pure.
 
 - A ``Duration`` is a number of seconds, its key ends in ``Seconds``.
-- Names of enums are without their prefix: ``UP``. A value that is newer than the stubs is its number as text.
-- 64-bit counts are numbers, so that scripts can compare them. A ``generation`` and the parts of a ``DataVersion`` stay
-  text, since JavaScript and jq round them; a ``boot`` and a digest are hexadecimal, as in logs.
+- Names of enums are without their prefix: ``UP``. A value that is newer than the stubs is its number as a string.
+- 64-bit counts are numbers, so that scripts can compare them. A ``generation`` and the parts of a ``DataVersion`` are
+  strings, because JavaScript and jq round them; a ``boot`` and a digest are hexadecimal, as in logs.
 - A field that is not set is null, never absent.
-- The fields of ``identity`` stand beside the others, its address as ``brokerAddr``.
+- The fields of ``identity`` are next to the others, its address as ``brokerAddr``.
 - Routes have the keys of RocketMQ's ``TopicRouteData``, and more.
 """
 
@@ -48,7 +48,7 @@ def enum_name(message: Message, field: str) -> str:
 
 
 def to_route_document(route: route_service_pb2.TopicRoute) -> Document:
-    """Render a route as RocketMQ's ``TopicRouteData`` does, with what Pointsman knows beyond it."""
+    """Render a route like RocketMQ's ``TopicRouteData``, with Pointsman's additional fields."""
     return to_document(route) | {
         "brokerDatas": [to_broker_data_document(data) for data in route.broker_datas],
         "filterServerTable": {
@@ -61,7 +61,7 @@ def to_route_document(route: route_service_pb2.TopicRoute) -> Document:
 
 
 def to_broker_data_document(data: broker_pb2.BrokerData) -> Document:
-    """Render a replica group; JSON has only text as keys, so broker ids are text as in RocketMQ's own output."""
+    """Render a replica group; JSON keys are strings, so broker ids are strings as in RocketMQ's own output."""
     document = to_document(data)
     has_master = any(replica.broker_id == MASTER_ID for replica in data.replicas)
     return {
@@ -74,9 +74,9 @@ def to_broker_data_document(data: broker_pb2.BrokerData) -> Document:
 
 
 def read_route_document(document: Mapping[str, Any]) -> route_service_pb2.TopicRoute:
-    """Read what :func:`to_route_document` wrote; keys that are newer than the stubs are ignored.
+    """Parse the output of :func:`to_route_document`; keys that are newer than the stubs are ignored.
 
-    Raises KeyError for a key that is missing, TypeError, ValueError or ParseError for a value that does not fit.
+    Raises KeyError for a missing key, TypeError, ValueError or ParseError for an invalid value.
     """
     revision = document["revision"]
     plain = {

@@ -1,4 +1,4 @@
-"""Clocks that move only when a test moves them, for all code that waits with ``Clock.sleep``."""
+"""Clocks that move only when a test moves them, for code that waits with ``Clock.sleep``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 SETTLE_ROUNDS = 20
-"""Turns of the event loop in which woken tasks may run on to their next wait."""
+"""Turns of the event loop in which woken tasks may run to their next wait."""
 
 
 class SteppedClock:
-    """A ``pointsman.wire.clock.Clock`` with sleepers in any event loop; a subclass says how they run on.
+    """A ``pointsman.wire.clock.Clock`` with sleepers in any event loop; subclasses define how they run after a wake-up.
 
     Starts at monotonic 1,000 s and 2026-01-01T00:00:00Z.
     """
@@ -35,7 +35,7 @@ class SteppedClock:
         return datetime.fromtimestamp(self.now, UTC) + self._utc_offset
 
     async def sleep(self, seconds: float) -> None:
-        """Wait until the clock was moved so far; a non-positive time still yields once."""
+        """Wait until the clock was moved by ``seconds``; a non-positive time still yields once."""
         if seconds <= 0:
             await asyncio.sleep(0)
             return
@@ -45,7 +45,7 @@ class SteppedClock:
         await woken
 
     def _steps(self, seconds: float) -> Iterator[None]:
-        """Let time pass, waking each sleeper at its own moment, in order; the woken run on wherever this yields."""
+        """Let time pass, waking each sleeper at its due time, in order; woken tasks run wherever this yields."""
         target = self.now + seconds
         yield
         while (sleeper := self._next(target)) is not None:
@@ -69,25 +69,25 @@ class SteppedClock:
 
 
 class ManualClock(SteppedClock):
-    """For everything in one event loop, and moved from inside it."""
+    """For code in one event loop; moved from inside it."""
 
     def jump_wall_clock(self, by: timedelta) -> None:
         """Move the wall clock alone, as an operator or NTP may."""
         self._utc_offset += by
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass, waking each sleeper at its own moment, in order."""
+        """Let time pass, waking each sleeper at its due time, in order."""
         for _ in self._steps(seconds):
             await settle()
 
     async def pause(self, seconds: float) -> None:
-        """Let time pass as while the process is stopped: who was due meanwhile wakes late, at the end of it."""
+        """Let time pass as if the process were stopped: sleepers that become due wake late, at the end."""
         await settle()
         self.now += seconds
         await self.advance(0)
 
 
 async def settle() -> None:
-    """Let the tasks of the running event loop run on to their next wait."""
+    """Let the tasks of the running event loop run to their next wait."""
     for _ in range(SETTLE_ROUNDS):
         await asyncio.sleep(0)

@@ -1,6 +1,6 @@
 """The grammar of names and addresses, the same for server, agent and client. Pure.
 
-Each check returns what is wrong as a sentence without its subject, or ``None``; the caller knows which field it read.
+Each check returns the problem as a sentence without its subject, or ``None``; the caller knows the field.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MAX_LABELS = 32
 MAX_LABEL_LENGTH = 128
 MAX_FILTER_SERVERS = 32
 MAX_CHUNK_TOPICS = 5_000
-"""Topics in one message: more would hold the server's loop for too long at once (design, section 9)."""
+"""Topics in one message: more would block the server's loop for too long (design, section 9)."""
 
 MIN_EXPIRY_INTERVALS = 3
-"""A broker may miss two beats without being taken for dead."""
+"""A broker may miss two heartbeats before it expires."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _REGISTERED_NAME = re.compile(r"[%|a-zA-Z0-9_.+-]+")
@@ -58,7 +58,7 @@ def name_problem(name: str) -> str | None:
 
 
 def registered_name_problem(name: str) -> str | None:
-    """Check a name as a name server takes it: also what RocketMQ's own brokers register.
+    """Check a name in a registration: also the names that RocketMQ's own brokers register.
 
     Their default broker name is the host's, with dots; a pop retry topic has a plus (``%RETRY%group+topic``).
     """
@@ -105,7 +105,7 @@ def text_problem(text: str, *, longest: int = MAX_TEXT_LENGTH) -> str | None:
 
 
 def join_addr(host: str, port: int) -> str:
-    """Write host (an IPv6 one without brackets) and port as an address."""
+    """Join host (an IPv6 one without brackets) and port to an address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -116,7 +116,7 @@ def split_addr(addr: str) -> tuple[str, int]:
 
 
 def is_loopback(addr: str) -> bool:
-    """Whether host:port is reached from this machine alone. A host name other than localhost counts as reachable."""
+    """Return whether only this machine can reach host:port. A host name other than localhost counts as reachable."""
     host = addr.rpartition(":")[0].removeprefix("[").removesuffix("]")
     try:
         return ipaddress.ip_address(host).is_loopback

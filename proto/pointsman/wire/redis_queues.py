@@ -2,7 +2,7 @@
 
 Entries are added with the id ``0-*``, whose second part Redis (7.0 and later) counts from 1 without a gap, also past
 entries that were trimmed. Offsets begin at 0, as RocketMQ's do. So offset n is the entry ``0-(n+1)``, and the offset
-that is read next is at the same time the id to read after: ``XREAD STREAMS orders:queue:3 0-n``. The end of a queue,
+is read next is also the id to read after: ``XREAD STREAMS orders:queue:3 0-n``. The end of a queue,
 one beyond its last message, is the second part of the stream's ``last-generated-id``.
 """
 
@@ -16,22 +16,22 @@ _ID = re.compile(r"0-(?P<counted>0|[1-9][0-9]{0,19})")
 
 
 def stream_key(topic: str, queue_id: int) -> str:
-    """The key of a queue's stream."""
+    """Return the key of a queue's stream."""
     return f"{topic}:queue:{queue_id}"
 
 
 def entry_id(offset: int) -> str:
-    """The id of the entry at an offset."""
+    """Return the id of the entry at an offset."""
     return f"0-{offset + 1}"
 
 
 def id_before(offset: int) -> str:
-    """The id after which reading begins with the entry at ``offset``."""
+    """Return the id after which reading begins with the entry at ``offset``."""
     return f"0-{offset}"
 
 
 def offset_after(last_id: str) -> int | None:
-    """The offset that follows an entry; None for an id that was not made by ``0-*``."""
+    """Return the offset after an entry; None for an id that ``0-*`` did not create."""
     match = _ID.fullmatch(last_id)
     if match is None:
         return None

@@ -1,13 +1,13 @@
-"""What a server refuses: the base of both daemons' refusals, and the faults of single fields. Pure data.
+"""Refusals of a server: the base of both daemons' refusals, and violations of single fields. Pure data.
 
 Refusal
 ├── FieldsRefused
 │   └── InvalidRequest  INVALID_REQUEST  a field breaks a rule; names each
 ├── LimitExceeded       LIMIT_EXCEEDED   a bound of the server is reached
-├── NotReady            NOT_READY        the server cannot serve that now; later, or another one, may
+├── NotReady            NOT_READY        the server cannot serve that now; retry later or elsewhere
 └── TooSlow             TOO_SLOW         a stream did not send what it is for in time
 
-Facts are attributes; the text is built from them.
+Facts are attributes; the message is built from them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 MOST_VIOLATION_BYTES = 3_000
-"""A status travels in trailers, of which gRPC takes 8 KiB, in base64; above that a client sees RESOURCE_EXHAUSTED."""
+"""A status travels in trailers, which gRPC limits to 8 KiB, in base64; above that a client sees RESOURCE_EXHAUSTED."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class FieldViolation:
     field: str
     """Path of the field, as ``broker.identity.addr`` or ``topics[3].perm``."""
     description: str
-    """What is wrong, with the value."""
+    """The violated rule, with the value."""
 
 
 class Refusal(Exception):
@@ -41,16 +41,16 @@ class Refusal(Exception):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """What a program needs in addition to the text."""
+        """Return what a program needs in addition to the message."""
         return {}
 
 
 class FieldsRefused(Refusal):
-    """One or more fields are at fault. At least one violation is needed."""
+    """One or more invalid fields. At least one violation is needed."""
 
     def __init__(self, violations: Sequence[FieldViolation]) -> None:
         first = violations[0]
-        more = f" (the first of {len(violations)} faults)" if len(violations) > 1 else ""
+        more = f" (the first of {len(violations)} violations)" if len(violations) > 1 else ""
         super().__init__(f"{first.field} {first.description}{more}")
         self.violations = tuple(violations)
 
@@ -68,7 +68,7 @@ class LimitExceeded(Refusal):
     code = "LIMIT_EXCEEDED"
     status = "RESOURCE_EXHAUSTED"
     server: ClassVar[str]
-    """How a text names the server."""
+    """How a message names the server."""
 
     def __init__(self, limit: str, bound: int, *, field: str = "", value: int | None = None, note: str = "") -> None:
         where = f"{field}: " if field else ""
@@ -80,12 +80,12 @@ class LimitExceeded(Refusal):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """Which bound, and how high it is."""
+        """Return the bound and its value."""
         return {"limit": self.limit, "bound": str(self.bound)}
 
 
 class NotReady(Refusal):
-    """The server cannot serve that now: it warms up, drains or stops. ``facts`` say why."""
+    """The server cannot serve that now: it warms up, drains or stops. ``facts`` contain the reason."""
 
     code = "NOT_READY"
     status = "UNAVAILABLE"
@@ -96,7 +96,7 @@ class NotReady(Refusal):
 
     @property
     def facts(self) -> Mapping[str, str]:
-        """Why not."""
+        """Return the reason."""
         return self._facts
 
 
@@ -110,7 +110,7 @@ class TooSlow(Refusal):
 def refuse_if_any(violations: Iterable[FieldViolation]) -> None:
     """Raise InvalidRequest with the violations, if there are any.
 
-    Of very many the first ones, as many as an answer can carry, and how many more there are.
+    Of very many only the first ones, as many as a response can hold, and the number of the others.
     """
     found: list[FieldViolation] = []
     room, left_out = MOST_VIOLATION_BYTES, 0
@@ -121,17 +121,17 @@ def refuse_if_any(violations: Iterable[FieldViolation]) -> None:
         else:
             left_out += 1
     if left_out:
-        found.append(FieldViolation("...", f"and {left_out} more faults"))
+        found.append(FieldViolation("...", f"and {left_out} more violations"))
     if found:
         raise InvalidRequest(found)
 
 
 def field_violations(field: str, value: str, problem: str | None) -> Sequence[FieldViolation]:
-    """Return the fault of a field, from what a check of its value found (``wire/names.py``)."""
+    """Return the violation of a field from the problem that a check of its value found (``wire/names.py``)."""
     return () if problem is None else (FieldViolation(field, f"{problem}: {shown(value)}"),)
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: quoted, in ASCII without control characters, at most 80 of them."""
+    """Format a value for an error: quoted, in ASCII without control characters, at most 80 of them."""
     text = ascii(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,8 +1,7 @@
-"""Tags, and the expression of those that a consumer wants of a topic: ``*`` for all, or ``a || b`` (RocketMQ's
-``FilterAPI``).
+"""Tags, and a consumer's expression of the tags that it reads: ``*`` for all, or ``a || b`` (RocketMQ's ``FilterAPI``).
 
-One form for each meaning, so that members of a group who write the same differently do not seem to disagree. A tag has
-one grammar for producer, consumer and agent: an expression with a tag that no producer may send would match nothing.
+An expression has one canonical form, so that members of a group who write it differently do not conflict. Producer,
+consumer and agent use one grammar for a tag: an expression with a tag that no producer may send would match nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ MAX_EXPRESSION_LENGTH = 1_024
 
 
 def tag_problem(tag: str) -> str | None:
-    """Check the one tag of a message; return what is wrong as a sentence without its subject."""
+    """Check the tag of a message; return the problem as a sentence without its subject, or None."""
     if not tag:
         return "must not be empty"
     if not tag.isprintable():
@@ -20,11 +19,12 @@ def tag_problem(tag: str) -> str | None:
     for character, name in ((" ", "a space"), (",", "a comma"), ("|", "a |")):
         if character in tag:
             return f"must not hold {name}"
-    return "must not be *, which stands for all tags" if tag == ALL else None
+    return "must not be *, which means all tags" if tag == ALL else None
 
 
 def expression_problem(expression: str) -> str | None:
-    """Say what is wrong with an expression, as a sentence without its subject. Empty means all, as in RocketMQ."""
+    """Return the problem of an expression as a sentence without its subject, or None. Empty means all, as in
+    RocketMQ."""
     if len(expression) > MAX_EXPRESSION_LENGTH:
         return f"has {len(expression)} characters, at most {MAX_EXPRESSION_LENGTH} are allowed"
     if not expression.strip(" "):
@@ -40,7 +40,7 @@ def expression_problem(expression: str) -> str | None:
 
 
 def canonical(expression: str) -> str:
-    """The one form of an expression that :func:`expression_problem` accepts."""
+    """Return the canonical form of an expression that :func:`expression_problem` accepts."""
     tags = set(_tags(expression))
     return ALL if ALL in tags or not expression.strip(" ") else " || ".join(sorted(tags))
 

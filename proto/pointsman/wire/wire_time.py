@@ -1,4 +1,4 @@
-"""Lengths of time as they come over the wire, in seconds. Pure."""
+"""Durations from the wire, in seconds. Pure."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from google.protobuf.duration_pb2 import Duration
 
 
 def seconds_of(duration: Duration) -> float:
-    """Read a length of time."""
+    """Convert a duration."""
     return duration.seconds + duration.nanos / 1e9

@@ -15,7 +15,7 @@ from datetime import UTC, date, datetime, time
 from functools import partial
 from pathlib import Path
 
-from pointsman_namesrv.core.broker_answers import BeatStatus
+from pointsman_namesrv.core.broker_responses import BeatStatus
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import BrokerIdentity, Evidence, Health, ProbeVerdict, QueueConfig, Registration

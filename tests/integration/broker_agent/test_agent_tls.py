@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from pointsman.service.config import ConfigError
-from pointsman.service.server_certificates import LOOK_SECONDS
+from pointsman.service.server_certificates import POLL_INTERVAL_SECONDS
 from pointsman.v1.agent_service_pb2 import GetAgentInfoRequest
 from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
 from pointsman.wire.manual_clock import ManualClock
@@ -78,7 +78,7 @@ async def test_metrics_need_none_and_show_the_certificate(
     agent: Agent, config: AgentConfig, authority: Authority, clock: ManualClock, files: Files
 ) -> None:
     files.key.write_bytes(b"x")
-    await clock.advance(LOOK_SECONDS)
+    await clock.advance(POLL_INTERVAL_SECONDS)
     read = agent.metrics.registry.get_sample_value
     await eventually(lambda: read("pointsman_agent_tls_reload_failures_total"))
 

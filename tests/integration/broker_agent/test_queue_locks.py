@@ -140,7 +140,7 @@ async def test_many_errors_fit_into_one_response(serving: Serving) -> None:
     request = wire.LockQueuesRequest(group="g", client_id=C1, queues=unknown)
     refusal = await refusal_of(serving.stub.LockQueues(request))
     assert refusal.status is grpc.StatusCode.INVALID_ARGUMENT
-    assert refusal.details.violations[-1].description.endswith("more faults")
+    assert refusal.details.violations[-1].description.endswith("more violations")
 
 
 async def test_locks_beyond_the_bound_are_refused_and_named(serving: Serving) -> None:

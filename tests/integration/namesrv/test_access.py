@@ -331,7 +331,7 @@ async def test_streams_of_a_removed_token_end_within_the_reload_and_do_not_mark_
     for each in (gone, stream):
         refused = await refusal_of(read_to_its_end(each))
         assert refused.status is StatusCode.UNAUTHENTICATED
-        assert "was removed from the file of tokens" in refused.message
+        assert "was removed from the token file" in refused.message
     assert not kept.done()
     kept.cancel()
     refused = await refusal_of(register(peer, tokens.header("broker-a")))
@@ -345,7 +345,7 @@ async def test_an_invalid_file_is_listed_as_a_problem(
     peer: Peer, server: NameServerApp, tokens: TokenFolder, clock: ManualClock
 ) -> None:
     tokens.path.write_text("half a li", encoding="utf-8")
-    await eventually(server.access.complaints, clock=clock, step=1.0)
+    await eventually(server.access.problems, clock=clock, step=1.0)
     info = await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest(), metadata=tokens.header("ops"))
     assert any("line 1: has 3 words" in complaint for complaint in info.complaints)
 

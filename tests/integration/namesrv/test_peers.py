@@ -15,7 +15,7 @@ from pointsman.v1.admin_service_pb2_grpc import AdminServiceServicer, add_AdminS
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import NameServerConfig, PeersConfig
 from pointsman_namesrv.web import peer_comparison
-from pointsman_namesrv.web.peer_comparison import PeerStanding
+from pointsman_namesrv.web.peer_comparison import PeerResult
 from tests.fakes import wire
 from tests.fakes.access_tokens import TokenFolder
 from tests.fakes.certificates import Authority
@@ -30,8 +30,8 @@ def polled(*addrs: str) -> PeersConfig:
     return PeersConfig(name_servers=addrs, poll_seconds=0.1, timeout_seconds=30.0)
 
 
-def standing(app: NameServerApp) -> PeerStanding:
-    return app._peers.standings[0]
+def result(app: NameServerApp) -> PeerResult:
+    return app._peers.results[0]
 
 
 async def register(addr: str, *topics: str) -> None:
@@ -48,18 +48,18 @@ async def test_a_peer_is_equal_until_a_route_or_a_setting_differs(
     async with running_name_server() as other, running_name_server(peers=polled(other.addr)) as app:
         for addr in (other.addr, app.addr):
             await register(addr, "a", "b", "c")
-        await eventually(lambda: (standing(app).standing, standing(app).topics) == ("EQUAL", 3))
+        await eventually(lambda: (result(app).result, result(app).topics) == ("EQUAL", 3))
 
         async with grpc.aio.insecure_channel(other.addr) as channel:
             await Peer(channel).admin.PutKv(admin.PutKvRequest(namespace="n", key="k", value="v", by="test"))
             await Peer(channel).admin.DeleteTopic(admin.DeleteTopicRequest(topic="c", force=True, by="test"))
-            await eventually(lambda: standing(app).differing == 1 and standing(app).settings == 2)
-            await eventually(lambda: standing(app).in_a_row >= peer_comparison.PROBLEM_AFTER)
+            await eventually(lambda: result(app).differing == 1 and result(app).settings == 2)
+            await eventually(lambda: result(app).in_a_row >= peer_comparison.PROBLEM_AFTER)
 
         assert app.metrics.registry.get_sample_value("pointsman_namesrv_peer_equal", {"peer": other.addr}) == 0
         status = (await ask(app.monitoring_port, "/v1/status?search=none")).document
         shown = status["nameServers"][0]
-        assert (shown["standing"], shown["differingTopics"], shown["differingSettings"]) == ("DIFFERS", 1, 2)
+        assert (shown["result"], shown["differingTopics"], shown["differingSettings"]) == ("DIFFERS", 1, 2)
         assert set(shown["differing"]) == {"c", "kv n k", "hidden topic c1 a c"}
         assert f"Name server {other.addr} differs in 1 of 3 topics and 2 settings: see pointsmanctl diff." in [
             problem["text"] for problem in status["problems"]
@@ -70,8 +70,8 @@ async def test_a_node_in_its_own_list_is_recognised() -> None:
     async with running_name_server() as first:
         addr = first.addr
     async with running_name_server(listen=addr, peers=polled(addr)) as app:
-        await eventually(lambda: standing(app).standing == "SELF")
-        assert standing(app).problem() is None
+        await eventually(lambda: result(app).result == "SELF")
+        assert result(app).problem() is None
 
 
 async def test_a_peer_that_is_down_is_unreachable_until_it_returns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,10 +79,10 @@ async def test_a_peer_that_is_down_is_unreachable_until_it_returns(monkeypatch: 
     async with running_name_server() as other:
         addr = other.addr
     async with running_name_server(peers=polled(addr)) as app:
-        await eventually(lambda: (standing(app).problem() or "").startswith(f"Name server {addr} is unreachable"))
-        assert standing(app).detail.startswith("UNAVAILABLE: ")
+        await eventually(lambda: (result(app).problem() or "").startswith(f"Name server {addr} is unreachable"))
+        assert result(app).detail.startswith("UNAVAILABLE: ")
         async with running_name_server(listen=addr):
-            await eventually(lambda: standing(app).standing == "EQUAL")
+            await eventually(lambda: result(app).result == "EQUAL")
 
 
 class Liar(AdminServiceServicer):
@@ -110,9 +110,9 @@ async def test_a_peer_with_malformed_responses_ends_only_its_own_comparison(toke
     await server.start()
     async with running_name_server(peers=polled(f"127.0.0.1:{port}")) as app:
         await register(app.addr, "a", "z")
-        await eventually(lambda: standing(app).standing == "UNREACHABLE")
-        assert standing(app).detail.startswith("its pages of digests cannot be read: ")
-        assert standing(app).detail.isprintable()
+        await eventually(lambda: result(app).result == "UNREACHABLE")
+        assert result(app).detail.startswith("its pages of digests cannot be read: ")
+        assert result(app).detail.isprintable()
         assert (await ask(app.monitoring_port, "/v1/status")).status == 200
     await server.stop(None)
 
@@ -133,7 +133,7 @@ async def test_peers_with_grants_are_compared_over_tls_with_a_token(tmp_path: Pa
     async with running_name_server(tls=tls_config(files), access=grants) as other:
         with_token = replace(polled(other.addr), ca=str(files.ca), token_file=str(token_file))
         async with running_name_server(peers=with_token) as app:
-            await eventually(lambda: standing(app).standing == "EQUAL")
+            await eventually(lambda: result(app).result == "EQUAL")
         async with running_name_server(peers=replace(with_token, token_file="")) as app:
-            await eventually(lambda: standing(app).standing == "UNREACHABLE")
-            assert standing(app).detail.startswith("UNAUTHENTICATED: ")
+            await eventually(lambda: result(app).result == "UNREACHABLE")
+            assert result(app).detail.startswith("UNAUTHENTICATED: ")

@@ -76,7 +76,7 @@ async def test_a_commit_with_wrong_counts_changes_nothing(server: NameServerApp,
         await peer.registration.RegisterBroker(iter(chunks))
 
     violations = (await refusal(refused.value)).violations
-    assert [(v.field, v.description) for v in violations] == [("commit.topic_count", "says 2, received were 1")]
+    assert [(v.field, v.description) for v in violations] == [("commit.topic_count", "is 2, but 1 were received")]
     assert server.core.replicas() == []
 
 
@@ -240,7 +240,7 @@ async def test_of_many_errors_as_many_are_listed_as_fit_into_a_response(peer: Pe
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     violations = (await refusal(refused.value)).violations
     assert violations[0].field == "topics[0].topic"
-    assert violations[-1].description == f"and {3 * SLICE_TOPICS - len(violations) + 1} more faults"
+    assert violations[-1].description == f"and {3 * SLICE_TOPICS - len(violations) + 1} more violations"
 
 
 async def test_a_delta_of_too_many_topics_is_refused(server: NameServerApp, peer: Peer) -> None:

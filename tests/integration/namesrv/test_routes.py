@@ -154,7 +154,7 @@ async def test_routes_beyond_the_response_size_are_left_out_and_one_route_always
     await peer.registration.RegisterBroker(wire.registration(*map(wire.topic, names)))
     size = (await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="a"))).ByteSize()
     for room, fitting in ((1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (3 * size, 3)):
-        monkeypatch.setattr(routes, "MAX_ANSWER_BYTES", room)
+        monkeypatch.setattr(routes, "MAX_RESPONSE_BYTES", room)
         answer = await many(peer, *names)
         assert parts(answer) == (names[:fitting], [], [], names[fitting:])
         assert sum(r.ByteSize() for r in answer.routes) <= max(room, size)
@@ -164,7 +164,7 @@ async def test_routes_beyond_the_response_size_are_left_out_and_one_route_always
     ("topics", "more", "field", "problem"),
     [
         ([f"t{number}" for number in range(1_001)], {}, "topics", "may hold at most 1000, not 1001"),
-        (["a", "b", "a"], {}, "topics[2].topic", "stands twice in this request, not 'a'"),
+        (["a", "b", "a"], {}, "topics[2].topic", "occurs twice in this request, not 'a'"),
         (["a", "b c"], {}, "topics[1].topic", "may hold only letters, digits and %|_-.+: 'b c'"),
         (["a"], {"cluster": "c/1"}, "cluster", "may hold only letters, digits and %|_-.+: 'c/1'"),
         (["a"], {"zone": "\n"}, "zone", "must not hold control characters: '\\n'"),
@@ -198,7 +198,7 @@ async def test_a_warming_node_serves_known_routes_and_reports_others_as_not_read
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
         details = read_status(rpc_status.from_call(refused.value))
         assert (details.code, details.facts["node_state"]) == ("NOT_READY", "WARMING")
-        assert "ask again in a few seconds, or another" in (refused.value.details() or "")
+        assert "retry in a few seconds, or use another" in (refused.value.details() or "")
     assert queries(server) == {"ok": 2, "unchanged": 0, "not_found": 0, "not_ready": 2}
 
     assert (await peer.route.ListTopics(ListTopicsRequest())).node_state == NODE_STATE_WARMING

@@ -401,7 +401,7 @@ async def test_a_disk_that_refuses_fails_a_change_or_warns_of_its_loss(
         assert "cannot be saved" in complaint
         # Once the disk accepts rows again, changes made without it are saved, too.
         store.refuses = None
-        await until_saved(clock, lambda: not app._settings.complaints())
+        await until_saved(clock, lambda: not app._settings.problems())
         now, left = await settings(peer), after_a_kill(state)
     async with serving(clock, left) as (_, peer):
         assert await settings(peer) == now

@@ -130,8 +130,8 @@ async def test_events_are_the_last_of_all_brokers_oldest_first_and_can_be_limite
         ("/v1/clusters?cluster=none", (404, "CLUSTER_NOT_FOUND", "no broker is known in cluster none")),
         ("/v1/routes/a%2Fb", (400, "INVALID_REQUEST", "topic may hold only letters, digits and %|_-.+: 'a/b'")),
         ("/v1/events?limit=0", (400, "INVALID_REQUEST", "limit must be a number from 1 to 1000, not '0'")),
-        ("/v1/brokers?broker=a", (400, "INVALID_REQUEST", "?'broker' is unknown here; there is cluster")),
-        ("/?a=1", (400, "INVALID_REQUEST", "?'a' is unknown here; there is no parameter")),
+        ("/v1/brokers?broker=a", (400, "INVALID_REQUEST", "?'broker' is unknown here; known: cluster")),
+        ("/?a=1", (400, "INVALID_REQUEST", "?'a' is unknown here; known: none")),
         ("/v1/clusters?cluster=a&cluster=b", (400, "INVALID_REQUEST", "?cluster is given twice")),
     ],
 )
@@ -149,7 +149,7 @@ async def test_an_unknown_path_lists_the_known_ones_and_cannot_control_a_termina
 
     status, code, message = answer.error
     assert (status, code) == (404, "PATH_NOT_FOUND")
-    assert "there is /, /v1/status, /v1/brokers" in message
+    assert "use /, /v1/status, /v1/brokers" in message
     assert b"\x1b" not in answer.body
 
 
@@ -185,7 +185,7 @@ async def test_during_the_warm_up_an_unknown_topic_is_not_ready(server: NameServ
     for path in ("/v1/routes/other", "/v1/brokers?cluster=c9"):
         answer = await ask(server.monitoring_port, path)
         assert answer.error[:2] == (503, "NOT_READY")
-        assert "it is WARMING" in answer.error[2]
+        assert "this name server is WARMING" in answer.error[2]
         assert answer.headers["Retry-After"] == "1"
 
 
@@ -225,7 +225,7 @@ async def test_problems_are_listed_first(server: NameServerApp, peer: Peer, cloc
     assert [(problem["severity"], problem["text"]) for problem in status["problems"]] == [
         ("alarm", "No master: c1/sick, c2/b cannot be written."),
         ("alarm", "1 broker OUT, no traffic: c1/sick/0."),
-        ("alarm", "1 broker GONE, not by plan: c2/gone/0."),
+        ("alarm", "1 broker departed unplanned: c2/gone/0."),
         ("warning", "The guard of c2 is set to OFF."),
     ]
     assert (status["brokers"][0]["brokerName"], status["brokers"][0]["state"]) == ("sick", "OUT")
@@ -298,7 +298,7 @@ async def test_more_requests_than_may_wait_for_the_loop_get_a_503(
     monkeypatch.setattr(loop_documents, "WAIT_SECONDS", 0.05)
     async with documents._one_at_a_time:
         late = await ask(server.monitoring_port, "/v1/clusters")
-        assert late.error == (503, "TOO_MANY_REQUESTS", "the document was not ready within 0.05 s; try again")
+        assert late.error == (503, "TOO_MANY_REQUESTS", "the document was not ready within 0.05 s; retry")
 
 
 async def test_the_error_for_a_document_that_is_too_large_names_smaller_ones(

@@ -226,7 +226,7 @@ async def test_a_disk_error_blocks_no_call_and_is_counted(tmp_path: Path, clock:
         async with grpc.aio.insecure_channel(server.addr) as channel:
             await Peer(channel).registration.RegisterBroker(wire.registration())
             async with asyncio.timeout(60):
-                while not server.recorder.complaints():  # noqa: ASYNC110  # the writer's thread has no event to wait for
+                while not server.recorder.problems():  # noqa: ASYNC110  # the writer's thread has no event to wait for
                     await asyncio.sleep(0.05)
     lost = server.metrics.registry.get_sample_value("pointsman_namesrv_history_rows_dropped_total", {"cause": "disk"})
     assert lost == server.recorder.dropped > 0

@@ -15,7 +15,7 @@ import pytest
 from cryptography import x509
 
 from pointsman.service.config import ConfigError
-from pointsman.service.server_certificates import LOOK_SECONDS
+from pointsman.service.server_certificates import POLL_INTERVAL_SECONDS
 from pointsman.v1.admin_service_pb2 import GetNodeInfoRequest
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2 import KeepAliveRequest
@@ -77,7 +77,7 @@ async def shown(addr: str) -> x509.Certificate:
 async def rotate(server: NameServerApp, clock: ManualClock, authority: Authority) -> None:
     """Replace the files, and wait until new connections get them."""
     new = x509.load_pem_x509_certificate(authority.issue("server").certificate.read_bytes())
-    await clock.advance(LOOK_SECONDS)
+    await clock.advance(POLL_INTERVAL_SECONDS)
     async with asyncio.timeout(SECONDS):
         while await shown(server.addr) != new:  # noqa: ASYNC110  # each check is a new connection
             await asyncio.sleep(0.01)
@@ -156,7 +156,7 @@ async def test_a_rotation_to_bad_files_keeps_the_last_valid_ones_and_shows_it(
 ) -> None:
     before = await shown(server.addr)
     files.key.write_bytes(files.key.read_bytes()[:50])
-    await clock.advance(LOOK_SECONDS)
+    await clock.advance(POLL_INTERVAL_SECONDS)
     await eventually(lambda: failures(server) == 1)
     assert await shown(server.addr) == before
     async with channel(server.addr, authority.file) as peer:
@@ -178,7 +178,7 @@ async def test_a_new_client_ca_applies_to_new_connections(clock: ManualClock, tm
             assert (await RouteServiceStub(established).ListTopics(ListTopicsRequest())).topics == []
             assert not await is_served(channel(server.addr, old.file, theirs))
             authorities.write_bytes(new.file.read_bytes())
-            await clock.advance(LOOK_SECONDS)
+            await clock.advance(POLL_INTERVAL_SECONDS)
             async with asyncio.timeout(SECONDS):
                 while not await is_served(channel(server.addr, old.file, theirs)):
                     pass

@@ -177,7 +177,7 @@ async def test_each_kind_of_change_reaches_the_watcher(server: NameServerApp, pe
         assert (brokers(down), len(down.absent_brokers)) == ([], 2)
         seen.append(down.revision)
     assert [revision.counter for revision in seen] == sorted({revision.counter for revision in seen})
-    assert {revision.boot for revision in seen} == {server.answers.boot}
+    assert {revision.boot for revision in seen} == {server.responses.boot}
 
 
 async def test_a_topic_that_comes_back_has_a_higher_counter_than_its_deletion(peer: Peer, clock: ManualClock) -> None:
@@ -386,7 +386,7 @@ async def test_a_draining_node_ends_its_watches_and_refuses_route_queries_alone(
     assert server.hub.count == 0
     code, details, message = await refused(peer, WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
     assert (code, details.code) == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
-    assert (details.facts["node_state"], message) == ("DRAINING", "this name server is DRAINING; ask another")
+    assert (details.facts["node_state"], message) == ("DRAINING", "this name server is DRAINING; use another one")
     await register(peer, wire.topic("pay"), who=OTHER)
 
     server.lifecycle.undrain(by="ann", now=clock.now, still_provisional=0)

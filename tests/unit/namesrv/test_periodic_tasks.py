@@ -16,7 +16,7 @@ from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import CREDITED_SECONDS, OwnPauses
-from pointsman_namesrv.periodic_tasks import STEP_SECONDS, Upkeep
+from pointsman_namesrv.periodic_tasks import STEP_SECONDS, PeriodicTasks
 
 SWEEP_SECONDS = 5.0
 PAUSE_SECONDS = 3.0
@@ -38,8 +38,8 @@ class StallingNameServer(NameServer):
 
 
 @contextlib.asynccontextmanager
-async def running(upkeep: Upkeep) -> AsyncIterator[None]:
-    task = asyncio.create_task(upkeep.run())
+async def running(periodic: PeriodicTasks) -> AsyncIterator[None]:
+    task = asyncio.create_task(periodic.run())
     try:
         yield
     finally:
@@ -52,7 +52,7 @@ async def test_a_pause_in_the_middle_of_a_sweep_is_credited_once(beats: bool) ->
     clock, metrics = ManualClock(), Metrics()
     core = StallingNameServer(clock)
     pauses = OwnPauses(core, clock=clock, metrics=metrics, record=lambda _: None)
-    upkeep = Upkeep(
+    periodic = PeriodicTasks(
         core,
         Recorder(None, node="n:1", boot_id="b", clock=clock, metrics=metrics, queue_rows=9),
         record=lambda _: None,
@@ -67,7 +67,7 @@ async def test_a_pause_in_the_middle_of_a_sweep_is_credited_once(beats: bool) ->
             pauses.catch_up(clock.monotonic())
             await asyncio.sleep(0)
 
-    async with running(upkeep):
+    async with running(periodic):
         beating = asyncio.create_task(beat()) if beats else None
         await clock.advance(SWEEP_SECONDS + STEP_SECONDS)
         if beating is not None:

@@ -463,7 +463,9 @@ def test_grants_need_an_authenticator_and_tokens_need_grants() -> None:
     assert "need an authenticator" in "".join(grants.unauthenticated(has_certificates=False, has_remoting=True))
     assert list(grants.unauthenticated(has_certificates=True, has_remoting=False)) == []
     assert "has no effect without [[access.grants]]" in "".join(AccessSettings(tokens="x").problems())
-    assert "grants[1]: is grants[0] again" in list(AccessSettings(tokens="x", grants=(ADMIN, ADMIN)).problems())
+    assert "grants[1]: is a duplicate of grants[0]" in list(
+        AccessSettings(tokens="x", grants=(ADMIN, ADMIN)).problems()
+    )
 
 
 def test_an_address_without_its_port_has_no_effect() -> None:

@@ -177,7 +177,7 @@ async def test_a_raw_method_receives_and_returns_bytes(rig: Rig) -> None:
 async def test_bytes_that_are_not_a_message_are_the_callers_error(rig: Rig) -> None:
     _, context = await rig.call("UpdateTopics", b"\xff\xff")
     assert context.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert context.details == "the request is no pointsman.v1.UpdateTopicsRequest"
+    assert context.details == "the request is not a pointsman.v1.UpdateTopicsRequest"
     assert context.refused.code == "UNREADABLE_REQUEST"
     assert rig.count("UpdateTopics", "INVALID_ARGUMENT") == 1
 

@@ -53,7 +53,7 @@ def test_a_limit_names_the_server_that_has_it() -> None:
 
 def test_the_text_has_the_first_violation_and_their_number() -> None:
     refused = agent_refusals.OutOfRange([FieldViolation("a", "is bad"), FieldViolation("b", "too")])
-    assert str(refused) == "a is bad (the first of 2 faults)"
+    assert str(refused) == "a is bad (the first of 2 violations)"
 
 
 def test_of_very_many_violations_the_first_are_named_and_the_others_counted() -> None:
@@ -61,5 +61,5 @@ def test_of_very_many_violations_the_first_are_named_and_the_others_counted() ->
         refuse_if_any(FieldViolation(f"f[{i}]", "x" * 90) for i in range(100))
     named = refused.value.violations
     assert 20 < len(named) < 40
-    assert named[-1].description == f"and {100 - len(named) + 1} more faults"
+    assert named[-1].description == f"and {100 - len(named) + 1} more violations"
     assert len(shown("ä" * 500)) == 80

@@ -29,7 +29,7 @@ def test_an_invalid_page_is_refused_with_all_its_errors() -> None:
         cut(["a"], size=11, token="a b")
     assert [f"{each.field} {each.description}" for each in refused.value.violations] == [
         "page_size must be from 0 to 10, not 11",
-        "page_token is none that this service gave: 'a b'",
+        "page_token invalid page_token: 'a b'",
     ]
 
 

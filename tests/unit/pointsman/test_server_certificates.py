@@ -148,14 +148,14 @@ def test_a_faulty_rotation_keeps_the_last_valid_files_and_logs_once(
     before = served.context
     break_it(files, authority)
     for _ in range(3):
-        served.look()
+        served.poll()
     assert served.context is before
     assert registry.get_sample_value("p_tls_reload_failures_total") == 3
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("the new TLS files are not used: ")
+    assert line.startswith("TLS files invalid, the last valid ones stay in use: ")
     with pytest.raises(ConfigError, match=problem):
-        raise ConfigError([line.removeprefix("the new TLS files are not used: ")])
-    assert served.complaints()
+        raise ConfigError([line.removeprefix("TLS files invalid, the last valid ones stay in use: ")])
+    assert served.problems()
 
 
 def test_any_damaged_byte_is_an_error_or_harmless(files: Files, clock: ManualClock, served: ServerCertificates) -> None:
@@ -169,15 +169,15 @@ def test_any_damaged_byte_is_an_error_or_harmless(files: Files, clock: ManualClo
             damaged = bytearray(der)
             damaged[chance.randrange(len(der))] ^= 1 << chance.randrange(8)
             path.write_bytes(good.replace(block, base64.encodebytes(damaged)))
-            served.look()
-            found.update(served.complaints())
+            served.poll()
+            found.update(served.problems())
             try:
                 check_certificates(config_of(files), clock=clock)
             except ConfigError:
                 continue
         path.write_bytes(good)
-    served.look()
-    assert served.complaints() == []
+    served.poll()
+    assert served.problems() == []
     assert len(found) > 3
 
 
@@ -187,25 +187,25 @@ def test_a_repaired_error_is_logged_and_the_new_files_are_served(
     caplog.set_level(logging.INFO)
     before = served.context
     cut(files.key)
-    served.look()
+    served.poll()
     authority.issue("server", expires=of_now(clock, 30))
-    served.look()
-    served.look()
+    served.poll()
+    served.poll()
     assert served.context is not before
-    assert served.complaints() == []
+    assert served.problems() == []
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
-        "the new TLS files are not used",
-        "TLS files are read again",
+        "TLS files invalid, the last valid ones stay in use",
+        "TLS files reloaded",
     ]
 
 
 def test_files_restored_after_an_error_are_no_longer_a_problem(files: Files, served: ServerCertificates) -> None:
     before, context = files.key.read_bytes(), served.context
     cut(files.key)
-    served.look()
+    served.poll()
     files.key.write_bytes(before)
-    served.look()
-    assert served.complaints() == []
+    served.poll()
+    assert served.problems() == []
     assert served.context is context
 
 
@@ -217,14 +217,14 @@ def test_the_metric_has_the_expiry_of_the_served_certificate(
 
     assert shown() == of_now(clock, 90).timestamp()
     authority.issue("server", expires=of_now(clock, 7))
-    served.look()
+    served.poll()
     assert shown() == of_now(clock, 7).timestamp()
 
 
 async def test_a_certificate_that_expires_in_use_is_a_problem(served: ServerCertificates, clock: ManualClock) -> None:
-    assert served.complaints() == []
+    assert served.problems() == []
     await clock.advance(91 * 86_400.0)
-    assert "expired" in served.complaints()[0]
+    assert "expired" in served.problems()[0]
 
 
 def test_without_files_there_is_nothing_to_read(registry: CollectorRegistry, clock: ManualClock) -> None:

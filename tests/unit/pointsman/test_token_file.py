@@ -84,14 +84,14 @@ def test_a_token_that_was_pasted_in_place_of_its_hash_is_not_shown(path: Path) -
 
 def test_one_token_for_two_names_is_an_error(path: Path) -> None:
     assert problems_of(path, f"a {HASH}\nb {HASH}\n") == [
-        "line 2: the token of 'b' is that of 'a' as well; each needs its own"
+        "line 2: token 'b' is equal to 'a'; each name needs its own token"
     ]
 
 
 def test_of_many_errors_the_first_are_named(path: Path) -> None:
     found = problems_of(path, "x\n" * 1_000)
     assert len(found) == token_file.MAX_SHOWN_PROBLEMS + 1
-    assert found[-1] == "and 980 more faults"
+    assert found[-1] == "and 980 more problems"
 
 
 def test_bytes_that_are_not_text_of_a_sensible_size_are_refused(path: Path) -> None:

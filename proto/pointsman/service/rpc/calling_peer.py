@@ -1,4 +1,4 @@
-"""Who called."""
+"""The caller of an RPC."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import grpc
 from pointsman.service.access import Access, Caller, Rule, is_address
 
 ENDING_SECONDS = 1.0
-"""How long a stream that a daemon ends may take to send its status: a client may not be reading."""
+"""Longest time to send the status of a stream that the daemon ends: a client may not be reading."""
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -19,16 +19,16 @@ class Peer(NamedTuple):
     """The other end of a call."""
 
     addr: str
-    """As people write it: host:port."""
+    """Address as host:port."""
     key: str
-    """Whom bounds distinguish: an authenticated identity, else the connection. Never a host: proxies and NAT put many
-    clients behind one."""
+    """Key for bounds: an authenticated identity, else the connection. Never a host: proxies and NAT put many clients
+    behind one."""
     caller: Caller | None = None
-    """Who that is, with its grants; None where everything is open."""
+    """The caller with its grants; None where everything is open."""
 
 
 def peer_of(context: Context, caller: Caller | None = None) -> Peer:
-    """Who called; on a connection without authentication its address with the port is the connection."""
+    """Return the caller; without authentication its address with the port identifies the connection."""
     addr = addr_of(context)
     if caller is not None:
         return Peer(addr, caller.identity, caller)
@@ -37,13 +37,13 @@ def peer_of(context: Context, caller: Caller | None = None) -> Peer:
 
 
 def addr_of(context: Context) -> str:
-    """Return the address of who called, host:port."""
+    """Return the address of the caller, host:port."""
     peer = context.peer()
     return unquote(peer.partition(":")[2] or peer)
 
 
 def admitted(access: Access, rule: Rule, context: Context) -> Caller | None:
-    """Return who called, if the rule allows the call; None where everything is open. Raises Denied."""
+    """Return the caller if the rule allows the call; None where everything is open. Raises Denied."""
     if access.is_open:
         return access.admit(rule, (), ())
     authorization: list[str] = []

@@ -1,9 +1,9 @@
-"""What every call has in common: decode, refuse what the daemon does not serve now, map errors, count, encode.
+"""Common steps of every call: decode, refuse what the daemon does not serve now, map errors, count, encode.
 
-One table of bytes handlers a service, made from its descriptor and a servicer object with a method of each call's
-name. grpc.aio ignores a generic handler beside a generated servicer of the same service, so every service is built
-this way, and a call whose servicer works on bytes itself (``raw``) needs no second mechanism. There is no interceptor:
-grpc.aio would run it in another coroutine for each call.
+One table of bytes handlers per service, built from its descriptor and a servicer object with a method per call.
+grpc.aio ignores a generic handler next to a generated servicer of the same service, so every service is built this way,
+and a call whose servicer works on bytes itself (``raw``) needs no second mechanism. There is no interceptor: grpc.aio
+would run it in another coroutine for each call.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Admit = Callable[[Context], Caller | None]
 
 
 class Ended(Exception):
-    """The server ended a stream that was served until now; its client may not be reading."""
+    """The server ended an active stream; its client may not be reading."""
 
     def __init__(self, why: Refusal) -> None:
         super().__init__(str(why))
@@ -50,8 +50,7 @@ class Ended(Exception):
 class HandlerTable:
     """Builds the handlers of services, and counts their calls.
 
-    ``on_refusal`` sees each refusal before it is sent, and returns what is sent in its place. Without ``access``
-    everything is open.
+    ``on_refusal`` receives each refusal and returns what is sent in its place. Without ``access`` everything is open.
     """
 
     def __init__(
@@ -72,12 +71,12 @@ class HandlerTable:
         self._quiet = asyncio.Event()
         self._access = access
         self._streams: dict[Caller, set[asyncio.Task[Any]]] = {}
-        """The open streams of callers with a token, which end when it is removed."""
+        """The open streams of callers with a token, which end when the token is removed."""
         if access is not None:
             access.on_revoked(self._end_streams)
 
     def drain(self, why: Refusal | None) -> None:
-        """Refuse new calls of the services that drain, until this is called with None."""
+        """Refuse new calls of the services with ``drains``, until this is called with None."""
         self._draining = why
 
     def close(self, why: Refusal) -> None:
@@ -100,10 +99,10 @@ class HandlerTable:
     ) -> grpc.GenericRpcHandler:
         """Build the handler of a service; ``drains``: it is refused while this table is draining.
 
-        A unary method takes the request, and who calls if it has a parameter ``peer`` (a Peer) or ``caller`` (the
+        A unary method takes the request, and the caller if it has a parameter ``peer`` (a Peer) or ``caller`` (the
         Caller, None where everything is open). It returns the response, or an awaitable of it; one named in ``raw``
         takes and returns bytes. A method that streams takes bytes or an iterator of them, the function that writes a
-        response if responses stream, and ``peer``. ``rules`` has each method, where there is an ``access``.
+        response if responses stream, and ``peer``. ``rules`` has each method, if there is an ``access``.
         """
         handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
         for method in descriptor.methods:
@@ -127,7 +126,7 @@ class HandlerTable:
     def status_of(self, error: Exception, method: str, context: Context) -> status_pb2.Status:
         """Return the status of a call that raised ``error``, with the call's id, and log it.
 
-        An error of the daemon leaves only the id on the wire.
+        For an error of the daemon, the client gets only the id.
         """
         request_id = request_id_of(context)
         if isinstance(error, Refusal):
@@ -151,7 +150,7 @@ class HandlerTable:
         )
 
     def _admit(self, method: str, rules: Rules | None) -> _Admit | None:
-        """Return what checks a call before it is served; None where nothing is to be checked."""
+        """Return the check that a call must pass before it is served; None: no check."""
         access = self._access
         if access is None or rules is None or not access.needs_check(rules[method]):
             return None
@@ -166,7 +165,7 @@ class HandlerTable:
         takes: Collection[str],
         drains: bool,
     ) -> _Handler:
-        """Wrap an answer; all in one coroutine, for route queries come this way."""
+        """Wrap a unary method; all in one coroutine, because route queries take this path."""
         observe = self._metrics.seconds.labels(method.name).observe
         succeeded = self._metrics.rpcs.labels(method.name, grpc.StatusCode.OK.name).inc
         monotonic = self._clock.monotonic
@@ -190,7 +189,7 @@ class HandlerTable:
             except asyncio.CancelledError:
                 self._count(method, grpc.StatusCode.CANCELLED)
                 raise
-            except Exception as error:  # noqa: BLE001  # the border: every fault becomes a status
+            except Exception as error:  # noqa: BLE001  # every error becomes a status
                 return self._refuse(context, method, error)
             finally:
                 self._running -= 1
@@ -241,7 +240,7 @@ class HandlerTable:
 
     @contextlib.contextmanager
     def _open_stream(self, caller: Caller | None) -> Iterator[None]:
-        """Note a stream for as long as it is open, so that it ends with its caller's token."""
+        """Register a stream while it is open, so that it ends with its caller's token."""
         task = asyncio.current_task()
         if caller is None or task is None:
             yield
@@ -265,10 +264,10 @@ class HandlerTable:
             self._quiet.set()
 
     def _refuse(self, context: Context, method: MethodDescriptor, error: Exception) -> bytes:
-        """End a call with a status by returning from it; gRPC sends an empty message in place of a response.
+        """End a call with a status by returning; gRPC sends an empty message in place of a response.
 
-        An abort leaves a cycle of frames behind, and those that are there when the collector's young generations are
-        frozen are there for ever.
+        An abort leaves a cycle of frames behind. Cycles that exist when the collector's young generations are frozen
+        are never freed.
         """
         failed = self._failed(context, method, error)
         context.set_code(failed.code)
@@ -277,7 +276,7 @@ class HandlerTable:
         return b""
 
     async def _end(self, context: Context, method: MethodDescriptor, why: Refusal) -> None:
-        """End a stream with a status. A client that does not read gets none of it, and the stream ends all the same."""
+        """End a stream with a status. A client that does not read does not receive it, and the stream ends anyway."""
         failed = self._failed(context, method, why)
         try:
             async with asyncio.timeout(ENDING_SECONDS):
@@ -286,9 +285,9 @@ class HandlerTable:
             raise asyncio.CancelledError from None
 
     def _failed(self, context: Context, method: MethodDescriptor, error: Exception) -> Any:  # noqa: ANN401  # grpc_status has no types
-        """Count a failed call, and return its status as gRPC takes it."""
+        """Count a failed call, and return its status in gRPC's form."""
         if isinstance(error, DecodeError):
-            error = _UnreadableRequest(f"the request is no {method.input_type.full_name}")
+            error = _UnreadableRequest(f"the request is not a {method.input_type.full_name}")
         failed = rpc_status.to_status(self.status_of(error, method.name, context))
         self._count(method, failed.code)
         return failed
@@ -305,7 +304,7 @@ class _UnreadableRequest(Refusal):
 
 
 def _revoked(caller: Caller) -> Unauthenticated:
-    message = f"the stream was ended: {caller} was removed from the file of tokens"
+    message = f"the stream was ended: {caller} was removed from the token file"
     return Unauthenticated(message, identity=caller.identity, reason=Reason.UNKNOWN_TOKEN)
 
 

@@ -1,4 +1,4 @@
-"""The id of a refused call: its error and one log line carry it, so that a user can hand it to an operator."""
+"""The id of a refused call, in its error and in one log line, so that a user can pass it to an operator."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ USABLE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 """An id from a client goes to the log and back: one word, bounded."""
 
 EXPECTED = frozenset({"NOT_FOUND", "UNAVAILABLE"})
-"""A healthy fleet gets these: a topic that does not exist yet, a server that warms up, drains or stops."""
+"""Codes that a healthy fleet causes: a topic that does not exist yet, a server that warms up, drains or stops."""
 WINDOW_SECONDS = 10.0
 WINDOW_LINES = 10
-"""Lines for each code in a window: one client in a loop is refused thousands of times per second."""
+"""Lines per code and window: one client in a loop is refused thousands of times per second."""
 
 
 def request_id_of(context: Context) -> str:
@@ -41,14 +41,15 @@ class _Window:
 
 
 class RefusalLog:
-    """One line for each refused call: DEBUG for EXPECTED ones, else INFO and bounded for each code."""
+    """One line per refused call: DEBUG for EXPECTED codes, else INFO and bounded per code."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._windows: dict[str, _Window] = {}
 
     def note(self, refusal: Refusal, *, method: str, context: Context, request_id: str) -> None:
-        """Log it, unless its code has used its lines of this window; the first line of the next one counts those."""
+        """Log a refusal, unless its code has used its lines of this window; the next window's first line counts
+        those."""
         level = logging.DEBUG if refusal.status in EXPECTED else logging.INFO
         if not log.isEnabledFor(level):
             return

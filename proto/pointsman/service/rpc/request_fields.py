@@ -1,6 +1,6 @@
-"""Fields that requests of both daemons have: who asks, and pages of sorted names.
+"""Fields of requests to both daemons: the author, and pages of sorted names.
 
-A page token is the last name of the page before: it holds over any change of the list.
+A page token is the last name of the page before, so it remains valid when the list changes.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ MAX_BY_LENGTH = 128
 
 
 def by_violations(by: str) -> Sequence[FieldViolation]:
-    """Check who asks, as the caller states it; it may be empty."""
+    """Check the author that the caller states; it may be empty."""
     return field_violations("by", by, text_problem(by, longest=MAX_BY_LENGTH))
 
 
 def size_violations(field: str, asked: int, *, most: int) -> Sequence[FieldViolation]:
-    """Check how many rows are asked for."""
+    """Check the number of rows requested."""
     return (FieldViolation(field, f"must be from 0 to {most}, not {asked}"),) if asked > most else ()
 
 
 def token_violation(token: str) -> FieldViolation:
-    """Return the fault of a page token that no answer contained."""
-    return FieldViolation("page_token", f"is none that this service gave: {shown(token)}")
+    """Return the violation of an invalid page token."""
+    return FieldViolation("page_token", f"invalid page_token: {shown(token)}")
 
 
 def size_of_page(field: str, asked: int, *, default: int, most: int) -> int:
-    """Return how many rows a page may hold. Raises InvalidRequest."""
+    """Return the number of rows of a page. Raises InvalidRequest."""
     refuse_if_any(size_violations(field, asked, most=most))
     return asked or default
 

@@ -1,4 +1,4 @@
-"""A daemon's gRPC server: its options, its services, its start and stop."""
+"""A daemon's gRPC server: options, services, start and stop."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ if TYPE_CHECKING:
     from pointsman.service.server_certificates import ServerCertificates
 
 LAST_WORDS_SECONDS = 0.2
-"""How long statuses that were sent may take to leave."""
+"""Time for sent statuses to leave."""
 
 
 def server_options(longest_silence: float) -> list[tuple[str, int]]:
     """Return the options of a server whose clients may be silent for ``longest_silence`` seconds."""
-    # gRPC pings without being asked when data comes, and hangs up when there is no answer within this time: 60 s by
+    # gRPC pings by itself when data arrives, and closes the connection without a response within this time: 60 s by
     # default, measured on an agent that was stopped right after a heartbeat.
     return [*SERVER_OPTIONS, ("grpc.http2.ping_timeout_ms", int(longest_silence * 1000))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """One service and what serves it (:meth:`HandlerTable.service`)."""
+    """One service and its handler (:meth:`HandlerTable.service`)."""
 
     descriptor: ServiceDescriptor
     servicer: object
     raw: frozenset[str] = frozenset()
     rules: Rules
-    """Who may call each method."""
+    """Roles that may call each method."""
     drains: bool = False
     """Whether it is refused while the table drains."""
     run: Callable[[], Awaitable[None]] | None = None
-    """Its background work for as long as it is served; cancelled at the stop."""
+    """Background work while it is served; cancelled at the stop."""
     drain: Callable[[], Awaitable[None]] | None = None
     """Ends its streams from the server's side, at the stop."""
 
 
 class RpcServer:
-    """Listens from :meth:`bind`, serves from :meth:`start`, until :meth:`stop`; :meth:`watch_over` runs meanwhile.
+    """Listens from :meth:`bind`, serves from :meth:`start` to :meth:`stop`; :meth:`watch_over` runs during that time.
 
-    ``limit_exceeded`` is the daemon's own, for the bound on streams of health and reflection; ``stopping`` is what
-    calls are refused with after :meth:`stop`.
+    ``limit_exceeded``: the daemon's refusal for the bound on streams of health and reflection. ``stopping``: the
+    refusal of calls after :meth:`stop`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RpcServer:
         self._stopping = asyncio.Event()
 
     def bind(self, listen: str, certificates: ServerCertificates | None = None) -> int:
-        """Take host:port (port 0: a free one) and return the port; without certificates in plaintext.
+        """Bind host:port (port 0: a free one) and return the port; without certificates in plaintext.
 
         Raises CannotListen.
         """
@@ -89,7 +89,7 @@ class RpcServer:
             raise CannotListen(f"cannot listen on {listen}: is it this machine's address, and free?") from error
 
     async def start(self, services: Sequence[Service]) -> None:
-        """Serve. gRPC asks one service after the other whether a call is its own, in this order."""
+        """Serve. gRPC checks the services in this order for each call."""
         self.services = tuple(services)
         self._server.add_generic_rpc_handlers(
             [
@@ -107,11 +107,11 @@ class RpcServer:
 
     @property
     def service_names(self) -> tuple[str, ...]:
-        """Full names, as health and reflection know them."""
+        """Return the full names, as for health and reflection."""
         return tuple(service.descriptor.full_name for service in self.services)
 
     async def watch_over(self) -> None:
-        """Run the background work of the services until :meth:`stop`. Raises what any of it raised, as a group."""
+        """Run the background work of the services until :meth:`stop`. Raises its exceptions as a group."""
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(_run(service.run)) for service in self.services if service.run is not None]
             await self._stopping.wait()
@@ -137,7 +137,7 @@ class RpcServer:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 await self._table.until_quiet()
-        # What is open now is a client that does not read, or one that watches health or reflection. Once only: of two
+        # What is still open is a client that does not read, or one that watches health or reflection. Once only: of two
         # stops at a time the second may end calls of a server that the first has destroyed, which is a crash.
         await self._server.stop(min(grace, LAST_WORDS_SECONDS))
 

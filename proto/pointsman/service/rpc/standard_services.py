@@ -23,7 +23,7 @@ LIMIT = "health_and_reflection_streams"
 
 
 class StandardStreams:
-    """The open streams of both services together. ``refuse`` builds, and counts, the status of a refused one."""
+    """The open streams of both services together. ``refuse`` builds and counts the status of a refused one."""
 
     def __init__(
         self, refuse: Callable[[Refusal, str, Context], status_pb2.Status], limit: type[LimitExceeded]
@@ -34,7 +34,7 @@ class StandardStreams:
 
     @contextlib.asynccontextmanager
     async def place(self, context: Context, method: str, caller: Caller | None = None) -> AsyncIterator[None]:
-        """Hold a place for the length of the block; at the bound the call is aborted, RESOURCE_EXHAUSTED."""
+        """Occupy a place for the duration of the block; at the bound the call is aborted with RESOURCE_EXHAUSTED."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
         share = self.bound.take(peer_of(context, caller).key, 1, partial(_cancel, task))
@@ -50,7 +50,7 @@ class StandardStreams:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ENDING_SECONDS):
                     await self._refuse(
-                        context, method, note="this stream was ended, because its connection has the most"
+                        context, method, note="this stream was ended: its connection has the most streams"
                     )
             raise
         finally:
@@ -65,7 +65,7 @@ class StandardStreams:
 
 
 class HealthServicer(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio-health-checking has no types
-    """As gRPC's own, but a watch of a service that is not served is NOT_FOUND, and watches are bounded."""
+    """gRPC's own, except that a watch of an unknown service is NOT_FOUND, and watches are bounded."""
 
     def __init__(self, streams: StandardStreams) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class HealthServicer(health.aio.HealthServicer):  # type: ignore[misc]  # grpcio
 
 
 class ReflectionServicer(reflection.aio.ReflectionServicer):  # type: ignore[misc]  # as above
-    """As gRPC's own, but its streams are bounded, and with ``access`` it needs a role."""
+    """gRPC's own, except that its streams are bounded, and with ``access`` it needs a role."""
 
     def __init__(self, services: tuple[str, ...], streams: StandardStreams, access: Access | None) -> None:
         super().__init__(services)

@@ -245,7 +245,7 @@ async def test_another_program_on_the_port_is_reported_once_and_polled_again(
 async def test_a_name_server_that_is_silent_is_given_up_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pointsman_namesrv.observe.connection.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("pointsman_namesrv.observe.connection.RESPONSE_SECONDS", 0.05)
     connections = 0
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

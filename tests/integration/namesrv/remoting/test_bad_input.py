@@ -144,7 +144,7 @@ async def test_a_zip_bomb_is_refused(rocketmq: RemotingPeer) -> None:
     rocketmq.send(register(body=zlib.compress(bytes(80_000_000))))
     answer = await rocketmq.answer()
     assert answer.code == 1
-    assert "gives more than" in (answer.command.remark or "")
+    assert "inflates to more than" in (answer.command.remark or "")
 
 
 async def test_a_compressed_registration_is_read_with_any_header(rocketmq: RemotingPeer) -> None:

@@ -182,11 +182,11 @@ async def test_cluster_info_and_lists(rocketmq: RemotingPeer) -> None:
 
 async def test_a_list_that_exceeds_a_frame_is_refused(rocketmq: RemotingPeer, monkeypatch: pytest.MonkeyPatch) -> None:
     await registered(rocketmq)
-    monkeypatch.setattr("pointsman_namesrv.remoting.answers.MAX_FRAME_BYTES", 100)
+    monkeypatch.setattr("pointsman_namesrv.remoting.table_responses.MAX_FRAME_BYTES", 100)
     for code, ext in ((206, {}), (224, {"cluster": "DefaultCluster"})):
         refused = await rocketmq.ask(code, ext)
         assert refused.code == 1
-        assert "a frame of RocketMQ at most 100" in (refused.command.remark or "")
+        assert "a RocketMQ frame at most 100" in (refused.command.remark or "")
 
 
 async def test_members_of_a_group(rocketmq: RemotingPeer) -> None:

@@ -233,7 +233,7 @@ def test_equal_penalties_are_ordered_by_position() -> None:
 
 def test_above_the_bound_the_lowest_penalties_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flap_penalties, "MAX_POSITIONS", 10)
-    monkeypatch.setattr(flap_penalties, "FORGET_AT_ONCE", 2)
+    monkeypatch.setattr(flap_penalties, "DROPPED_PER_SCAN", 2)
     penalties = Penalties()
     for i in range(10):
         outages(penalties, 1 + (i * 7) % 10, now=float(i), who=Position("c1", f"b{i}", 0))

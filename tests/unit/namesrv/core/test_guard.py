@@ -149,8 +149,8 @@ def test_strong_evidence_counts_in_neither_and_is_never_kept() -> None:
     judge.note_departed(members[0], lost=True, now=NOW)
     assert counted(judged(members[1:], judge=judge)) == (0, 1)
     judge.set_mode("c1", GuardMode.HOLD, until=None, now=NOW)
-    assert not judge.keeps(members[1], now=NOW)
-    assert judge.keeps(members[3], now=NOW)
+    assert not judge.protects(members[1], now=NOW)
+    assert judge.protects(members[3], now=NOW)
 
 
 def test_a_broker_that_was_never_alive_counts_in_neither_and_is_not_kept_while_its_probe_fails() -> None:
@@ -160,7 +160,7 @@ def test_a_broker_that_was_never_alive_counts_in_neither_and_is_not_kept_while_i
     judge = judged(members)
     assert (counted(judge), judge.status("c1").active) == ((0, 0), False)
     judge.set_mode("c1", GuardMode.HOLD, until=None, now=NOW)
-    assert not judge.keeps(members[0], now=NOW)
+    assert not judge.protects(members[0], now=NOW)
 
 
 def test_newcomers_that_are_up_keep_it_off_and_end_it() -> None:
@@ -215,7 +215,7 @@ def test_on_and_off_are_recorded_once_and_again_after_the_limit() -> None:
 def test_brokers_silent_at_the_end_of_the_guard_are_kept_for_a_while(quiet: float, after: float, kept: bool) -> None:
     judge = judged(cut(3, 3))
     judged(cut(1, 3), judge=judge)
-    assert judge.keeps(replica(silent=quiet), now=NOW + after) is kept
+    assert judge.protects(replica(silent=quiet), now=NOW + after) is kept
 
 
 @pytest.mark.parametrize(
@@ -230,27 +230,27 @@ def test_brokers_silent_at_the_end_of_the_guard_are_kept_for_a_while(quiet: floa
 def test_after_a_release_a_failing_probe_that_was_kept_has_one_interval(since: float, after: float, kept: bool) -> None:
     judge = judged(cut(3, 3))
     judged(cut(1, 3), judge=judge)
-    assert judge.keeps(failing(0, since=since), now=NOW + after) is kept
+    assert judge.protects(failing(0, since=since), now=NOW + after) is kept
 
 
 def test_a_pause_of_this_process_does_not_use_up_the_time_after_a_release() -> None:
     judge = judged(cut(3, 3))
     judged(cut(1, 3), judge=judge)
     judge.credit_pause(100.0)
-    assert judge.keeps(replica(silent=80.0), now=NOW + 150.0)
+    assert judge.protects(replica(silent=80.0), now=NOW + 150.0)
 
 
 def test_when_an_operator_sets_off_no_extra_time_is_given() -> None:
     judge = judged(cut(3, 3))
     assert facts(judge.set_mode("c1", GuardMode.OFF, until=None, now=NOW)) == [(EventKind.GUARD_OFF, Reason.ADMIN)]
-    assert not judge.keeps(replica(silent=80.0), now=NOW)
+    assert not judge.protects(replica(silent=80.0), now=NOW)
     assert not judged(cut(3, 3), judge=judge).status("c1").active
 
 
 def test_in_mode_hold_it_keeps_brokers_until_the_mode_ends() -> None:
     judge = guard()
     judge.set_mode("c1", GuardMode.HOLD, until=NOW + 10.0, now=NOW)
-    assert judge.keeps(replica(), now=NOW)
+    assert judge.protects(replica(), now=NOW)
     assert judge.judge([], now=NOW + 10.0) == []
     assert facts(judge.judge([], now=NOW + 10.1)) == [(EventKind.GUARD_OFF, Reason.TIME_OVER)]
     assert judge.status("c1").mode is GuardMode.AUTO

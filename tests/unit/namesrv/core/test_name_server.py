@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from pointsman.wire.refusals import InvalidRequest
-from pointsman_namesrv.core.broker_answers import BeatStatus
 from pointsman_namesrv.core.broker_events import full_checkpoint_events
+from pointsman_namesrv.core.broker_responses import BeatStatus
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.liveness import LivenessRules
@@ -22,7 +22,7 @@ from pointsman_namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from pointsman_namesrv.core.name_server import OVERDUE_AT_ONCE, NameServer
+from pointsman_namesrv.core.name_server import MAX_OVERDUE_PER_SWEEP, NameServer
 from pointsman_namesrv.core.node_refusals import BrokerUnknown, ClusterNotFound, IdentityHeld, StaleGeneration
 from pointsman_namesrv.core.replica_state import Phase, ReplicaState
 
@@ -135,11 +135,11 @@ def test_the_longest_silent_broker_expires_first(core: NameServer) -> None:
 def test_beyond_one_sweep_each_is_expired_once_though_it_failed_in_a_window(core: NameServer) -> None:
     core.guard.set_mode("c1", GuardMode.OFF, until=None, now=0.0)
     core.maintenance.open(GroupKey("c1", ""), until=60.0)
-    for number in range(OVERDUE_AT_ONCE + 1):
+    for number in range(MAX_OVERDUE_PER_SWEEP + 1):
         broker = BrokerIdentity("c1", f"b{number}", 0, f"h{number}:1")
         core.register(claim(broker, health=Health(ProbeVerdict.FAILING)), now=0.0)
     kinds = [event.kind for event in core.sweep(now=121.0)]
-    assert kinds == [EventKind.MAINTENANCE_OFF, *[EventKind.EXPIRED] * OVERDUE_AT_ONCE]
+    assert kinds == [EventKind.MAINTENANCE_OFF, *[EventKind.EXPIRED] * MAX_OVERDUE_PER_SWEEP]
     assert [event.kind for event in core.sweep(now=121.0)] == [EventKind.EXPIRED]
 
 
@@ -199,7 +199,7 @@ def test_a_thousand_brokers_that_were_lost_and_returned_are_no_longer_lost(core:
     expired = [len(core.sweep(now=121.0))]
     while core.sweep_interval() == 0.0:
         expired.append(len(core.sweep(now=121.0)))
-    assert expired == [OVERDUE_AT_ONCE] * 5
+    assert expired == [MAX_OVERDUE_PER_SWEEP] * 5
     for broker in brokers:
         core.register(claim(broker), now=122.0)
     core.sweep(now=122.0)

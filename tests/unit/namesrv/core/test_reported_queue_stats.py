@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_namesrv.core.broker_answers import StatsStatus
+from pointsman_namesrv.core.broker_responses import StatsStatus
 from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, Registration
@@ -84,13 +84,13 @@ def test_valid_statistics_have_no_violations(stats: QueueStats) -> None:
         ),
         (
             replace(MEASURED, top_put_rates=(PUTS, PUTS)),
-            ("stats.top_put_rates[1]", "stands twice in this list: 'orders 0'"),
+            ("stats.top_put_rates[1]", "occurs twice in this list: 'orders 0'"),
         ),
-        (replace(MEASURED, top_lags=(LAG, LAG)), ("stats.top_lags[1]", "stands twice in this list: 'g orders 0'")),
-        (replace(MEASURED, top_topics=(TOPIC, TOPIC)), ("stats.top_topics[1]", "stands twice in this list: 'orders'")),
+        (replace(MEASURED, top_lags=(LAG, LAG)), ("stats.top_lags[1]", "occurs twice in this list: 'g orders 0'")),
+        (replace(MEASURED, top_topics=(TOPIC, TOPIC)), ("stats.top_topics[1]", "occurs twice in this list: 'orders'")),
         (
             replace(MEASURED, top_groups=(GROUP, GROUP)),
-            ("stats.top_groups[1]", "stands twice in this list: 'g orders'"),
+            ("stats.top_groups[1]", "occurs twice in this list: 'g orders'"),
         ),
     ],
 )

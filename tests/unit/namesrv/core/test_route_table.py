@@ -16,7 +16,7 @@ from pointsman_namesrv.core.route_table import RouteTable
 from pointsman_namesrv.core.staging import StagedTopics
 
 MANY = 1_200
-AT_ONCE = 500
+TOPICS_PER_STEP = 500
 """Most topics of a swap that is not large, here a tenth of the real limit."""
 QUEUES = QueueConfig(4, 4, 6)
 A, B = GroupKey("c1", "a"), GroupKey("c1", "b")
@@ -40,7 +40,7 @@ def many(first: int = 0, count: int = MANY, queues: QueueConfig = QUEUES) -> Cou
 @pytest.fixture
 def routes(monkeypatch: pytest.MonkeyPatch) -> Iterator[RouteTable]:
     """An empty table whose invariants are checked at the end of every test."""
-    monkeypatch.setattr(route_table, "AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(route_table, "TOPICS_PER_STEP", TOPICS_PER_STEP)
     table = RouteTable(Overrides())
     yield table
     table.check_invariants()
@@ -193,7 +193,7 @@ def test_a_comparison_with_another_set_is_not_used(routes: RouteTable) -> None:
 def test_a_topic_hidden_before_the_index_reached_it_has_a_new_revision_when_it_is_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(route_table, "AT_ONCE", 2)
+    monkeypatch.setattr(route_table, "TOPICS_PER_STEP", 2)
     overrides = Overrides()
     routes, group = RouteTable(overrides), Group(A)
     overrides.hide("t00005", held_by(group, many(count=6)))
@@ -211,7 +211,7 @@ def test_a_topic_hidden_before_the_index_reached_it_has_a_new_revision_when_it_i
 def test_a_swap_of_a_group_that_hides_a_topic_moves_no_revision_that_falls_back(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(route_table, "AT_ONCE", 2)
+    monkeypatch.setattr(route_table, "TOPICS_PER_STEP", 2)
     overrides = Overrides()
     routes = RouteTable(overrides)
     group, other = Group(A), Group(B)

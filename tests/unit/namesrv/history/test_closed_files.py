@@ -13,7 +13,7 @@ from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.history import recorder as recording
 from pointsman_namesrv.history import recorder_assembly
-from pointsman_namesrv.history.closed_files import Upkeep
+from pointsman_namesrv.history.closed_files import ClosedFilesTask
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.history.retention import Retention
@@ -39,17 +39,17 @@ def files(tmp_path: Path) -> Iterator[HistoryFiles]:
 
 
 @pytest.fixture
-def upkeep(files: HistoryFiles, clock: ManualClock) -> Upkeep:
+def closed_files(files: HistoryFiles, clock: ManualClock) -> ClosedFilesTask:
     retention = Retention(files.raw, days=30, max_bytes=0, metrics=Metrics())
-    return Upkeep(files, retention=retention, shipper=None, clock=clock)
+    return ClosedFilesTask(files, retention=retention, shipper=None, clock=clock)
 
 
 def test_maintenance_runs_at_the_start_at_each_closed_file_and_each_hour(
-    upkeep: Upkeep, files: HistoryFiles, clock: ManualClock, tmp_path: Path
+    closed_files: ClosedFilesTask, files: HistoryFiles, clock: ManualClock, tmp_path: Path
 ) -> None:
     def tended() -> bool:
         old = lay(tmp_path, "2025-01-01")
-        upkeep.tend()
+        closed_files.run_due()
         return not old.exists()
 
     assert tended()
@@ -64,26 +64,26 @@ def test_maintenance_runs_at_the_start_at_each_closed_file_and_each_hour(
 
 
 def test_a_wall_clock_that_jumps_years_ahead_removes_nothing(
-    upkeep: Upkeep, clock: ManualClock, tmp_path: Path
+    closed_files: ClosedFilesTask, clock: ManualClock, tmp_path: Path
 ) -> None:
     today = lay(tmp_path, "2026-01-01")
     clock.jump_wall_clock(timedelta(days=4_000))
-    upkeep.tend()
+    closed_files.run_due()
     assert today.exists()
 
     clock.now += 86_400 * 32
-    upkeep.tend()
+    closed_files.run_due()
     assert not today.exists()
 
 
 def test_a_folder_that_cannot_be_read_does_not_stop_the_writing(
-    upkeep: Upkeep, files: HistoryFiles, caplog: pytest.LogCaptureFixture
+    closed_files: ClosedFilesTask, files: HistoryFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
     files.raw.rmdir()
-    upkeep.tend()
+    closed_files.run_due()
 
     assert "cannot be listed" in caplog.text
-    assert upkeep.complaints() == []
+    assert closed_files.problems() == []
 
 
 def recorder(clock: ManualClock, **settings: object) -> Recorder:
@@ -108,7 +108,7 @@ def test_a_history_of_its_settings_packs_removes_and_ships(
 
     assert files_in(tmp_path) == ["dt=2025-12-31/n-a-1.jsonl.gz", "dt=2026-01-01/n-b-1.jsonl.gz"]
     assert sorted(path.name for path in store.iterdir()) == ["n-a-1.jsonl.gz", "n-b-1.jsonl.gz"]
-    assert writing.complaints() == []
+    assert writing.problems() == []
 
 
 def test_a_hanging_command_delays_no_row_and_is_reported_once_it_fails(
@@ -124,7 +124,7 @@ def test_a_hanging_command_delays_no_row_and_is_reported_once_it_fails(
     writing.record([broker_event()])
     until(lambda: [path for path in tmp_path.rglob("*.jsonl") if path.stat().st_size])
     assert writing.stop(timeout=1)
-    (complaint,) = writing.complaints()
+    (complaint,) = writing.problems()
 
     assert complaint.startswith("a history file cannot be shipped: n-a-1.jsonl.gz")
 

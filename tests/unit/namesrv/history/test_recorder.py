@@ -53,7 +53,7 @@ def test_rows_beyond_the_bound_are_dropped_counted_and_leave_a_gap(clock: Manual
     full = recorder(clock, tmp_path, queue_rows=3)
     full.record([broker_event()] * 5)
     assert full.dropped == 2
-    assert full.complaints() == ["2 rows of the history were dropped since the start"]
+    assert full.problems() == ["2 rows of the history were dropped since the start"]
     assert sample(full, "rows_dropped_total", cause="queue_full") == 2
 
     write_all(full)
@@ -210,7 +210,7 @@ def test_written_bytes_are_counted_and_each_sync_measured(clock: ManualClock, tm
 
     assert sample(writing, "bytes_total") == file.stat().st_size
     assert sample(writing, "fsync_duration_seconds_count") == 1
-    assert (writing.complaints(), sample(writing, "queue_rows"), sample(writing, "queue_bytes")) == ([], 0, 0)
+    assert (writing.problems(), sample(writing, "queue_rows"), sample(writing, "queue_bytes")) == ([], 0, 0)
     assert writing.stop(timeout=20)
 
 
@@ -229,14 +229,14 @@ def test_a_folder_that_disappears_and_returns_costs_no_row_and_is_reported_while
     (tmp_path / "raw").write_text("in the way")
     clock.now += 3_600
     writing.record([broker_event()] * 2)
-    until(writing.complaints)
+    until(writing.problems)
 
-    (complaint,) = writing.complaints()
+    (complaint,) = writing.problems()
     assert complaint.startswith("the history cannot be written: ")
     assert sample(writing, "failing") == 1
     writing.record([broker_event()])
     (tmp_path / "raw").unlink()
-    until(lambda: not writing.complaints())
+    until(lambda: not writing.problems())
 
     assert sample(writing, "failing") == 0
     assert writing.stop(timeout=20)
@@ -252,11 +252,11 @@ def test_a_disk_that_fails_until_the_stop_loses_all_waiting_rows_and_the_loss_is
     shutil.rmtree(tmp_path / "raw")
     (tmp_path / "raw").write_text("in the way")
     writing.record([broker_event()] * 3)
-    until(writing.complaints)
+    until(writing.problems)
     writing.record([broker_event()] * 4)
 
     assert writing.dropped == 2
-    assert writing.complaints()[1] == "2 rows of the history were dropped since the start"
+    assert writing.problems()[1] == "2 rows of the history were dropped since the start"
     assert writing.stop(timeout=20)
     assert writing.dropped == 7
     assert sample(writing, "rows_dropped_total", cause="disk") == 7
@@ -289,5 +289,5 @@ def test_without_files_nothing_is_written_and_the_recent_events_are_kept(clock: 
     silent.start()
     silent.record([broker_event()] * 3)
 
-    assert (len(silent.recent.of("a")), silent.dropped, silent.complaints()) == (3, 0, [])
+    assert (len(silent.recent.of("a")), silent.dropped, silent.problems()) == (3, 0, [])
     assert silent.stop(timeout=20)

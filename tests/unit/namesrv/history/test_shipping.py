@@ -107,8 +107,8 @@ def test_a_failed_command_is_logged_with_its_output_and_retried_with_backoff(
 
     assert tried[:8] == [1, 2, 2, 3, 3, 3, 3, 4]
     assert tried[-1] == 9, "once an hour in the end"
-    assert failing.complaint().endswith("no such bucket")
-    assert len(failing.complaint()) < 2_500
+    assert failing.problem().endswith("no such bucket")
+    assert len(failing.problem()) < 2_500
     assert failing.waits(tmp_path / "raw" / "dt=2026-03-01" / "n-a-1.jsonl.gz")
     assert caplog.records[0].facts["retry_in_seconds"] == 60  # type: ignore[attr-defined]
 
@@ -154,7 +154,7 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path) -> Non
     hanging.ship_due()
 
     assert (count(metrics, "timeout"), count(metrics, "failed")) == (1, None)
-    assert ": timeout after 1 tries" in hanging.complaint()
+    assert ": timeout after 1 tries" in hanging.problem()
 
 
 def test_a_command_that_is_not_there_is_a_failure_like_any(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_a_command_that_is_not_there_is_a_failure_like_any(tmp_path: Path) -> No
     missing = Shipper(files, command=("/nowhere",), timeout_seconds=1, clock=ManualClock(), metrics=Metrics())
     missing.ship_due()
 
-    assert "No such file or directory: '/nowhere'" in missing.complaint()
+    assert "No such file or directory: '/nowhere'" in missing.problem()
 
 
 def test_with_an_unreadable_list_nothing_is_shipped_twice_and_the_problem_is_reported(
@@ -176,7 +176,7 @@ def test_with_an_unreadable_list_nothing_is_shipped_twice_and_the_problem_is_rep
     unread.stop(timeout=20)
 
     assert arrived(store) == []
-    assert unread.complaint().startswith("nothing of the history is shipped")
+    assert unread.problem().startswith("nothing of the history is shipped")
 
 
 def test_a_list_that_cannot_be_shortened_is_used_as_it_is(
@@ -199,14 +199,14 @@ def test_a_list_that_cannot_be_written_ships_all_the_same(tmp_path: Path, store:
     unlisted.ship_due()
 
     assert arrived(store) == ["n-a-1.jsonl.gz"]
-    assert unlisted.complaint() == ""
+    assert unlisted.problem() == ""
 
 
 def test_a_folder_that_cannot_be_read_is_reported_and_scanned_again(tmp_path: Path) -> None:
     waiting = shipper(tmp_path / "absent", COPY)
 
     assert waiting.ship_due() == 60
-    assert "cannot be looked through" in waiting.complaint()
+    assert "cannot be looked through" in waiting.problem()
 
 
 def test_the_thread_ships_when_woken_and_what_is_new_before_it_stops(tmp_path: Path, store: Path) -> None:

@@ -149,6 +149,6 @@ async def test_the_memory_of_a_stalled_registration_goes_to_one_that_needs_less(
 async def test_a_stream_without_a_first_chunk_is_ended(calls: RegisterCalls, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(register_call, "FIRST_CHUNK_SECONDS", 0.01)
     silent = Stalled(calls, "silent")
-    with pytest.raises(TooSlow, match="first chunk did not come"):
+    with pytest.raises(TooSlow, match="first chunk did not arrive"):
         await silent.task
     assert calls._silent.total == 0

@@ -22,7 +22,7 @@ from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc import watch_hub
-from pointsman_namesrv.rpc.route_answers import RouteAnswers
+from pointsman_namesrv.rpc.route_responses import RouteResponses
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 from tests.chaos.watch_history import GONE, Opened, Record, Seen, Synced, faults
 
@@ -41,7 +41,7 @@ class World:
         self.clock = ManualClock()
         self.metrics = Metrics()
         self.core = NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
-        self.answers = RouteAnswers(self.core.routes, boot=BOOT, max_bytes=2_000, metrics=self.metrics)
+        self.answers = RouteResponses(self.core.routes, boot=BOOT, max_bytes=2_000, metrics=self.metrics)
         self.lifecycle = NodeLifecycle(started_at=self.clock.now, warm_up_seconds=WARM_UP)
         if not warms:
             self.end_warm_up()
@@ -329,13 +329,13 @@ async def test_drain_ends_readers_that_wait_and_readers_that_are_stuck(world: Wo
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The topics that a hub checked, in order."""
     seen = list[str]()
-    look = WatchHub._look
+    look = WatchHub._check
 
     def counting(hub: WatchHub, watched: watch_hub._Watched) -> bool:
         seen.append(watched.topic)
         return look(hub, watched)
 
-    monkeypatch.setattr(WatchHub, "_look", counting)
+    monkeypatch.setattr(WatchHub, "_check", counting)
     return seen
 
 

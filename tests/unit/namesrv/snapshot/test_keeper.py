@@ -16,7 +16,7 @@ import pytest
 
 from pointsman.storage.tables import TableFile
 from pointsman.wire.manual_clock import ManualClock
-from pointsman_namesrv.core.broker_answers import BeatStatus
+from pointsman_namesrv.core.broker_responses import BeatStatus
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import Registration
 from pointsman_namesrv.core.name_server import NameServer
@@ -125,13 +125,13 @@ async def test_a_failing_disk_is_logged_once_until_it_works_again(
         for errors in (1.0, 2.0, 3.0):
             await clock.advance(INTERVAL)
             await until(partial(_has_failed, keeper, errors))
-        assert keeper.complaints() == [
+        assert keeper.problems() == [
             "the snapshot on disk is 15 s old, for it cannot be written: [Errno 28] No space left on device"
         ]
         assert value(keeper, "pointsman_namesrv_snapshot_age_seconds") == 15.0
         monkeypatch.undo()
         await clock.advance(INTERVAL)
-        await until(lambda: not keeper.complaints())
+        await until(lambda: not keeper.problems())
     logged = [(record.levelname, record.message) for record in caplog.records]
     assert logged == [
         ("INFO", "snapshot loaded"),
@@ -159,9 +159,9 @@ async def test_an_internal_error_in_a_round_is_logged_and_the_next_round_runs(
         with monkeypatch.context() as faulty:
             faulty.setattr(keeping, "write", _fail)
             await clock.advance(INTERVAL)
-            await until(keeper.complaints)
+            await until(keeper.problems)
         await clock.advance(INTERVAL)
-        await until(lambda: not keeper.complaints())
+        await until(lambda: not keeper.problems())
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert record.exc_info is not None
 
@@ -192,7 +192,7 @@ async def test_a_hanging_disk_blocks_neither_the_loop_nor_the_stop(clock: Manual
     await clock.advance(INTERVAL)
     await until(hanging.asked.is_set)
     await clock.advance(module.LATE_AFTER_SECONDS + 0.1)
-    assert keeper.complaints() == ["the snapshot on disk is 65 s old: the disk hardly answers"]
+    assert keeper.problems() == ["the snapshot on disk is 65 s old: the disk hardly answers"]
     running.cancel()
     await asyncio.wait([running])
     assert not await keeper.stop(within=0.05)

@@ -16,7 +16,7 @@ from pointsman.remoting.frames import (
     BodyCrc32,
     Command,
     FrameReader,
-    ReadyAnswer,
+    ReadyResponse,
     compact,
     cut_opaque,
     encode,
@@ -219,7 +219,7 @@ def test_an_opaque_that_is_not_plain_is_left_to_the_parser(header: bytes) -> Non
 def test_a_prepared_response_works_with_any_opaque(
     opaque: int, remark: str | None, ext: dict[str, str] | None, body: bytes
 ) -> None:
-    data = ReadyAnswer(code=17, remark=remark, ext=ext, body=body).to(b"%d" % opaque)
+    data = ReadyResponse(code=17, remark=remark, ext=ext, body=body).to(b"%d" % opaque)
     (frame,) = recorded.frames(data)
     fields = json.loads(frame.header)
     assert (fields["opaque"], fields["flag"], fields["code"], frame.body) == (opaque, 1, 17, body)

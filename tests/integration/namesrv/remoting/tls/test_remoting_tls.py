@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.server_certificates import LOOK_SECONDS
+from pointsman.service.server_certificates import POLL_INTERVAL_SECONDS
 from pointsman.wire.manual_clock import ManualClock
 from pointsman.wire.names import split_addr
 from pointsman_namesrv.app import NameServerApp
@@ -195,7 +195,7 @@ async def test_a_connection_survives_three_rotations(
         for round_ in range(4):
             if round_:
                 new = authority.issue("server").certificate.read_bytes()
-                await clock.advance(LOOK_SECONDS)
+                await clock.advance(POLL_INTERVAL_SECONDS)
                 await eventually(lambda new=new: server._certificates._loaded.pems[0].data == new)  # type: ignore[misc, union-attr]
             assert await peer.is_answered()
             async with remoting_peer(server.remoting_addr, tls) as fresh:
@@ -211,7 +211,7 @@ async def test_a_connection_with_an_unfinished_handshake_is_closed_in_time(
     async with remoting_peer(server.remoting_addr) as slow:
         slow.send(hostile.client_hello()[:size])
         await eventually(lambda: len(connections(server)) == 1)
-        await clock.advance(HANDSHAKE_SECONDS + shell.LOOK_SECONDS)
+        await clock.advance(HANDSHAKE_SECONDS + shell.POLL_INTERVAL_SECONDS)
         await slow.drain_to_end()
     assert closed(server, "handshake") == 1
     assert await is_served(server, context(authority.file))

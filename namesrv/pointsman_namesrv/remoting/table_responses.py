@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from pointsman.remoting.codes import ResponseCode
-from pointsman.remoting.frames import MAX_FRAME_BYTES, ReadyAnswer, compact
+from pointsman.remoting.frames import MAX_FRAME_BYTES, ReadyResponse, compact
 from pointsman.wire.names import PERM_WRITE
 from pointsman_namesrv.core.group import Group
 from pointsman_namesrv.core.model import MASTER_ID, GroupKey
@@ -36,14 +36,14 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class AnswerRules:
+class ResponseRules:
     """Settings that RocketMQ has as well."""
 
     support_acting_master: bool = False
     order_message_enable: bool = False
 
 
-class RouteAnswer(ReadyAnswer):
+class RouteResponse(ReadyResponse):
     """A cached response to code 105, dropped when the cache is full."""
 
     __slots__ = ("__weakref__", "counter", "good_at_change")
@@ -56,20 +56,20 @@ class RouteAnswer(ReadyAnswer):
         """The last change of the tables at which it was known to be current."""
 
 
-class TableAnswers:
+class TableResponses:
     """Responses from the core's tables; ``max_bytes`` bounds the cached routes."""
 
     def __init__(
-        self, core: NameServer, *, rules: AnswerRules, max_bytes: int, count_built: Callable[[], None]
+        self, core: NameServer, *, rules: ResponseRules, max_bytes: int, count_built: Callable[[], None]
     ) -> None:
         self._core = core
         self._routes = core.routes
         self._rules = rules
         self._max_bytes = max_bytes
         self._count_built = count_built
-        self._kept: OrderedDict[tuple[str, str], RouteAnswer] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, str], RouteResponse] = OrderedDict()
         self._of_change = -1
-        self._lists: dict[str, ReadyAnswer] = {}
+        self._lists: dict[str, ReadyResponse] = {}
         self._groups: dict[GroupKey, tuple[int, Group, bytes]] = {}
         self._said: set[str] = set()
         self.bytes = 0
@@ -77,7 +77,7 @@ class TableAnswers:
 
     # --- one topic --------------------------------------------------------------------------------------------
 
-    def route(self, topic: str, zone: str = "") -> RouteAnswer:
+    def route(self, topic: str, zone: str = "") -> RouteResponse:
         """Return the response to code 105. Raises TopicNotFound."""
         key = (topic, zone)
         kept = self._kept.get(key)
@@ -92,21 +92,21 @@ class TableAnswers:
             self._drop(key)
         return self._build(key)
 
-    def is_good(self, answer: RouteAnswer) -> bool:
+    def is_good(self, response: RouteResponse) -> bool:
         """Return whether the tables have not changed since the last check."""
-        return answer.good_at_change == self._routes.change
+        return response.good_at_change == self._routes.change
 
-    def _build(self, key: tuple[str, str]) -> RouteAnswer:
+    def _build(self, key: tuple[str, str]) -> RouteResponse:
         topic, zone = key
         route = self._routes.route(topic, zone=zone)
         self._count_built()
         body = self._route_body(route)
-        answer = RouteAnswer(body=body, counter=route.counter, good_at_change=self._routes.change)
-        self._kept[key] = answer
-        self.bytes += len(answer) + ENTRY_BYTES
+        response = RouteResponse(body=body, counter=route.counter, good_at_change=self._routes.change)
+        self._kept[key] = response
+        self.bytes += len(response) + ENTRY_BYTES
         while self.bytes > self._max_bytes:
             self._drop(next(iter(self._kept)))
-        return answer
+        return response
 
     def _drop(self, key: tuple[str, str]) -> None:
         self.bytes -= len(self._kept.pop(key)) + ENTRY_BYTES
@@ -116,7 +116,7 @@ class TableAnswers:
         groups = {group.key: group for group in route.groups}
         for key, queues in route.queues:
             if key.broker_name in names:
-                self._say_doubled(key)
+                self._log_duplicate(key)
                 continue
             names.add(key.broker_name)
             queue_datas.append(
@@ -151,11 +151,11 @@ class TableAnswers:
 
     # --- lists ------------------------------------------------------------------------------------------------
 
-    def cluster_info(self) -> ReadyAnswer:
+    def cluster_info(self) -> ReadyResponse:
         """Return the response to code 106."""
         return self._listed("106", self._cluster_info)
 
-    def _cluster_info(self) -> ReadyAnswer:
+    def _cluster_info(self) -> ReadyResponse:
         clusters: list[bytes] = []
         brokers: dict[str, bytes] = {}
         for cluster, groups in self._routes.iter_clusters():
@@ -165,35 +165,35 @@ class TableAnswers:
                     continue
                 names.append(group.key.broker_name)
                 if group.key.broker_name in brokers:
-                    self._say_doubled(group.key)
+                    self._log_duplicate(group.key)
                 else:
                     brokers[group.key.broker_name] = self._broker_data(group)
             clusters.append(compact(cluster) + b":" + compact(names))
         table = b",".join(compact(name) + b":" + data for name, data in brokers.items())
-        return ReadyAnswer(body=b'{"brokerAddrTable":{%b},"clusterAddrTable":{%b}}' % (table, b",".join(clusters)))
+        return ReadyResponse(body=b'{"brokerAddrTable":{%b},"clusterAddrTable":{%b}}' % (table, b",".join(clusters)))
 
-    def cluster_topics(self, cluster: str) -> ReadyAnswer:
+    def cluster_topics(self, cluster: str) -> ReadyResponse:
         """Return the response to code 224."""
-        return _within_frame(ReadyAnswer(body=_topic_list(self._routes.topic_names(cluster) if cluster else [])))
+        return _within_frame(ReadyResponse(body=_topic_list(self._routes.topic_names(cluster) if cluster else [])))
 
-    def topic_list(self) -> ReadyAnswer:
+    def topic_list(self) -> ReadyResponse:
         """Return the response to code 206."""
-        return self._listed("206", lambda: ReadyAnswer(body=_topic_list(self._routes.topic_names())))
+        return self._listed("206", lambda: ReadyResponse(body=_topic_list(self._routes.topic_names())))
 
-    def system_topic_list(self) -> ReadyAnswer:
+    def system_topic_list(self) -> ReadyResponse:
         """Return the response to code 304: the names of all clusters and brokers, and one address."""
         return self._listed("304", self._system_topic_list)
 
-    def _system_topic_list(self) -> ReadyAnswer:
+    def _system_topic_list(self) -> ReadyResponse:
         names, addr = list[str](), ""
         for cluster, groups in self._routes.iter_clusters():
             names += [cluster, *(group.key.broker_name for group in groups)]
             lowest = next((lowest for group in groups if (lowest := group.lowest()) is not None), None)
             addr = addr or ("" if lowest is None else lowest.identity.addr)
         body: dict[str, object] = {"topicList": list(dict.fromkeys(names))}
-        return ReadyAnswer(body=compact(({"brokerAddr": addr} if addr else {}) | body))
+        return ReadyResponse(body=compact(({"brokerAddr": addr} if addr else {}) | body))
 
-    def unit_topics(self, has: int, without: int = 0) -> Iterator[ReadyAnswer | None]:
+    def unit_topics(self, has: int, without: int = 0) -> Iterator[ReadyResponse | None]:
         """Build the response to codes 311 to 313 in steps: None until it is complete."""
         found: set[str] = set()
         for key in sorted(self._routes.groups):
@@ -207,25 +207,25 @@ class TableAnswers:
                 if number % SLICE_TOPICS == SLICE_TOPICS - 1:
                     yield None
         names = sorted(topic for topic in found if self._routes.holders(topic))
-        yield _within_frame(ReadyAnswer(body=_topic_list(names)))
+        yield _within_frame(ReadyResponse(body=_topic_list(names)))
 
-    def member_group(self, cluster: str, broker_name: str) -> ReadyAnswer:
+    def member_group(self, cluster: str, broker_name: str) -> ReadyResponse:
         """Return the response to code 901."""
         group = self._routes.groups.get(GroupKey(cluster, broker_name))
         members = {} if group is None else {str(r.identity.broker_id): r.identity.addr for r in group.routed()}
         body = {"brokerMemberGroup": {"brokerAddrs": members, "brokerName": broker_name, "cluster": cluster}}
-        return ReadyAnswer(remark="not set any response code", body=compact(body))
+        return ReadyResponse(remark="not set any response code", body=compact(body))
 
     # --- internals --------------------------------------------------------------------------------------------
 
-    def _listed(self, name: str, build: Callable[[], ReadyAnswer]) -> ReadyAnswer:
+    def _listed(self, name: str, build: Callable[[], ReadyResponse]) -> ReadyResponse:
         if self._of_change != self._routes.change:
             self._of_change = self._routes.change
             self._lists.clear()
-        answer = self._lists.get(name)
-        if answer is None:
-            answer = self._lists[name] = _within_frame(build())
-        return answer
+        response = self._lists.get(name)
+        if response is None:
+            response = self._lists[name] = _within_frame(build())
+        return response
 
     def _broker_data(self, group: Group) -> bytes:
         version, of, data = self._groups.get(group.key, (-1, None, b""))
@@ -236,7 +236,7 @@ class TableAnswers:
             self._groups[group.key] = (group.version, group, data)
         return data
 
-    def _say_doubled(self, key: GroupKey) -> None:
+    def _log_duplicate(self, key: GroupKey) -> None:
         """Log a broker name of two clusters. Queues have no cluster on this wire, so clients would mix the groups."""
         if key.broker_name not in self._said and len(self._said) < 1_000:
             self._said.add(key.broker_name)
@@ -246,19 +246,19 @@ class TableAnswers:
             )
 
 
-def not_found(topic: str) -> ReadyAnswer:
+def not_found(topic: str) -> ReadyResponse:
     """Return the response to code 105 for a topic without a route."""
     where = f"See {FAQ} for further details."
     remark = f"No topic route info in name server for the topic: {topic[:MAX_SHOWN_NAME]}\n{where}"
-    return ReadyAnswer(code=ResponseCode.TOPIC_NOT_EXIST, remark=remark)
+    return ReadyResponse(code=ResponseCode.TOPIC_NOT_EXIST, remark=remark)
 
 
-def _within_frame(answer: ReadyAnswer) -> ReadyAnswer:
+def _within_frame(response: ReadyResponse) -> ReadyResponse:
     """Refuse a response that is longer than RocketMQ processes read."""
-    if len(answer) <= MAX_FRAME_BYTES:
-        return answer
-    remark = f"the response has {len(answer)} bytes, a RocketMQ frame at most {MAX_FRAME_BYTES}"
-    return ReadyAnswer(code=ResponseCode.SYSTEM_ERROR, remark=remark)
+    if len(response) <= MAX_FRAME_BYTES:
+        return response
+    remark = f"the response has {len(response)} bytes, a RocketMQ frame at most {MAX_FRAME_BYTES}"
+    return ReadyResponse(code=ResponseCode.SYSTEM_ERROR, remark=remark)
 
 
 def _topic_list(names: list[str]) -> bytes:

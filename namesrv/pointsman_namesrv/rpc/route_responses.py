@@ -15,7 +15,7 @@ from pointsman_namesrv.core.node_refusals import TopicNotFound
 from pointsman_namesrv.core.request_rules import name_violations, text_violations
 from pointsman_namesrv.core.route_table import RouteTable
 from pointsman_namesrv.node_metrics import Metrics
-from pointsman_namesrv.rpc.route_codec import Answer, route_answer
+from pointsman_namesrv.rpc.route_codec import RouteResponse, route_response
 
 ENTRY_OVERHEAD_BYTES = 450
 """Estimated size of entry, response, digest, key tuple and dictionary slot (sys.getsizeof)."""
@@ -25,13 +25,13 @@ _Key = tuple[str, str, str]
 
 @dataclass(slots=True)
 class _Entry:
-    answer: Answer
+    response: RouteResponse
     counter: int
     good_at_change: int
     size: int
 
 
-class RouteAnswers:
+class RouteResponses:
     """Responses by (topic, cluster, zone), the least recently used ones dropped above ``max_bytes``."""
 
     def __init__(
@@ -53,13 +53,13 @@ class RouteAnswers:
         """Return the estimated memory of the cached responses."""
         return self._bytes
 
-    def current(self, topic: str, cluster: str = "", zone: str = "") -> Answer:
+    def current(self, topic: str, cluster: str = "", zone: str = "") -> RouteResponse:
         """Return the current response. Raises InvalidRequest for names outside the grammar, TopicNotFound."""
         key = (topic, cluster, zone)
         entry = self._entries.get(key)
         if entry is not None and self._is_good(entry, topic):
             self._entries.move_to_end(key)
-            return entry.answer
+            return entry.response
         return self._build(key)
 
     def _is_good(self, entry: _Entry, topic: str) -> bool:
@@ -71,7 +71,7 @@ class RouteAnswers:
         entry.good_at_change = change
         return True
 
-    def _build(self, key: _Key) -> Answer:
+    def _build(self, key: _Key) -> RouteResponse:
         topic, cluster, zone = key
         self._drop(key)
         refuse_if_any(name_violations("topic", topic))
@@ -79,11 +79,11 @@ class RouteAnswers:
             refuse_if_any(name_violations("cluster", cluster))
         refuse_if_any(text_violations("zone", zone))
         route = self._routes.current(topic, cluster=cluster, zone=zone)
-        answer = route_answer(route, boot=self.boot, unix_offset=self._unix_offset)
-        size = len(answer.route) + len(answer.unchanged) + sum(map(sys.getsizeof, key)) + ENTRY_OVERHEAD_BYTES
+        response = route_response(route, boot=self.boot, unix_offset=self._unix_offset)
+        size = len(response.route) + len(response.unchanged) + sum(map(sys.getsizeof, key)) + ENTRY_OVERHEAD_BYTES
         self._count_built()
-        self._keep(key, _Entry(answer, route.counter, self._routes.change, size))
-        return answer
+        self._keep(key, _Entry(response, route.counter, self._routes.change, size))
+        return response
 
     def _keep(self, key: _Key, entry: _Entry) -> None:
         self._entries[key] = entry
@@ -108,5 +108,5 @@ class RouteAnswers:
                     fresh = self._routes.current(key[0], cluster=key[1], zone=key[2])
                 except TopicNotFound:
                     raise AssertionError(f"{key} is cached, but the topic does not exist") from None
-                answer = route_answer(fresh, boot=self.boot, unix_offset=self._unix_offset)
-                assert entry.answer == answer  # noqa: S101
+                response = route_response(fresh, boot=self.boot, unix_offset=self._unix_offset)
+                assert entry.response == response  # noqa: S101

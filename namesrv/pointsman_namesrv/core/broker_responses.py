@@ -19,7 +19,7 @@ class BeatStatus(StrEnum):
     TOPICS_OUT_OF_DATE = "TOPICS_OUT_OF_DATE"
 
 
-class LeaveStatus(StrEnum):
+class UnregisterStatus(StrEnum):
     """Result of an unregistration."""
 
     UNREGISTERED = "UNREGISTERED"
@@ -64,16 +64,16 @@ class BeatAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class LeaveAnswer:
+class UnregisterResponse:
     """Response to an unregistration."""
 
-    status: LeaveStatus
+    status: UnregisterStatus
     holder_addr: str = ""
     events: tuple[Event, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class StatsAnswer:
+class StatsResponse:
     """Response to a report of queue statistics."""
 
     status: StatsStatus

@@ -14,13 +14,13 @@ from pointsman_namesrv.core.model import BrokerIdentity, QueueConfig, Registrati
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import TopicNotFound
 from pointsman_namesrv.node_metrics import Metrics
-from pointsman_namesrv.rpc.route_answers import RouteAnswers
+from pointsman_namesrv.rpc.route_responses import RouteResponses
 
 TOPICS = [f"t{i}" for i in range(6)]
 
 
-def answers(core: NameServer, *, max_bytes: int) -> RouteAnswers:
-    return RouteAnswers(core.routes, boot=1, max_bytes=max_bytes, metrics=Metrics())
+def answers(core: NameServer, *, max_bytes: int) -> RouteResponses:
+    return RouteResponses(core.routes, boot=1, max_bytes=max_bytes, metrics=Metrics())
 
 
 def register(core: NameServer, topics: dict[str, int], *, name: str = "a") -> None:
@@ -28,7 +28,7 @@ def register(core: NameServer, topics: dict[str, int], *, name: str = "a") -> No
     core.register(Registration(identity=BrokerIdentity("c1", name, 0, f"{name}:1"), topics=queues), now=0.0)
 
 
-def ask(cache: RouteAnswers, topic: str, zone: str = "") -> list[Any]:
+def ask(cache: RouteResponses, topic: str, zone: str = "") -> list[Any]:
     route = GetTopicRouteResponse.FromString(cache.current(topic, "", zone).route).route
     return [(queues.broker_name, queues.read_queue_nums) for queues in route.queue_datas]
 
