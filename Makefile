@@ -91,7 +91,7 @@ check: $(STAMP) ## Format, lint, types, imports, alerts, stubs: what CI checks
 	@$(MAKE) --no-print-directory stale-stubs
 
 .PHONY: format
-format: setup ## Format the code and mend what the linter can
+format: setup ## Format the code and apply lint fixes
 	$(BIN)/ruff check --fix --exit-zero .
 	$(BIN)/ruff format .
 

@@ -105,7 +105,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """What a replica learns of its own group (RocketMQ ``RegisterBrokerResult``). Empty values: there is none."""
+    """What a replica learns of its group (RocketMQ ``RegisterBrokerResult``). Empty values: there is none."""
 
     min_broker_id: int = MASTER_ID
     min_broker_addr: str = ""

@@ -252,7 +252,7 @@ class NameServer:
             raise StaleDataVersion(identity, held=held.data_version, base=base)
         gone = tuple(removed)
         unknown = [
-            FieldViolation(f"removed[{i}]", f"topic is not registered by this broker: {shown(topic)}")
+            FieldViolation(f"removed[{i}]", f"is not a topic of this broker: {shown(topic)}")
             for i, topic in enumerate(gone)
             if topic not in held.topics
         ]
