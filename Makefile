@@ -55,11 +55,11 @@ test-rocketmq: setup ## Tests with unmodified RocketMQ; skipped where JDK 17 or 
 	$(BIN)/pytest -n 2 --dist loadfile tests/real_rocketmq --full
 
 .PHONY: smoke
-smoke: setup ## A few tests on the lowest versions of what we require, and on each newer Python of this machine
+smoke: setup ## A few tests on the lowest required versions, and on each newer Python of this machine
 	deploy/dev/smoke.sh $(BIN)/uv
 
 .PHONY: constraints
-constraints: $(STAMP) ## Pin the newest version of everything that the development environment holds
+constraints: $(STAMP) ## Pin the newest version of every package of the development environment
 	$(BIN)/uv pip compile --quiet pyproject.toml --group dev --universal --upgrade \
 		$(foreach part,agent client namesrv proto report,--no-emit-package pointsman-$(part)) \
 		--no-header --no-annotate --no-emit-index-url --output-file $(CONSTRAINTS)
@@ -77,11 +77,11 @@ docs-settings: $(STAMP) ## Write the tables of docs/settings/ from the dataclass
 	$(BIN)/python -m deploy.dev.settings_pages
 
 .PHONY: coverage
-coverage: setup ## What the tests of make test, without Spark's, cover of the two cores and of the client's pure modules
+coverage: setup ## Coverage of the two cores and the client's pure modules by make test, without Spark's tests
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --ignore tests/spark --ignore tests/e2e --cov --cov-report=term
 
 .PHONY: check
-check: $(STAMP) ## Format, lint, types, imports, alerts, stubs: what CI checks
+check: $(STAMP) ## Format, lint, types, imports, alerts, stubs: the checks of CI
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -96,11 +96,11 @@ format: setup ## Format the code and apply lint fixes
 	$(BIN)/ruff format .
 
 .PHONY: proto
-proto: $(STAMP) $(PROTOC) ## Generate the stubs beside the .proto files
+proto: $(STAMP) $(PROTOC) ## Generate the stubs next to the .proto files
 	$(call generate,proto)
 
 .PHONY: stale-stubs
-stale-stubs: $(STAMP) $(PROTOC) ## Fail if the committed stubs are not what the .proto files give
+stale-stubs: $(STAMP) $(PROTOC) ## Fail if the committed stubs differ from the .proto files
 	@fresh=$$(mktemp -d) && trap 'rm -rf "$$fresh"' EXIT && $(call generate,$$fresh) \
 	&& for stub in "$$fresh"/pointsman/v1/*; do \
 		cmp -s "$$stub" "proto/pointsman/v1/$${stub##*/}" || { echo "stale: $${stub##*/}; run 'make proto'"; exit 1; }; \
@@ -120,7 +120,7 @@ PATH="$(CURDIR)/$(BIN):$$PATH" $(PROTOC) -m grpc_tools.protoc -I proto --python_
 endef
 
 .PHONY: mutants
-mutants: setup ## Break rules of the core one at a time: the tests must notice each
+mutants: setup ## Break rules of the core one at a time: the tests must detect each
 	$(BIN)/python -m tests.property.mutants
 
 .PHONY: fuzz
@@ -128,7 +128,7 @@ fuzz: setup ## MINUTES=n: search with fresh random seeds for a failure of a prop
 	$(BIN)/python -m tests.property.fuzz --minutes $(or $(MINUTES),10)
 
 .PHONY: chaos
-chaos: setup ## Kills, pauses, cuts, floods at the intervals of production; half an hour, figures as they come
+chaos: setup ## Kills, pauses, cuts and floods at production's intervals; half an hour
 	$(BIN)/pytest tests/chaos --chaos --verbose --capture=no --show-capture=no --durations=0
 
 .PHONY: bench
@@ -136,11 +136,11 @@ bench: setup ## Figures of the hot paths, as ratios in one run
 	$(BIN)/python -m tests.bench
 
 .PHONY: trace
-trace: setup ## TRACE=folder: hold the Spark jobs against a real availability trace
+trace: setup ## TRACE=folder: compare the Spark jobs with a real availability trace
 	$(BIN)/python -m tests.bench.replay_trace --trace $(TRACE) --work .build/trace
 
 .PHONY: wheels
-wheels: $(STAMP) ## Build the wheels into dist/ and try each in an empty environment
+wheels: $(STAMP) ## Build the wheels into dist/ and test each in an empty environment
 	deploy/dev/try_wheels.sh $(VENV)
 
 .PHONY: spark-zip
@@ -148,7 +148,7 @@ spark-zip: setup ## Pack the report's jobs for spark-submit: dist/pointsman-spar
 	@$(BIN)/python -m deploy.spark.make_zip
 
 .PHONY: units
-units: setup ## Ask systemd whether the units are sound, and how much they can reach (0 is best, 10 worst)
+units: setup ## systemd-analyze verify and security of the units (0 is best, 10 worst)
 	$(BIN)/pytest --quiet tests/unit/deploy/test_systemd.py
 	@for unit in deploy/systemd/*.service; do \
 		systemd-analyze security --offline=true --no-pager "$$PWD/$$unit" | grep 'Overall exposure'; done

@@ -21,7 +21,7 @@ FLAPS = 5
 START_LENIENCE_SECONDS = 5.0
 """Within an expiry after its start, a name server grants a broken stream the complete expiry."""
 PAUSE_SECONDS = 1.2
-"""Between two faults, so that the client, which polls twice a second, sees each."""
+"""Pause between two faults, so that the client, which polls twice per second, sees each."""
 
 A, A_REPLICA, B, C = ("broker-a", 0), ("broker-a", 1), ("broker-b", 0), ("broker-c", 0)
 
@@ -59,7 +59,7 @@ class Demo(Story):
             instance: await self.fleet.agent(*instance, redis[instance], servers, zone=f"zone-{number}")
             for number, instance in enumerate((A, A_REPLICA, B, C), 1)
         }
-        self.say("four redis-server processes run, an agent beside each: broker-a with a replica, broker-b, broker-c")
+        self.say("four redis-server processes run, each with an agent: broker-a with a replica, broker-b, broker-c")
         return redis
 
     async def _faults(self, clients: list[NameServerClient], redis: dict[Instance, Redis]) -> None:

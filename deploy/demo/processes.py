@@ -91,11 +91,11 @@ class Program:
     command: list[str]
     log: Path
     environment: dict[str, str] = field(default_factory=dict)
-    """Beside that of the demo."""
+    """In addition to the demo's configuration."""
     process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
-        """Start it; its output goes to the end of its log."""
+        """Start it; its output is appended to its log."""
         with self.log.open("ab") as output:
             environment = os.environ | self.environment
             self.process = await asyncio.create_subprocess_exec(
@@ -168,7 +168,7 @@ class Fleet:
         return self.folder / "logs" / f"{name}.log"
 
     async def name_server(self, node: str, *, settings: Mapping[str, str] | None = None) -> str:
-        """Start a name server and return its address; ``settings`` (``section.key``) stand above its configuration."""
+        """Start a name server and return its address; ``settings`` (``section.key``) override its configuration."""
         config = self.folder / f"{node}.toml"
         config.write_text(NAME_SERVER.format(node=node, folder=self.folder), encoding="utf-8")
         program = Program(node, [_command("pointsman-namesrv"), "--config", str(config)], self._log(node))
@@ -231,7 +231,7 @@ class Fleet:
                 broker_id=broker_id,
                 addr=redis.addr,
                 zone=zone,
-                # Not 0: the next agent beside the same broker is to be found where this one was.
+                # Not 0: the next agent of the same broker must have the same address.
                 port=_free_port(),
                 name_servers=", ".join(f'"{addr}"' for addr in name_servers),
             ),

@@ -1,6 +1,6 @@
-"""Make an authority and certificates for trials: ca, server, broker-a, client, admin. Not for production.
+"""Create a CA and certificates for trials: ca, server, broker-a, client, admin. Not for production.
 
-Run again, it keeps the authority and renews the certificates: what a rotation is. Needs what the daemons need.
+A second run keeps the CA and renews the certificates, as in a rotation. Requires the packages of the daemons.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the files; print what each is for."""
+    """Write the files; print the purpose of each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="where the files go; made if need be")
+    parser.add_argument("folder", type=Path, help="folder of the files; created if it is missing")
     parser.add_argument("--host", action="append", default=[], help="another name or address of the server")
     parser.add_argument("--client", action="append", default=[], help="the name of another client certificate")
     parser.add_argument("--days", type=float, default=90.0, help="how long the certificates are valid (90)")

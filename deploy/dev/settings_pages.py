@@ -1,6 +1,6 @@
 """Write the tables of ``docs/settings/``: every setting with its default, limits and meaning, from the dataclasses.
 
-``--check`` writes nothing and exits 1 where a page is stale. What stands outside of the two marks stays.
+``--check`` writes nothing and exits 1 if a page is stale. Text outside the two marks does not change.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ LOGBACK = """<configuration><appender name="out" class="ch.qos.logback.core.Cons
 
 
 def missing_programs() -> str:
-    """Say in one line what to install; empty: everything is there."""
+    """Return in one line what to install; empty: nothing is missing."""
     absent = [program for program in ("java", "javac", "mvn") if shutil.which(program) is None]
     if not absent:
         return ""
@@ -47,7 +47,7 @@ def missing_programs() -> str:
 
 
 def missing_go() -> str:
-    """Say in one line what RocketMQ's client for Go needs; empty: it is there."""
+    """Return in one line what RocketMQ's client for Go needs; empty: nothing is missing."""
     return "" if shutil.which("go") else "needs go: install Go 1.20 or later (https://go.dev/dl) into the PATH"
 
 
@@ -210,7 +210,7 @@ class RocketMQ(Clients):
     def name_server(self, addr: str, *, jvm: Sequence[str] = JVM, **settings: str) -> Running:
         """Start RocketMQ's own name server at host:port. It is ready when its port accepts.
 
-        5.x logs as its jar says, to ``logs/rocketmqlogs`` in its folder, 4.9 to its output.
+        5.x logs to ``logs/rocketmqlogs`` in its folder, 4.9 to its output.
         """
         host, port = split_addr(addr)
         home = self._folder / f"namesrv-{port}"

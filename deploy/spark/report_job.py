@@ -1,4 +1,4 @@
-"""The main file that ``spark-submit`` wants: the command ``pointsman-report`` from the zip beside it."""
+"""The main file for ``spark-submit``: the command ``pointsman-report`` from the zip next to it."""
 
 from __future__ import annotations
 

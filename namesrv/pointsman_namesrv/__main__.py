@@ -24,7 +24,7 @@ from pointsman_namesrv.reload import Reloader
 HELP = """\
 The name server of a fleet of message brokers.
 
-Brokers register and send heartbeats, clients ask which broker holds which queues of a topic, and every registration
+Brokers register and send heartbeats, clients query which broker has which queues of a topic, and every registration
 is recorded in a history.
 
 \b

@@ -416,8 +416,8 @@ class NameServerApp:
             self._send_status()
 
     def _send_status(self) -> None:
-        heard = [not replica.is_provisional for _, replica in self.core.members()]
-        counts = f"{sum(heard)}/{len(heard)} brokers heard, {self.hub.count} watchers"
+        confirmed = [not replica.is_provisional for _, replica in self.core.members()]
+        counts = f"{sum(confirmed)}/{len(confirmed)} brokers confirmed, {self.hub.count} watchers"
         self._manager.status(f"{self.lifecycle.state.lower()}, {counts}")
 
     def _sizes(self) -> dict[str, int]:

@@ -41,7 +41,7 @@ class Reloader:
         if later:
             # Names only, as in the agent: a value may be a secret.
             log.warning(
-                "configuration reloaded: restart to apply the rest", extra={"facts": facts | {"settings": later}}
+                "configuration reloaded; other changes need a restart", extra={"facts": facts | {"settings": later}}
             )
         else:
             log.info("configuration reloaded", extra={"facts": facts})

@@ -1,3 +1,3 @@
-"""What all parts of Pointsman share: the wire, what stands on it, and what every daemon needs."""
+"""What all parts of Pointsman share: the wire, code on it, and the common parts of daemons."""
 
 __version__ = "0.1.0"

@@ -60,7 +60,7 @@ async def test_a_hangup_reloads_the_log_level_and_the_server_runs_on(tmp_path: P
         assert "log.level" in problem
         file.write_text('[log]\nlevel = "DEBUG"\n[routes]\nwatch_coalesce_seconds = 0.5\n')
         running.process.send_signal(signal.SIGHUP)
-        line = await running.until("configuration reloaded: restart to apply the rest")
+        line = await running.until("configuration reloaded; other changes need a restart")
         assert (line["log_level"], line["settings"]) == ("DEBUG", ["routes.watch_coalesce_seconds"])
         async with grpc.aio.insecure_channel(addr) as channel:
             assert (await RegistrationServiceStub(channel).RegisterBroker(wire.registration())).generation

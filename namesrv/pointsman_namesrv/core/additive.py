@@ -377,7 +377,7 @@ def _without(topics: Mapping[str, QueueConfig], deleted: frozenset[str]) -> Mapp
 
 
 def _is_another_store(claimed: DataVersion, held: DataVersion) -> bool:
-    """Return whether a broker returned with other contents: its table counts from the start, and later than ours.
+    """Return whether a broker returned with other contents: its table starts again, later than the one held.
 
     A frame that was overtaken by a later one of the same table (4.9 registers from several threads) has an earlier
     time and is accepted like any other; the next period corrects it. A store that was restored from a backup looks the

@@ -6,7 +6,7 @@ one expiry long. Lost brokers are compared with the baseline: the brokers that w
 Counting per sweep does not work: heartbeats are spread over an interval, so a fleet that was cut off is mostly removed
 before one sweep sees many losses (design, section 5). The window does not move while the guard is on. The guard ends
 when enough brokers are up, also under new names. It never overrules strong evidence. Brokers that it keeps are
-PROTECTED, and its status says why it is on.
+PROTECTED, and its status contains the reason.
 """
 
 from __future__ import annotations

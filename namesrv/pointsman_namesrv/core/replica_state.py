@@ -25,7 +25,7 @@ class Phase(StrEnum):
     SUSPECT = "SUSPECT"
     """Heartbeats are missing or the stream broke; still routed."""
     PROTECTED = "PROTECTED"
-    """Would not be routed, but the guard keeps it; still routed."""
+    """Would not be routed, but the guard protects it; still routed."""
     OUT = "OUT"
     """Registered, not routed: its probe fails. The first heartbeat with a probe that passes routes it again."""
     GONE = "GONE"
@@ -63,7 +63,7 @@ class Facts(NamedTuple):
     in_window: bool = False
     """Whether a maintenance window covers it."""
     is_kept: bool = False
-    """Whether the guard keeps it (``core/guard.py``): never on strong evidence or in a window."""
+    """Whether the guard protects it (``core/guard.py``): never on strong evidence or in a window."""
 
 
 class Rule(NamedTuple):
@@ -93,7 +93,7 @@ RULES = (
          lambda f: f.unregistered is not None, Phase.GONE, _ENDS, planned=True),
     Rule("expired in a maintenance window",
          lambda f: f.expired is not None and f.in_window, Phase.GONE, _EXPIRES, planned=True),
-    Rule("expired, but the guard keeps it",
+    Rule("expired, but the guard protects it",
          lambda f: f.expired is not None and f.is_kept, Phase.PROTECTED, _EXPIRES),
     Rule("expired",
          lambda f: f.expired is not None, Phase.GONE, _EXPIRES),
@@ -103,7 +103,7 @@ RULES = (
          lambda f: f.failing is _STRONG, Phase.OUT, (Reason.REFUSED,)),
     Rule("the probe fails on weak evidence, in a maintenance window",
          lambda f: f.failing is _WEAK and f.in_window, Phase.OUT, (Reason.PROBE,), planned=True),
-    Rule("the probe fails on weak evidence, but the guard keeps it",
+    Rule("the probe fails on weak evidence, but the guard protects it",
          lambda f: f.failing is _WEAK and f.is_kept, Phase.PROTECTED, (Reason.PROBE,)),
     Rule("the probe fails on weak evidence",
          lambda f: f.failing is _WEAK, Phase.OUT, (Reason.PROBE,)),

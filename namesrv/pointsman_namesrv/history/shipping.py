@@ -80,7 +80,7 @@ class Shipper:
         self._thread.start()
 
     def wake(self) -> None:
-        """Look for new files. Never blocks."""
+        """Check for new files. Never blocks."""
         self._wake.set()
 
     def waits(self, path: Path) -> bool:
@@ -89,7 +89,7 @@ class Shipper:
         return ours and path.name not in self._shipped and not self._is_given_up(path.name)
 
     def problem(self) -> str:
-        """What is wrong, for people; empty when nothing is."""
+        """Return the problem, for operators; empty: none."""
         return self._problem
 
     def stop(self, *, timeout: float) -> None:
@@ -140,7 +140,7 @@ class Shipper:
         try:
             waiting = [path for path in self._candidates() if self.waits(path)]
         except OSError as error:
-            self._problem = f"the history cannot be looked through for files to ship: {error}"
+            self._problem = f"history files to ship cannot be listed: {error}"
             return FIRST_WAIT_SECONDS
         self._metrics.history_unshipped.set(len(waiting))
         for path in waiting:

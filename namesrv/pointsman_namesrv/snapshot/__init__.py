@@ -1,1 +1,1 @@
-"""The registered brokers, kept on disk, so that a restarted server knows its routes before a heartbeat arrives."""
+"""The registered brokers, stored on disk, so that a restarted server has its routes before the first heartbeat."""

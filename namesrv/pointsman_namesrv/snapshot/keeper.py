@@ -112,7 +112,7 @@ class SnapshotKeeper:
         if self._error:
             found.append(f"the snapshot on disk is {age:.0f} s old, for it cannot be written: {self._error}")
         elif age > self._interval + LATE_AFTER_SECONDS:
-            found.append(f"the snapshot on disk is {age:.0f} s old: the disk hardly answers")
+            found.append(f"the snapshot on disk is {age:.0f} s old: the disk is hardly responding")
         return found
 
     def _age(self) -> float:

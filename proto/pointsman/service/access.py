@@ -251,7 +251,7 @@ class Access:
 
     def problems(self) -> list[str]:
         """Return the problems, for operators."""
-        return [f"access.tokens: {self._problem}; the last valid content is in force"] if self._problem else []
+        return [f"access.tokens: {self._problem}; the last valid content stays in use"] if self._problem else []
 
     async def follow(self) -> None:
         """Poll the token file until cancelled. If it is invalid, the last valid content stays in use."""

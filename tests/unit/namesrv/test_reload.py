@@ -67,7 +67,7 @@ def test_settings_that_need_a_restart_are_named_each_time_and_not_applied(
     for _ in range(2):
         running.reload()
     assert [record.getMessage() for record in caplog.records] == [
-        "configuration reloaded: restart to apply the rest"
+        "configuration reloaded; other changes need a restart"
     ] * 2
     assert vars(caplog.records[-1])["facts"] == {
         "log_level": "DEBUG", "settings": ["guard.share", "server.warm_up_seconds"],

@@ -103,7 +103,7 @@ def test_a_replica_that_is_out_is_shown_with_the_rule_and_what_it_read(capsys: p
 
 
 def test_a_protected_replica_is_shown_with_the_counts_of_the_guard(capsys: pytest.CaptureFixture[str]) -> None:
-    kept = status("PROTECTED", "STREAM_BROKEN", "expired, but the guard keeps it", in_maintenance=True)
+    kept = status("PROTECTED", "STREAM_BROKEN", "expired, but the guard protects it", in_maintenance=True)
     guard = admin.GuardStatus(
         cluster="c1",
         mode=admin.GUARD_MODE_AUTO,
@@ -116,7 +116,7 @@ def test_a_protected_replica_is_shown_with_the_counts_of_the_guard(capsys: pytes
     lines = shown(capsys, node(kept, guard=guard))
     assert lines[1:3] == [
         "c1/broker-a 0 at 10.0.0.1:10911: PROTECTED since unknown",
-        "    rule       expired, but the guard keeps it",
+        "    rule       expired, but the guard protects it",
     ]
     assert lines[5:8] == [
         "    stream     broken",

@@ -192,7 +192,7 @@ async def test_a_hanging_disk_blocks_neither_the_loop_nor_the_stop(clock: Manual
     await clock.advance(INTERVAL)
     await until(hanging.asked.is_set)
     await clock.advance(module.LATE_AFTER_SECONDS + 0.1)
-    assert keeper.problems() == ["the snapshot on disk is 65 s old: the disk hardly answers"]
+    assert keeper.problems() == ["the snapshot on disk is 65 s old: the disk is hardly responding"]
     running.cancel()
     await asyncio.wait([running])
     assert not await keeper.stop(within=0.05)
