@@ -206,7 +206,7 @@ def test_a_folder_that_cannot_be_read_is_reported_and_scanned_again(tmp_path: Pa
     waiting = shipper(tmp_path / "absent", COPY)
 
     assert waiting.ship_due() == 60
-    assert "cannot be cannot be listed" in waiting.problem()
+    assert "cannot be listed" in waiting.problem()
 
 
 def test_the_thread_ships_when_woken_and_what_is_new_before_it_stops(tmp_path: Path, store: Path) -> None:
