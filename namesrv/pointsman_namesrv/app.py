@@ -193,7 +193,7 @@ class NameServerApp:
             in_window = event.broker is not None and self.core.maintenance.covers(
                 event.broker.identity.group_key, now=now
             )
-            self.core.penalties.take(event, now=now, in_window=in_window)
+            self.core.penalties.record(event, now=now, in_window=in_window)
 
     # --- stop -------------------------------------------------------------------------------------------------
 

@@ -81,7 +81,7 @@ class Brokers(RuleBasedStateMachine):
 
     @rule(who=WHO, stream=STREAM)
     def leave(self, who: BrokerIdentity, stream: int) -> None:
-        self.word.leave(who.group_key, who.addr, who.broker_id, stream=stream, now=self.now)
+        self.word.unregister(who.group_key, who.addr, who.broker_id, stream=stream, now=self.now)
 
     @rule(who=WHO, stream=STREAM, by_us=st.booleans())
     def end_stream(self, who: BrokerIdentity, stream: int, by_us: bool) -> None:

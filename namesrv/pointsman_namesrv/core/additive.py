@@ -190,7 +190,7 @@ class AdditiveRegistrations:
         replica = self._at(key, addr)
         return None if replica is None else replica.registration.data_version
 
-    def leave(self, key: GroupKey, addr: str, broker_id: int, *, stream: int, now: float) -> tuple[Event, ...]:
+    def unregister(self, key: GroupKey, addr: str, broker_id: int, *, stream: int, now: float) -> tuple[Event, ...]:
         """Unregister a broker.
 
         Not if an agent holds it, nor on a connection other than the live one that sends its heartbeats: that is an

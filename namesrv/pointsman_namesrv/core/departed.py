@@ -61,7 +61,7 @@ class DepartedBrokers:
         """Remember the identity and topics of a broker that was lost."""
         last = broker.registration
         position = last.identity.position
-        self.forget(position)
+        self.drop(position)
         if not self._seconds or not last.topics:
             return
         lean = Registration(
@@ -82,7 +82,7 @@ class DepartedBrokers:
         self.dropped += len(dropped)
         return dropped
 
-    def forget(self, position: Position) -> None:
+    def drop(self, position: Position) -> None:
         """Drop a broker that is back, or retired."""
         broker = self._brokers.pop(position, None)
         if broker is None:
@@ -96,7 +96,7 @@ class DepartedBrokers:
     def drop_group(self, key: GroupKey) -> None:
         """Drop all brokers of a name."""
         for broker_id in list(self._of_group.get(key, ())):
-            self.forget(Position(*key, broker_id))
+            self.drop(Position(*key, broker_id))
 
     def end_overdue(self, *, now: float) -> list[GroupKey]:
         """Drop the brokers that left too long ago; return their groups."""
@@ -107,7 +107,7 @@ class DepartedBrokers:
 
     def _drop_first(self) -> GroupKey:
         position = next(iter(self._brokers))
-        self.forget(position)
+        self.drop(position)
         return GroupKey(position.cluster, position.broker_name)
 
     def registration_of(self, group: Group) -> Registration | None:

@@ -82,7 +82,7 @@ class Penalties:
         self._rules = rules or FlapRules()
         self._records: dict[Position, _Record] = {}
 
-    def take(self, event: Event, *, now: float, in_window: bool = False) -> None:
+    def record(self, event: Event, *, now: float, in_window: bool = False) -> None:
         """Add the points of one event; none for an event without a broker or in a maintenance window."""
         if event.broker is None:
             return

@@ -151,7 +151,7 @@ class NameServer:
         if holder is not None:
             self.held.count(holder, -1)
         self.held.count(replica, 1)
-        self.departed.forget(identity.position)
+        self.departed.drop(identity.position)
         group.replicas[identity.broker_id] = replica
         self.routes.groups[group.key] = group
         recovered = holder is not None and holder.failing_since is not None and replica.failing_since is None
@@ -201,7 +201,7 @@ class NameServer:
         self._settle(replica, now=now)
         if not replica.is_routed:
             replica.state_since = None
-        self.departed.forget(registration.identity.position)
+        self.departed.drop(registration.identity.position)
         group.replicas[registration.identity.broker_id] = replica
         self.held.count(replica, 1)
         self.routes.refresh(group, staged=topics)
@@ -509,7 +509,7 @@ class NameServer:
         """
         if self.routes.registration_behind(group.key) is replica.registration:
             self.departed.drop_group(group.key)
-        self.departed.forget(replica.identity.position)
+        self.departed.drop(replica.identity.position)
         return self._remove(group, replica, replica_state(Facts(unregistered=reason)), now=now, detail=detail)
 
     def _remove(

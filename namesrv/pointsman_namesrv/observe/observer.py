@@ -206,7 +206,7 @@ class Observer:
     @staticmethod
     def _begin_day(running: _Run, today: date) -> None:
         running.day, running.dropped = today, running.recorder.dropped
-        running.topics.forget()
+        running.topics.reset()
 
     # --- topics -----------------------------------------------------------------------------------------------
 

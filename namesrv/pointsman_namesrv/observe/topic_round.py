@@ -58,7 +58,7 @@ class RecordedTopics:
     def __init__(self) -> None:
         self._held: dict[Position, tuple[DataVersion, Topics]] = {}
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Start again with full sets, so that a day can be read alone."""
         self._held.clear()
 

@@ -115,7 +115,7 @@ class BrokerCodes:
         access: Access,
     ) -> None:
         self._core = core
-        self._word = word
+        self._registrations = word
         self._access = access
         self._coming_in = coming_in
         self._bound: dict[BrokerIdentity, BrokerConnection] = {}
@@ -159,17 +159,17 @@ class BrokerCodes:
                     yield ReadyResponse(code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match", ext={})
                     return
             held, unknown = self._unknown_part(facts, identity, body)
-            reader, incoming = RegisterBody(), self._word.begin(identity)
+            reader, incoming = RegisterBody(), self._registrations.begin(identity)
             yield from self._read(connection, reader, incoming, unknown, version=command.version)
             claim = _claim(identity, command, reader)
-            if held is not None and not self._word.adds_to(held, claim):
-                reader, incoming = RegisterBody(), self._word.begin(identity)
+            if held is not None and not self._registrations.adds_to(held, claim):
+                reader, incoming = RegisterBody(), self._registrations.begin(identity)
                 yield from self._read(connection, reader, incoming, body, version=command.version)
                 held = None
-            accepted = self._word.register(
+            accepted = self._registrations.register(
                 claim, incoming, stream=connection.stream, now=self._now(), is_part=held is not None
             )
-            has_all = not self._word.has_deleted(claim)
+            has_all = not self._registrations.has_deleted(claim)
             self._remember(facts, identity, body, start, end, accepted.registration, has_all=has_all)
             self._note_faults(identity, reader, bad=reader.bad_topics + incoming.bad_topics, first=incoming.first_bad)
         self._bind(connection, accepted)
@@ -214,7 +214,7 @@ class BrokerCodes:
         registration = known.registration()
         if registration is None:
             return None
-        return self._word.renew(registration, stream=connection.stream, now=self._now())
+        return self._registrations.renew(registration, stream=connection.stream, now=self._now())
 
     def _unknown_part(
         self, facts: tuple[object, ...], identity: BrokerIdentity, body: bytes
@@ -280,7 +280,7 @@ class BrokerCodes:
     def unregister(self, connection: BrokerConnection, command: Command, _: bytes) -> ReadyResponse:
         """Unregister a broker; an unknown one is accepted too. Raises InvalidRequest."""
         identity = _identity(command)
-        events = self._word.leave(
+        events = self._registrations.unregister(
             identity.group_key, identity.addr, identity.broker_id, stream=connection.stream, now=self._clock.monotonic()
         )
         if events:
@@ -305,7 +305,7 @@ class BrokerCodes:
                 for key in self._core.routes.groups:
                     if key.broker_name == data["brokerName"]:
                         check_writes(connection.caller, key.cluster, key.broker_name)
-            self._record(self._word.add_topic(data["brokerName"], topic, queues, now=self._clock.monotonic()))
+            self._record(self._registrations.add_topic(data["brokerName"], topic, queues, now=self._clock.monotonic()))
         return SUCCESS
 
     def query_data_version(self, connection: BrokerConnection, command: Command, body: bytes) -> ReadyResponse:
@@ -320,7 +320,7 @@ class BrokerCodes:
         except UnreadableBody as error:
             raise InvalidRequest([FieldViolation("body", str(error))]) from error
         version = None if asked is None else _data_version(asked)
-        held = self._word.held_version(identity.group_key, identity.addr)
+        held = self._registrations.held_version(identity.group_key, identity.addr)
         is_known = identity in connection.held
         if is_known or command.is_one_way:
             self._beat(connection, identity.group_key, identity.addr, version)
@@ -335,7 +335,7 @@ class BrokerCodes:
         return SUCCESS
 
     def _beat(self, connection: BrokerConnection, key: GroupKey, addr: str, version: DataVersion | None) -> None:
-        accepted = self._word.beat(key, addr, version, stream=connection.stream, now=self._now())
+        accepted = self._registrations.beat(key, addr, version, stream=connection.stream, now=self._now())
         if accepted is None:
             self._count_beat[BeatStatus.UNKNOWN_BROKER]()
         else:
@@ -348,7 +348,7 @@ class BrokerCodes:
         now = self._now()
         for identity in connection.held:
             del self._bound[identity]
-            events = self._word.end_stream(identity, stream=connection.stream, now=now, by_us=by_us)
+            events = self._registrations.end_stream(identity, stream=connection.stream, now=now, by_us=by_us)
             if events:
                 self._record(events)
         connection.held.clear()

@@ -236,18 +236,18 @@ class RegisterCalls:
         while self._gone:
             gone = self._remembered.get(key := self._gone.popleft())
             if gone is not None and gone.registration() is None:
-                self._forget(key)
+                self._drop(key)
         key, size = chunks[0][:IDENTITY_BYTES], sum(map(len, chunks))
-        self._forget(key)
+        self._drop(key)
         if registration is None or size < WORTH_REMEMBERING_BYTES:
             return
         reference = weakref.ref(registration, lambda _: self._gone.append(key))
         self._remembered[key] = _Remembered(tuple(chunks), reference, size)
         self.remembered_bytes += size
         while self.remembered_bytes > REMEMBERED_BYTES:
-            self._forget(next(iter(self._remembered)))
+            self._drop(next(iter(self._remembered)))
 
-    def _forget(self, key: bytes) -> None:
+    def _drop(self, key: bytes) -> None:
         known = self._remembered.pop(key, None)
         if known is not None:
             self.remembered_bytes -= known.size

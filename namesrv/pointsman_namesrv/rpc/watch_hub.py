@@ -99,7 +99,7 @@ class _Watched:
         else:
             self.watchers = {*self.watchers, watcher}
 
-    def leave(self, watcher: Watcher) -> None:
+    def remove(self, watcher: Watcher) -> None:
         """Remove a watcher."""
         if isinstance(self.watchers, set):
             self.watchers.discard(watcher)
@@ -313,7 +313,7 @@ class WatchHub:
         self._watchers.discard(watcher)
         self._show_counts()
         for watched in watcher.sent:
-            watched.leave(watcher)
+            watched.remove(watcher)
             if not watched.watchers:
                 self._watched.remove(watched)
         watcher.sent.clear()

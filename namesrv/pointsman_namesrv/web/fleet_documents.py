@@ -86,7 +86,7 @@ async def brokers(fleet: Fleet, query: Query, _pause: Pause) -> object:
             if not cluster or key.cluster == cluster
         ),
         "guards": map(to_document, info.guards),
-        "gone": [departed_document(fleet, score) for score in gone(fleet, cluster=cluster)],
+        "gone": [departed_document(fleet, score) for score in departed(fleet, cluster=cluster)],
     }
     return {"nodes": [response]}
 
@@ -154,7 +154,7 @@ def without_master(core: NameServer) -> Iterator[GroupKey]:
             yield key
 
 
-def gone(fleet: Fleet, *, cluster: str = "") -> list[FlapScore]:
+def departed(fleet: Fleet, *, cluster: str = "") -> list[FlapScore]:
     """Return brokers that departed unplanned; the last to leave first."""
     now, core = fleet.clock.monotonic(), fleet.core
     scores = core.penalties.top(now=now, cluster=cluster)

@@ -15,7 +15,7 @@ from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.rpc import admin_codec
-from pointsman_namesrv.web.fleet_documents import Fleet, departed_document, gone, without_master
+from pointsman_namesrv.web.fleet_documents import Fleet, departed, departed_document, without_master
 from pointsman_namesrv.web.loop_documents import Pause, Query
 from pointsman_namesrv.web.peer_comparison import PeerResult
 
@@ -50,10 +50,10 @@ async def status(
     await pause()
     headless = list(without_master(fleet.core))
     await pause()
-    departed = gone(fleet)
+    lost = departed(fleet)
     guards = {guard.cluster: guard for guard in info.guards}
     problems = sorted(
-        _problems(fleet, overview, info, headless=list(map(str, headless)), departed=departed, peers=peers),
+        _problems(fleet, overview, info, headless=list(map(str, headless)), departed=lost, peers=peers),
         key=lambda problem: problem["severity"] != ALARM,
     )
     no_master = Counter(key.cluster for key in headless)
@@ -83,7 +83,7 @@ async def status(
         "search": search,
         "found": overview.found,
         "brokers": (fleet.status_of(group, replica) for group, replica in overview.first),
-        "gone": [departed_document(fleet, score) for score in departed[:MAX_GONE]],
+        "gone": [departed_document(fleet, score) for score in lost[:MAX_GONE]],
         "events": (
             to_document(admin_codec.broker_event(record)) for record in reversed(fleet.recent.latest(MAX_EVENTS))
         ),

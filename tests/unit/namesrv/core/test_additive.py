@@ -185,23 +185,23 @@ def test_a_broker_that_reconnected_outlives_its_old_connection(fleet: Fleet) -> 
 
 def test_no_heartbeat_restores_an_unregistered_broker(fleet: Fleet) -> None:
     fleet.register("t1", "t2")
-    assert kinds(fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now)) == ["UNREGISTERED"]
+    assert kinds(fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now)) == ["UNREGISTERED"]
     assert fleet.beat() is None
-    assert fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now) == ()
+    assert fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now) == ()
     assert fleet.register("t1", "t2") == ["REGISTERED", "TOPICS"]
 
 
 def test_an_earlier_process_does_not_unregister_the_current_one(fleet: Fleet) -> None:
     fleet.register("t1", "t2", stream=2)
-    assert fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now) == ()
-    assert fleet.word.leave(KEY, A.addr, 7, stream=2, now=fleet.now) == ()
+    assert fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now) == ()
+    assert fleet.word.unregister(KEY, A.addr, 7, stream=2, now=fleet.now) == ()
     assert fleet.phase() is Phase.UP
 
 
 def test_a_slave_without_a_master_keeps_its_topics_readable_with_either_flag(fleet: Fleet) -> None:
     fleet.register("t1", "t2", acting_master=False)
     fleet.register("t1", "t2", who=SLAVE, acting_master=False)
-    fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now)
+    fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now)
     route = fleet.core.routes.route("t1")
     assert [queues.perm for _, queues in route.queues] == [4]
     assert fleet.core.registration_of(SLAVE).shown_acting_master is False  # type: ignore[union-attr]  # it is held
@@ -227,7 +227,7 @@ def test_a_wipe_ends_with_the_masters_next_version_or_its_return(fleet: Fleet) -
     assert fleet.register("t1", "t2", counter=2, zone="z2") == ["TOPICS", "PERM_CHANGED"]
     assert KEY not in fleet.core.overrides.wipes
     fleet.core.routes.set_writable(KEY, False)
-    fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now)
+    fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now)
     assert "PERM_CHANGED" in fleet.register("t1", "t2", counter=2)
     assert fleet.core.routes.route("t1").queues[0][1].perm == 6
 
@@ -255,7 +255,7 @@ def test_a_wipe_stays_while_its_broker_is_absent(fleet: Fleet, absence: str) -> 
     fleet.register("t1", "t2")
     fleet.core.routes.set_writable(KEY, False)
     if absence == "left":
-        fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now)
+        fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now)
     elif absence == "cut off":
         fleet.end()
     fleet.wait(130)
@@ -499,7 +499,7 @@ def test_frames_of_a_broker_with_an_agent_are_only_heartbeats(fleet: Fleet) -> N
     fleet.now += 100
     assert fleet.wait(0.1) == ["SUSPECTED"]
     assert fleet.register("t1", "t2") == ["RECOVERED"]
-    assert fleet.word.leave(KEY, A.addr, 0, stream=1, now=fleet.now) == ()
+    assert fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now) == ()
     assert fleet.end() == []
     assert fleet.topics() == {"agents": EIGHT}
 

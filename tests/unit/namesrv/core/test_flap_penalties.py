@@ -48,7 +48,7 @@ def score(penalties: Penalties, *, now: float, who: Position = A) -> FlapScore:
 def charged(*events: Event) -> float:
     penalties = Penalties()
     for each in events:
-        penalties.take(each, now=0.0)
+        penalties.record(each, now=0.0)
     found = penalties.score(A, now=0.0)
     return 0.0 if found is None else found.penalty
 
@@ -100,7 +100,7 @@ def test_each_event_has_its_points(kind: EventKind, reason: Reason | None, point
 
 def test_an_event_without_a_broker_is_not_counted() -> None:
     penalties = Penalties()
-    penalties.take(Event(kind=EventKind.GUARD_ON, group=GroupKey("c1", "a")), now=0.0)
+    penalties.record(Event(kind=EventKind.GUARD_ON, group=GroupKey("c1", "a")), now=0.0)
     assert len(penalties) == 0
 
 
@@ -120,12 +120,12 @@ def test_an_outage_in_a_maintenance_window_is_not_charged_and_neither_is_its_end
 
 def test_nothing_in_a_maintenance_window_counts_against_a_broker() -> None:
     penalties = Penalties()
-    penalties.take(event(EventKind.UNREGISTERED, Reason.SHUTDOWN), now=0.0, in_window=True)
+    penalties.record(event(EventKind.UNREGISTERED, Reason.SHUTDOWN), now=0.0, in_window=True)
     for kind in (EventKind.REGISTERED, EventKind.RESTARTED, EventKind.ADDRESS_CHANGED, EventKind.LATE_HEARTBEAT):
-        penalties.take(event(kind), now=1.0, in_window=True)
+        penalties.record(event(kind), now=1.0, in_window=True)
     assert penalties.score(A, now=1.0) is None
-    penalties.take(event(EventKind.UNREGISTERED, Reason.SHUTDOWN), now=2.0)
-    penalties.take(event(EventKind.REGISTERED), now=3.0, in_window=True)
+    penalties.record(event(EventKind.UNREGISTERED, Reason.SHUTDOWN), now=2.0)
+    penalties.record(event(EventKind.REGISTERED), now=3.0, in_window=True)
     assert score(penalties, now=3.0).penalty == 200, "it left before the window"
 
 
@@ -139,9 +139,9 @@ def test_a_registration_whose_probe_fails_is_an_outage_and_its_recovery_ends_it(
 @pytest.mark.parametrize(("away", "points"), [(0.0, 200), (300.0, 200), (300.001, 0)])
 def test_a_shutdown_is_charged_when_it_is_back_within_five_minutes(away: float, points: int) -> None:
     penalties = Penalties()
-    penalties.take(event(EventKind.UNREGISTERED, Reason.SHUTDOWN), now=0.0)
-    penalties.take(event(EventKind.REGISTERED), now=away)
-    penalties.take(event(EventKind.REREGISTERED), now=away)
+    penalties.record(event(EventKind.UNREGISTERED, Reason.SHUTDOWN), now=0.0)
+    penalties.record(event(EventKind.REGISTERED), now=away)
+    penalties.record(event(EventKind.REREGISTERED), now=away)
     found = penalties.score(A, now=away)
     assert (0 if found is None else found.penalty) == points
     if found is not None:
@@ -150,15 +150,15 @@ def test_a_shutdown_is_charged_when_it_is_back_within_five_minutes(away: float, 
 
 def test_the_penalty_halves_every_hour() -> None:
     penalties = Penalties()
-    penalties.take(event(EventKind.EXPIRED), now=0.0)
+    penalties.record(event(EventKind.EXPIRED), now=0.0)
     assert [score(penalties, now=hours * HOUR).penalty for hours in (0, 1, 2, 3)] == [1000, 500, 250, 125]
     assert penalties.score(A, now=11 * HOUR) is None
 
 
 def outages(penalties: Penalties, count: int, *, now: float, who: Position = A) -> None:
     for _ in range(count):
-        penalties.take(event(EventKind.EXPIRED, Reason.SILENCE, who=who), now=now)
-        penalties.take(event(EventKind.REGISTERED, who=who), now=now)
+        penalties.record(event(EventKind.EXPIRED, Reason.SILENCE, who=who), now=now)
+        penalties.record(event(EventKind.REGISTERED, who=who), now=now)
 
 
 def test_the_flag_goes_up_above_three_thousand_and_comes_down_below_one_thousand() -> None:
@@ -202,10 +202,10 @@ def test_no_penalty_rises_above_the_ceiling() -> None:
 
 def test_a_broker_that_returns_under_another_address_keeps_its_penalty() -> None:
     penalties = Penalties()
-    penalties.take(event(EventKind.EXPIRED), now=0.0)
+    penalties.record(event(EventKind.EXPIRED), now=0.0)
     moved = BrokerIdentity(*A, "10.9.9.9:1")
     facts = BrokerFacts(moved, 2, "", "", "", "", DataVersion(), UP, 0.0)
-    penalties.take(Event(kind=EventKind.ADDRESS_CHANGED, broker=facts), now=0.0)
+    penalties.record(Event(kind=EventKind.ADDRESS_CHANGED, broker=facts), now=0.0)
     assert score(penalties, now=0.0).penalty == 1500
 
 
@@ -215,7 +215,7 @@ def test_the_highest_penalties_come_first_whenever_they_were_charged() -> None:
     outages(penalties, 3, now=0.0, who=old)
     outages(penalties, 1, now=2 * HOUR, who=late)
     outages(penalties, 5, now=2 * HOUR, who=other)
-    penalties.take(event(EventKind.UNREGISTERED, Reason.DRAIN, who=A), now=2 * HOUR)
+    penalties.record(event(EventKind.UNREGISTERED, Reason.DRAIN, who=A), now=2 * HOUR)
     found = penalties.top(now=2 * HOUR)
     assert [(s.position.broker_name, s.penalty) for s in found] == [("x", 5000), ("late", 1000), ("old", 750)]
     assert [s.position.broker_name for s in penalties.top(now=2 * HOUR, cluster="c1")] == ["late", "old"]
@@ -263,7 +263,7 @@ def test_any_sequence_of_events_gives_the_penalty_of_the_plain_formula(
     now, penalty, flapping_now = 0.0, 0.0, False
     for wait, (kind, reason, points) in story:
         now += wait
-        penalties.take(event(kind, reason), now=now)
+        penalties.record(event(kind, reason), now=now)
         penalty *= math.pow(2, -wait / HOUR)
         flapping_now = flapping_now and round(penalty, 6) >= 1000
         penalty = min(16_000.0, penalty + points)

@@ -54,7 +54,7 @@ def test_two_observers_give_the_same_set_the_same_version() -> None:
 def test_a_day_begins_with_the_full_set() -> None:
     recorded, watch = RecordedTopics(), watching()
     take(recorded, {"T": FOUR}, watch)
-    recorded.forget()
+    recorded.reset()
     event = take(recorded, {"T": FOUR}, watch)
     assert event is not None
     assert event.topics is not None
