@@ -25,7 +25,7 @@ RENEW_SECONDS = 30.0
 POLL_SECONDS = 5.0
 """How often a broker registers, and how often one of 5.x requests the cluster."""
 SYSTEM_TOPICS = tuple(f"SYSTEM_TOPIC_{number}" for number in range(12))
-RESPONSE_SECONDS = 30.0
+ANSWER_SECONDS = 30.0
 
 P = TypeVar("P", bound="_Peer")
 
@@ -194,7 +194,7 @@ class _Broker(_Peer):
         """Send a request and wait for its response."""
         self._waiting = asyncio.get_running_loop().create_future()
         self.transport.write(frame)
-        await asyncio.wait_for(self._waiting, RESPONSE_SECONDS)
+        await asyncio.wait_for(self._waiting, ANSWER_SECONDS)
 
     def answered(self, _: int) -> None:
         if self._waiting is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import uvloop
 
-RESPONSE_SECONDS = 120.0
+ANSWER_SECONDS = 120.0
 STOP_SECONDS = 20.0
 
 Commands = Mapping[str, Callable[..., Any]]
