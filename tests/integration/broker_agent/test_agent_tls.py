@@ -103,4 +103,4 @@ def test_beyond_loopback_its_services_need_tls(config: AgentConfig) -> None:
     assert list(open_.problems()) == []
     problem, monitoring = replace(open_, tls=replace(open_.tls, certificate="", key="")).problems()
     assert monitoring == "monitoring.tls: needs tls.certificate and tls.key"
-    assert problem.startswith("rpc.listen: '10.0.0.1:9880' is reached from other machines without TLS")
+    assert problem.startswith("rpc.listen: '10.0.0.1:9880' can be reached from other machines without TLS")
