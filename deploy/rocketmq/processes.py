@@ -170,15 +170,15 @@ class Clients(ABC):
         """Start a producer of numbered messages."""
         return self._client("produce", topic, str(count), str(millis))
 
-    def consumer(self, topic: str) -> Running:
-        """Start a consumer, in its own group, from the first message."""
-        return self._client("consume", topic)
+    def consumer(self, topic: str, *, group: str = "") -> Running:
+        """Start a consumer, in its own group unless one is named, from the first message."""
+        return self._client("consume", topic, group=group)
 
-    def _client(self, what: str, topic: str, *more: str) -> Running:
+    def _client(self, what: str, topic: str, *more: str, group: str = "") -> Running:
         self._clients += 1
         home = self._folder / f"client-{self._clients}"
         command = self._client_command(home)
-        return Running([*command, what, self._namesrv, topic, f"{self._group}-{self._clients}", *more], home)
+        return Running([*command, what, self._namesrv, topic, group or f"{self._group}-{self._clients}", *more], home)
 
 
 class GoClients(Clients):

@@ -1,0 +1,334 @@
+"""Consumer groups of this client at real brokers, 5.3.3 and 4.9.7, alone and together with Java members."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from deploy.rocketmq.processes import Broker, RocketMQ, Running, free_port, got
+from pointsman_client import (
+    ConsumeFrom,
+    Message,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+)
+from pointsman_client.transports.rocketmq import RocketmqTransport
+from tests.real_rocketmq.conftest import Jars
+from tests.real_rocketmq.name_server import Pointsman, until
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
+
+QUEUES = 4
+PATIENCE_SECONDS = 90.0
+
+
+@dataclass
+class Brokers:
+    """A name server and one broker."""
+
+    name_server: Pointsman
+    grpc_addr: str
+    mq: RocketMQ
+    broker: Broker
+    clients: ExitStack = field(default_factory=ExitStack)
+
+    def producer(self) -> Producer:
+        return Producer(self.grpc_addr, transport=RocketmqTransport)
+
+    def consumer(self, group: str, topic: str, listener: Callable[[ReceivedMessage], Any], **more: Any) -> PushConsumer:
+        settings: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST_OFFSET, "rebalance_interval_seconds": 2.0} | more
+        return PushConsumer(
+            self.grpc_addr,
+            group=group,
+            subscriptions=topic,
+            listener=listener,
+            transport=RocketmqTransport,
+            **settings,
+        )
+
+    def java_consumer(self, group: str, topic: str) -> Running:
+        consumer = self.mq.consumer(topic, group=group)
+        self.clients.callback(consumer.end)
+        return consumer
+
+    async def admin(self, *command: str) -> str:
+        return await asyncio.to_thread(self.mq.admin, *command)
+
+    async def make_topic(self, topic: str, queues: int = QUEUES) -> None:
+        text = str(queues)
+        done = await self.admin("updateTopic", "-b", self.broker.addr, "-t", topic, "-r", text, "-w", text)
+        assert "success" in done
+        await eventually(lambda: self.name_server.perms(topic), what="the topic")
+
+
+@pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
+def processes(
+    request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Brokers]:
+    lib = jars.v5 if request.param == "5.3.3" else jars.v4
+    folder = tmp_path_factory.mktemp("groups")
+    addr = f"127.0.0.1:{free_port()}"
+    with ExitStack() as stack:
+        name_server = Pointsman(folder / "ns", settings={"server.listen": addr})
+        stack.callback(name_server.stop)
+        mq = RocketMQ(lib, folder / lib.name, name_server.addr)
+        broker = mq.broker("a")
+        stack.callback(broker.end)
+        until(lambda: name_server.addrs("a"), what="the broker")
+        yield Brokers(name_server, addr, mq, broker)
+
+
+@pytest.fixture
+def brokers(processes: Brokers) -> Iterator[Brokers]:
+    with processes.clients:
+        yield processes
+
+
+async def eventually(condition: Callable[[], object], *, what: str, seconds: float = PATIENCE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"timed out after {seconds:g} s waiting for {what}"
+        await asyncio.sleep(0.05)
+
+
+def held(consumer: PushConsumer, topic: str) -> set[int]:
+    return {each["queueId"] for each in consumer.describe()["queues"] if each["topic"] == topic}
+
+
+async def send(producer: Producer, topic: str, *bodies: str) -> None:
+    await asyncio.gather(*(producer.send(Message(topic, body.encode())) for body in bodies))
+
+
+async def test_a_failed_message_comes_again_and_ends_in_the_dead_letters(brokers: Brokers) -> None:
+    attempts: list[tuple[float, int]] = []
+
+    def listener(message: ReceivedMessage) -> None:
+        if message.body == b"bad":
+            attempts.append((time.monotonic(), message.reconsume_times))
+            raise ValueError("not today")
+
+    await brokers.make_topic("Failing")
+    async with brokers.producer() as producer, brokers.consumer("GFail", "Failing", listener, max_reconsume_times=1):
+        await producer.send(Message("Failing", b"bad", tags="T", keys=("4711",), properties={"source": "web"}))
+        await eventually(lambda: len(attempts) == 2, what="the retry")
+        (first, _), (second, times) = attempts
+        assert times == 1
+        assert second - first > 9.0
+        dead = MessageQueue("%DLQ%GFail", "C", "a", 0)
+        async with PullConsumer(brokers.grpc_addr, group="GDead", transport=RocketmqTransport) as reader:
+            messages: list[ReceivedMessage] = []
+
+            async def read() -> bool:
+                messages.extend(await reader.poll(timeout_seconds=1.0))
+                return bool(messages)
+
+            await eventually(lambda: brokers.name_server.perms(dead.topic), what="the topic of dead letters")
+            await reader.assign([dead])
+            reader.seek(dead, 0)
+            await until_true(read, what="the dead letter")
+    (letter,) = messages
+    assert (letter.body, letter.tags, letter.keys) == (b"bad", "T", ("4711",))
+    assert letter.properties["source"] == "web"
+    assert letter.topic == "Failing"
+
+
+async def until_true(condition: Callable[[], Awaitable[bool]], *, what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not await condition():
+        assert time.monotonic() < deadline, f"timed out waiting for {what}"
+
+
+async def test_a_group_of_python_and_java_members_loses_nothing_through_joins_and_leaves(brokers: Brokers) -> None:
+    count = 10_000
+    await brokers.make_topic("Mixed", 8)
+    seen: Counter[str] = Counter()
+    slow = 0.002
+
+    async def listener(message: ReceivedMessage) -> None:
+        await asyncio.sleep(slow)
+        seen[message.body.decode()] += 1
+
+    def java_seen() -> Counter[str]:
+        return Counter(body for consumer in java for body in got(consumer))
+
+    java = [brokers.java_consumer("GMixed", "Mixed")]
+    async with brokers.producer() as producer:
+
+        async def produce() -> None:
+            for start in range(0, count, 100):
+                await send(producer, "Mixed", *(f"m{number}" for number in range(start, start + 100)))
+                await asyncio.sleep(0.15)
+
+        sending = asyncio.create_task(produce())
+        async with brokers.consumer("GMixed", "Mixed", listener) as staying:
+            await eventually(lambda: 0 < len(held(staying, "Mixed")) < 8, what="a share beside the Java member")
+            java.append(brokers.java_consumer("GMixed", "Mixed"))
+            async with brokers.consumer("GMixed", "Mixed", listener) as leaving:
+                await eventually(
+                    lambda: len(held(staying, "Mixed")) == len(held(leaving, "Mixed")) == 2, what="shares of four"
+                )
+                await one_of_each_queue_is_read_once(producer, "Mixed", 8, lambda: seen + java_seen(), mark="four")
+            java[0].end(signal.SIGTERM)
+            await eventually(lambda: len(held(staying, "Mixed")) == 4, what="shares of two")
+            await one_of_each_queue_is_read_once(producer, "Mixed", 8, lambda: seen + java_seen(), mark="two")
+            await sending
+            expected = {f"m{number}" for number in range(count)}
+            await eventually(lambda: expected <= (seen + java_seen()).keys(), what="all messages")
+    total = seen + java_seen()
+    duplicates = sum(times - 1 for body, times in total.items() if body.startswith("m"))
+    # At least once: each move of a queue may repeat what its old owner had not committed.
+    assert duplicates < count / 5, f"{duplicates} duplicates"
+
+
+async def one_of_each_queue_is_read_once(
+    producer: Producer, topic: str, queues: int, seen: Callable[[], Counter[str]], *, mark: str
+) -> None:
+    """Shows that each queue has one owner: with two, a message comes twice; with none, not at all."""
+    await asyncio.sleep(3.0)  # the last owner's commits, and a rebalance of every member
+    names = [f"{mark}-{number}" for number in range(queues)]
+    for number, name in enumerate(names):
+        await producer.send_to(MessageQueue(topic, "C", "a", number), Message(topic, name.encode()))
+    await eventually(lambda: all(name in seen() for name in names), what=f"one message of each queue ({mark})")
+    await asyncio.sleep(1.0)
+    assert {name: seen()[name] for name in names} == dict.fromkeys(names, 1)
+
+
+async def test_ordered_members_hand_queues_over_in_order(brokers: Brokers) -> None:
+    await brokers.make_topic("Ordered")
+    read: list[tuple[str, int]] = []
+    running: Counter[str] = Counter()
+
+    async def listener(message: ReceivedMessage) -> None:
+        key, number = message.body.decode().split()
+        running[key] += 1
+        assert running[key] == 1, f"two messages of {key} at the same time"
+        await asyncio.sleep(0.002)
+        running[key] -= 1
+        read.append((key, int(number)))
+
+    keys = [f"key{number}" for number in range(8)]
+    async with brokers.producer() as producer:
+
+        async def produce(key: str) -> None:
+            for number in range(100):
+                await producer.send_by_key(Message("Ordered", f"{key} {number}".encode()), key)
+                await asyncio.sleep(0.02)
+
+        sending = asyncio.gather(*(produce(key) for key in keys))
+        async with brokers.consumer("GOrdered", "Ordered", listener, ordered=True) as first:
+            await eventually(lambda: len(held(first, "Ordered")) == QUEUES, what="all queues")
+            async with brokers.consumer("GOrdered", "Ordered", listener, ordered=True) as second:
+                await eventually(lambda: len(held(second, "Ordered")) == QUEUES // 2, what="half of the queues")
+                await sending
+            await eventually(lambda: len(set(read)) == 800, what="all messages")
+    for key in keys:
+        numbers = [number for each, number in read if each == key]
+        # A message may come again, but none comes before its predecessor.
+        assert list(dict.fromkeys(numbers)) == sorted(set(numbers))
+
+
+async def test_a_reset_by_mqadmin_moves_a_running_group(brokers: Brokers) -> None:
+    await brokers.make_topic("Reset")
+    seen: Counter[str] = Counter()
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen[message.body.decode()] += 1
+
+    names = [f"r{number}" for number in range(20)]
+    async with brokers.producer() as producer, brokers.consumer("GReset", "Reset", listener) as consumer:
+        before = int(time.time() * 1000) - 3_600_000
+        await send(producer, "Reset", *names)
+        await eventually(lambda: seen.keys() == set(names), what="the messages")
+        await asyncio.sleep(6.0)  # a commit
+        await brokers.admin("resetOffsetByTime", "-g", "GReset", "-t", "Reset", "-s", str(before))
+        await eventually(lambda: all(seen[name] >= 2 for name in names), what="the messages again")
+        status = await brokers.admin("consumerStatus", "-g", "GReset", "-i", consumer.client_id)
+        assert "Reset" in status
+        assert "PROP_CONSUME_TYPE" in status
+
+
+async def test_mqadmin_has_one_member_consume_one_message(brokers: Brokers) -> None:
+    await brokers.make_topic("Direct")
+    seen: list[str] = []
+    ids: list[str] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message.body.decode())
+        ids.append(message.offset_message_id)
+
+    async with brokers.producer() as producer, brokers.consumer("GDirect", "Direct", listener) as consumer:
+        await send(producer, "Direct", "once")
+        await eventually(lambda: seen == ["once"], what="the message")
+        result = await brokers.admin(
+            "queryMsgById", "-i", ids[0], "-g", "GDirect", "-d", consumer.client_id, "-t", "Direct"
+        )
+        assert "CR_SUCCESS" in result, result
+    assert seen == ["once", "once"]
+
+
+async def test_queues_that_were_added_while_the_group_was_stopped_are_read_from_their_start(brokers: Brokers) -> None:
+    await brokers.make_topic("Grown", 2)
+    seen: set[str] = set()
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.add(message.body.decode())
+
+    async with brokers.producer() as producer:
+        async with brokers.consumer("GGrown", "Grown", listener, consume_from=ConsumeFrom.LAST_OFFSET):
+            await send(producer, "Grown", *(f"before{number}" for number in range(8)))
+            await eventually(lambda: len(seen) == 8, what="the messages")
+        await brokers.make_topic("Grown", 6)
+        for queue in range(6):
+            await producer.send_to(MessageQueue("Grown", "C", "a", queue), Message("Grown", f"after{queue}".encode()))
+        async with brokers.consumer("GGrown", "Grown", listener, consume_from=ConsumeFrom.LAST_OFFSET):
+            await eventually(lambda: {f"after{queue}" for queue in range(6)} <= seen, what="the added queues")
+
+
+async def test_a_killed_broker_loses_nothing_that_was_acknowledged(brokers: Brokers) -> None:
+    await brokers.make_topic("Killed")
+    seen: set[str] = set()
+    acknowledged: set[str] = set()
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen.add(message.body.decode())
+
+    async with brokers.producer() as producer, brokers.consumer("GKilled", "Killed", listener):
+
+        async def produce() -> None:
+            for number in range(400):
+                try:
+                    await producer.send(Message("Killed", f"k{number}".encode()))
+                except Exception:  # noqa: BLE001  not acknowledged, so it may be lost
+                    continue
+                acknowledged.add(f"k{number}")
+                await asyncio.sleep(0.05)
+
+        sending = asyncio.create_task(produce())
+        await eventually(lambda: len(acknowledged) > 50, what="some messages")
+        await asyncio.to_thread(brokers.broker.end, signal.SIGKILL)
+        brokers.broker.start_again()
+        await sending
+        assert "k399" in acknowledged, "sending works again"
+        await eventually(lambda: acknowledged <= seen, what="every acknowledged message")
+
+
+async def test_two_consumers_with_one_client_id_are_reported(
+    brokers: Brokers, caplog: pytest.LogCaptureFixture
+) -> None:
+    await brokers.make_topic("Doubled")
+    first = brokers.consumer("GDoubled", "Doubled", lambda _: None, client_id="here@same")
+    second = brokers.consumer("GDoubled", "Doubled", lambda _: None, client_id="here@same")
+    async with first, second:
+        await eventually(lambda: first.describe()["duplicateClientId"], what="the report")
+    assert "client id here@same is used twice in group GDoubled" in caplog.text
