@@ -1,23 +1,22 @@
-"""Count the words that this project avoids, per top-level folder; a folder with more than its ceiling fails.
+"""Find the words that this project avoids, and print what to write in their place; one of them fails the check.
 
-Read are identifiers (split at ``_`` and capitals), comments, strings and prose. Not counted: a line with ``plain: ok``
-and a reason, and what CHANGELOG.md names in backticks.
+Read are identifiers (split at ``_`` and capitals), comments, strings and prose. A second list applies to what operators
+read: log messages, errors, help of metrics and commands. Not counted: a line with ``plain: ok`` and a reason, and what
+CHANGELOG.md names in backticks.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-CEILINGS = Path(__file__).with_suffix(".txt")
-SKIPPED = re.compile(r"_pb2(_grpc)?\.pyi?$|\.(css|bin|log|png)$|deploy/dev/plain_words\.(py|txt)$")
+SKIPPED = re.compile(r"_pb2(_grpc)?\.pyi?$|\.(css|bin|log|png)$|deploy/dev/plain_words\.py$")
 
 INSTEAD = {
     r"told|tells?|telling|untold": "report, emit, record, notify, pass",
@@ -54,14 +53,14 @@ ALLOWED = re.compile(
 )
 """Terms of RocketMQ, HTTP/2 and route damping; published columns, JSON keys and metric labels."""
 
-
-class Hit(NamedTuple):
-    """One word in one line."""
-
-    folder: str
-    path: str
-    line: int
-    text: str
+SHOWN = re.compile(
+    r"\b(?:look(?:s|ed|ing)?(?! ?up|-?ahead)|says?|said|saying|hear[sd]?|believe[sd]?|ask(?:s|ed|ing)?"
+    r"|answer(?:s|ed|ing)?|stands?|standing|stood|lives|lived|life(?! ?cycle)|gone|away|keeps|forg[eo]t(?:ten)?|forgets"
+    r"|brings?|brought|complain(?:s|ts?)?|news|words?|people|room|troubled?|ill|well|faults?|beats?)\b(?![\[}])"
+)
+"""Words that no text shown to operators has; a bracket after one makes it a key of the JSON that a help text lists."""
+LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
+METRICS = {"Counter", "Gauge", "Histogram", "Summary"}
 
 
 def combined() -> re.Pattern[str]:
@@ -78,7 +77,7 @@ def git(*arguments: str) -> list[str]:
     ).stdout.splitlines()
 
 
-def hits() -> Iterator[Hit]:
+def hits() -> Iterator[str]:
     """Every word in every file that is, or is about to be, under version control."""
     words, instead = combined(), list(INSTEAD.values())
     for path in git("ls-files", "--cached", "--others", "--exclude-standard"):
@@ -94,44 +93,49 @@ def hits() -> Iterator[Hit]:
             if "plain: ok" not in lines[line]:
                 word = " ".join(found[0].replace("#", " ").split())
                 better = instead[int((found.lastgroup or "w0")[1:])]
-                folder = path.partition("/")[0] if "/" in path else "."
-                yield Hit(folder, path, line + 1, f"{path}:{line + 1}: {word} -> {better}")
+                yield f"{path}:{line + 1}: {word} -> {better}"
 
 
-def changed() -> set[tuple[str, int]]:
-    """The lines that the last commit and the work after it added; new files as a whole."""
-    lines, path = {(path, n) for path in git("ls-files", "--others", "--exclude-standard") for n in range(10_000)}, ""
-    for line in git("diff", "-U0", "HEAD~1"):
-        if line.startswith("+++ b/"):
-            path = line[6:]
-        elif at := re.match(r"@@ \S+ \+(\d+),?(\d*) @@", line):
-            lines |= {(path, int(at[1]) + n) for n in range(int(at[2] or 1))}
-    return lines
+def shown(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """The strings of a module that operators read, with their lines."""
+    for node in ast.walk(tree):
+        parts: list[ast.AST] = []
+        match node:
+            case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)):
+                parts += node.args[:2] if name in LOG_METHODS else node.args if name in METRICS else []
+                parts += [each.value for each in node.keywords if each.arg in {"help", "short_help"}]
+            case ast.Raise(exc=ast.expr() as error):
+                parts.append(error)
+            case ast.Assign(targets=[ast.Name(id="problem" | "message")]):
+                parts.append(node.value)
+            case ast.FunctionDef(decorator_list=decorators) if "command" in "".join(map(ast.dump, decorators)):
+                yield node.body[0].lineno, ast.get_docstring(node) or ""
+        for part in parts:
+            for each in ast.walk(part):
+                if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                    yield each.lineno, each.value
+
+
+def shown_hits() -> Iterator[str]:
+    """Every word of the second list in what the programs show."""
+    for path in git("ls-files", "--cached", "--others", "--exclude-standard", "*.py"):
+        if path.startswith(("tests/", "deploy/dev/")) or SKIPPED.search(path) or not (ROOT / path).is_file():
+            continue
+        source = (ROOT / path).read_text(encoding="utf-8")
+        lines = source.splitlines()
+        for line, text in sorted(set(shown(ast.parse(source)))):
+            for found in SHOWN.finditer(text):
+                at = line + text.count("\n", 0, found.start())
+                if "plain: ok" not in lines[at - 1]:
+                    yield f"{path}:{at}: {found[0]} in a text for operators"
 
 
 def main() -> int:
-    """Compare with the ceilings; exit 1 where one is exceeded."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--lower", action="store_true", help="lower the ceilings to today's counts")
-    parser.add_argument("--list", metavar="FOLDER", help="print every word of a folder with its place")
-    arguments = parser.parse_args()
-    found = list(hits())
-    if arguments.list:
-        print("\n".join(hit.text for hit in found if hit.folder == arguments.list))
-        return 0
-    counts = Counter(hit.folder for hit in found)
-    ceilings = Counter({name: int(most) for name, most in map(str.split, CEILINGS.read_text().splitlines())})
-    if arguments.lower:
-        ceilings &= counts
-        CEILINGS.write_text("".join(f"{name} {ceilings[name]}\n" for name in sorted(ceilings)))
-    over = counts - ceilings
-    new = changed() if over else set()
-    print("\n".join(hit.text for hit in found if hit.folder in over and (hit.path, hit.line) in new), end="")
-    for name in sorted(counts | ceilings):
-        if counts[name] != ceilings[name]:
-            hint = f"see --list {name}" if name in over else "run it with --lower"
-            print(f"\n{name}: {counts[name]} words to avoid, ceiling {ceilings[name]}: {hint}")
-    return 1 if over else 0
+    """Print every word with its place; exit 1 where there is one."""
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    found = [*hits(), *shown_hits()]
+    print("\n".join(found), end="\n" if found else "")
+    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ class Model:
         """Return the result of a call, and the groups whose members see a change."""
         before = {group: self.view(group) for group in GROUPS}
         answer = getattr(self, call["call"])(call, call["now"])
-        if call["call"] == "excuse":
+        if call["call"] == "credit_pause":
             return answer, []
         self.show(call["now"], everything=call["call"] == "advance" and call["now"] >= self.ready_at)
         if call["call"] == "advance" and self.state == "warming" and call["now"] >= self.ready_at:
@@ -189,7 +189,7 @@ class Model:
     def unpin(self, call: Call, now: float) -> Any:  # noqa: ARG002  # as above
         self.pins.pop(call["group"], None)
 
-    def excuse(self, call: Call, now: float) -> Any:
+    def credit_pause(self, call: Call, now: float) -> Any:
         for stream in self.streams:
             stream["at"] = min(now, stream["at"] + call["seconds"])
         if call["seconds"] > GRACE:

@@ -88,7 +88,7 @@ class TomlTopicSource:
                 self._seen = digest
                 await self._take(outcome)
                 return
-        raise TopicSourceError(f"{path}: keeps changing while it is read")
+        raise TopicSourceError(f"{path}: changed during each of several reads")
 
     def _load(self, path: Path) -> AgentConfig | ConfigError:
         try:

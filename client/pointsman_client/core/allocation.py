@@ -250,13 +250,13 @@ class MachineRoomNearby:
         for queue in request.queues:
             room = self._resolver.broker_deploy_in(queue, request.zones)
             if not room:
-                raise AllocationError(f"Machine room is null for mq {queue_text(queue)}")
+                raise AllocationError(f"Machine room is null for mq {queue_text(queue)}")  # plain: ok RocketMQ's text
             queues_in.setdefault(room, []).append(queue)
         client_ids_in: dict[str, list[str]] = {}
         for client_id in request.client_ids:
             room = self._resolver.consumer_deploy_in(client_id)
             if not room:
-                raise AllocationError(f"Machine room is null for consumer id {client_id}")
+                raise AllocationError(f"Machine room is null for consumer id {client_id}")  # plain: ok RocketMQ's text
             client_ids_in.setdefault(room, []).append(client_id)
 
         own = self._resolver.consumer_deploy_in(request.client_id)

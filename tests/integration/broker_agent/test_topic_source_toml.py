@@ -164,7 +164,7 @@ async def test_a_file_that_is_written_without_end_is_an_error(
         write(file, HEAD + table(f"t{waits}"))
 
     instant.on_sleep = write_on
-    assert await problem(source) == f"{file}: keeps changing while it is read"
+    assert await problem(source) == f"{file}: changed during each of several reads"
     assert waits == TRIES
 
     instant.on_sleep = None

@@ -34,14 +34,14 @@ async def test_where_no_thread_can_be_started_a_later_call_tries_again(monkeypat
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    lone = SingleCallThread("test", busy=TopicSourceError)
+    thread = SingleCallThread("test", busy=TopicSourceError)
     with monkeypatch.context() as without_threads:
         without_threads.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="new thread"):
-            await lone.run(lambda: 3)
+            await thread.run(lambda: 3)
 
     async with asyncio.timeout(20):
-        assert await lone.run(lambda: 3) == 3
+        assert await thread.run(lambda: 3) == 3
 
 
 async def test_while_one_call_hangs_the_next_is_refused_immediately_and_later_ones_run() -> None:
