@@ -254,7 +254,8 @@ def _received(
         if name not in RESERVED_PROPERTIES:
             users[name] = value
         elif name == "UNIQ_KEY":
-            message_id = value
+            # 5.x appends the id of a batch to each of its messages; the first one is the message's own.
+            message_id = message_id or value
         elif name == "TAGS":
             tags = value
         elif name == "KEYS":
