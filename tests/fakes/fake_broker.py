@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -56,11 +57,12 @@ class FakeBroker:
     ``doubled`` (answered twice), ``cut`` (half an answer, then the connection is closed).
     """
 
-    def __init__(self, *, version: int = 479, grid_seconds: float = 5.0) -> None:
+    def __init__(self, *, version: int = 479, grid_seconds: float = 5.0, tls: ssl.SSLContext | None = None) -> None:
         self.addr = ""
         self.version = version
         self.form = JSON_FORM
         self.grid_seconds = grid_seconds
+        self._tls = tls
         self.requests: list[Command] = []
         self.replies: list[tuple[Command, bytes]] = []
         """What clients answered to requests of the broker."""
@@ -96,7 +98,7 @@ class FakeBroker:
     async def start(self) -> Self:
         """Listen; on the same port after :meth:`stop`."""
         port = int(self.addr.rpartition(":")[2] or 0)
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port, ssl=self._tls)
         self.addr = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 

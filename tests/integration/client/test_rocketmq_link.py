@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +18,9 @@ from pointsman_client.transports.rocketmq import broker_connection
 from pointsman_client.transports.rocketmq.broker_connection import Reply, Response
 from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
+from tests.fakes.certificates import Authority
 from tests.fakes.fake_broker import Answer, FakeBroker, until
+from tests.fakes.tls_peers import context
 
 HEART_BEAT = Request.HEART_BEAT
 SECONDS = 10.0
@@ -198,6 +202,24 @@ async def test_a_server_of_another_protocol_is_named(open_link: Callable[..., Li
         with pytest.raises(BrokerUnreachableError, match="it does not send RocketMQ frames"):
             await echo(link, "a", is_read=True)
         await link.close()
+
+
+async def test_tls_needs_the_authority_of_the_broker(tmp_path: Path, open_link: Callable[..., Link]) -> None:
+    authority, other = Authority(tmp_path), Authority(tmp_path, "other")
+    files = authority.issue("broker")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(files.certificate, files.key)
+    async with FakeBroker(tls=tls) as broker:
+        broker.handlers[99] = lambda command, body: Answer(ext=dict(command.ext), body=body)
+        link = open_link(broker.addr, options=RocketmqOptions(tls=context(authority.file)))
+        assert await echo(link, "encrypted") == "encrypted"
+        await link.close()
+        wrong = open_link(broker.addr, options=RocketmqOptions(tls=context(other.file)))
+        with pytest.raises(BrokerUnreachableError, match="CERTIFICATE_VERIFY_FAILED"):
+            await echo(wrong, "a")
+        plain = open_link(broker.addr)
+        with pytest.raises(BrokerUnreachableError):
+            await echo(plain, "a", is_read=True)
 
 
 @pytest.mark.parametrize("addr", ["127.0.0.1:1", "no port", "nowhere.invalid:10911", "127.0.0.1:99999"])
