@@ -23,7 +23,7 @@ from pointsman.remoting.request_frames import request_frame, request_head
 from pointsman.wire.names import split_addr
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.transports.rocketmq.pulling import pull_head
+from pointsman_client.transports.rocketmq.pulling import pull_fields
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.transports.rocketmq.sending import SendRequests
 from pointsman_client.transports.transport import Reader
@@ -134,7 +134,8 @@ def record(version: str, cache: Path, folder: Path, stack: ExitStack) -> None:
 
     def pull(name: str, offset: int, expression: str = "*") -> None:
         how = Reader(reader.group, expression)
-        recorder.record(name, pull_head(QUEUE, offset, max_messages=32, suspend_seconds=0.0, reader=how))
+        fields = pull_fields(QUEUE, offset, max_messages=32, suspend_seconds=0.0, reader=how)
+        recorder.record(name, request_head(Code.PULL_MESSAGE, fields))
 
     pull("pull", 0)
     pull("pull_tag", 0, "paid")

@@ -9,6 +9,7 @@ import signal
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,8 +18,8 @@ from deploy.rocketmq.processes import Broker, RocketMQ
 from pointsman.remoting.codes import BrokerRequestCode as Request
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.errors import BrokerError, BrokerRefusedError, BrokerUnreachableError
-from pointsman_client.transports.rocketmq import RocketmqTransport
+from pointsman_client.errors import BrokerError, BrokerRefusedError, BrokerTimeoutError, BrokerUnreachableError
+from pointsman_client.transports.rocketmq import AccessKey, RocketmqTransport
 from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt, Transport
@@ -44,6 +45,21 @@ WITHOUT = {
 }
 globals().update(shared_tests(test_transport_contract, without=WITHOUT))
 
+PLAIN_ACL = """globalWhiteRemoteAddresses: []
+accounts:
+- accessKey: RocketMQ12
+  secretKey: 12345678ab
+  admin: true
+"""
+AUTHENTICATION = {
+    "authenticationEnabled": "true",
+    "authenticationProvider": "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider",
+    "authenticationMetadataProvider": (
+        "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
+    ),
+    "initAuthenticationUser": '{"username":"RocketMQ12","password":"12345678ab"}',
+    "innerClientAuthenticationCredentials": '{"accessKey":"RocketMQ12","secretKey":"12345678ab"}',
+}
 SECONDS = 10.0
 QUEUES = 64
 READER = Reader("billing")
@@ -96,7 +112,7 @@ async def until_serving(broker: Broker) -> None:
         while True:
             try:
                 await request(broker, Request.GET_MAX_OFFSET, topic="none", queueId="0")
-            except BrokerError:
+            except (BrokerUnreachableError, BrokerTimeoutError):
                 await asyncio.sleep(0.1)
             else:
                 return
@@ -415,6 +431,37 @@ async def test_an_operators_reset_reaches_the_next_pull(
     )
     assert await pull(transport, broker, queue, 5, reader=Reader(group)) == PulledMessages((), 0, is_reset=True)
     assert len((await pull(transport, broker, queue, 0, reader=Reader(group))).messages) == 5
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
+async def test_a_broker_that_checks_signatures_serves_its_accounts_alone(
+    version: str, jars: Jars, tmp_path: Path
+) -> None:
+    if version == "4.9.7":
+        settings = {"aclEnable": "true"}
+        conf = tmp_path / "acl-0" / "conf"
+        conf.mkdir(parents=True)
+        (conf / "plain_acl.yml").write_text(PLAIN_ACL)
+    else:
+        settings = AUTHENTICATION
+    checking = RocketMQ(jars.v4 if version == "4.9.7" else jars.v5, tmp_path, "127.0.0.1:1").broker("acl", **settings)
+    try:
+        account = AccessKey("RocketMQ12", "12345678ab")
+        await until_serving(checking)
+        queue = MessageQueue("signed", "C", "acl", 0)
+        transport = RocketmqTransport(access_key=account)
+        for count in (1, 2):
+            messages = [outgoing("signed", "ü".encode(), properties={"n": "ü"}) for _ in range(count)]
+            await transport.send(checking.addr, queue, messages, timeout_seconds=SECONDS)
+        assert len(await pull_all(transport, checking, queue, 3)) == 3
+        await transport.close()
+        for wrong in (AccessKey("RocketMQ12", "no-such-secret"), None):
+            transport = RocketmqTransport(access_key=wrong)
+            with pytest.raises(BrokerRefusedError, match=r"signature|accessKey|username"):
+                await transport.send(checking.addr, queue, messages, timeout_seconds=SECONDS)
+            await transport.close()
+    finally:
+        checking.end()
 
 
 async def test_what_was_acknowledged_outlives_a_kill_under_load(

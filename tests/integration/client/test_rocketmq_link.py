@@ -14,7 +14,7 @@ from pointsman.remoting.codes import BrokerRequestCode as Request
 from pointsman.remoting.codes import BrokerResponseCode as Code
 from pointsman.remoting.frames import BINARY_FORM, JSON_FORM, Command
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, ClientClosedError
-from pointsman_client.transports.rocketmq import broker_connection
+from pointsman_client.transports.rocketmq import AccessKey, broker_connection
 from pointsman_client.transports.rocketmq.broker_connection import Reply, Response
 from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
@@ -204,6 +204,15 @@ async def test_a_server_of_another_protocol_is_named(open_link: Callable[..., Li
         await link.close()
 
 
+async def test_requests_are_signed(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
+    account = AccessKey("RocketMQ12", "12345678ab")
+    link = open_link(options=RocketmqOptions(access_key=account))
+    await link.request(HEART_BEAT, {"a": "b"}, b"body", timeout_seconds=SECONDS)
+    await link.send_one_way(HEART_BEAT, {"a": "b"}, b"body", timeout_seconds=SECONDS)
+    await broker.until_asked(HEART_BEAT, 2)
+    assert [command.ext for command in broker.requests] == [account.signed({"a": "b"}, b"body")] * 2
+
+
 async def test_tls_needs_the_authority_of_the_broker(tmp_path: Path, open_link: Callable[..., Link]) -> None:
     authority, other = Authority(tmp_path), Authority(tmp_path, "other")
     files = authority.issue("broker")
@@ -376,7 +385,18 @@ async def test_closing_ends_all_calls_for_good(broker: FakeBroker, open_link: Ca
     assert lost == []
 
 
-def test_options_out_of_bounds_are_refused() -> None:
-    for wrong in ({"compress_level": 10}, {"max_in_flight": 0}, {"tls": True}, {"producer_group": "a b"}):
-        with pytest.raises(ValueError, match=next(iter(wrong))):
-            RocketmqOptions(**wrong)
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("compress_level", 10),
+        ("compress_from_bytes", 0),
+        ("max_in_flight", 0),
+        ("connect_timeout_seconds", 0.0),
+        ("tls", True),
+        ("access_key", "RocketMQ12"),
+        ("producer_group", "a b"),
+    ],
+)
+def test_options_out_of_bounds_are_refused(option: str, value: object) -> None:
+    with pytest.raises(ValueError, match=option):
+        RocketmqOptions(**{option: value})  # type: ignore[arg-type]

@@ -5,11 +5,13 @@
     rocketmq_transport.py   the transport: one link for each address
     broker_link.py          a connection that is opened when needed and again after it broke
     broker_connection.py    one TCP connection: many requests in flight, responses matched by opaque
-    request_frames.py       requests as bytes, with their constant parts prepared
+    sending.py, pulling.py  messages as requests, and what the responses mean
     message_codec.py        stored messages, batches, properties, ids
+    request_signature.py    the account that signs requests
     broker_refusals.py      response codes as errors
 """
 
+from pointsman_client.transports.rocketmq.request_signature import AccessKey
 from pointsman_client.transports.rocketmq.rocketmq_transport import RocketmqTransport
 
-__all__ = ["RocketmqTransport"]
+__all__ = ["AccessKey", "RocketmqTransport"]

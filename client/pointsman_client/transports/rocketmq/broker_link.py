@@ -71,12 +71,20 @@ class Link:
         when no response came, :class:`ClientClosedError`.
         """
         deadline = asyncio.get_running_loop().time() + timeout_seconds
-        return await self.exchange(request_head(code, ext), body, deadline, is_read=is_read)
+        return await self.exchange(code, ext, body, deadline, is_read=is_read)
 
     async def exchange(
-        self, head: bytes, body: bytes, deadline: float, *, is_read: bool, may_be_abandoned: bool = False
+        self,
+        code: int,
+        ext: Mapping[str, str],
+        body: bytes,
+        deadline: float,
+        *,
+        is_read: bool,
+        may_be_abandoned: bool = False,
     ) -> Response:
-        """:meth:`request` with a prepared header. Raises AbandonedError too, where that is allowed."""
+        """:meth:`request` until a time of the event loop. Raises AbandonedError too, where that is allowed."""
+        head = self._head(code, ext, body)
         self._callers += 1
         try:
             while True:
@@ -97,7 +105,11 @@ class Link:
     ) -> None:
         """Send a one-way request. Raises :class:`BrokerUnreachableError`, :class:`ClientClosedError`."""
         connection = self.connection or await self.connect(asyncio.get_running_loop().time() + timeout_seconds)
-        connection.send_one_way(request_head(code, ext, is_one_way=True), body)
+        connection.send_one_way(self._head(code, ext, body, is_one_way=True), body)
+
+    def _head(self, code: int, ext: Mapping[str, str], body: bytes, *, is_one_way: bool = False) -> bytes:
+        account = self._options.access_key
+        return request_head(code, ext if account is None else account.signed(ext, body), is_one_way=is_one_way)
 
     def retire(self) -> None:
         """Close the connection when all its requests have ended; the next request opens another."""

@@ -11,7 +11,7 @@ _ADVICE: dict[int, str] = {
     Code.REQUEST_CODE_NOT_SUPPORTED: "the broker is older than 4.9, or this is not its listenPort",
     Code.MESSAGE_ILLEGAL: "see maxMessageSize of the broker; properties have at most 32,767 bytes",
     Code.SERVICE_NOT_AVAILABLE: "its disk is full, or it is a slave: use another broker",
-    Code.NO_PERMISSION: "see brokerPermission, perm of the topic and consumeEnable of the group",
+    Code.NO_PERMISSION: "check access_key, brokerPermission, perm of the topic and consumeEnable of the group",
     Code.TOPIC_NOT_EXIST: "create the topic, or set autoCreateTopicEnable",
     Code.SUBSCRIPTION_PARSE_FAILED: "check the tags of the subscription",
     Code.SUBSCRIPTION_GROUP_NOT_EXIST: "create the group, or set autoCreateSubscriptionGroup",

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from pointsman.remoting.codes import BrokerRequestCode
 from pointsman.remoting.codes import BrokerResponseCode as Code
 from pointsman.remoting.frames import Command
-from pointsman.remoting.request_frames import request_head
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerRefusedError, OffsetBeyondEndError, UnreadableMessageError
 from pointsman_client.transports.rocketmq.broker_refusals import refused
@@ -18,13 +16,15 @@ GRID_SECONDS = 5.0
 _FLAG_SUSPEND, _FLAG_SUBSCRIPTION = 2, 4
 
 
-def pull_head(queue: MessageQueue, offset: int, *, max_messages: int, suspend_seconds: float, reader: Reader) -> bytes:
-    """Return the header of a pull that brings its own subscription, so the group needs no heartbeat.
+def pull_fields(
+    queue: MessageQueue, offset: int, *, max_messages: int, suspend_seconds: float, reader: Reader
+) -> dict[str, str]:
+    """Return the fields of a pull that contains its subscription, so that the group needs no heartbeat.
 
     ``suspend_seconds``: how long the broker may hold it while there is no message; 0: not at all.
     """
     flags = _FLAG_SUBSCRIPTION | (_FLAG_SUSPEND if suspend_seconds else 0)
-    fields = {
+    return {
         "consumerGroup": reader.group,
         "topic": queue.topic,
         "queueId": str(queue.queue_id),
@@ -37,7 +37,6 @@ def pull_head(queue: MessageQueue, offset: int, *, max_messages: int, suspend_se
         "subVersion": "0",
         "expressionType": "TAG",
     }
-    return request_head(BrokerRequestCode.PULL_MESSAGE, fields)
 
 
 def read_pulled(

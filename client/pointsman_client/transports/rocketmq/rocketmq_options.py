@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pointsman.wire.clock import Clock
 from pointsman_client.core.checks import check_name, check_number, check_seconds
 from pointsman_client.errors import InvalidOptionError
+from pointsman_client.transports.rocketmq.request_signature import AccessKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +31,8 @@ class RocketmqOptions:
     """Timeout for connecting, TLS included (``connectTimeoutMillis``)."""
     tls: ssl.SSLContext | None = None
     """TLS of all connections; None: plain text."""
+    access_key: AccessKey | None = None
+    """Account that signs all requests, for brokers with ``aclEnable`` or ``authenticationEnabled``; None: none."""
     clock: Clock | None = None
     """For tests; None: the system's."""
 
@@ -42,5 +45,7 @@ class RocketmqOptions:
         check_number("max_in_flight", self.max_in_flight)
         check_number("max_unsent_bytes", self.max_unsent_bytes)
         check_seconds("connect_timeout_seconds", self.connect_timeout_seconds)
+        if self.access_key is not None and not isinstance(self.access_key, AccessKey):
+            raise InvalidOptionError("access_key", self.access_key, "must be an AccessKey or None")
         if self.tls is not None and not isinstance(self.tls, ssl.SSLContext):
             raise InvalidOptionError("tls", self.tls, "must be an ssl.SSLContext or None")

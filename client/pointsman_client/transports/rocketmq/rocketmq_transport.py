@@ -17,7 +17,7 @@ from pointsman_client.transports.rocketmq.broker_connection import AbandonedErro
 from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.broker_refusals import refused
 from pointsman_client.transports.rocketmq.message_codec import commit_log_offset, milliseconds, store_times
-from pointsman_client.transports.rocketmq.pulling import GRID_SECONDS, number, pull_head, read_pulled
+from pointsman_client.transports.rocketmq.pulling import GRID_SECONDS, number, pull_fields, read_pulled
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.transports.rocketmq.sending import SendRequests
 from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt
@@ -149,10 +149,19 @@ class RocketmqTransport:
                 deadline += suspend_seconds + GRID_SECONDS
             elif left > 0:
                 suspend_seconds, deadline = 0.001, ends_at
-            head = pull_head(queue, offset, max_messages=max_messages, suspend_seconds=suspend_seconds, reader=reader)
+            fields = pull_fields(
+                queue, offset, max_messages=max_messages, suspend_seconds=suspend_seconds, reader=reader
+            )
             may_be_abandoned = left > 0 and not is_held
             try:
-                response = await link.exchange(head, b"", deadline, is_read=True, may_be_abandoned=may_be_abandoned)
+                response = await link.exchange(
+                    BrokerRequestCode.PULL_MESSAGE,
+                    fields,
+                    b"",
+                    deadline,
+                    is_read=True,
+                    may_be_abandoned=may_be_abandoned,
+                )
             except AbandonedError:
                 continue
             pulled = await self._to_pulled(addr, queue, offset, response)
@@ -230,8 +239,9 @@ class RocketmqTransport:
 
     async def _store_time(self, addr: str, queue: MessageQueue, offset: int, deadline: float) -> int | None:
         """When the broker stored a message, in milliseconds; None: it has no message there."""
-        head = pull_head(queue, offset, max_messages=1, suspend_seconds=0.0, reader=_SEARCHER)
-        command, body = await self._link(addr).exchange(head, b"", deadline, is_read=True)
+        fields = pull_fields(queue, offset, max_messages=1, suspend_seconds=0.0, reader=_SEARCHER)
+        code = BrokerRequestCode.PULL_MESSAGE
+        command, body = await self._link(addr).exchange(code, fields, b"", deadline, is_read=True)
         if command.code != BrokerResponseCode.SUCCESS:
             return None
         return next((stored_ms for at, stored_ms in store_times(body) if at == offset), None)

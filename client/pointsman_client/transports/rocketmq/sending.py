@@ -68,6 +68,15 @@ class SendRequests:
             body, sys_flag = self._compressed(first.message.body)
         if len(body) > _MAX_BODY_BYTES:
             raise MessageTooLargeError(queue.topic, len(body), _MAX_BODY_BYTES)
+        account = self._options.access_key
+        if account is not None:
+            fields = self._constant_fields(queue, is_batch=is_batch) | {
+                "f": str(sys_flag),
+                "g": str(milliseconds(first.born_at)),
+                "i": properties,
+                "j": str(first.reconsume_times),
+            }
+            return request_head(_code(is_batch=is_batch), account.signed(fields, body), is_one_way=is_one_way), body
         head = b'%b"f":"%d","g":"%d","i":%b,"j":"%d"%b' % (
             self._prepared.get((queue, is_batch)) or self._prepare(queue, is_batch=is_batch),
             sys_flag,
@@ -78,8 +87,9 @@ class SendRequests:
         )
         return head, body
 
-    def _prepare(self, queue: MessageQueue, *, is_batch: bool) -> bytes:
-        fields = {
+    def _constant_fields(self, queue: MessageQueue, *, is_batch: bool) -> dict[str, str]:
+        """Fields by their letters in SEND_MESSAGE_V2 (``SendMessageRequestHeaderV2``)."""
+        return {
             "a": self._options.producer_group,
             "b": queue.topic,
             "c": "TBW102",
@@ -91,8 +101,10 @@ class SendRequests:
             "m": "true" if is_batch else "false",
             "n": queue.broker_name,
         }
-        code = BrokerRequestCode.SEND_BATCH_MESSAGE if is_batch else BrokerRequestCode.SEND_MESSAGE_V2
-        head = request_head(code, fields).removesuffix(ENDS[False]) + b","
+
+    def _prepare(self, queue: MessageQueue, *, is_batch: bool) -> bytes:
+        fields = self._constant_fields(queue, is_batch=is_batch)
+        head = request_head(_code(is_batch=is_batch), fields).removesuffix(ENDS[False]) + b","
         if len(self._prepared) >= _MAX_PREPARED:
             self._prepared.clear()
         self._prepared[queue, is_batch] = head
@@ -105,6 +117,10 @@ class SendRequests:
             return body, 0
         smaller = zlib.compress(body, self._options.compress_level)
         return (smaller, COMPRESSED) if len(smaller) < len(body) else (body, 0)
+
+
+def _code(*, is_batch: bool) -> int:
+    return BrokerRequestCode.SEND_BATCH_MESSAGE if is_batch else BrokerRequestCode.SEND_MESSAGE_V2
 
 
 def delay_property(due_at: datetime, *, now: datetime, version: int) -> str:

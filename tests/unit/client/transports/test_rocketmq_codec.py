@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
 import random
 import sys
 import types
@@ -18,6 +20,7 @@ from pointsman.remoting.request_frames import request_frame, request_head
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidMessageError, MessageTooLargeError
+from pointsman_client.transports.rocketmq import AccessKey
 from pointsman_client.transports.rocketmq.message_codec import (
     Unreadable,
     commit_log_offset,
@@ -378,6 +381,32 @@ def test_a_delay_is_a_time_or_the_first_level_that_is_not_too_early(
     seconds: float, version: int, expected: str
 ) -> None:
     assert delay_property(BORN_AT + timedelta(seconds=seconds), now=BORN_AT, version=version) == expected
+
+
+def test_a_signature_covers_all_fields_by_name_and_the_body() -> None:
+    account = AccessKey("RocketMQ12", "12345678ab")
+    signed = account.signed({"b": "2", "a": "1"}, b"body")
+    digest = hmac.digest(b"12345678ab", b"RocketMQ1212body", "sha1")
+    assert signed == {
+        "b": "2",
+        "a": "1",
+        "AccessKey": "RocketMQ12",
+        "Signature": base64.b64encode(digest).decode(),
+    }
+    with_token = AccessKey("RocketMQ12", "12345678ab", "token").signed({"a": "1"}, b"")
+    digest = hmac.digest(b"12345678ab", b"RocketMQ12token1", "sha1")
+    assert (with_token["SecurityToken"], with_token["Signature"]) == ("token", base64.b64encode(digest).decode())
+    assert "12345678ab" not in repr(account)
+
+
+def test_signed_sends_have_the_fields_of_others() -> None:
+    account = AccessKey("RocketMQ12", "12345678ab")
+    for messages in ([outgoing("a")], [outgoing("a"), outgoing("b")]):
+        command, body = request(*messages)
+        signed, signed_body = request(*messages, access_key=account)
+        assert (signed.code, signed_body) == (command.code, body)
+        assert signed.ext == account.signed(command.ext, body)
+    assert request(outgoing("a"), access_key=account, is_one_way=True)[0].flag == 2
 
 
 def test_names_that_json_must_escape_do_not_break_a_header() -> None:

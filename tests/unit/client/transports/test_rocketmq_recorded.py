@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from pointsman.remoting.frames import BINARY_FORM, Command, Frame, FrameReader, encode, read_header
-from pointsman.remoting.request_frames import request_frame
+from pointsman.remoting.request_frames import request_frame, request_head
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetBeyondEndError
 from pointsman_client.transports.rocketmq.message_codec import store_times
-from pointsman_client.transports.rocketmq.pulling import pull_head, read_pulled
+from pointsman_client.transports.rocketmq.pulling import pull_fields, read_pulled
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.transports.rocketmq.sending import SendRequests
 from pointsman_client.transports.transport import PulledMessages, Reader
@@ -54,8 +54,8 @@ def test_requests_are_still_those_that_the_brokers_accepted(version: str) -> Non
     for opaque, name, messages in ((1, "send", [plain]), (3, "send_batch", batch)):
         head, body = requests.to_request(QUEUE, messages, now=BORN_AT, version=0)
         assert request_frame(head, opaque, body) == (FOLDER / f"{name}_{version}.request.bin").read_bytes()
-    head = pull_head(QUEUE, 0, max_messages=32, suspend_seconds=0.0, reader=Reader("recorder"))
-    assert request_frame(head, 5, b"") == (FOLDER / f"pull_{version}.request.bin").read_bytes()
+    fields = pull_fields(QUEUE, 0, max_messages=32, suspend_seconds=0.0, reader=Reader("recorder"))
+    assert request_frame(request_head(11, fields), 5, b"") == (FOLDER / f"pull_{version}.request.bin").read_bytes()
 
 
 @pytest.mark.parametrize("version", VERSIONS)
