@@ -444,7 +444,9 @@ async def test_a_broker_that_checks_signatures_serves_its_accounts_alone(
         (conf / "plain_acl.yml").write_text(PLAIN_ACL)
     else:
         settings = AUTHENTICATION
-    checking = RocketMQ(jars.v4 if version == "4.9.7" else jars.v5, tmp_path, "127.0.0.1:1").broker("acl", **settings)
+    checking = RocketMQ(jars.v4 if version == "4.9.7" else jars.v5, tmp_path, "127.0.0.1:1").broker(
+        "acl", 0, **settings
+    )
     try:
         account = AccessKey("RocketMQ12", "12345678ab")
         await until_serving(checking)

@@ -19,6 +19,7 @@ from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.retry_rules import ConsumeResult
+from pointsman_client.transports.transport import PulledMessages, Reader
 from tests.fakes.consumer_setup import Setup, consumer_setup, numbers, queues_of
 from tests.fakes.memory_group import addr_of, queue_of, route_of
 from tests.fakes.seen import Held, Seen
@@ -59,6 +60,43 @@ async def test_a_new_group_begins_with_messages_sent_from_now_on_by_default(setu
     await setup.brokers.put(Q0, ["new"])
     await setup.clock.advance(1)
     assert seen.bodies == ["new"]
+
+
+async def test_each_pull_contains_the_group_and_its_tags(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    readers: set[tuple[str, Any]] = set()
+    pull = setup.brokers.transport.pull
+
+    async def record(addr: str, queue: MessageQueue, offset: int, **how: Any) -> PulledMessages:
+        readers.add((queue.topic, how["reader"]))
+        return await pull(addr, queue, offset, **how)
+
+    monkeypatch.setattr(setup.brokers.transport, "pull", record)
+    await setup.join("x", Seen(), subscriptions={"orders": "refunded||paid"})
+    await setup.clock.advance(3)
+    expected = {("orders", Reader("billing", "paid || refunded")), ("%RETRY%billing", Reader("billing", "*"))}
+    assert readers == expected
+
+
+async def test_an_offset_that_an_operator_reset_at_the_broker_is_read_and_committed(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await setup.brokers.put(Q0, numbers(5))
+    seen = Seen()
+    await setup.join("x", seen)
+    await setup.until(lambda: setup.group.offsets.get(Q0) == 5)
+    pull = setup.brokers.transport.pull
+    resets = [PulledMessages((), 2, is_reset=True)]
+
+    async def reset_once(addr: str, queue: MessageQueue, offset: int, **how: Any) -> PulledMessages:
+        if queue == Q0 and resets:
+            return resets.pop()
+        return await pull(addr, queue, offset, **how)
+
+    monkeypatch.setattr(setup.brokers.transport, "pull", reset_once)
+    await setup.brokers.put(Q0, ["5"])
+    await setup.until(lambda: len(seen.bodies) == 10)
+    assert seen.bodies == [*numbers(6), "2", "3", "4", "5"]
+    await setup.until(lambda: setup.group.offsets[Q0] == 6)
 
 
 async def test_a_stored_offset_wins_over_where_to_begin(setup: Setup) -> None:

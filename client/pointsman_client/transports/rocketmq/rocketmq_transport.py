@@ -26,7 +26,7 @@ MAX_SUSPEND_SECONDS = 15.0
 """Longest time that a broker holds one request, as in the Java client; longer waits are several requests."""
 PAUSE_SECONDS = 0.5
 """Pause after a pull that a broker should have held but did not, such as a slave that is behind."""
-IN_THREAD_BYTES = 512 * 1024
+IN_THREAD_BYTES = 128 * 1024
 """Messages of this size and more are encoded and decoded in a thread: compressing them would block the event loop."""
 
 _VERSION_WITH_EXACT_SEARCH = 441
