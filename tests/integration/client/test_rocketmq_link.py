@@ -366,6 +366,15 @@ async def test_retired_means_another_connection_for_what_comes_after(
     await until(lambda: len(broker.peers) == 1)
 
 
+async def test_what_was_sent_before_a_retirement_arrives(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
+    link = open_link()
+    await echo(link, "a")
+    await link.send_one_way(99, {}, b"last", timeout_seconds=SECONDS)
+    link.retire()
+    await broker.until_asked(99, 2)
+    await until(lambda: not broker.peers)
+
+
 async def test_closing_ends_all_calls_for_good(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
     lost: list[int] = []
     link, connecting = open_link(on_lost=lambda: lost.append(1)), open_link()

@@ -170,6 +170,7 @@ class BrokerConnection(asyncio.Protocol):
         self._unsent_bytes = 0
         self._last_written = self._opaque
         self._transport.write(data)
+        self._close_if_done()
 
     def _close_if_done(self) -> None:
         if not self.is_usable and self._transport is not None and not self._unsent and not self._in_flight:
@@ -237,8 +238,7 @@ class BrokerConnection(asyncio.Protocol):
             self._end_text = f"it does not send RocketMQ frames: {error}"
             self._abort()
             return
-        if not self.is_usable:
-            self._close_if_done()
+        self._close_if_done()
 
     def pause_writing(self) -> None:
         """Refuse requests for now."""

@@ -211,27 +211,30 @@ class RocketmqTransport:
 
     async def min_offset(self, addr: str, queue: MessageQueue, *, timeout_seconds: float) -> int:
         """See :meth:`Transport.min_offset`."""
-        return await self._offset(addr, queue, BrokerRequestCode.GET_MIN_OFFSET, {}, timeout_seconds)
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        return await self._offset(addr, queue, BrokerRequestCode.GET_MIN_OFFSET, {}, deadline)
 
     async def max_offset(self, addr: str, queue: MessageQueue, *, timeout_seconds: float) -> int:
         """See :meth:`Transport.max_offset`. A broker counts a message some milliseconds after it was sent."""
-        return await self._offset(addr, queue, BrokerRequestCode.GET_MAX_OFFSET, {}, timeout_seconds)
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        return await self._offset(addr, queue, BrokerRequestCode.GET_MAX_OFFSET, {}, deadline)
 
     async def offset_at(self, addr: str, queue: MessageQueue, at: datetime, *, timeout_seconds: float) -> int:
         """See :meth:`Transport.offset_at`; by the time at which the broker stored a message, not by its birth."""
-        ends_at = asyncio.get_running_loop().time() + timeout_seconds
-        code, fields = BrokerRequestCode.SEARCH_OFFSET_BY_TIMESTAMP, {"timestamp": str(milliseconds(at))}
-        found = await self._offset(addr, queue, code, fields | {"boundaryType": "LOWER"}, timeout_seconds)
+        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        at_ms = milliseconds(at)
+        fields = {"timestamp": str(at_ms), "boundaryType": "LOWER"}
+        found = await self._offset(addr, queue, BrokerRequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields, deadline)
         if self._link(addr).version >= _VERSION_WITH_EXACT_SEARCH:
             return found
-        low = await self._offset(addr, queue, BrokerRequestCode.GET_MIN_OFFSET, {}, timeout_seconds)
-        high = await self._offset(addr, queue, BrokerRequestCode.GET_MAX_OFFSET, {}, timeout_seconds)
+        low = await self._offset(addr, queue, BrokerRequestCode.GET_MIN_OFFSET, {}, deadline)
+        high = await self._offset(addr, queue, BrokerRequestCode.GET_MAX_OFFSET, {}, deadline)
         # The broker returned the nearest message: mostly that one, or the next, is the first that is not too early.
         hints = (found, found + 1, found - 1)
         while low < high:
             middle = next((hint for hint in hints if low <= hint < high), (low + high) // 2)
-            stored_ms = await self._store_time(addr, queue, middle, ends_at)
-            if stored_ms is None or stored_ms < milliseconds(at):
+            stored_ms = await self._store_time(addr, queue, middle, deadline)
+            if stored_ms is None or stored_ms < at_ms:
                 low = middle + 1
             else:
                 high = middle
@@ -247,11 +250,11 @@ class RocketmqTransport:
         return next((stored_ms for at, stored_ms in store_times(body) if at == offset), None)
 
     async def _offset(
-        self, addr: str, queue: MessageQueue, code: BrokerRequestCode, more: Mapping[str, str], timeout_seconds: float
+        self, addr: str, queue: MessageQueue, code: BrokerRequestCode, more: Mapping[str, str], deadline: float
     ) -> int:
         fields = {"topic": queue.topic, "queueId": str(queue.queue_id), **more}
         link = self._links.get(addr) or self._link(addr)
-        command, _ = await link.request(code, fields, timeout_seconds=timeout_seconds, is_read=True)
+        command, _ = await link.exchange(code, fields, b"", deadline, is_read=True)
         if command.code != BrokerResponseCode.SUCCESS:
             raise refused(addr, command)
         return number(addr, command, "offset")
