@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -15,7 +16,7 @@ from pointsman.wire.json_document import Document
 from pointsman_client.aio import Closing, LoopBinding
 from pointsman_client.client_options import ClientOptions, takes_options
 from pointsman_client.core.cached_routes import CachedRoute
-from pointsman_client.core.checks import check_name, check_seconds, to_name_servers
+from pointsman_client.core.checks import ROCKETMQ_SCHEME, check_name, check_seconds, to_name_servers
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.core.route import BrokerData, ClusterData, TopicRoute
@@ -28,11 +29,13 @@ from pointsman_client.errors import (
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.routes.description import Descriptions, describe_route
 from pointsman_client.routes.failover import Failover, NameServerChoice
-from pointsman_client.routes.queries import ping, query_clusters, query_route, query_topics
+from pointsman_client.routes.grpc_routes import GrpcRoutes
+from pointsman_client.routes.rocketmq_routes import RocketmqRoutes
 from pointsman_client.routes.route_keeper import AddrsRemovedCallback, RouteKeeper
+from pointsman_client.routes.route_source import RouteSource
 from pointsman_client.routes.route_tasks import RouteTasks
 from pointsman_client.routes.route_watch import RouteChangeCallback, RouteChanges, RouteWatch
-from pointsman_client.rpc.links import NameServerLink, NameServerLinks, OpenChannel
+from pointsman_client.rpc.links import NameServerLinks, OpenChannel
 
 logger = logging.getLogger(__name__)
 
@@ -65,8 +68,13 @@ class NameServerClient:
 
         Raises :class:`InvalidAddressError` or :class:`InvalidOptionError`.
         """
-        self._options = options
         self._name_servers = to_name_servers(options.name_servers)
+        if self.is_rocketmq:
+            options = replace(options, watch_routes=False)
+            if options.credentials is not None:
+                problem = f"are for Pointsman's name servers and agents, and the addresses begin with {ROCKETMQ_SCHEME}"
+                raise InvalidOptionError("credentials", options.credentials, problem)
+        self._options = options
         self._clock: Clock = options.clock or SystemClock()
         self._hook = options.metrics_hook or MetricsHook()
         self._rng = options.rng or random.Random()  # noqa: S311  it spreads load and guards no secret
@@ -76,13 +84,14 @@ class NameServerClient:
         self._choice = NameServerChoice(tried_in_order)
         self._failover = Failover(self._choice, self._clock, on_failure=self._note_failure)
         self._opener = _opener_of(options.credentials)
-        self._links = NameServerLinks(options.open_channel, self._opener)
+        links = NameServerLinks(options.open_channel, self._opener)
+        self._source: RouteSource = RocketmqRoutes(self._clock) if self.is_rocketmq else GrpcRoutes(links, self._clock)
         self._watch = RouteWatch()
         self._plan = RecheckPlan(self._rng.uniform)
         self._keeper = RouteKeeper(
             name_servers=len(self._name_servers),
             failover=self._failover,
-            links=self._links,
+            source=self._source,
             clock=self._clock,
             hook=self._hook,
             listeners=self._watch,
@@ -100,7 +109,7 @@ class NameServerClient:
         self._tasks = RouteTasks(
             self._options,
             choice=self._choice,
-            links=self._links,
+            links=links,
             opener=self._opener,
             hook=self._hook,
             clock=self._clock,
@@ -138,7 +147,7 @@ class NameServerClient:
         share = self._options.close_timeout_seconds / 3
         await self._tasks.close(timeout_seconds=share)
         await self._lookups.close(timeout_seconds=share)
-        await self._links.close(timeout_seconds=share)
+        await self._source.close(timeout_seconds=share)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -230,7 +239,7 @@ class NameServerClient:
                 for topic in topics:
                     await self.topic_route(topic)
                 if not topics:
-                    await self._query(ping)
+                    await self._query(self._source.ping)
             except (TopicNotFoundError, NameServersUnavailableError):
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
@@ -251,7 +260,9 @@ class NameServerClient:
         check_name("topic", topic)
         if cluster:
             check_name("cluster", cluster)
-        return await self._query(lambda link, seconds: query_route(link, topic, seconds, cluster=cluster, zone=zone))
+        return await self._query(
+            lambda addr, seconds: self._source.query_route(addr, topic, seconds, cluster=cluster, zone=zone)
+        )
 
     async def list_topics(self, cluster: str = "") -> tuple[str, ...]:
         """Return the names of all topics, or of those with queues in one cluster, sorted.
@@ -261,20 +272,17 @@ class NameServerClient:
         self._binding.check()
         if cluster:
             check_name("cluster", cluster)
-        return await self._query(lambda link, seconds: query_topics(link, seconds, cluster=cluster, clock=self._clock))
+        return await self._query(lambda addr, seconds: self._source.query_topics(addr, seconds, cluster=cluster))
 
     async def list_clusters(self, cluster: str = "") -> tuple[ClusterData, ...]:
         """Return the clusters, or one, with their replica groups. Raises :class:`ClusterNotFoundError`."""
         self._binding.check()
         if cluster:
             check_name("cluster", cluster)
-        return await self._query(lambda link, seconds: query_clusters(link, seconds, cluster=cluster))
+        return await self._query(lambda addr, seconds: self._source.query_clusters(addr, seconds, cluster=cluster))
 
-    async def _query(self, query: Callable[[NameServerLink, float], Awaitable[ResponseT]]) -> ResponseT:
-        return await self._failover.call(
-            lambda addr, seconds: query(self._links.to(addr), seconds),
-            timeout_seconds=self._options.lookup_timeout_seconds,
-        )
+    async def _query(self, query: Callable[[str, float], Awaitable[ResponseT]]) -> ResponseT:
+        return await self._failover.call(query, timeout_seconds=self._options.lookup_timeout_seconds)
 
     # State
 
@@ -305,6 +313,11 @@ class NameServerClient:
     def name_servers(self) -> tuple[str, ...]:
         """The configured servers."""
         return self._name_servers
+
+    @property
+    def is_rocketmq(self) -> bool:
+        """Whether the name servers are RocketMQ's: their addresses begin with ``rocketmq://``."""
+        return self._name_servers[0].startswith(ROCKETMQ_SCHEME)
 
     @property
     def zone(self) -> str:

@@ -16,12 +16,15 @@ from pointsman_client.core.checks import check_zone
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.tracing_hook import TracingHook
+from pointsman_client.transports.rocketmq import RocketmqTransport
 from pointsman_client.transports.transport import Transport
 
 logger = logging.getLogger(__name__)
 
 TransportOrMaker = Transport | Callable[[], Transport]
 """A transport, which the caller closes, or a callable (such as its class) that makes one, which is closed here."""
+
+_NOT_A_TRANSPORT = "must be a transport, or a callable that makes one"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +33,16 @@ class MessagingOptions(SharedOptions):
 
     name_servers: str | Sequence[str] | NameServerClient = field(kw_only=False)
     """Addresses, or a started client, which the caller closes."""
-    transport: TransportOrMaker
-    """Transport to the brokers, which the caller closes, or a callable (such as its class) that makes one."""
+    transport: TransportOrMaker | None = None
+    """Transport to the brokers, which the caller closes, or a callable (such as its class) that makes one. Optional with
+    ``rocketmq://`` name servers: None makes a :class:`~pointsman_client.transports.rocketmq.RocketmqTransport`."""
     tracing_hook: TracingHook | None = None
     """Opens spans around sends and listeners, such as :class:`~pointsman_client.opentelemetry.OpenTelemetryTracing`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(self.transport) and not hasattr(self.transport, "send"):
-            problem = "must be a transport, or a callable that makes one"
-            raise InvalidOptionError("transport", self.transport, problem)
+        if self.transport is not None and not callable(self.transport) and not hasattr(self.transport, "send"):
+            raise InvalidOptionError("transport", self.transport, _NOT_A_TRANSPORT)
 
 
 class Resources:
@@ -79,7 +82,11 @@ class Resources:
         self.metrics_hook: MetricsHook = options.metrics_hook or self.client.metrics_hook
         self._make_transport: Callable[[], Transport] | None = None
         self._transport: Transport | None = None
-        if callable(options.transport):
+        if options.transport is None:
+            if not self.client.is_rocketmq:
+                raise InvalidOptionError("transport", None, _NOT_A_TRANSPORT)
+            self._make_transport = RocketmqTransport
+        elif callable(options.transport):
             self._make_transport = options.transport
         else:
             self._transport = options.transport

@@ -18,6 +18,7 @@ from pointsman_client.consumer.file_offset_store import offset_file_path
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.listener import CallEnd
+from pointsman_client.core.checks import ROCKETMQ_SCHEME
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.subscription import Subscription, Subscriptions, to_subscriptions
@@ -146,12 +147,13 @@ def check_client_id(client_id: str) -> str:
 
 
 def local_address(towards: str) -> str:
-    """Return the local address used to reach ``host:port``; the loopback address if that is unknown.
+    """Return the local address used to reach a name server; the loopback address if that is unknown.
 
     Nothing is sent: connecting a datagram socket only consults the routing table. A host name is not resolved, which
     may take long; for it the address of the default route is returned.
     """
-    return _source_address(towards.rpartition(":")[0].strip("[]")) or _source_address(ELSEWHERE) or LOOPBACK
+    host = towards.removeprefix(ROCKETMQ_SCHEME).rpartition(":")[0].strip("[]")
+    return _source_address(host) or _source_address(ELSEWHERE) or LOOPBACK
 
 
 def _source_address(target: str) -> str | None:

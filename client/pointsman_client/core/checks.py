@@ -10,6 +10,11 @@ from collections.abc import Iterable, Sequence
 from pointsman.wire.names import addr_problem, name_problem, text_problem
 from pointsman_client.errors import InvalidAddressError, InvalidNameError, InvalidOptionError
 
+ROCKETMQ_SCHEME = "rocketmq://"
+"""Prefix of the address of a name server that is queried over RocketMQ's remoting protocol."""
+_ROCKETMQ_PORT = 9876
+_WITHOUT_PORT = re.compile(r"rocketmq://(?:\[[^\[\]]*\]|[^\[\]:/]+)")
+
 _SEPARATOR = re.compile(r"[,;]")
 _SEPARATOR_AT_END = re.compile(r"[,;]\s*$")
 
@@ -17,7 +22,8 @@ _SEPARATOR_AT_END = re.compile(r"[,;]\s*$")
 def to_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
     """Parse a list of addresses, or a str with commas or (as in RocketMQ) semicolons between them or at its end.
 
-    Duplicates are removed. Raises :class:`InvalidAddressError` with all errors.
+    Duplicates are removed. A RocketMQ name server is ``rocketmq://host:port``, its port 9876 if omitted. Raises
+    :class:`InvalidAddressError` with all errors.
     """
     given: object = name_servers
     if isinstance(given, str):
@@ -31,7 +37,17 @@ def to_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
     addrs = [str(addr).strip() for addr in listed]
     if not any(addrs):
         raise InvalidAddressError("no name server given: pass at least one host:port")
-    problems = [f"{addr!r} {problem}" for addr in addrs if (problem := addr_problem(addr))]
+    addrs = [f"{addr}:{_ROCKETMQ_PORT}" if _WITHOUT_PORT.fullmatch(addr) else addr for addr in addrs]
+    of_rocketmq = [addr for addr in addrs if addr.startswith(ROCKETMQ_SCHEME)]
+    if of_rocketmq and len(of_rocketmq) < len(addrs):
+        other = next(addr for addr in addrs if addr not in of_rocketmq)
+        raise InvalidAddressError(
+            f"name server addresses must be of one kind, but {of_rocketmq[0]!r} is of RocketMQ and {other!r} is not: "
+            f"write {ROCKETMQ_SCHEME} before each address or before none"
+        )
+    problems = [
+        f"{addr!r} {problem}" for addr in addrs if (problem := addr_problem(addr.removeprefix(ROCKETMQ_SCHEME)))
+    ]
     if problems:
         raise InvalidAddressError("name server address " + "; ".join(problems))
     return tuple(dict.fromkeys(addrs))

@@ -17,9 +17,8 @@ from pointsman_client.core.route_agreement import RevisionOrder, as_stale, judge
 from pointsman_client.errors import OrderTopicConfError, TopicNotFoundError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.routes.failover import Failover
-from pointsman_client.routes.queries import query_route
+from pointsman_client.routes.route_source import RouteSource
 from pointsman_client.routes.route_watch import RouteWatch
-from pointsman_client.rpc.links import NameServerLinks
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class RouteKeeper:
         *,
         name_servers: int,
         failover: Failover,
-        links: NameServerLinks,
+        source: RouteSource,
         clock: Clock,
         hook: MetricsHook,
         listeners: RouteWatch,
@@ -57,7 +56,7 @@ class RouteKeeper:
         """``on_work()`` is called when the recheck plan or the result of :meth:`topics` changes."""
         self._name_servers = name_servers
         self._failover = failover
-        self._links = links
+        self._source = source
         self._clock = clock
         self._hook = hook
         self._listeners = listeners
@@ -108,9 +107,10 @@ class RouteKeeper:
         accepted_before = self.table.accepted
 
         async def attempt(addr: str, seconds: float) -> _Response:
-            link, known = self._links.to(addr), self._route(topic)
+            known = self._route(topic)
             try:
-                return _Response(addr, await query_route(link, topic, seconds, zone=self._zone, known=known))
+                route = await self._source.query_route(addr, topic, seconds, zone=self._zone, known=known)
+                return _Response(addr, route)
             except TopicNotFoundError:
                 return _Response(addr, None)
 

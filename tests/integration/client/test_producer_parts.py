@@ -84,7 +84,7 @@ async def test_nothing_is_made_before_the_start() -> None:
 
 def test_an_object_that_is_not_a_transport_is_refused() -> None:
     with pytest.raises(InvalidOptionError, match="transport"):
-        Resources(MessagingOptions(["ns:9876"], transport=None))  # type: ignore[arg-type]
+        Resources(MessagingOptions(["ns:9876"], transport=None))
 
 
 async def test_a_transport_that_does_not_close_blocks_no_caller(server: ScriptedRouteServer) -> None:

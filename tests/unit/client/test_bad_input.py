@@ -31,6 +31,12 @@ from pointsman_client.transports.memory import MemoryTransport
         pytest.param(" a:1 , [::1]:9876", ("a:1", "[::1]:9876"), id="spaces-and-ipv6"),
         pytest.param(["a:1", "a:1"], ("a:1",), id="twice"),
         pytest.param("a:1;b:2; ", ("a:1", "b:2"), id="separator-at-the-end"),
+        pytest.param("rocketmq://a:1;rocketmq://[::1]:2", ("rocketmq://a:1", "rocketmq://[::1]:2"), id="rocketmq"),
+        pytest.param(
+            ["rocketmq://a", "rocketmq://[::1]", "rocketmq://a:9876"],
+            ("rocketmq://a:9876", "rocketmq://[::1]:9876"),
+            id="rocketmq-default-port",
+        ),
     ],
 )
 def test_name_servers_are_read_from_a_list_or_a_text(given: str | list[str], addrs: tuple[str, ...]) -> None:
@@ -51,6 +57,12 @@ def test_name_servers_are_read_from_a_list_or_a_text(given: str | list[str], add
         pytest.param(None, "name_servers must be a 'host:port' str or a list of them, got None", id="none"),
         pytest.param(b"a:1", "name_servers must be a 'host:port' str or a list of them, got b'a:1'", id="bytes"),
         pytest.param(["a:1", 9876], "name server address must be a 'host:port' str, got 9876", id="number"),
+        pytest.param(["rocketmq://a:1", "b:2"], "but 'rocketmq://a:1' is of RocketMQ and 'b:2' is not", id="mixed"),
+        pytest.param("rocketmq://a:1;b:2", "write rocketmq:// before each address or before none", id="mixed-text"),
+        pytest.param("rocketmq://", "'rocketmq://' must not be empty", id="rocketmq-nothing"),
+        pytest.param("rocketmq://::1", "an IPv6 host in brackets", id="rocketmq-bare-ipv6"),
+        pytest.param("rocketmq://a:0", "'rocketmq://a:0' has a port outside 1 to 65535", id="rocketmq-port-0"),
+        pytest.param("rocketmq://a/", "'rocketmq://a/' must be host:port", id="rocketmq-path"),
         pytest.param(["x", "y:70000"], "'x' must be host:port; 'y:70000' has a port outside", id="each-fault"),
     ],
 )
@@ -111,8 +123,8 @@ def test_an_option_that_is_unknown_or_missing_is_named() -> None:
     # mypy fails where one of these comments is not needed: it sees each option with its type.
     with pytest.raises(TypeError, match="'send_timeout_seconds'"):
         Producer("a:1", transport=MemoryTransport, send_timeout_seconds=3.0)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="'transport'"):
-        Producer("a:1")  # type: ignore[call-arg]
+    with pytest.raises(InvalidOptionError, match=r"^transport = None must be a transport"):
+        Producer("a:1")
     with pytest.raises(InvalidOptionError, match=r"^call_timeout_seconds = '60' "):
         sync.PullConsumer("a:1", group="g", transport=MemoryTransport, call_timeout_seconds="60")  # type: ignore[arg-type]
 

@@ -102,4 +102,5 @@ def test_a_client_id_carries_the_zone_and_a_broadcasting_one_stays_the_same() ->
 
 def test_the_own_address_is_found_without_looking_a_name_up() -> None:
     assert local_address("127.0.0.1:9876") == "127.0.0.1"
+    assert local_address("rocketmq://127.0.0.1:9876") == "127.0.0.1"
     assert local_address("name.invalid:9876")

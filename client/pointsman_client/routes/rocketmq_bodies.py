@@ -1,0 +1,229 @@
+"""Response bodies of a RocketMQ name server as the client's values. Pure.
+
+Sources: RocketMQ ``TopicRouteData`` (request code 105), ``ClusterInfo`` (106), ``TopicList`` (206, 224).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple, replace
+
+from pointsman.remoting.bodies import read_json
+from pointsman.remoting.frames import MAX_FRAME_BYTES, compact
+from pointsman.wire.names import (
+    MAX_BROKER_ID,
+    MAX_FILTER_SERVERS,
+    MAX_QUEUES,
+    MAX_TEXT_LENGTH,
+    MAX_TOPIC_SYS_FLAG,
+    PERM_MASK,
+    addr_problem,
+    registered_name_problem,
+    text_problem,
+)
+from pointsman_client.core.route import (
+    BrokerData,
+    BrokerReplica,
+    BrokerState,
+    ClusterData,
+    QueueData,
+    Revision,
+    TopicRoute,
+)
+
+MAX_GROUPS = 20_000
+"""Maximum number of replica groups in one response."""
+MAX_ROUTE_QUEUES = 1024 * 1024
+"""Maximum number of queues of a topic on all brokers, read and write queues counted separately."""
+_MAX_SHOWN = 100
+
+Object = Mapping[str, object]
+
+
+class BadBodyError(Exception):
+    """A body that cannot be read; the text names the field and its value."""
+
+
+class StaticTopicError(Exception):
+    """A static topic: its logical queues are not those of the route (RocketMQ ``TopicQueueMappingInfo``)."""
+
+
+def read_route(topic: str, body: bytes, *, counter: int, cluster: str = "", zone: str = "") -> TopicRoute | None:
+    """Read a route, or the part of a cluster or zone, as Pointsman's name server selects it; None: not in the cluster.
+
+    Groups without a master are in the routes of every zone (RocketMQ ``ZoneRouteRPCHook``). Raises BadBodyError and
+    StaticTopicError.
+    """
+    route = _read_object(body)
+    if _object(route, "topicQueueMappingByBroker"):
+        raise StaticTopicError
+    filter_servers = _object(route, "filterServerTable")
+    groups = [
+        _to_broker_data(data, f"brokerDatas[{place}]", filter_servers)
+        for place, data in enumerate(_list(route, "brokerDatas"))
+    ]
+    selected = {group.broker_name: group for group in groups if cluster in {"", group.cluster}}
+    if cluster and not selected:
+        return None
+    if zone:
+        selected = {name: group for name, group in selected.items() if _is_near(group, zone)}
+    listed = [
+        _to_queue_data(data, f"queueDatas[{place}]", selected) for place, data in enumerate(_list(route, "queueDatas"))
+    ]
+    queue_datas = sorted((each for each in listed if each is not None), key=lambda each: each.broker_key)
+    queues = sum(each.read_queue_nums + each.write_queue_nums for each in queue_datas)
+    if queues > MAX_ROUTE_QUEUES:
+        raise BadBodyError(f"queueDatas has {queues} read and write queues, at most {MAX_ROUTE_QUEUES} are read")
+    return _with_digest(
+        TopicRoute(
+            topic=topic,
+            revision=Revision(0, counter, b""),
+            queue_datas=tuple(queue_datas),
+            broker_datas=_sorted(selected.values()),
+            order_topic_conf=_text(route, "orderTopicConf", "route", longest=MAX_FRAME_BYTES),
+        )
+    )
+
+
+def read_clusters(body: bytes) -> tuple[ClusterData, ...]:
+    """Read the clusters with their replica groups. Raises BadBodyError."""
+    table = _object(_read_object(body), "brokerAddrTable")
+    if len(table) > MAX_GROUPS:
+        raise BadBodyError(f"brokerAddrTable has {len(table)} entries, at most {MAX_GROUPS} are read")
+    clusters: dict[str, list[BrokerData]] = {}
+    for name, data in table.items():
+        group = _to_broker_data(data, f"brokerAddrTable[{_shown(name)}]", {})
+        clusters.setdefault(group.cluster, []).append(group)
+    return tuple(ClusterData(cluster, _sorted(clusters[cluster])) for cluster in sorted(clusters))
+
+
+def read_topics(body: bytes) -> tuple[str, ...]:
+    """Read a list of topics. Raises BadBodyError."""
+    topics = _read_object(body).get("topicList")
+    if not isinstance(topics, list):
+        raise BadBodyError(f"topicList = {_shown(topics)}, must be a list")
+    for topic in topics:
+        problem = registered_name_problem(topic) if isinstance(topic, str) else "must be a string"
+        if problem:
+            raise BadBodyError(f"topicList has {_shown(topic)}, which {problem}")
+    return tuple(sorted(set(topics)))
+
+
+def _is_near(group: BrokerData, zone: str) -> bool:
+    return group.master is None or group.zone.lower() == zone.lower()
+
+
+def _with_digest(route: TopicRoute) -> TopicRoute:
+    queues, brokers = map(astuple, route.queue_datas), map(astuple, route.broker_datas)
+    content = compact([route.topic, list(queues), list(brokers), route.order_topic_conf])
+    return replace(route, revision=replace(route.revision, digest=hashlib.sha256(content).digest()))
+
+
+def _sorted(groups: Iterable[BrokerData]) -> tuple[BrokerData, ...]:
+    return tuple(sorted(groups, key=lambda group: group.key))
+
+
+def _to_broker_data(value: object, where: str, filter_servers: Object) -> BrokerData:
+    data = _mapping(value, where)
+    replicas = []
+    for number, addr in _mapping(data.get("brokerAddrs"), f"{where}.brokerAddrs").items():
+        # A broker registers what it likes, such as id -1 before an election: the others must remain usable.
+        is_id = number.isascii() and number.isdigit() and len(number) <= 10 and int(number) <= MAX_BROKER_ID
+        if is_id and isinstance(addr, str) and addr_problem(addr) is None:
+            servers = _filter_servers(filter_servers.get(addr))
+            replicas.append(BrokerReplica(int(number), addr, "", "", BrokerState.UP, servers))
+    acting = data.get("enableActingMaster", False)
+    if not isinstance(acting, bool):
+        raise BadBodyError(f"{where}.enableActingMaster = {_shown(acting)}, must be true or false")
+    return BrokerData(
+        cluster=_name(data, "cluster", where),
+        broker_name=_name(data, "brokerName", where),
+        replicas=tuple(sorted(replicas, key=lambda replica: replica.broker_id)),
+        zone=_text(data, "zoneName", where),
+        acting_master=acting,
+    )
+
+
+def _to_queue_data(value: object, where: str, groups: Mapping[str, BrokerData]) -> QueueData | None:
+    """None: of a broker that is not selected."""
+    data = _mapping(value, where)
+    group = groups.get(_name(data, "brokerName", where))
+    if group is None:
+        return None
+    return QueueData(
+        cluster=group.cluster,
+        broker_name=group.broker_name,
+        read_queue_nums=_number(data, "readQueueNums", where, MAX_QUEUES),
+        write_queue_nums=_number(data, "writeQueueNums", where, MAX_QUEUES),
+        perm=_number(data, "perm", where, PERM_MASK),
+        topic_sys_flag=_number({"topicSysFlag": 0, **data}, "topicSysFlag", where, MAX_TOPIC_SYS_FLAG),
+    )
+
+
+def _filter_servers(value: object) -> tuple[str, ...]:
+    """Filter servers of one broker; RocketMQ has them no longer since 4.9."""
+    listed = value if isinstance(value, list) else []
+    return tuple(addr for addr in listed if isinstance(addr, str) and not addr_problem(addr))[:MAX_FILTER_SERVERS]
+
+
+# Fields: each function raises BadBodyError
+
+
+def _read_object(body: bytes) -> Object:
+    try:
+        value = read_json(body)
+    except ValueError as error:
+        raise BadBodyError(f"the body {_shown(body[:_MAX_SHOWN])} is not JSON: {error}") from error
+    return _mapping(value, "the body")
+
+
+def _mapping(value: object, where: str) -> Object:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadBodyError(f"{where} = {_shown(value)}, must be an object")
+    return value
+
+
+def _object(data: Object, name: str) -> Object:
+    return _mapping(data.get(name), name)
+
+
+def _list(data: Object, name: str) -> list[object]:
+    value = data.get(name)
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise BadBodyError(f"{name} = {_shown(value)}, must be a list")
+    if len(value) > MAX_GROUPS:
+        raise BadBodyError(f"{name} has {len(value)} entries, at most {MAX_GROUPS} are read")
+    return value
+
+
+def _name(data: Object, name: str, where: str) -> str:
+    value = data.get(name)
+    problem = registered_name_problem(value) if isinstance(value, str) else "must be a string"
+    if problem:
+        raise BadBodyError(f"{where}.{name} = {_shown(value)}, {problem}")
+    return str(value)
+
+
+def _text(data: Object, name: str, where: str, *, longest: int = MAX_TEXT_LENGTH) -> str:
+    value = data.get(name) or ""
+    problem = text_problem(value, longest=longest) if isinstance(value, str) else "must be a string"
+    if problem:
+        raise BadBodyError(f"{where}.{name} = {_shown(value)}, {problem}")
+    return str(value)
+
+
+def _number(data: Object, name: str, where: str, most: int) -> int:
+    value = data.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise BadBodyError(f"{where}.{name} = {_shown(value)}, must be a whole number from 0 to {most}")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

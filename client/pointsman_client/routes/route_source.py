@@ -1,0 +1,44 @@
+"""What the client queries name servers for, of either kind."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from pointsman_client.core.route import ClusterData, TopicRoute
+
+
+class RouteSource(Protocol):
+    """Name servers of one kind, each queried by its address; ``seconds`` is the timeout of the complete query.
+
+    Every query raises :class:`NameServerFailedError`, and :class:`RequestRejectedError` when another name server would
+    respond the same.
+    """
+
+    async def query_route(
+        self,
+        addr: str,
+        topic: str,
+        seconds: float,
+        *,
+        cluster: str = "",
+        zone: str = "",
+        known: TopicRoute | None = None,
+    ) -> TopicRoute:
+        """Query a route; ``known`` is the cached one. Raises :class:`TopicNotFoundError`."""
+        ...
+
+    async def query_topics(self, addr: str, seconds: float, *, cluster: str) -> tuple[str, ...]:
+        """Query all topic names, or those of one cluster, sorted. Raises :class:`ClusterNotFoundError`."""
+        ...
+
+    async def query_clusters(self, addr: str, seconds: float, *, cluster: str) -> tuple[ClusterData, ...]:
+        """Query the clusters, or one, with their replica groups. Raises :class:`ClusterNotFoundError`."""
+        ...
+
+    async def ping(self, addr: str, seconds: float) -> None:
+        """Send a minimal query; returns when the server responds."""
+        ...
+
+    async def close(self, *, timeout_seconds: float) -> None:
+        """End all queries and close all connections."""
+        ...
