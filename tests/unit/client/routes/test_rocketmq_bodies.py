@@ -32,7 +32,7 @@ def group(name: str, *addrs: str, cluster: str = "DefaultCluster", zone: str = "
     return BrokerData(cluster, name, replicas, zone, acting)
 
 
-def broker(name: str = "a", cluster: str = "c", addrs: object = None, **fields: object) -> dict[str, object]:
+def broker(name: str = "a", cluster: object = "c", addrs: object = None, **fields: object) -> dict[str, object]:
     return {"brokerName": name, "cluster": cluster, "brokerAddrs": addrs or {"0": "10.0.0.1:10911"}, **fields}
 
 
