@@ -131,10 +131,18 @@ class Pointsman(NameServer):
 
     def metric(self, sample: str) -> float:
         """Return a sample of ``/metrics`` by its name and labels; 0 for one that is not there."""
-        port = next(json.loads(line)["metrics"] for line in reversed(self._running.said()) if _SERVING in line)
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5.0) as page:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._serving['metrics']}/metrics", timeout=5.0) as page:
             lines = [line.rpartition(" ") for line in page.read().decode().splitlines()]
         return sum(float(value) for name, _, value in lines if name == sample)
+
+    @property
+    def grpc_addr(self) -> str:
+        """Where it serves gRPC."""
+        return str(self._serving["addr"])
+
+    @property
+    def _serving(self) -> dict[str, Any]:
+        return next(json.loads(line) for line in reversed(self._running.said()) if _SERVING in line)
 
     def rows(self, broker_name: str) -> list[dict[str, Any]]:
         """Return the history of a broker name."""
