@@ -34,8 +34,8 @@ class MessagingOptions(SharedOptions):
     name_servers: str | Sequence[str] | NameServerClient = field(kw_only=False)
     """Addresses, or a started client, which the caller closes."""
     transport: TransportOrMaker | None = None
-    """Transport to the brokers, which the caller closes, or a callable (such as its class) that makes one. Optional with
-    ``rocketmq://`` name servers: None makes a :class:`~pointsman_client.transports.rocketmq.RocketmqTransport`."""
+    """Transport to the brokers, which the caller closes, or a callable (such as its class) that makes one. With
+    ``rocketmq://`` name servers None makes a :class:`~pointsman_client.transports.rocketmq.RocketmqTransport`."""
     tracing_hook: TracingHook | None = None
     """Opens spans around sends and listeners, such as :class:`~pointsman_client.opentelemetry.OpenTelemetryTracing`."""
 

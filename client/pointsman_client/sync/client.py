@@ -131,6 +131,11 @@ class NameServerClient(Facade):
         return self.inner.name_servers
 
     @property
+    def is_rocketmq(self) -> bool:
+        """Whether the name servers are RocketMQ's: their addresses begin with ``rocketmq://``."""
+        return self.inner.is_rocketmq
+
+    @property
     def zone(self) -> str:
         """The zone that its routes are limited to; empty: all zones."""
         return self.inner.zone

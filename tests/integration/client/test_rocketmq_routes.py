@@ -192,12 +192,12 @@ def cut_in_a_frame(request: Command) -> bytes:
 
 
 BAD_RESPONSES: dict[str, tuple[Respond, str]] = {
-    "closes": (lambda _: None, "closed the connection"),
+    "closes": (lambda _: None, "it closed the connection"),
     "code 1": (
         lambda request: reply(request, code=1, remark="name server not ready"),
         "GET_ROUTEINFO_BY_TOPIC (105) has code 1 (SYSTEM_ERROR): name server not ready (UNAVAILABLE)",
     ),
-    "code 3": (lambda request: reply(request, code=3), "is not a name server, or one of an older version"),
+    "code 3": (lambda request: reply(request, code=3), "is not a name server, or runs an older version"),
     "unknown code": (lambda request: reply(request, code=4711), "has code 4711 (unknown): no reason given"),
     "long remark": (lambda request: reply(request, code=2, remark="x" * 9999), f"(SYSTEM_BUSY): {'x' * 300} "),
     "no JSON": (lambda request: reply(request, b"<html>"), "the body b'<html>' is not JSON"),
@@ -294,7 +294,7 @@ async def test_close_ends_a_query_that_waits(server: RocketmqNameServer) -> None
 
 async def test_producers_and_consumers_use_the_rocketmq_transport_by_default(server: RocketmqNameServer) -> None:
     async with Producer(server.addr) as producer, NameServerClient(server.addr) as client:
-        assert isinstance(producer._parts.transport, RocketmqTransport)
+        assert isinstance(producer._resources.transport, RocketmqTransport)
         assert await producer.client.publish_queues("orders")
         PullConsumer(client, group="billing", subscriptions={"orders": "*"})
     with pytest.raises(InvalidOptionError, match=r"^transport = None must be a transport"):

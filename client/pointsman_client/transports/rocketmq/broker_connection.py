@@ -103,7 +103,7 @@ class BrokerConnection(asyncio.Protocol):
         self._timer_at = float("inf")
         self._used_at = self._received_at = self._loop.time()
         self._is_closed = False
-        self._end_text = "the broker closed the connection"
+        self._end_text = "it closed the connection"
 
     # Requests
 
