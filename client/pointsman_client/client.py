@@ -58,6 +58,8 @@ class NameServerClient:
     The removal of a topic or broker is accepted when two name servers confirm it, or when no other one responds. No
     call waits longer than ``lookup_timeout_seconds``.
 
+    The name servers are Pointsman's, or with ``rocketmq://`` addresses RocketMQ's, whose routes are polled only.
+
     With ``zone`` a cached route has only the replica groups of that zone, and groups without a master of any zone. If
     no group remains, the route is empty; there is no fallback to another zone.
     """

@@ -80,7 +80,8 @@ class ClientOptions(SharedOptions):
     """Options of :class:`NameServerClient`."""
 
     name_servers: str | Sequence[str] = field(kw_only=False)
-    """Addresses, ``host:port``: a list, or a str with ``,`` or ``;`` between them (``namesrvAddr``)."""
+    """Addresses, ``host:port``, or ``rocketmq://host:port`` for RocketMQ's name servers: a list, or a str with ``,`` or
+    ``;`` between them (``namesrvAddr``)."""
     poll_jitter: float = 0.1
     """Share of the interval, 0 to 1, by which a wait may be shorter, so that clients do not poll at the same moment."""
     close_timeout_seconds: float = 2.0
@@ -92,7 +93,7 @@ class ClientOptions(SharedOptions):
     shuffle_name_servers: bool = True
     """Whether the first server is chosen at random, to balance clients; else the first in the list is used."""
     watch_routes: bool = True
-    """Whether a name server pushes changes as they happen; the client polls in both cases."""
+    """Whether a name server pushes changes as they happen; the client polls in both cases. RocketMQ's cannot push."""
     zone: str = ""
     """Only replica groups of this zone, and those without a master, are in routes; empty: all (``rocketmq.zone``)."""
     open_channel: links.OpenChannel = links.open_channel

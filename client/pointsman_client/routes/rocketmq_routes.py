@@ -33,7 +33,7 @@ from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 
 _DEFAULT_TOPIC = "TBW102"
-"""RocketMQ's clients query it all the time (``TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC``)."""
+"""Java producers query it for every unknown topic (``TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC``)."""
 _MAX_REMARK = 300
 _CODES = {code.value: code.name for code in ResponseCode}
 
@@ -101,7 +101,7 @@ class RocketmqRoutes:
         return selected
 
     async def ping(self, addr: str, seconds: float) -> None:
-        """See :meth:`RouteSource.ping`. A name server that starts up may respond to all but routes."""
+        """See :meth:`RouteSource.ping`. Queries a route: a name server that warms up may respond to all but these."""
         await self._query_topic(addr, _DEFAULT_TOPIC, seconds)
 
     async def close(self, *, timeout_seconds: float) -> None:

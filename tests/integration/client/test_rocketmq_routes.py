@@ -111,6 +111,15 @@ async def test_routes_topics_and_clusters_are_those_of_grpc(pointsman: NameServe
                 await each.list_clusters("nowhere")
 
 
+async def test_a_name_server_that_warms_up_is_not_ready() -> None:
+    async with (
+        running_name_server(remoting=RemotingConfig(listen="127.0.0.1:0"), warm_up_seconds=600.0) as server,
+        NameServerClient(f"rocketmq://{server.remoting_addr}") as client,
+    ):
+        with pytest.raises(NameServersUnavailableError, match="it closed the connection"):
+            await client.wait_until_ready(timeout_seconds=0.1)
+
+
 async def test_a_client_with_a_zone_has_the_same_routes_over_both_protocols(pointsman: NameServerApp) -> None:
     async with (
         NameServerClient([pointsman.addr], zone="east") as grpc_client,
