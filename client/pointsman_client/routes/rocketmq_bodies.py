@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, replace
+from dataclasses import replace
 
 from pointsman.remoting.bodies import read_json
-from pointsman.remoting.frames import MAX_FRAME_BYTES, compact
+from pointsman.remoting.frames import MAX_FRAME_BYTES
 from pointsman.wire.names import (
     MAX_BROKER_ID,
     MAX_FILTER_SERVERS,
@@ -115,9 +115,8 @@ def _is_near(group: BrokerData, zone: str) -> bool:
 
 
 def _with_digest(route: TopicRoute) -> TopicRoute:
-    queues, brokers = map(astuple, route.queue_datas), map(astuple, route.broker_datas)
-    content = compact([route.topic, list(queues), list(brokers), route.order_topic_conf])
-    return replace(route, revision=replace(route.revision, digest=hashlib.sha256(content).digest()))
+    content = repr((route.topic, route.queue_datas, route.broker_datas, route.order_topic_conf))
+    return replace(route, revision=replace(route.revision, digest=hashlib.sha256(content.encode()).digest()))
 
 
 def _sorted(groups: Iterable[BrokerData]) -> tuple[BrokerData, ...]:

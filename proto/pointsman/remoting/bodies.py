@@ -14,6 +14,9 @@ def read_json(body: bytes) -> object:
     Raises ValueError.
     """
     try:
-        return json.loads(_TEXT_OR_BARE_KEY.sub(lambda found: found[1] or b'"%b"' % found[2], body))
+        try:
+            return json.loads(body)
+        except json.JSONDecodeError:
+            return json.loads(_TEXT_OR_BARE_KEY.sub(lambda found: found[1] or b'"%b"' % found[2], body))
     except RecursionError as error:
         raise ValueError("nested too deeply") from error
