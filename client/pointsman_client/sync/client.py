@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from pointsman.wire.clock import Clock
 from pointsman.wire.json_document import Document
@@ -166,6 +167,13 @@ def client_for(options: MessagingOptions, *, zone: str, call_timeout_seconds: fl
         raise InvalidOptionError("name_servers", given, problem)
     shared = values_for(SharedOptions, options)
     return NameServerClient(given, zone=zone, call_timeout_seconds=call_timeout_seconds, **shared)
+
+
+def inner_options(kind: type[MessagingOptions], options: MessagingOptions, client: NameServerClient) -> dict[str, Any]:
+    """Return the options of the async producer or consumer that uses ``client``, from :func:`client_for`."""
+    inner = values_for(kind, options) | {"name_servers": client.inner}
+    # A client that was made from these options has the credentials.
+    return inner if isinstance(options.name_servers, NameServerClient) else inner | {"credentials": None}
 
 
 class RouteChanges:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from pointsman_client.client_options import takes_options, values_for
+from pointsman_client.client_options import takes_options
 from pointsman_client.core.checks import check_function
 from pointsman_client.core.message import Message
 from pointsman_client.core.message_queue import MessageQueue
@@ -18,7 +18,7 @@ from pointsman_client.producer import producer as async_producer
 from pointsman_client.producer.producer import SelectQueue
 from pointsman_client.producer.producer_options import OnUnavailable, ProducerOptions
 from pointsman_client.sync.background_threads import MAX_PENDING_CALLBACKS
-from pointsman_client.sync.client import NameServerClient, client_for
+from pointsman_client.sync.client import NameServerClient, client_for, inner_options
 from pointsman_client.sync.facade import CallOptions, Facade
 
 SendCallback = Callable[[SendResult | Exception], object]
@@ -53,8 +53,7 @@ class Producer(Facade):
         seconds = options.call_timeout_seconds
         self._client = client_for(options, zone=options.zone, call_timeout_seconds=seconds)
         dependency = None if self._client is options.name_servers else self._client
-        inner = values_for(ProducerOptions, options) | {"name_servers": self._client.inner}
-        self._producer = async_producer.Producer(**inner)
+        self._producer = async_producer.Producer(**inner_options(ProducerOptions, options, self._client))
         self._pending = _PendingCallbacks(most=min(options.back_pressure_for_async_send_num, MAX_PENDING_CALLBACKS))
         super().__init__(self._producer, call_timeout_seconds=seconds, dependency=dependency)
 

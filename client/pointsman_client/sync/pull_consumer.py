@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
-from pointsman_client.client_options import takes_options, values_for
+from pointsman_client.client_options import takes_options
 from pointsman_client.consumer import pull_consumer as async_consumer
 from pointsman_client.consumer.consumer_options import PullConsumerOptions
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import ClientClosedError
-from pointsman_client.sync.client import NameServerClient, client_for
+from pointsman_client.sync.client import NameServerClient, client_for, inner_options
 from pointsman_client.sync.facade import CallOptions, Facade
 
 
@@ -48,8 +48,7 @@ class PullConsumer(Facade):
         seconds = options.call_timeout_seconds
         self._client = client_for(options, zone=options.route_zone, call_timeout_seconds=seconds)
         dependency = None if self._client is options.name_servers else self._client
-        inner = values_for(PullConsumerOptions, options) | {"name_servers": self._client.inner}
-        self._consumer = async_consumer.PullConsumer(**inner)
+        self._consumer = async_consumer.PullConsumer(**inner_options(PullConsumerOptions, options, self._client))
         super().__init__(self._consumer, call_timeout_seconds=seconds, dependency=dependency)
 
     @property

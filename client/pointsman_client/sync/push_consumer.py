@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pointsman_client.client_options import takes_options, values_for
+from pointsman_client.client_options import takes_options
 from pointsman_client.consumer import push_consumer as async_consumer
 from pointsman_client.consumer.consumer_options import PushConsumerOptions
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.retry_rules import ConsumeResult
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.sync.client import NameServerClient, client_for
+from pointsman_client.sync.client import NameServerClient, client_for, inner_options
 from pointsman_client.sync.facade import CallOptions, Facade
 
 Listener = Callable[[ReceivedMessage], ConsumeResult | None]
@@ -56,8 +56,7 @@ class PushConsumer(Facade):
         seconds = options.call_timeout_seconds
         self._client = client_for(options, zone=options.route_zone, call_timeout_seconds=seconds)
         dependency = None if self._client is options.name_servers else self._client
-        inner = values_for(PushConsumerOptions, options) | {"name_servers": self._client.inner}
-        self._consumer = async_consumer.PushConsumer(**inner)
+        self._consumer = async_consumer.PushConsumer(**inner_options(PushConsumerOptions, options, self._client))
         super().__init__(self._consumer, call_timeout_seconds=seconds, dependency=dependency)
 
     @property

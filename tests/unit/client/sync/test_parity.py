@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
 
 import pytest
 
-from pointsman_client import client, sync
+from pointsman_client import Credentials, InvalidOptionError, client, sync
 from pointsman_client.consumer import pull_consumer, push_consumer
 from pointsman_client.producer import producer
+from pointsman_client.transports.memory import MemoryTransport
 
 PAIRS: dict[str, tuple[type, type]] = {
     "NameServerClient": (client.NameServerClient, sync.NameServerClient),
@@ -56,3 +60,16 @@ def test_every_method_is_documented(pair: str) -> None:
     is_async, blocking = PAIRS[pair]
     named = [name for name in public_names(is_async) if name not in COUNTERPARTS]
     assert [name for name in named if not getattr(blocking, name).__doc__] == []
+
+
+def test_credentials_are_for_addresses_and_not_for_a_client_that_has_its_own() -> None:
+    shared: dict[str, Any] = {"transport": MemoryTransport, "credentials": Credentials(tls=True)}
+    group: dict[str, Any] = {"group": "billing", "subscriptions": {"orders": "*"}}
+    for name_servers, is_allowed in (("a:1", True), (sync.NameServerClient("a:1"), False)):
+        for make in (
+            partial(sync.Producer, name_servers, **shared),
+            partial(sync.PullConsumer, name_servers, **shared, **group),
+            partial(sync.PushConsumer, name_servers, **shared, **group, listener=print),
+        ):
+            with nullcontext() if is_allowed else pytest.raises(InvalidOptionError, match=r"^credentials = "):
+                make()
