@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import replace
 from types import TracebackType
@@ -74,8 +75,11 @@ class NameServerClient:
         if self.is_rocketmq:
             options = replace(options, watch_routes=False)
             if options.credentials is not None:
-                problem = f"are for Pointsman's name servers and agents, and the addresses begin with {ROCKETMQ_SCHEME}"
+                problem = f"are not for {ROCKETMQ_SCHEME} addresses: use rocketmq_tls"
                 raise InvalidOptionError("credentials", options.credentials, problem)
+        elif options.rocketmq_tls is not None:
+            problem = f"is for {ROCKETMQ_SCHEME} addresses only: use credentials"
+            raise InvalidOptionError("rocketmq_tls", options.rocketmq_tls, problem)
         self._options = options
         self._clock: Clock = options.clock or SystemClock()
         self._hook = options.metrics_hook or MetricsHook()
@@ -87,7 +91,11 @@ class NameServerClient:
         self._failover = Failover(self._choice, self._clock, on_failure=self._note_failure)
         self._opener = _opener_of(options.credentials)
         links = NameServerLinks(options.open_channel, self._opener)
-        self._source: RouteSource = RocketmqRoutes(self._clock) if self.is_rocketmq else GrpcRoutes(links, self._clock)
+        self._source: RouteSource = (
+            RocketmqRoutes(self._clock, tls=options.rocketmq_tls)
+            if self.is_rocketmq
+            else GrpcRoutes(links, self._clock)
+        )
         self._watch = RouteWatch()
         self._plan = RecheckPlan(self._rng.uniform)
         self._keeper = RouteKeeper(
@@ -320,6 +328,11 @@ class NameServerClient:
     def is_rocketmq(self) -> bool:
         """Whether the name servers are RocketMQ's: their addresses begin with ``rocketmq://``."""
         return self._name_servers[0].startswith(ROCKETMQ_SCHEME)
+
+    @property
+    def rocketmq_tls(self) -> ssl.SSLContext | None:
+        """TLS of its connections to RocketMQ name servers; None: plain text."""
+        return self._options.rocketmq_tls
 
     @property
     def zone(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import random
+import ssl
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -61,6 +62,9 @@ class SharedOptions:
     credentials: Credentials | None = None
     """TLS and token of connections to name servers and agents; None: neither. A client that is passed in uses its own.
     Changed files apply to new connections within 10 s."""
+    rocketmq_tls: ssl.SSLContext | None = None
+    """TLS of connections to ``rocketmq://`` name servers, and to brokers by the default transport; None: plain text. A
+    client that is passed in uses its own."""
     metrics_hook: MetricsHook | None = None
     """Receives every event that can be counted, such as :class:`~pointsman_client.prometheus.PrometheusMetrics`."""
     clock: Clock | None = None

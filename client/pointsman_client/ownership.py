@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from pointsman.wire.clock import Clock
@@ -68,9 +69,10 @@ class Resources:
         check_zone(zone_option, zone)
         if isinstance(options.name_servers, NameServerClient):
             self.client, self._owns_client = options.name_servers, False
-            if options.credentials is not None:
-                problem = "must be set on the client passed in, which opens the connections"
-                raise InvalidOptionError("credentials", options.credentials, problem)
+            for option in ("credentials", "rocketmq_tls"):
+                if getattr(options, option) is not None:
+                    problem = "must be set on the client passed in, which opens the connections"
+                    raise InvalidOptionError(option, getattr(options, option), problem)
             if zone and zone.lower() != self.client.zone.lower():
                 problem = f"differs from the zone of the client passed in, {self.client.zone!r}; set it on that client"
                 raise InvalidOptionError(zone_option, zone, problem)
@@ -85,7 +87,7 @@ class Resources:
         if options.transport is None:
             if not self.client.is_rocketmq:
                 raise InvalidOptionError("transport", None, _NOT_A_TRANSPORT)
-            self._make_transport = RocketmqTransport
+            self._make_transport = partial(RocketmqTransport, tls=self.client.rocketmq_tls)
         elif callable(options.transport):
             self._make_transport = options.transport
         else:

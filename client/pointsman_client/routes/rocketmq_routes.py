@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
@@ -44,9 +45,10 @@ class RocketmqRoutes:
     A response has no revision. Its counter is the time of the query, its digest that of the content.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, tls: ssl.SSLContext | None = None) -> None:
+        """``tls``: None: plain text. Raises :class:`InvalidOptionError`."""
         self._clock = clock
-        self._options = RocketmqOptions()
+        self._options = RocketmqOptions(tls=tls)
         self._links: dict[str, Link] = {}
 
     async def query_route(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -137,6 +138,11 @@ class NameServerClient(Facade):
         return self.inner.is_rocketmq
 
     @property
+    def rocketmq_tls(self) -> ssl.SSLContext | None:
+        """TLS of its connections to RocketMQ name servers; None: plain text."""
+        return self.inner.rocketmq_tls
+
+    @property
     def zone(self) -> str:
         """The zone that its routes are limited to; empty: all zones."""
         return self.inner.zone
@@ -172,8 +178,10 @@ def client_for(options: MessagingOptions, *, zone: str, call_timeout_seconds: fl
 def inner_options(kind: type[MessagingOptions], options: MessagingOptions, client: NameServerClient) -> dict[str, Any]:
     """Return the options of the async producer or consumer that uses ``client``, from :func:`client_for`."""
     inner = values_for(kind, options) | {"name_servers": client.inner}
-    # A client that was made from these options has the credentials.
-    return inner if isinstance(options.name_servers, NameServerClient) else inner | {"credentials": None}
+    if not isinstance(options.name_servers, NameServerClient):
+        # They were passed to the client.
+        inner |= {"credentials": None, "rocketmq_tls": None}
+    return inner
 
 
 class RouteChanges:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -29,6 +32,7 @@ from pointsman_client.core.route import BrokerData, TopicRoute
 from pointsman_client.transports.rocketmq import RocketmqTransport
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
+from tests.fakes.certificates import Authority
 from tests.fakes.condition import eventually
 from tests.fakes.cut_proxy import cut_proxy
 from tests.fakes.name_server import running_name_server
@@ -41,6 +45,7 @@ from tests.fakes.rocketmq_name_server import (
     rocketmq_name_server,
     route_body,
 )
+from tests.fakes.tls_peers import context, tls_config
 
 TOPIC = "TopicTest"
 
@@ -318,6 +323,30 @@ async def test_the_blocking_client_has_the_same_routes(server: RocketmqNameServe
     assert await asyncio.to_thread(look_up) == 8
 
 
-def test_credentials_are_not_for_rocketmq_name_servers() -> None:
-    with pytest.raises(InvalidOptionError, match=r"^credentials = .* the addresses begin with rocketmq://"):
+async def test_tls_is_that_of_name_servers_and_of_the_default_transport(tmp_path: Path) -> None:
+    files = Authority(tmp_path).issue("server")
+    tls = context(files.ca)
+    remoting = RemotingConfig(listen="127.0.0.1:0", tls="required")
+    async with running_name_server(tls=tls_config(files), remoting=remoting) as server:
+        addr = f"rocketmq://{server.remoting_addr}"
+        async with Producer(addr, rocketmq_tls=tls) as producer:
+            await producer.client.wait_until_ready(timeout_seconds=10.0)
+            assert await producer.client.list_topics() == ()
+            assert cast("RocketmqTransport", producer._resources.transport).options.tls is tls
+        for other, problem in ((None, "it closed the connection"), (ssl.create_default_context(), "cannot connect: ")):
+            async with NameServerClient(addr, rocketmq_tls=other) as client:
+                with pytest.raises(NameServersUnavailableError, match=problem):
+                    await client.list_topics()
+
+
+def test_tls_is_an_option_for_each_kind_of_name_server() -> None:
+    with pytest.raises(InvalidOptionError, match=r"^credentials = .* are not for rocketmq:// addresses: use rocketmq_"):
         NameServerClient("rocketmq://a:1", credentials=Credentials(tls=True))
+    tls = ssl.create_default_context()
+    with pytest.raises(InvalidOptionError, match=r"^rocketmq_tls = .* is for rocketmq:// addresses only: use cred"):
+        NameServerClient("a:1", rocketmq_tls=tls)
+    with pytest.raises(InvalidOptionError, match=r"^rocketmq_tls = .* must be set on the client passed in"):
+        Producer(NameServerClient("rocketmq://a:1"), rocketmq_tls=tls)
+    with pytest.raises(InvalidOptionError, match=r"^tls = True must be an ssl\.SSLContext"):
+        NameServerClient("rocketmq://a:1", rocketmq_tls=True)  # type: ignore[arg-type]
+    assert sync.Producer("rocketmq://a:1", rocketmq_tls=tls).client.rocketmq_tls is tls
