@@ -40,18 +40,19 @@ class Brokers:
     """A name server and one broker."""
 
     name_server: Pointsman
-    grpc_addr: str
+    addr: str
+    """Of the name server for this client: gRPC, or RocketMQ's protocol."""
     mq: RocketMQ
     broker: Broker
     clients: ExitStack = field(default_factory=ExitStack)
 
     def producer(self) -> Producer:
-        return Producer(self.grpc_addr, transport=RocketmqTransport)
+        return Producer(self.addr, transport=RocketmqTransport)
 
     def consumer(self, group: str, topic: str, listener: Callable[[ReceivedMessage], Any], **more: Any) -> PushConsumer:
         settings: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST_OFFSET, "rebalance_interval_seconds": 2.0} | more
         return PushConsumer(
-            self.grpc_addr,
+            self.addr,
             group=group,
             subscriptions=topic,
             listener=listener,
@@ -88,7 +89,7 @@ def processes(
         broker = mq.broker("a")
         stack.callback(broker.end)
         until(lambda: name_server.addrs("a"), what="the broker")
-        yield Brokers(name_server, addr, mq, broker)
+        yield Brokers(name_server, f"rocketmq://{name_server.addr}" if mq.is_4 else addr, mq, broker)
 
 
 @pytest.fixture
@@ -128,7 +129,7 @@ async def test_a_failed_message_comes_again_and_ends_in_the_dead_letters(brokers
         assert times == 1
         assert second - first > 9.0
         dead = MessageQueue("%DLQ%GFail", "C", "a", 0)
-        async with PullConsumer(brokers.grpc_addr, group="GDead", transport=RocketmqTransport) as reader:
+        async with PullConsumer(brokers.addr, group="GDead", transport=RocketmqTransport) as reader:
             messages: list[ReceivedMessage] = []
 
             async def read() -> bool:
@@ -291,6 +292,12 @@ async def test_queues_that_were_added_while_the_group_was_stopped_are_read_from_
             await send(producer, "Grown", *(f"before{number}" for number in range(8)))
             await eventually(lambda: len(seen) == 8, what="the messages")
         await brokers.make_topic("Grown", 6)
+
+        async def has_six() -> bool:
+            await producer.client.refresh("Grown")  # RocketMQ's protocol has no watch
+            return len(await producer.client.publish_queues("Grown")) == 6
+
+        await until_true(has_six, what="the route with the added queues")
         for queue in range(6):
             await producer.send_to(MessageQueue("Grown", "C", "a", queue), Message("Grown", f"after{queue}".encode()))
         async with brokers.consumer("GGrown", "Grown", listener, consume_from=ConsumeFrom.LAST_OFFSET):
