@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 
 from pointsman.remoting.codes import BrokerRequestCode
 from pointsman.remoting.frames import compact
-from pointsman_client.consumer.brokers.member_links import MemberLinks, json_object, master_addr
+from pointsman_client.consumer.brokers.member_links import MemberLinks, json_object, master_addr, queue_name
 from pointsman_client.consumer.coordination import RoutedBrokers
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
@@ -57,11 +57,7 @@ class BrokerQueueLocks:
     async def _lock_at(self, key: BrokerKey, queues: Collection[MessageQueue]) -> frozenset[MessageQueue]:
         body = await self._call(key, BrokerRequestCode.LOCK_BATCH_MQ, queues)
         listed = body.get("lockOKMQSet")
-        granted = {
-            (each.get("topic"), each.get("brokerName"), each.get("queueId"))
-            for each in (listed if isinstance(listed, list) else ())
-            if isinstance(each, dict)
-        }
+        granted = {queue_name(each) for each in (listed if isinstance(listed, list) else ())}
         return frozenset(queue for queue in queues if (queue.topic, queue.broker_name, queue.queue_id) in granted)
 
     async def _call(

@@ -24,7 +24,7 @@ from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.rebalance import Members, MessageModel
 from pointsman_client.core.route import BrokerData
 from pointsman_client.core.subscription import Subscription
-from pointsman_client.errors import PointsmanError
+from pointsman_client.errors import BrokerRefusedError, PointsmanError
 from pointsman_client.transports.rocketmq.message_codec import tag_code
 
 HEARTBEAT_INTERVAL_SECONDS = 30.0
@@ -40,6 +40,9 @@ REFRESH_SECONDS = 1.0
 LEAVE_SECONDS = 1.5
 MAX_CLIENT_IDS = 20_000
 """Longest list of members that is accepted from a broker."""
+STALE_CONNECTION_SECONDS = 130.0
+"""How long a broker may list a client id twice after its connection broke: brokers remove a silent connection after 120
+to 130 s."""
 
 logger = logging.getLogger(__name__)
 
@@ -49,6 +52,8 @@ class _Joined:
     error: PointsmanError | None = None
     """Of the last heartbeat; None: accepted."""
     next_at: float = -math.inf
+    lost_at: float = -math.inf
+    """When the last connection broke."""
 
 
 class BrokerMembership:
@@ -89,8 +94,10 @@ class BrokerMembership:
         self._clock = clock
         self._joined: dict[str, _Joined] = {}
         self._members: Members | None = None
+        self._lists_requested = self._list_accepted = 0
+        """Lists are numbered by their requests: an earlier one that arrives late is not used."""
         self._doubles = 0
-        """Lists in a row in which this client id was more than once."""
+        """Lists in a row in which this client id was more than once, without a broken connection as the cause."""
         self._version: tuple[Mapping[str, str], int] = ({}, 0)
         """The subscriptions that were sent last, and their ``subVersion``."""
         self._wakeup = Wakeup(clock)
@@ -118,6 +125,8 @@ class BrokerMembership:
         not used: the broker does not know all members yet.
         """
         deadline = self._clock.monotonic() + REFRESH_SECONDS
+        self._lists_requested += 1
+        number = self._lists_requested
         for addr in self._addrs():
             seconds = deadline - self._clock.monotonic()
             if seconds <= 0:
@@ -130,7 +139,11 @@ class BrokerMembership:
             except PointsmanError as error:
                 logger.info("%s did not list the members of group %s: %s", addr, self._group, error)
                 continue
+            if number < self._list_accepted:
+                return
             if self._client_id in client_ids:
+                self._list_accepted = number
+                self._note_doubles(joined, client_ids)
                 self._accept(client_ids)
                 return
             joined.next_at = min(joined.next_at, self._clock.monotonic() + RETRY_SECONDS)
@@ -146,6 +159,8 @@ class BrokerMembership:
 
     def connection_lost(self, addr: str) -> None:
         """Join again at a broker: it removes a member whose connection ended."""
+        if addr in self._joined:
+            self._joined[addr].lost_at = self._clock.monotonic()
         self._heartbeat_now([addr])
 
     def list_changed(self) -> None:
@@ -207,8 +222,7 @@ class BrokerMembership:
             if due:
                 body = self._heartbeat()
                 await asyncio.gather(*(self._heartbeat_at(addr, body) for addr in due))
-                self._list_changed.wake()
-            await self._links.close_others(addrs)
+            self._links.retire_others(addrs)
             await self._clock.sleep(MIN_ROUND_SECONDS)
             next_at = min((each.next_at for each in self._joined.values()), default=-math.inf)
             wait = next_at - self._clock.monotonic() if self._joined else FIRST_POLL_SECONDS
@@ -226,7 +240,10 @@ class BrokerMembership:
             if joined.error is None:
                 logger.warning("heartbeat of group %s failed at broker %s: %s", self._group, addr, error)
             joined.error = error
+            # The list may have come from this broker.
+            self._list_changed.wake()
             return
+        self._list_changed.wake()
         if joined.error is not None:
             logger.warning("heartbeat of group %s accepted by broker %s", self._group, addr)
             joined.error = None
@@ -234,9 +251,7 @@ class BrokerMembership:
             self._on_joined()
 
     def _heartbeat(self) -> bytes:
-        subscriptions = dict(self._subscriptions())
-        if self._retries:
-            subscriptions[retry_topic(self._group)] = ALL
+        subscriptions = self._all_subscriptions()
         if subscriptions != self._version[0]:
             # The broker keeps the subscriptions with the highest version of any member.
             at = int(self._clock.utc_now().timestamp() * 1000)
@@ -254,8 +269,15 @@ class BrokerMembership:
         }
         return compact({"clientID": self._client_id, "producerDataSet": [], "consumerDataSet": [consumer]})
 
+    def _all_subscriptions(self) -> dict[str, str]:
+        subscriptions = dict(self._subscriptions())
+        if self._retries:
+            subscriptions[retry_topic(self._group)] = ALL
+        return subscriptions
+
     def _groups(self) -> list[BrokerData]:
-        return sorted(self._brokers.brokers_of(tuple(self._subscriptions())), key=lambda each: each.key)
+        # With the retry topic: it may be on a broker that has no subscribed topic any longer.
+        return sorted(self._brokers.brokers_of(tuple(self._all_subscriptions())), key=lambda each: each.key)
 
     def _replica_addrs(self) -> dict[str, None]:
         return dict.fromkeys(each.addr for group in self._groups() for each in group.replicas if each.addr)
@@ -287,17 +309,26 @@ class BrokerMembership:
         if response.command.code == BrokerResponseCode.SYSTEM_ERROR:
             return []
         listed = json_object(addr, response.body).get("consumerIdList")
-        return [each for each in listed if isinstance(each, str)][:MAX_CLIENT_IDS] if isinstance(listed, list) else []
+        client_ids = [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
+        if len(client_ids) > MAX_CLIENT_IDS:
+            # A part of it would give each member another share.
+            text = f"{len(client_ids)} members are listed, more than the {MAX_CLIENT_IDS} that are accepted"
+            raise BrokerRefusedError(addr, BrokerResponseCode.SYSTEM_ERROR, text)
+        return client_ids
 
-    def _accept(self, client_ids: list[str]) -> None:
-        # One list may have it twice after this client connected again, before the broker closed the old connection.
-        self._doubles = self._doubles + 1 if client_ids.count(self._client_id) > 1 else 0
+    def _note_doubles(self, joined: _Joined, client_ids: list[str]) -> None:
+        is_double = client_ids.count(self._client_id) > 1
+        if is_double and self._clock.monotonic() - joined.lost_at < STALE_CONNECTION_SECONDS:
+            return  # The other one may be this client's own old connection.
+        self._doubles = self._doubles + 1 if is_double else 0
         if self._doubles == 2:
             logger.error(
                 "client id %s is used twice in group %s: both consumers read the same queues; use different client_ids",
                 self._client_id,
                 self._group,
             )
+
+    def _accept(self, client_ids: list[str]) -> None:
         members = Members(tuple(sorted(set(client_ids))))
         if members != self._members:
             self._members = members

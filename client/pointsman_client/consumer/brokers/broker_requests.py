@@ -7,17 +7,19 @@ import json
 import logging
 import re
 from collections.abc import Callable, Mapping
+from itertools import islice
 from typing import Any
 
 from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
 from pointsman.remoting.frames import Command, compact
 from pointsman.wire.clock import Clock
 from pointsman_client.aio import end_tasks, start_task
+from pointsman_client.consumer.brokers.member_links import queue_name
 from pointsman_client.consumer.coordination import CoordinationRequest, RunningConsumer
 from pointsman_client.consumer.listener import Outcome
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.rocketmq.broker_connection import Reply
-from pointsman_client.transports.rocketmq.message_codec import decode_messages
+from pointsman_client.transports.rocketmq.message_codec import decode_messages, stored_queue
 
 SendReply = Callable[[Reply], None]
 MAX_RESET_QUEUES = 100_000
@@ -98,7 +100,8 @@ class BrokerRequests:
 
         async def consume() -> None:
             began_at = self._clock.monotonic()
-            queue = MessageQueue(command.ext.get("topic", ""), "", command.ext.get("brokerName", ""), 0)
+            topic, queue_id = stored_queue(body)
+            queue = MessageQueue(topic, "", command.ext.get("brokerName", ""), queue_id)
             messages, unreadable = decode_messages(body, queue, first_offset=0, max_body_bytes=self._max_body_bytes)
             if len(messages) != 1:
                 problem = "the body has no message" if unreadable is None else unreadable.problem
@@ -121,13 +124,13 @@ class BrokerRequests:
 def reset_offsets(body: bytes) -> dict[tuple[str, str, int], int]:
     """Read the body of code 220: a map from queue to offset, whose keys are objects without quotes around them."""
     offsets: dict[tuple[str, str, int], int] = {}
-    for key, offset in _QUEUE_AND_OFFSET.findall(body.decode(errors="replace"))[:MAX_RESET_QUEUES]:
+    for entry in islice(_QUEUE_AND_OFFSET.finditer(body.decode(errors="replace")), MAX_RESET_QUEUES):
         try:
-            queue = json.loads(key)
-            name = str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"])
-        except (ValueError, KeyError, TypeError):
+            name = queue_name(json.loads(entry[1]))
+        except (ValueError, RecursionError):
             continue
-        offsets[name] = max(int(offset), 0)
+        if name is not None:
+            offsets[name] = max(int(entry[2]), 0)
     return offsets
 
 

@@ -60,14 +60,17 @@ class MemberLinks:
             raise refused(addr, response.command)
         return response
 
-    async def close_others(self, addrs: Collection[str]) -> None:
-        """Close the links to all other addresses."""
-        unused = [self._links.pop(addr) for addr in [*self._links] if addr not in addrs]
-        await asyncio.gather(*(link.close() for link in unused))
+    def retire_others(self, addrs: Collection[str]) -> None:
+        """Close the connections to all other addresses when their requests have ended, such as last commits."""
+        for addr in [each for each in self._links if each not in addrs]:
+            self._links[addr].retire()
+            if self._links[addr].is_idle:
+                del self._links[addr]
 
     async def close(self) -> None:
         """Close all links."""
-        await self.close_others(())
+        links, self._links = self._links, {}
+        await asyncio.gather(*(link.close() for link in links.values()))
 
 
 def master_addr(broker: BrokerData | None) -> str | None:
@@ -90,3 +93,13 @@ def json_object(addr: str, body: bytes) -> Mapping[str, Any]:
     if not isinstance(value, dict):
         raise BrokerRefusedError(addr, BrokerResponseCode.SYSTEM_ERROR, "the response body is not a JSON object")
     return value
+
+
+def queue_name(value: object) -> tuple[str, str, int] | None:
+    """Return topic, broker name and queue id of a ``MessageQueue`` in JSON; None: it is none."""
+    if not isinstance(value, dict):
+        return None
+    topic, broker_name, queue_id = value.get("topic"), value.get("brokerName"), value.get("queueId")
+    if isinstance(topic, str) and isinstance(broker_name, str) and isinstance(queue_id, int):
+        return topic, broker_name, queue_id
+    return None

@@ -193,6 +193,19 @@ class _Record(NamedTuple):
         return self.sys_flag & _INNER_BATCH == _INNER_BATCH
 
 
+def stored_queue(data: bytes) -> tuple[str, int]:
+    """Return topic and queue id of the first stored message; empty and 0 if there is none."""
+    if len(data) < _SHORTEST:
+        return "", 0
+    header = _HEADERS[(data[_SYS_FLAG_AT + 3] & _IPV6_HOSTS) >> 4]
+    if len(data) < header.size:
+        return "", 0
+    _, magic, _, queue_id, *_, body_length = header.unpack_from(data)
+    at, width = header.size + body_length, 1 if magic == _MAGIC else 2
+    end = at + width + int.from_bytes(data[at : at + width], "big")
+    return data[at + width : end].decode("utf-8", "replace"), queue_id
+
+
 def _records(data: bytes) -> Iterator[_Record]:
     at, end = 0, len(data)
     while at < end:
