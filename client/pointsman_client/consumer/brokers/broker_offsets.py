@@ -7,6 +7,7 @@ is not a member, so what keeps an offset from going backwards is here.
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
@@ -17,15 +18,22 @@ from pointsman_client.consumer.brokers.member_links import MemberLinks, any_addr
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, RoutedBrokers
 from pointsman_client.core.message_queue import MessageQueue, to_subscribe_queues
 from pointsman_client.core.route import TopicRoute
-from pointsman_client.errors import BrokerUnreachableError, PointsmanError
-from pointsman_client.transports.rocketmq.pulling import number
-from pointsman_client.transports.transport import Reader, Transport
+from pointsman_client.errors import (
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    OffsetBeyondEndError,
+    PointsmanError,
+    UnreadableMessageError,
+)
+from pointsman_client.transports.rocketmq.pulling import SEARCHER, number
+from pointsman_client.transports.transport import Transport
 
 CALL_SECONDS = 3.0
 """Timeout of a call, shorter than RocketMQ's 5 s: a queue that is not loaded is tried again."""
 CONFIRMED_TTL_SECONDS = 60.0
 """How long a broker is assumed to have what it confirmed; then the offset is committed again."""
 MAX_CONCURRENT_CALLS = 200
+"""Per broker."""
 LONG_AGO = datetime(1970, 1, 2, tzinfo=UTC)
 
 ResultT = TypeVar("ResultT")
@@ -68,6 +76,9 @@ class BrokerOffsetStore:
         as an offset: the queue is read from its first message on.
         """
         loaded, failed = await self._for_each(queues, self._load)
+        for queue in loaded:
+            # Another member may have committed since, also a lower offset.
+            self._confirmed.pop(queue, None)
         return LoadedOffsets({queue: offset for queue, offset in loaded.items() if offset is not None}, failed)
 
     async def begin(self, moments: Mapping[str, datetime]) -> BegunTopics:
@@ -123,13 +134,14 @@ class BrokerOffsetStore:
         )
         if response.command.code == BrokerResponseCode.QUERY_NOT_FOUND:
             return None
-        return number(addr, response.command, "offset")
+        offset = number(addr, response.command, "offset")
+        return offset if offset >= 0 else None
 
     async def _last_consumed_at(self, topic: str) -> datetime | None:
         """When the newest message that the group consumed of a topic was born; None: the group is new to the topic.
 
-        Of a queue with committed offset 0 its first message counts. Where the message was removed, the time is unknown
-        but long ago.
+        Of a queue with committed offset 0 its first message counts. Where the message cannot be read any longer, the
+        time is unknown but long ago. Raises the error of a queue if no queue has a time.
         """
         loaded = await self.load(to_subscribe_queues(await self._route(topic)))
         consumed = {queue: max(offset - 1, 0) for queue, offset in loaded.offsets.items()}
@@ -137,38 +149,55 @@ class BrokerOffsetStore:
             raise next(iter(loaded.unknown.values()))
 
         async def born_at(queue: MessageQueue, addr: str) -> datetime | None:
-            pulled = await self._transport.pull(
-                addr,
-                queue,
-                consumed[queue],
-                max_messages=1,
-                wait_seconds=0.0,
-                timeout_seconds=CALL_SECONDS,
-                reader=Reader(self._group),
-            )
+            try:
+                pulled = await self._transport.pull(
+                    addr,
+                    queue,
+                    consumed[queue],
+                    max_messages=1,
+                    wait_seconds=0.0,
+                    timeout_seconds=CALL_SECONDS,
+                    # A broker reports a reset in one response to the group, which the owner of the queue needs.
+                    reader=SEARCHER,
+                )
+            except (OffsetBeyondEndError, UnreadableMessageError):
+                return LONG_AGO
             if pulled.trimmed:
                 return LONG_AGO
             return pulled.messages[0].born_at if pulled.messages else None
 
-        found, _ = await self._for_each(consumed, born_at)
-        return max((at for at in found.values() if at is not None), default=None)
+        found, failed = await self._for_each(consumed, born_at)
+        last = max((at for at in found.values() if at is not None), default=None)
+        if last is None and failed:
+            raise next(iter(failed.values()))
+        return last
 
     async def _for_each(
         self, queues: Collection[MessageQueue], call: Callable[[MessageQueue, str], Awaitable[ResultT]]
     ) -> tuple[dict[MessageQueue, ResultT], dict[MessageQueue, PointsmanError]]:
-        """Make a call for each queue at its broker, a bounded number at the same time; return results and failures."""
+        """Make a call for each queue at its broker, a bounded number at the same time; return results and failures.
+
+        After a call without a response the broker's remaining queues fail without one, so that a broker that hangs
+        takes the time of one call.
+        """
         results: dict[MessageQueue, ResultT] = {}
         failed: dict[MessageQueue, PointsmanError] = {}
-        limit = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
+        limits: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MAX_CONCURRENT_CALLS))
+        down: dict[str, PointsmanError] = {}
 
         async def one(queue: MessageQueue) -> None:
             addr = any_addr(self._brokers.broker(queue.cluster, queue.broker_name))
             if addr is None:
                 failed[queue] = BrokerUnreachableError(f"{queue.cluster}/{queue.broker_name}", "no route has it")
                 return
-            async with limit:
+            async with limits[addr]:
+                if addr in down:
+                    failed[queue] = down[addr]
+                    return
                 try:
                     results[queue] = await call(queue, addr)
+                except (BrokerUnreachableError, BrokerTimeoutError) as error:
+                    failed[queue] = down[addr] = error
                 except PointsmanError as error:
                     failed[queue] = error
 

@@ -13,6 +13,10 @@ from pointsman_client.transports.transport import PulledMessages, Reader
 GRID_SECONDS = 5.0
 """Brokers end waiting pulls on a grid of this width (``PullRequestHoldService``), so up to as much later."""
 
+MAX_DIGITS = 20
+SEARCHER = Reader("TOOLS_CONSUMER")
+"""For pulls apart from consumption: a group that every broker has (``MixAll.TOOLS_CONSUMER_GROUP``)."""
+
 _FLAG_SUSPEND, _FLAG_SUBSCRIPTION = 2, 4
 
 
@@ -78,6 +82,8 @@ def _moved(addr: str, queue: MessageQueue, offset: int, next_offset: int, comman
 def number(addr: str, command: Command, name: str) -> int:
     """Return a field of a response. Raises BrokerRefusedError unless it is a number."""
     value = command.ext.get(name, "")
-    if not value.removeprefix("-").isdecimal():
-        raise BrokerRefusedError(addr, Code.SYSTEM_ERROR, f"{name} of its response is {value!r}, which is not a number")
+    if len(value) > MAX_DIGITS or not value.removeprefix("-").isdecimal():
+        raise BrokerRefusedError(
+            addr, Code.SYSTEM_ERROR, f"{name} of its response is {value[:100]!r}, which is not a number"
+        )
     return int(value)

@@ -17,7 +17,7 @@ from pointsman_client.transports.rocketmq.broker_connection import AbandonedErro
 from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.broker_refusals import refused
 from pointsman_client.transports.rocketmq.message_codec import commit_log_offset, milliseconds, store_times
-from pointsman_client.transports.rocketmq.pulling import GRID_SECONDS, number, pull_fields, read_pulled
+from pointsman_client.transports.rocketmq.pulling import GRID_SECONDS, SEARCHER, number, pull_fields, read_pulled
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.transports.rocketmq.sending import SendRequests
 from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt
@@ -31,8 +31,6 @@ IN_THREAD_BYTES = 128 * 1024
 
 _VERSION_WITH_EXACT_SEARCH = 441
 """5.1.4; before, a search by time returns the nearest message."""
-_SEARCHER = Reader("TOOLS_CONSUMER")
-"""A group that every broker has (``MixAll.TOOLS_CONSUMER_GROUP``)."""
 
 _STATUSES: dict[int, SendStatus] = {
     BrokerResponseCode.SUCCESS: SendStatus.SEND_OK,
@@ -242,7 +240,7 @@ class RocketmqTransport:
 
     async def _store_time(self, addr: str, queue: MessageQueue, offset: int, deadline: float) -> int | None:
         """When the broker stored a message, in milliseconds; None: it has no message there."""
-        fields = pull_fields(queue, offset, max_messages=1, suspend_seconds=0.0, reader=_SEARCHER)
+        fields = pull_fields(queue, offset, max_messages=1, suspend_seconds=0.0, reader=SEARCHER)
         code = BrokerRequestCode.PULL_MESSAGE
         command, body = await self._link(addr).exchange(code, fields, b"", deadline, is_read=True)
         if command.code != BrokerResponseCode.SUCCESS:
