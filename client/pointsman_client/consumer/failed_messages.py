@@ -12,7 +12,7 @@ from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.retry_rules import Destination, SendBack, send_back
 from pointsman_client.core.route import BrokerData
-from pointsman_client.errors import PointsmanError
+from pointsman_client.errors import BrokerUnreachableError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.transports.transport import SendReceipt, SendsBack, Transport, response_of
 
@@ -75,9 +75,10 @@ class FailedMessages:
     ) -> bool:
         """Have the broker of a message move it; it alone has the message in its log."""
         master = next((each.master for each in self._brokers() if each.key == failed.queue.broker_key), None)
-        if master is None:
-            return False
         try:
+            if master is None:
+                queue = failed.queue
+                raise BrokerUnreachableError(f"{queue.cluster}/{queue.broker_name}", "no route has its master")
             sending = transport.send_back(
                 master.addr,
                 failed,
@@ -89,8 +90,7 @@ class FailedMessages:
             await response_of(master.addr, sending, timeout_seconds=self._timeout_seconds + SLACK_SECONDS)
         except PointsmanError as failure:
             logger.warning(
-                "%s did not accept message %s back for group %s; its listener is called again: %s",
-                master.addr,
+                "message %s was not sent back for group %s; its listener is called again: %s",
                 failed.message_id,
                 self._group,
                 failure,

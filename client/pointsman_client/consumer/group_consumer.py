@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pointsman.wire.clock import Clock
-from pointsman.wire.group_topics import is_retry_topic
+from pointsman.wire.group_topics import is_retry_topic, retry_topic
 from pointsman.wire.tag_expression import ALL
 from pointsman_client.aio import done_within, end_tasks, start_task
 from pointsman_client.consumer.consumer_options import ConsumerOptions
@@ -232,7 +232,7 @@ class GroupConsumer:
         self._rebalancer.wake(RebalanceTrigger.SUBSCRIPTION)
 
     def _route_changed(self, change: RouteChange) -> None:
-        if change.topic in self._subscriptions:
+        if change.topic in self._subscriptions or change.topic == retry_topic(self._setting.group):
             self.membership.routes_changed()
             self.renew_locks()
             self._rebalancer.wake(RebalanceTrigger.ROUTE)

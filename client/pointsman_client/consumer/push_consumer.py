@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
+from pointsman.wire.group_topics import retry_topic
 from pointsman_client.client import NameServerClient
 from pointsman_client.client_options import takes_options
 from pointsman_client.consumer.consumer_identity import ConsumerIdentity
@@ -157,7 +158,8 @@ class PushConsumer:
         failed = FailedMessages(
             parts.transport,
             group=setting.group,
-            brokers=lambda: parts.client.brokers_of(tuple(self._identity.subscriptions)),
+            # A routed retry topic may be on a broker without a subscribed topic.
+            brokers=lambda: parts.client.brokers_of((*self._identity.subscriptions, retry_topic(setting.group))),
             max_reconsume_times=MAX_RECONSUME_TIMES if times is None else times,
             timeout_seconds=self._options.send_back_timeout_seconds,
             clock=parts.clock,

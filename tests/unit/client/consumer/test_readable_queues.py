@@ -40,3 +40,18 @@ async def test_without_a_retry_topic_there_are_only_the_subscribed_ones(clock: M
     routes = RoutesInMemory(clock)
     routes.set(route_of("orders", {"a": 1}))
     assert list(await ReadableQueues(routes, group="g", with_retry_topic=False).of(["orders"])) == ["orders"]
+
+
+async def test_a_retry_topic_of_rocketmqs_brokers_has_the_queues_of_its_route(clock: ManualClock) -> None:
+    routes = RoutesInMemory(clock)
+    routes.set(route_of("orders", {"a": 4}))
+    readable = ReadableQueues(routes, group="g", with_retry_topic=True, is_retry_topic_routed=True)
+    missing = (await readable.of(["orders"]))["%RETRY%g"]
+    assert missing is not None
+    assert missing.queues == ()
+    routes.is_reachable = False
+    assert (await readable.of(["orders"]))["%RETRY%g"] is None
+    routes.set(route_of("%RETRY%g", {"a": 1, "b": 1}))
+    found = (await readable.of(["orders"]))["%RETRY%g"]
+    assert found is not None
+    assert list(found.queues) == [queue_of(0, topic="%RETRY%g", broker_name=name) for name in "ab"]

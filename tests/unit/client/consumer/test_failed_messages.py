@@ -1,0 +1,97 @@
+"""Failed messages of a transport that sends back at the broker."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from pointsman.wire.manual_clock import ManualClock
+from pointsman_client.consumer.failed_messages import FailedMessages
+from pointsman_client.core.message import Message, ReceivedMessage
+from pointsman_client.core.route import BrokerData
+from pointsman_client.errors import BrokerRefusedError
+from pointsman_client.metrics_hook import MetricsHook
+from tests.fakes.memory_group import addr_of, queue_of, route_of
+
+
+class Broker:
+    """Records what is sent back, or refuses it."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, int, int]] = []
+        self.error: Exception | None = None
+        self.hangs = False
+
+    async def send_back(
+        self, addr: str, _: ReceivedMessage, *, max_reconsume_times: int, delay_level: int = 0, **__: object
+    ) -> None:
+        self.calls.append((addr, max_reconsume_times, delay_level))
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.error is not None:
+            raise self.error
+
+    async def send(self, *_: object, **__: object) -> None:
+        raise AssertionError("it must not be sent as a new message: a broker may take that for a dead letter")
+
+
+class Hook(MetricsHook):
+    def __init__(self) -> None:
+        self.destinations: list[str] = []
+
+    def sent_back(self, *, destination: str, **_: object) -> None:
+        self.destinations.append(destination)
+
+
+def failed(reconsume_times: int, *, broker_name: str = "b") -> ReceivedMessage:
+    queue = queue_of(1, broker_name=broker_name)
+    at = datetime(2026, 11, 23, tzinfo=UTC)
+    return ReceivedMessage(Message("orders", b"body"), queue, 5, "id-1", at, reconsume_times)
+
+
+def of_group(broker: Any, hook: MetricsHook, clock: ManualClock, *, masters: bool = True) -> FailedMessages:
+    brokers: tuple[BrokerData, ...] = route_of("orders", {"a": 2, "b": 2}, ids=(0,) if masters else (1,)).broker_datas
+    return FailedMessages(
+        broker,
+        group="billing",
+        brokers=lambda: brokers,
+        max_reconsume_times=3,
+        timeout_seconds=0.1,
+        clock=clock,
+        hook=hook,
+    )
+
+
+async def test_a_message_goes_back_to_its_own_broker_and_at_last_to_the_dead_letters(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, hook = Broker(), Hook()
+    messages = of_group(broker, hook, clock)
+    for times in (0, 2, 3, 9):
+        assert await messages.send(failed(times), "error")
+    assert broker.calls == [(addr_of("b"), 3, level) for level in (0, 0, -1, -1)]
+    assert hook.destinations == ["retry", "retry", "dlq", "dlq"]
+    assert len([text for text in caplog.messages if "was moved to the dead letters" in text]) == 2
+
+
+async def test_a_message_that_does_not_go_back_is_kept_and_logged(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker, hook = Broker(), Hook()
+    broker.error = BrokerRefusedError("b:1", 1, "SYSTEM_ERROR 1: look message by offset failed")
+    assert not await of_group(broker, hook, clock).send(failed(0), "error")
+    assert not await of_group(broker, hook, clock, masters=False).send(failed(0), "error")
+    assert not await of_group(broker, hook, clock).send(failed(0, broker_name="z"), "error")
+    start = "message id-1 was not sent back for group billing; its listener is called again: broker "
+    assert [text.removeprefix(start).partition(":")[0] for text in caplog.messages] == ["b", "c1/b", "c1/z"]
+    assert (len(broker.calls), hook.destinations) == (1, [])
+
+
+async def test_a_broker_that_hangs_is_given_up_after_the_timeout(clock: ManualClock) -> None:
+    broker, hook = Broker(), Hook()
+    broker.hangs = True
+    async with asyncio.timeout(30):
+        assert not await of_group(broker, hook, clock).send(failed(0), "error")
