@@ -273,8 +273,8 @@ async def test_an_ordered_consumer_locks_queues_and_moves_a_message_to_the_dead_
 async def test_the_queues_of_a_retry_topic_are_those_of_its_route_as_soon_as_it_has_one(
     join: Join, broker: GroupBroker, routes: RoutesInMemory, seen: list[str]
 ) -> None:
-    await join()
-    await eventually(broker.client_ids)
+    consumer = await join()
+    await eventually(lambda: len(consumer.describe()["queues"]) == 2)
     await put(broker, "again", topic="%RETRY%billing")
     async with asyncio.timeout(15):  # The next rebalance without a cause would be after 20 s.
         routes.set(routed("%RETRY%billing", {"a": broker.addr}, queues=1))

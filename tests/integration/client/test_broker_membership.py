@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -233,10 +233,16 @@ async def test_a_broker_that_is_down_at_the_start_is_joined_when_it_is_up(
 async def test_a_slave_and_a_retry_topics_broker_get_heartbeats_too(
     join: Join, broker: GroupBroker, routes: RoutesInMemory, clock: ManualClock
 ) -> None:
-    async with GroupBroker() as other:
+    async with GroupBroker() as slave, GroupBroker() as other:
+        route = routed("orders", {"a": broker.addr})
+        (data,) = route.broker_datas
+        replicas = (*data.replicas, replace(data.replicas[0], broker_id=1, addr=slave.addr))
+        routes.set(replace(route, broker_datas=(replace(data, replicas=replicas),)))
         routes.set(routed("%RETRY%billing", {"b": other.addr}))
-        await join(retries=True)
-        await eventually(lambda: broker.client_ids() and other.client_ids(), clock=clock)
+        member = await join(retries=True)
+        await eventually(lambda: all(each.client_ids() for each in (broker, slave, other)), clock=clock)
+        await eventually(lambda: member.sees == (C1,), clock=clock)
+        assert Request.GET_CONSUMER_LIST_BY_GROUP not in slave.codes()
 
 
 async def test_leaving_unregisters_at_every_broker(

@@ -21,7 +21,13 @@ from pointsman_client.consumer.brokers.broker_offsets import (
 )
 from pointsman_client.consumer.brokers.member_links import MemberLinks
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.errors import BrokerError, BrokerRefusedError, BrokerTimeoutError, BrokerUnreachableError
+from pointsman_client.errors import (
+    BrokerError,
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    ClientClosedError,
+)
 from pointsman_client.transports.rocketmq import RocketmqTransport
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from tests.fakes.fake_broker import Answer, Log
@@ -165,6 +171,16 @@ async def test_a_query_is_repeated_once_the_connection_is_open_again(
     broker.held.clear()
     broker.close_connections()
     assert (await loading).offsets == {Q0: 3}
+
+
+async def test_after_the_close_no_connection_is_opened(
+    store: BrokerOffsetStore, locks: BrokerQueueLocks, broker: GroupBroker, links: MemberLinks
+) -> None:
+    await links.close()
+    failures = await store.commit({Q0: 5})
+    assert isinstance(failures[Q0], ClientClosedError)
+    assert await locks.lock([Q0]) == frozenset()
+    assert broker.connections == 0
 
 
 # --- commit ---------------------------------------------------------------------------------------------------

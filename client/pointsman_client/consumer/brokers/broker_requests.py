@@ -102,7 +102,9 @@ class BrokerRequests:
             began_at = self._clock.monotonic()
             topic, queue_id = stored_queue(body)
             queue = MessageQueue(topic, "", command.ext.get("brokerName", ""), queue_id)
-            messages, unreadable = decode_messages(body, queue, first_offset=0, max_body_bytes=self._max_body_bytes)
+            messages, unreadable = await asyncio.to_thread(
+                decode_messages, body, queue, first_offset=0, max_body_bytes=self._max_body_bytes
+            )
             if len(messages) != 1:
                 problem = "the body has no message" if unreadable is None else unreadable.problem
                 reply(Reply(BrokerResponseCode.SYSTEM_ERROR, problem))

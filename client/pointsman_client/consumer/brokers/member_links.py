@@ -13,7 +13,7 @@ from typing import Any
 
 from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
 from pointsman_client.core.route import BrokerData
-from pointsman_client.errors import BrokerRefusedError
+from pointsman_client.errors import BrokerRefusedError, ClientClosedError
 from pointsman_client.transports.rocketmq.broker_connection import RequestHandler, Response
 from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.broker_refusals import refused
@@ -29,9 +29,12 @@ class MemberLinks:
         self._on_request = on_request
         self._on_lost = on_lost
         self._links: dict[str, Link] = {}
+        self._is_closed = False
 
     def to(self, addr: str) -> Link:
-        """Return the link to a broker."""
+        """Return the link to a broker. Raises :class:`ClientClosedError`."""
+        if self._is_closed:
+            raise ClientClosedError
         link = self._links.get(addr)
         if link is None:
             link = self._links[addr] = Link(
@@ -52,8 +55,8 @@ class MemberLinks:
     ) -> Response:
         """Send a request to a broker.
 
-        Raises :class:`BrokerUnreachableError`, :class:`BrokerTimeoutError`, and :class:`BrokerRefusedError` for a
-        response code that is not ``allowed``.
+        Raises :class:`BrokerUnreachableError`, :class:`BrokerTimeoutError`, :class:`ClientClosedError`, and
+        :class:`BrokerRefusedError` for a response code that is not ``allowed``.
         """
         response = await self.to(addr).request(code, ext, body, timeout_seconds=timeout_seconds, is_read=is_read)
         if response.command.code not in allowed:
@@ -68,7 +71,8 @@ class MemberLinks:
                 del self._links[addr]
 
     async def close(self) -> None:
-        """Close all links."""
+        """Close all links, for good."""
+        self._is_closed = True
         links, self._links = self._links, {}
         await asyncio.gather(*(link.close() for link in links.values()))
 
