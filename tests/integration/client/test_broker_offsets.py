@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from pointsman.remoting.codes import BrokerRequestCode as Request
 from pointsman.remoting.codes import BrokerResponseCode as Code
+from pointsman.remoting.frames import Command
 from pointsman.wire.manual_clock import ManualClock
-from pointsman_client.consumer.brokers import broker_offsets
 from pointsman_client.consumer.brokers.broker_locks import BrokerQueueLocks
 from pointsman_client.consumer.brokers.broker_offsets import (
     CONFIRMED_TTL_SECONDS,
@@ -128,18 +128,17 @@ async def test_a_negative_offset_is_none(store: BrokerOffsetStore, broker: Group
 
 
 async def test_a_broker_that_hangs_takes_the_time_of_one_call(
-    store: BrokerOffsetStore, broker: GroupBroker, routes: RoutesInMemory, monkeypatch: pytest.MonkeyPatch
+    store: BrokerOffsetStore, broker: GroupBroker, routes: RoutesInMemory
 ) -> None:
-    monkeypatch.setattr(broker_offsets, "CALL_SECONDS", 0.3)
-    queues = [queue_of(number, broker_name=name) for name in ("a", "b") for number in range(4_000)]
+    queues = [queue_of(number, broker_name=name) for name in ("a", "b") for number in range(500)]
     async with GroupBroker() as hanging:
         hanging.is_hanging = True
         routes.set(routed("orders", {"a": broker.addr, "b": hanging.addr}))
-        broker.offsets.update({("orders", number): 1 for number in range(4_000)})
+        broker.offsets.update({("orders", number): 1 for number in range(500)})
         loaded = await store.load(queues)
         assert 0 < sent(hanging, Request.QUERY_CONSUMER_OFFSET) <= MAX_CONCURRENT_CALLS
     assert loaded.offsets == {queue: 1 for queue in queues if queue.broker_name == "a"}
-    assert len(loaded.unknown) == 4_000
+    assert len(loaded.unknown) == 500
     assert {type(error) for error in loaded.unknown.values()} <= {BrokerTimeoutError, BrokerUnreachableError}
 
 
@@ -311,6 +310,22 @@ async def test_a_pull_for_the_time_does_not_use_up_a_reset(store: BrokerOffsetSt
     assert {each.ext["consumerGroup"] for each in broker.requests if each.code == Request.PULL_MESSAGE} == {
         "TOOLS_CONSUMER"
     }
+
+
+async def test_where_only_the_own_group_may_read_the_time_is_found_too(
+    store: BrokerOffsetStore, broker: GroupBroker
+) -> None:
+    broker.offsets["orders", 0] = 1
+    broker.logs["orders", 0] = Log(0, [message(0, NOW - timedelta(days=1))])
+    pull = broker.handlers[Request.PULL_MESSAGE]
+
+    def permitted(command: Command, body: bytes) -> Answer | Awaitable[Answer]:
+        if command.ext["consumerGroup"] == "billing":
+            return pull(command, body)
+        return Answer(Code.NO_PERMISSION)
+
+    broker.handlers[Request.PULL_MESSAGE] = permitted
+    assert await begun(store) == NOW - timedelta(days=1)
 
 
 @pytest.mark.parametrize("failing", [Request.QUERY_CONSUMER_OFFSET, Request.PULL_MESSAGE])

@@ -19,6 +19,7 @@ from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, R
 from pointsman_client.core.message_queue import MessageQueue, to_subscribe_queues
 from pointsman_client.core.route import TopicRoute
 from pointsman_client.errors import (
+    BrokerRefusedError,
     BrokerTimeoutError,
     BrokerUnreachableError,
     OffsetBeyondEndError,
@@ -26,7 +27,7 @@ from pointsman_client.errors import (
     UnreadableMessageError,
 )
 from pointsman_client.transports.rocketmq.pulling import SEARCHER, number
-from pointsman_client.transports.transport import Transport
+from pointsman_client.transports.transport import Reader, Transport
 
 CALL_SECONDS = 3.0
 """Timeout of a call, shorter than RocketMQ's 5 s: a queue that is not loaded is tried again."""
@@ -150,27 +151,34 @@ class BrokerOffsetStore:
 
         async def born_at(queue: MessageQueue, addr: str) -> datetime | None:
             try:
-                pulled = await self._transport.pull(
-                    addr,
-                    queue,
-                    consumed[queue],
-                    max_messages=1,
-                    wait_seconds=0.0,
-                    timeout_seconds=CALL_SECONDS,
-                    # A broker reports a reset in one response to the group, which the owner of the queue needs.
-                    reader=SEARCHER,
-                )
-            except (OffsetBeyondEndError, UnreadableMessageError):
-                return LONG_AGO
-            if pulled.trimmed:
-                return LONG_AGO
-            return pulled.messages[0].born_at if pulled.messages else None
+                # Not as the group: a broker reports a reset in one response to it, which the queue's owner needs.
+                return await self._born_at(addr, queue, consumed[queue], SEARCHER)
+            except BrokerRefusedError:
+                # Access control may permit only the own group.
+                return await self._born_at(addr, queue, consumed[queue], Reader(self._group))
 
         found, failed = await self._for_each(consumed, born_at)
         last = max((at for at in found.values() if at is not None), default=None)
         if last is None and failed:
             raise next(iter(failed.values()))
         return last
+
+    async def _born_at(self, addr: str, queue: MessageQueue, offset: int, reader: Reader) -> datetime | None:
+        try:
+            pulled = await self._transport.pull(
+                addr,
+                queue,
+                offset,
+                max_messages=1,
+                wait_seconds=0.0,
+                timeout_seconds=CALL_SECONDS,
+                reader=reader,
+            )
+        except (OffsetBeyondEndError, UnreadableMessageError):
+            return LONG_AGO
+        if pulled.trimmed:
+            return LONG_AGO
+        return pulled.messages[0].born_at if pulled.messages else None
 
     async def _for_each(
         self, queues: Collection[MessageQueue], call: Callable[[MessageQueue, str], Awaitable[ResultT]]
