@@ -1,10 +1,13 @@
-"""Query agents, found through the name servers or named by address, each with its own deadline."""
+"""Query agents, found through the name servers or named by address, each with its own deadline.
+
+RocketMQ brokers have no agent: where a query has a form for them, they are queried themselves.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic
@@ -19,8 +22,10 @@ from pointsman_client import AgentFailedError, NameServerFailedError
 from pointsman_ctl.command_options import in_cluster
 from pointsman_ctl.error_report import EXIT_OK, ErrorReport, agents_failed, failure_sentence
 from pointsman_ctl.invocation import Invocation
-from pointsman_ctl.name_server_queries import clusters_of
+from pointsman_ctl.name_server_queries import clusters_of, rocketmq_brokers_of
 from pointsman_ctl.output_layout import node_document
+from pointsman_ctl.rocketmq_broker import RocketmqBroker
+from pointsman_ctl.rocketmq_name_server import PointsmanRequiredError, is_rocketmq
 from pointsman_ctl.server_calls import (
     NodeResponse,
     Query,
@@ -29,11 +34,14 @@ from pointsman_ctl.server_calls import (
     Server,
     ToServer,
     deadline_in,
+    name_servers,
     query_every,
     responses_of,
 )
 
 MAX_CONCURRENT_AGENTS = 32
+BrokerQuery = Callable[[RocketmqBroker, float], Awaitable[ResultT]]
+"""Queries one RocketMQ broker, with a deadline for all its calls."""
 NameServerResponses = Sequence[NodeResponse[route_service_pb2.GetClusterInfoResponse]]
 
 
@@ -44,6 +52,8 @@ class Agent:
     addr: str
     brokers: tuple[str, ...] = ()
     """CLUSTER/BROKER/ID, sorted; empty for an agent named by its address."""
+    is_rocketmq: bool = False
+    """Whether it is a RocketMQ broker itself, at its own address."""
 
     @property
     def name(self) -> str:
@@ -69,23 +79,27 @@ class FoundAgents:
     """Brokers whose agent has no usable address, sorted."""
 
 
-def agents_in(clusters: Iterable[route_service_pb2.ClusterData], *, replicas_too: bool) -> FoundAgents:
-    """Return each agent of the masters, or of all replicas, once.
+def agents_in(
+    clusters: Iterable[route_service_pb2.ClusterData], *, replicas_too: bool, rocketmq: Collection[str] = ()
+) -> FoundAgents:
+    """Return each agent of the masters, or of all replicas, once; ``rocketmq``: CLUSTER/BROKER/ID of RocketMQ brokers.
 
     If name servers report different agents for a broker, all of them are returned.
     """
-    brokers: dict[str, set[str]] = {}
+    brokers: dict[tuple[str, bool], set[str]] = {}
     unreachable, reachable = set(), set()
     for cluster in clusters:
         for data in cluster.broker_datas:
             for replica in data.replicas if replicas_too else _served_by(data):
                 name = f"{data.cluster}/{data.broker_name}/{replica.broker_id}"
-                if addr_problem(replica.agent_addr):
+                is_rocketmq = name in rocketmq and not replica.agent_addr
+                addr = replica.addr if is_rocketmq else replica.agent_addr
+                if addr_problem(addr):
                     unreachable.add(name)
                 else:
                     reachable.add(name)
-                    brokers.setdefault(replica.agent_addr, set()).add(name)
-    agents = (Agent(addr, tuple(sorted(names))) for addr, names in sorted(brokers.items()))
+                    brokers.setdefault((addr, is_rocketmq), set()).add(name)
+    agents = (Agent(addr, tuple(sorted(names)), each) for (addr, each), names in sorted(brokers.items()))
     return FoundAgents(tuple(agents), tuple(sorted(unreachable - reachable)))
 
 
@@ -188,47 +202,80 @@ class AgentRound:
         to: ToServer,
         timeout_seconds: float,
     ) -> None:
+        """``to`` has the connections to agents."""
         self.choice = choice
         self.found = found
         self.name_servers = name_servers
         self._timeout_seconds = timeout_seconds
         self._to = to
+        self._brokers = {agent.addr: RocketmqBroker(agent.addr) for agent in found.agents if agent.is_rocketmq}
         self._concurrency = asyncio.Semaphore(MAX_CONCURRENT_AGENTS)
 
-    async def query(self, question: Query[ResultT]) -> QueryResult[ResultT]:
-        """Query every agent; ``query(server, deadline)`` may make several calls, all before ``deadline``."""
+    async def query(
+        self, question: Query[ResultT], of_broker: BrokerQuery[ResultT] | None = None
+    ) -> QueryResult[ResultT]:
+        """Query every agent; ``question(server, deadline)`` may make several calls, all before ``deadline``.
 
-        async def bounded(server: Server, _deadline: float) -> ResultT:
+        ``of_broker``: the form of the query for RocketMQ brokers, needed if they are among the agents.
+        """
+
+        async def bounded(server: Server | RocketmqBroker, _deadline: float) -> ResultT:
             async with self._concurrency:
-                return await question(server, deadline_in(self._timeout_seconds))
+                deadline = deadline_in(self._timeout_seconds)
+                if not isinstance(server, RocketmqBroker):
+                    return await question(server, deadline)
+                assert of_broker is not None  # noqa: S101  # without it there are no brokers
+                return await of_broker(server, deadline)
 
         addrs = [agent.addr for agent in self.found.agents]
-        nodes = await query_every(self._to, addrs, bounded, self._timeout_seconds)
+        to = lambda addr: self._brokers.get(addr) or self._to(addr)  # noqa: E731
+        nodes = await query_every(to, addrs, bounded, self._timeout_seconds)
         return QueryResult(self.choice, self.found, self.name_servers, list(zip(self.found.agents, nodes, strict=True)))
+
+    async def close(self) -> None:
+        """Close the connections to RocketMQ brokers."""
+        await asyncio.gather(*(broker.close() for broker in self._brokers.values()))
 
 
 @asynccontextmanager
-async def agent_round(invocation: Invocation, choice: AgentChoice) -> AsyncIterator[AgentRound]:
-    """Find the agents; the connections to them are closed at the end.
+async def agent_round(
+    invocation: Invocation, choice: AgentChoice, *, with_rocketmq: bool = False
+) -> AsyncIterator[AgentRound]:
+    """Find the agents, and RocketMQ brokers if the query has a form for them; connections are closed at the end.
 
-    Raises NameServersUnavailableError, or ClusterNotFoundError when no name server knows the cluster.
+    Raises NameServersUnavailableError, ClusterNotFoundError when no name server knows the cluster, and
+    PointsmanRequiredError for RocketMQ name servers, which know no agents.
     """
     nodes: NameServerResponses = ()
     found = FoundAgents(tuple(map(Agent, choice.addrs)), ())
     if not choice.addrs:
-        nodes = await _query_name_servers(invocation, choice)
+        if not with_rocketmq and is_rocketmq(invocation.name_servers[0]):
+            raise PointsmanRequiredError(invocation.name_servers[0])
+        nodes, rocketmq = await _query_name_servers(invocation, choice, with_rocketmq=with_rocketmq)
         clusters = [each for node in nodes if node.response for each in node.response.clusters]
-        found = agents_in(clusters, replicas_too=choice.replicas_too)
+        found = agents_in(clusters, replicas_too=choice.replicas_too, rocketmq=rocketmq)
     async with invocation.connections(AgentFailedError) as to:
-        yield AgentRound(choice, found, nodes, to, invocation.timeout_seconds)
+        asking = AgentRound(choice, found, nodes, to, invocation.timeout_seconds)
+        try:
+            yield asking
+        finally:
+            await asking.close()
 
 
-def query_agents(invocation: Invocation, choice: AgentChoice, question: Query[ResultT]) -> QueryResult[ResultT]:
-    """Find the agents and send each the same query. Raises what :func:`agent_round` raises."""
+def query_agents(
+    invocation: Invocation,
+    choice: AgentChoice,
+    question: Query[ResultT],
+    of_broker: BrokerQuery[ResultT] | None = None,
+) -> QueryResult[ResultT]:
+    """Find the agents and send each the same query, RocketMQ brokers ``of_broker``.
+
+    Raises what :func:`agent_round` raises.
+    """
 
     async def query() -> QueryResult[ResultT]:
-        async with agent_round(invocation, choice) as asking:
-            return await asking.query(question)
+        async with agent_round(invocation, choice, with_rocketmq=of_broker is not None) as asking:
+            return await asking.query(question, of_broker)
 
     return asyncio.run(query())
 
@@ -256,7 +303,8 @@ def finish(
         invocation.warn("AGENT_UNKNOWN", f"agent address unknown for {where}", "set [rpc] listen of their agents")
     if not failures:
         return EXIT_OK
-    report = agents_failed(failures, of=[node.addr for _, node in result.responses], is_change=is_change)
+    noun = "broker" if all(agent.is_rocketmq for agent, _ in result.responses) else "agent"
+    report = agents_failed(failures, of=[node.addr for _, node in result.responses], is_change=is_change, noun=noun)
     if is_change or not result.received:
         return invocation.fail(report)
     invocation.warn(report.code, report.message, report.hint)
@@ -280,16 +328,35 @@ def to_agents_document(result: QueryResult[ResultT], to_result: Callable[[Result
     return [{"brokers": list(agent.brokers), **node_document(node, to_result)} for agent, node in result.responses]
 
 
-async def _query_name_servers(invocation: Invocation, choice: AgentChoice) -> NameServerResponses:
+async def _query_name_servers(
+    invocation: Invocation, choice: AgentChoice, *, with_rocketmq: bool
+) -> tuple[NameServerResponses, frozenset[str]]:
+    """Return the responses, and CLUSTER/BROKER/ID of RocketMQ brokers."""
     async with invocation.connections() as to:
         nodes = await query_every(
-            to,
+            name_servers(to),
             invocation.name_servers,
             lambda server, deadline: clusters_of(server, deadline, cluster=choice.cluster),
             invocation.timeout_seconds,
         )
-    responses_of(nodes)
-    return nodes
+        responses_of(nodes)
+        if not with_rocketmq:
+            return nodes, frozenset()
+        without = {
+            node.addr: agents_in(node.response.clusters, replicas_too=True).without
+            for node in nodes
+            if node.response is not None
+        }
+        if is_rocketmq(invocation.name_servers[0]):
+            return nodes, frozenset(name for names in without.values() for name in names)
+        # A broker whose agent serves no clients has no agent address either: registrations show the difference.
+        lists = await query_every(
+            to,
+            [addr for addr, names in without.items() if names],
+            lambda server, deadline: rocketmq_brokers_of(server, deadline, cluster=choice.cluster),
+            invocation.timeout_seconds,
+        )
+        return nodes, frozenset(name for each in lists for name in each.response or ())
 
 
 def _no_agents(without: Sequence[str], *, cluster: str) -> ErrorReport:

@@ -66,7 +66,8 @@ def options(ctx: click.Context) -> None:
 
     `route`, `topics`, `clusters` and `watch` query the first name server in the list that responds. All others query or
     change every name server in the list, because name servers share nothing. Commands for consumer groups query the
-    agents that the name servers know.
+    agents that the name servers know; `groups`, `group` and `offsets` query RocketMQ brokers themselves. With
+    rocketmq:// addresses only these three, `route`, `topics` and `clusters` work.
 
     \b
     Exit codes:
@@ -161,7 +162,7 @@ class CommandsByTask(click.Group):
     default=DEFAULT_NAME_SERVER,
     show_default=True,
     show_envvar=True,
-    help="Name servers.",
+    help="Name servers; RocketMQ's as rocketmq://HOST:PORT.",
 )
 @click.option("--output", "-o", type=OUTPUT, default="table", show_default=True, help="Output format.")
 @click.option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from rich.console import RenderableType
@@ -33,6 +33,8 @@ class AgentGroup:
 
     group: wire.GetGroupResponse | None
     """None: it has no members there."""
+    clients: Mapping[str, str] = field(default_factory=dict)
+    """Language and version by client id; only RocketMQ brokers know them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +110,21 @@ class MemberRow:
     at: tuple[tuple[Agent, wire.GroupMember], ...]
     missing_at: tuple[Agent, ...]
     """Agents that know the group and not this member, except agents whose list is not complete yet."""
+    client: str = ""
+    """Its language and version, such as ``JAVA 5.3.3``; empty: not known."""
 
     @property
     def joined_first(self) -> wire.GroupMember:
         """The member at the agent that has known it longest."""
-        return min((member for _, member in self.at), key=lambda member: member.joined_at.ToNanoseconds())
+        members = [member for _, member in self.at]
+        known = [member for member in members if member.HasField("joined_at")]
+        return min(known or members, key=lambda member: member.joined_at.ToNanoseconds())
 
     @property
-    def silent_seconds(self) -> float:
-        """Seconds since its last heartbeat to any agent."""
-        return min(seconds_of(member.silent_for) for _, member in self.at)
+    def silent_seconds(self) -> float | None:
+        """Seconds since its last heartbeat to any agent; None: RocketMQ brokers do not report it."""
+        silences = [seconds_of(member.silent_for) for _, member in self.at if member.HasField("silent_for")]
+        return min(silences, default=None)
 
     @property
     def peers(self) -> tuple[str, ...]:
@@ -179,7 +186,9 @@ def group_view(responses: Iterable[tuple[Agent, AgentGroup]]) -> GroupView:
     """Merge the responses about one group."""
     known: list[tuple[Agent, wire.GetGroupResponse]] = []
     unknown_at: list[Agent] = []
+    clients: dict[str, str] = {}
     for agent, response in responses:
+        clients.update(response.clients)
         if response.group is None:
             unknown_at.append(agent)
         else:
@@ -192,7 +201,8 @@ def group_view(responses: Iterable[tuple[Agent, AgentGroup]]) -> GroupView:
     rows = []
     for client_id, at in sorted(members.items()):
         has = {agent for agent, _ in at}
-        rows.append(MemberRow(client_id, tuple(at), tuple(agent for agent in ready if agent not in has)))
+        missing_at = tuple(agent for agent in ready if agent not in has)
+        rows.append(MemberRow(client_id, tuple(at), missing_at, clients.get(client_id, "")))
     return GroupView(tuple(known), tuple(unknown_at), tuple(rows))
 
 
@@ -223,13 +233,17 @@ def groups_parts(
 def group_parts(view: GroupView) -> Iterable[RenderableType]:
     """Show the members of a group, then disagreements, conflicts and pins."""
     numbers = ("LAST HEARTBEAT", "AGENTS")
-    table = new_table("MEMBER", "PEER", "SINCE (UTC)", *numbers, "SUBSCRIPTIONS", "FLAGS", right=numbers)
+    has_clients = any(row.client for row in view.members)
+    client = ("CLIENT",) if has_clients else ()
+    table = new_table("MEMBER", "PEER", *client, "SINCE (UTC)", *numbers, "SUBSCRIPTIONS", "FLAGS", right=numbers)
     for row in view.members:
+        joined = row.joined_first
         table.add_row(
             printable(row.client_id),
             printable(_peer_text(row.peers)),
-            f"{utc_of(row.joined_first.joined_at):%Y-%m-%d %H:%M:%S}",
-            duration_text(row.silent_seconds),
+            *((printable(row.client) or "-",) if has_clients else ()),
+            f"{utc_of(joined.joined_at):%Y-%m-%d %H:%M:%S}" if joined.HasField("joined_at") else "-",
+            "-" if row.silent_seconds is None else duration_text(row.silent_seconds),
             f"{len(row.at)}/{len(view.known)}",
             printable(", ".join(map(_subscription_text, row.subscriptions))) or "-",
             _flags(_member_flags(row)),

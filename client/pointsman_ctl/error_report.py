@@ -37,6 +37,7 @@ CONNECTION_REFUSED = "connection refused"
 NAME_NOT_RESOLVED = "host name cannot be resolved"
 NAME_SERVER_HINT = "check that it runs, and --namesrv or POINTSMAN_NAMESRV"
 AGENT_HINT = "check that the agent runs and is reachable from here, or give another address with --agent"
+BROKER_HINT = "check that the broker runs and is reachable from here"
 AGAIN_HINT = "run the command again when all respond; repeating it is safe"
 _HINTS = {
     "TOPIC_HELD": "delete it on these brokers first, or hide it here with --force",
@@ -49,6 +50,13 @@ _HINTS = {
     "MAINTENANCE_NOT_FOUND": "see `pointsmanctl maintenance list`",
 }
 """By the error code."""
+
+
+class BrokerFailedError(AgentFailedError):
+    """A RocketMQ broker gave no response that can be used."""
+
+    code = "BROKER_FAILED"
+    kind = "a RocketMQ broker"
 
 
 class BrokerNotFoundError(NotFoundError):
@@ -151,17 +159,21 @@ def nodes_failed(failures: Mapping[str, PointsmanError], *, of: Sequence[str], i
     return ErrorReport(_common_code(failures, NameServersUnavailableError.code), message, hint, _servers(failures))
 
 
-def agents_failed(failures: Mapping[str, PointsmanError], *, of: Sequence[str], is_change: bool) -> ErrorReport:
-    """Name the agents that failed and, after a change, those that applied it."""
+def agents_failed(
+    failures: Mapping[str, PointsmanError], *, of: Sequence[str], is_change: bool, noun: str = "agent"
+) -> ErrorReport:
+    """Name the agents that failed and, after a change, those that applied it; ``noun``: what they are."""
     where, hint = _listed(failures), _hints(failures)
     if len(failures) == len(of):
-        message = f"{'rejected by' if all(map(_is_refusal, failures.values())) else 'no agent is responding:'} {where}"
+        message = (
+            f"{'rejected by' if all(map(_is_refusal, failures.values())) else f'no {noun} is responding:'} {where}"
+        )
     else:
         hint = "data that only they have is missing"
         if is_change:
             where += f"; done at {', '.join(addr for addr in of if addr not in failures)}"
             hint = "" if all(map(_is_refusal, failures.values())) else AGAIN_HINT
-        message = f"{len(failures)} of {len(of)} agents failed: {where}"
+        message = f"{len(failures)} of {len(of)} {noun}s failed: {where}"
     return ErrorReport(_common_code(failures, "AGENTS_FAILED"), message, hint, _servers(failures))
 
 
@@ -250,5 +262,7 @@ def _hint_of(failure: PointsmanError) -> str:
     if isinstance(failure, RequestRejectedError):
         return _HINTS.get(failure.details.code, "")
     if failure_text(failure) in {NO_RESPONSE, CONNECTION_REFUSED, NAME_NOT_RESOLVED}:
+        if isinstance(failure, BrokerFailedError):
+            return BROKER_HINT
         return AGENT_HINT if isinstance(failure, AgentFailedError) else NAME_SERVER_HINT
     return ""

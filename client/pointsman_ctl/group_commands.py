@@ -42,6 +42,7 @@ from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.name_completion import chosen_cluster, completer
 from pointsman_ctl.operator_texts import counted, printable, utc_of
 from pointsman_ctl.output_layout import failure_line
+from pointsman_ctl.rocketmq_broker import RocketmqBroker
 from pointsman_ctl.server_calls import Server
 
 MAX_TARGETS = 16
@@ -59,7 +60,7 @@ async def groups_of(server: Server, deadline: float) -> wire.ListGroupsResponse:
 
 def _group_names(invocation: Invocation, ctx: click.Context) -> Iterable[str]:
     choice = AgentChoice(ctx.params.get("addrs") or (), chosen_cluster(ctx), bool(ctx.params.get("replicas_too")))
-    found = query_agents(invocation, choice, groups_of)
+    found = query_agents(invocation, choice, groups_of, RocketmqBroker.list_groups)
     return (each.group for _, response in found.received for each in response.groups)
 
 
@@ -72,7 +73,8 @@ complete_groups = completer(_group_names)
 def groups(invocation: Invocation, choice: AgentChoice) -> int:
     """List consumer groups.
 
-    Merged from the agents of all masters: each agent knows the consumers that read from its broker. MEMBERS counts each
+    Merged from the agents of all masters: each agent knows the consumers that read from its broker. RocketMQ brokers
+    have no agent and are queried themselves. MEMBERS counts each
     client once; >= marks a lower limit, after a timeout. AGENTS is the number of agents that know the group, of those
     that responded. Failed agents are listed on standard error; exits 1 if all failed.
 
@@ -107,12 +109,16 @@ def groups(invocation: Invocation, choice: AgentChoice) -> int:
 async def _groups_and_members(
     invocation: Invocation, choice: AgentChoice
 ) -> tuple[QueryResult[wire.ListGroupsResponse], Members]:
-    async with agent_round(invocation, choice) as asking:
-        result = await asking.query(groups_of)
+    async with agent_round(invocation, choice, with_rocketmq=True) as asking:
+        result = await asking.query(groups_of, RocketmqBroker.list_groups)
         wanted = {agent.addr: names for agent, names in shared_groups(result.received).items()}
         if not any(wanted.values()):
             return result, {}
-        members = await asking.query(lambda server, deadline: members_of(server, deadline, wanted.get(server.addr, ())))
+
+        async def members_at(server: Server | RocketmqBroker, deadline: float) -> Mapping[str, frozenset[str]]:
+            return await members_of(server, deadline, wanted.get(server.addr, ()))
+
+        members = await asking.query(members_at, members_at)
         return result, dict(members.received)
 
 
@@ -125,14 +131,16 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
 
     SINCE is when the member joined, LAST HEARTBEAT the time since its last heartbeat to any agent, SUBSCRIPTIONS its
     topics with their tags. AGENTS is the number of agents that know the member, of those that know the group. Lines
-    below the table show disagreements, conflicts, the pin, and delayed changes. Exits 1 if the group has no members or
-    no agent responded.
+    below the table show disagreements, conflicts, the pin, and delayed changes. RocketMQ brokers are queried
+    themselves: they know CLIENT, its language and version, and not SINCE and LAST HEARTBEAT. Exits 1 if the group has
+    no members or no agent responded.
 
     \b
     JSON: group, isAgreed, messageModels[],
-          members[].{clientId, peers[], joinedAt, silentSeconds,
+          members[].{clientId, peers[], client, joinedAt, silentSeconds,
             consumeTypes[], subscriptions[].{topic, expression}, isConnected,
-            isConflicting, agents[], missingAt[]},
+            isConflicting, agents[], missingAt[]}; client, joinedAt and
+            silentSeconds are null if not known,
           pins[].{agent, pinnedClientIds[], pinnedUntil},
           agents[].{addr, brokers[], group.{membership.{group, state,
               revision.{boot, counter}, messageModel, clientIds[],
@@ -148,7 +156,11 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
       pointsmanctl group billing --all
       pointsmanctl -o json group billing | jq -r '.members[].clientId'
     """
-    result = query_agents(invocation, choice, lambda server, deadline: group_of(server, deadline, group))
+
+    async def query(server: Server | RocketmqBroker, deadline: float) -> AgentGroup:
+        return await group_of(server, deadline, group)
+
+    result = query_agents(invocation, choice, query, query)
     view = group_view(result.received)
     document = to_group_document(group, result, view)
     if view.known or not result.received:
@@ -255,8 +267,11 @@ def _pin_text(group: str, pin: wire.PinGroupResponse) -> str:
     return f"{until} to {members}" if members else f"{until}, to members that have not joined yet"
 
 
-async def group_of(server: Server, deadline: float, group: str) -> AgentGroup:
-    """Return one group at an agent."""
+async def group_of(server: Server | RocketmqBroker, deadline: float, group: str) -> AgentGroup:
+    """Return one group at an agent or a RocketMQ broker."""
+    if isinstance(server, RocketmqBroker):
+        connected = await server.group(group, deadline)
+        return AgentGroup(None) if connected is None else AgentGroup(connected.group, connected.clients)
     try:
         request = wire.GetGroupRequest(group=group)
         response = await server.call(server.groups.GetGroup, request, deadline=deadline)
@@ -267,7 +282,9 @@ async def group_of(server: Server, deadline: float, group: str) -> AgentGroup:
     return AgentGroup(response)
 
 
-async def members_of(server: Server, deadline: float, groups: Iterable[str]) -> Mapping[str, frozenset[str]]:
+async def members_of(
+    server: Server | RocketmqBroker, deadline: float, groups: Iterable[str]
+) -> Mapping[str, frozenset[str]]:
     """Return the client ids of several groups, without groups whose response is late."""
     concurrency = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
     members: dict[str, frozenset[str]] = {}
@@ -332,7 +349,8 @@ def _to_member_row(row: MemberRow) -> Document:
     return {
         "clientId": row.client_id,
         "peers": list(row.peers),
-        "joinedAt": row.joined_first.joined_at.ToJsonString(),
+        "client": row.client or None,
+        "joinedAt": row.joined_first.joined_at.ToJsonString() if row.joined_first.HasField("joined_at") else None,
         "silentSeconds": row.silent_seconds,
         "consumeTypes": list(row.consume_types),
         "subscriptions": [{"topic": topic, "expression": expression} for topic, expression in row.subscriptions],

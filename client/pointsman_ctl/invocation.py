@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
@@ -17,7 +17,18 @@ from pointsman.wire.json_document import Document
 from pointsman_client import Credentials, NameServerFailedError
 from pointsman_ctl import output_layout
 from pointsman_ctl.error_report import EXIT_FAILED, EXIT_OK, ErrorReport, nodes_failed
-from pointsman_ctl.server_calls import NodeResponse, Query, ResultT, ToServer, connections, query_every, query_first
+from pointsman_ctl.rocketmq_name_server import is_rocketmq
+from pointsman_ctl.server_calls import (
+    NameServer,
+    NodeResponse,
+    Query,
+    ResultT,
+    ToServer,
+    connections,
+    name_servers,
+    query_every,
+    query_first,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +39,10 @@ class Invocation:
     output: str
     timeout_seconds: float
     credentials: Credentials = field(default_factory=Credentials)
+
+    def __post_init__(self) -> None:
+        if is_rocketmq(self.name_servers[0]) and self.credentials != Credentials():
+            raise click.UsageError("TLS and token options are for Pointsman's servers: not with rocketmq:// addresses")
 
     @property
     def is_json(self) -> bool:
@@ -40,12 +55,12 @@ class Invocation:
         """Return the connections of one run; ``failed`` is the error of a call without a response."""
         return connections(ChannelOpener(self.credentials), failed)
 
-    def query_first(self, query: Query[ResultT]) -> ResultT:
-        """Query the servers in order until one responds."""
+    def query_first(self, query: Callable[[NameServer, float], Awaitable[ResultT]]) -> ResultT:
+        """Query the servers in order until one responds; they may be RocketMQ's."""
 
         async def first() -> ResultT:
             async with self.connections() as to:
-                return await query_first(to, self.name_servers, query, self.timeout_seconds)
+                return await query_first(name_servers(to), self.name_servers, query, self.timeout_seconds)
 
         return asyncio.run(first())
 

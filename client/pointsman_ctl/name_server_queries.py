@@ -21,7 +21,8 @@ from pointsman_client import (
 )
 from pointsman_ctl.node_difference import NodeDigests, NodeSettings, Setting
 from pointsman_ctl.outage_timeline import Position, Timeline, timeline_of
-from pointsman_ctl.server_calls import ResultT, Server
+from pointsman_ctl.rocketmq_name_server import PointsmanRequiredError, RocketmqNameServer
+from pointsman_ctl.server_calls import NameServer, ResultT, Server
 
 TOPICS_PER_PAGE = 10_000
 DIGESTS_PER_PAGE = 10_000
@@ -60,9 +61,11 @@ class NodeHealth:
 
 
 async def route_of(
-    server: Server, deadline: float, topic: str, *, cluster: str = "", zone: str = ""
+    server: NameServer, deadline: float, topic: str, *, cluster: str = "", zone: str = ""
 ) -> route_service_pb2.TopicRoute:
     """Return the route of a topic. Raises TopicNotFoundError."""
+    if isinstance(server, RocketmqNameServer):
+        return await server.route(topic, deadline, cluster=cluster, zone=zone)
     response = await server.call(
         server.routes.GetTopicRoute,
         route_service_pb2.GetTopicRouteRequest(topic=topic, cluster=cluster, zone=zone),
@@ -72,20 +75,32 @@ async def route_of(
     return response.route
 
 
-async def topics_of(server: Server, deadline: float, *, cluster: str) -> route_service_pb2.ListTopicsResponse:
+async def topics_of(server: NameServer, deadline: float, *, cluster: str) -> route_service_pb2.ListTopicsResponse:
     """Return all topic names, sorted, and the server's state."""
+    if isinstance(server, RocketmqNameServer):
+        return await server.topics(deadline, cluster=cluster)
     request = route_service_pb2.ListTopicsRequest(cluster=cluster, page_size=TOPICS_PER_PAGE)
     not_found = lambda: ClusterNotFoundError(cluster)  # noqa: E731
     return await server.all_pages(server.routes.ListTopics, request, deadline=deadline, not_found=not_found)
 
 
 async def clusters_of(
-    server: Server, deadline: float, *, cluster: str = ""
+    server: NameServer, deadline: float, *, cluster: str = ""
 ) -> route_service_pb2.GetClusterInfoResponse:
     """Return the clusters, or one, and the server's state. Raises ClusterNotFoundError."""
+    if isinstance(server, RocketmqNameServer):
+        return await server.clusters(deadline, cluster=cluster)
     request = route_service_pb2.GetClusterInfoRequest(cluster=cluster)
     not_found = lambda: ClusterNotFoundError(cluster)  # noqa: E731
     return await server.call(server.routes.GetClusterInfo, request, deadline=deadline, not_found=not_found)
+
+
+async def rocketmq_brokers_of(server: Server, deadline: float, *, cluster: str = "") -> Sequence[str]:
+    """Return CLUSTER/BROKER/ID of the brokers that registered themselves, as RocketMQ's do, without an agent."""
+    request = admin.ListBrokersRequest(cluster=cluster)
+    listed = await server.all_pages(server.admin.ListBrokers, request, deadline=deadline)
+    registered = (status.identity for status in listed.brokers if not (status.agent_version or status.agent_addr))
+    return [f"{who.cluster}/{who.broker_name}/{who.broker_id}" for who in registered]
 
 
 async def node_info_of(server: Server, deadline: float) -> admin.GetNodeInfoResponse:
@@ -119,9 +134,11 @@ async def settings_of(server: Server, deadline: float) -> NodeSettings:
 
 
 async def brokers_of(
-    server: Server, deadline: float, *, cluster: str = "", broker_name: str = "", with_departed: bool = False
+    server: NameServer, deadline: float, *, cluster: str = "", broker_name: str = "", with_departed: bool = False
 ) -> NodeBrokers:
     """Return the brokers of a node, and its information."""
+    if isinstance(server, RocketmqNameServer):
+        raise PointsmanRequiredError(server.addr)
 
     async def scores() -> Sequence[admin.FlapScore]:
         request = admin.ListFlappingRequest(cluster=cluster)

@@ -75,7 +75,8 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
 
     Of all groups, or of GROUP. COMMITTED is the offset of the next message to read, MAX that after the last message,
     LAG the difference; MAX is missing if the broker does not report it. BEYOND END: the committed offset is above MAX,
-    so the queue has lost messages. The second table has the total of each group. Empty queues of retry topics are
+    so the queue has lost messages. RocketMQ brokers are queried themselves; they report 0 for a queue that the group
+    has not committed. The second table has the total of each group. Empty queues of retry topics are
     hidden without --retry; totals and JSON include them. Failed agents are listed on standard error; exits 1 if all
     failed.
 
@@ -92,7 +93,12 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
       pointsmanctl offsets
       pointsmanctl -o json offsets billing | jq '.totals[0].lag'
     """
-    result = query_agents(invocation, choice, lambda server, deadline: offsets_of(server, deadline, group))
+    result = query_agents(
+        invocation,
+        choice,
+        lambda server, deadline: offsets_of(server, deadline, group),
+        lambda broker, deadline: broker.list_offsets(group, deadline),
+    )
     rows = offset_rows(result.received)
     totals = group_totals(rows)
     document = to_offsets_document(result, rows, totals)

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -32,8 +32,10 @@ from pointsman_client import (
     PointsmanError,
     RequestRejectedError,
 )
+from pointsman_ctl.rocketmq_name_server import PointsmanRequiredError, RocketmqNameServer, is_rocketmq
 
 CLOSE_SECONDS = 1.0
+NameServer: TypeAlias = "Server | RocketmqNameServer"
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
 RequestT = TypeVar("RequestT")
@@ -115,6 +117,7 @@ def _details_of(error: grpc.aio.AioRpcError) -> ErrorDetails:
         return ErrorDetails()
 
 
+ServerT = TypeVar("ServerT")
 ToServer = Callable[[str], Server]
 Query = Callable[[Server, float], Awaitable[ResultT]]
 """Queries one server, with a deadline for all its calls."""
@@ -122,10 +125,15 @@ Query = Callable[[Server, float], Awaitable[ResultT]]
 
 @asynccontextmanager
 async def connections(opener: ChannelOpener, failed: type[NameServerFailedError]) -> AsyncIterator[ToServer]:
-    """Yield a function from an address to its server; all channels are closed at the end."""
+    """Yield a function from an address to its server; all channels are closed at the end.
+
+    The function raises PointsmanRequiredError for a RocketMQ name server.
+    """
     servers: dict[str, Server] = {}
 
     def to(addr: str) -> Server:
+        if is_rocketmq(addr):
+            raise PointsmanRequiredError(addr)
         if addr not in servers:
             servers[addr] = Server(addr, failed, opener)
         return servers[addr]
@@ -142,6 +150,11 @@ async def connections(opener: ChannelOpener, failed: type[NameServerFailedError]
                 closing.cancel()
 
 
+def name_servers(to: ToServer) -> Callable[[str], NameServer]:
+    """Return a function from an address to a name server of either kind."""
+    return lambda addr: RocketmqNameServer(addr) if is_rocketmq(addr) else to(addr)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeResponse(Generic[ResultT_co]):
     """The response of one server, or its failure."""
@@ -152,18 +165,21 @@ class NodeResponse(Generic[ResultT_co]):
 
 
 async def query_every(
-    to: ToServer, addrs: Sequence[str], query: Query[ResultT], seconds: float
+    to: Callable[[str], ServerT],
+    addrs: Sequence[str],
+    query: Callable[[ServerT, float], Awaitable[ResultT]],
+    seconds: float,
 ) -> list[NodeResponse[ResultT]]:
     """Query all servers concurrently; the responses are in the order of the list."""
     deadline = deadline_in(seconds)
 
-    async def one(addr: str) -> NodeResponse[ResultT]:
+    async def one(addr: str, server: ServerT) -> NodeResponse[ResultT]:
         try:
-            return NodeResponse(addr, await query(to(addr), deadline), None)
+            return NodeResponse(addr, await query(server, deadline), None)
         except PointsmanError as failure:
             return NodeResponse(addr, None, failure)
 
-    return await asyncio.gather(*(one(addr) for addr in addrs))
+    return await asyncio.gather(*map(one, addrs, map(to, addrs)))
 
 
 def responses_of(nodes: Sequence[NodeResponse[ResultT]]) -> list[ResultT]:
@@ -180,7 +196,12 @@ def responses_of(nodes: Sequence[NodeResponse[ResultT]]) -> list[ResultT]:
     return responses
 
 
-async def query_first(to: ToServer, addrs: Sequence[str], query: Query[ResultT], seconds: float) -> ResultT:
+async def query_first(
+    to: Callable[[str], ServerT],
+    addrs: Sequence[str],
+    query: Callable[[ServerT, float], Awaitable[ResultT]],
+    seconds: float,
+) -> ResultT:
     """Query the servers in order until one responds; each gets an equal share of the remaining time.
 
     A rejection is a response, except AccessDeniedError, because each server has its own grants: it is raised when no

@@ -122,7 +122,7 @@ class WholeAgent:
         """Register the broker with the address of its agent, unless another one is given."""
         async with grpc.aio.insecure_channel(name_server.addr) as channel:
             addr = self.addr if agent_addr is None else agent_addr
-            request = wire.registration(wire.topic("orders"), who=self.identity, agent_addr=addr)
+            request = wire.registration(wire.topic("orders"), who=self.identity, agent_addr=addr, agent_version="0.1.0")
             await RegistrationServiceStub(channel).RegisterBroker(request)
 
     async def stop(self) -> None:

@@ -11,7 +11,9 @@
     broker_refusals.py      response codes as errors
 """
 
+from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.request_signature import AccessKey
+from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.transports.rocketmq.rocketmq_transport import RocketmqTransport
 
-__all__ = ["AccessKey", "RocketmqTransport"]
+__all__ = ["AccessKey", "Link", "RocketmqOptions", "RocketmqTransport"]

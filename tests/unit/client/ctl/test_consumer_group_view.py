@@ -135,6 +135,14 @@ def test_agents_of_all_name_servers_are_queried_and_only_a_broker_without_any_is
     assert found.without == ("c1/b/0",)
 
 
+def test_brokers_without_an_agent_are_queried_themselves_if_they_are_rocketmqs() -> None:
+    known = [cluster((0, ""), (1, "")), cluster((0, ""), name="b"), cluster((0, "h:1"), name="c")]
+    found = agents_in(known, replicas_too=False, rocketmq={"c1/a/0", "c1/a/1", "c1/c/0"})
+
+    assert found.agents == (Agent("10.0.0.0:1", ("c1/a/0",), is_rocketmq=True), Agent("h:1", ("c1/c/0",)))
+    assert found.without == ("c1/b/0",)
+
+
 # Groups
 
 
@@ -186,6 +194,24 @@ def test_a_member_is_as_old_as_its_first_beat_and_as_silent_as_its_last_anywhere
     assert (row.joined_first.joined_at.seconds, row.silent_seconds) == (50, 2.0)
     assert row.subscriptions == (("t", "*"), ("u", "*"))
     assert (row.missing_at, view.unknown_at) == ((), (REPLICA,))
+
+
+def test_what_rocketmq_brokers_do_not_report_is_left_open_unless_an_agent_does(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    unknown = member("x@1")
+    unknown.ClearField("joined_at")
+    unknown.ClearField("silent_for")
+    of_broker = AgentGroup(group(unknown).group, {"x@1": "JAVA 5.3.3"})
+
+    (row,) = group_view([(ONE, of_broker)]).members
+    assert (row.client, row.silent_seconds, row.joined_first.HasField("joined_at")) == ("JAVA 5.3.3", None, False)
+    header, line, *_ = shown(capsys, group_parts(group_view([(ONE, of_broker)])))
+    assert header.split()[2] == "CLIENT"
+    assert " ".join(line.split()).startswith("x@1 10.0.0.9:5 JAVA 5.3.3 - - 1/1")
+
+    (row,) = group_view([(ONE, of_broker), (TWO, group(member("x@1")))]).members
+    assert (row.silent_seconds, row.joined_first.joined_at.seconds) == (5.0, 100)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,161 @@
+"""Response bodies of RocketMQ brokers about consumer groups, as the messages that agents send. Pure.
+
+Brokers check no names that clients send: any text is read, and made printable where it is shown.
+
+Sources: RocketMQ ``SubscriptionGroupWrapper`` (request code 201), ``ConsumerConnection`` (203), ``ConsumeStats`` (208).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from pointsman.remoting.bodies import read_json
+from pointsman.remoting.frames import version_text
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.v1 import offset_service_pb2 as offsets_wire
+from pointsman.wire.group_topics import retry_topic
+
+_MAX_SHOWN = 100
+_FLAT_OBJECT = rb'(\{(?:[^{}"]|"(?:[^"\\]|\\.)*+")*+\})'
+_TABLE = re.compile(rb'"offsetTable"\s*:\s*\{\s*')
+_ENTRY = re.compile(_FLAT_OBJECT + rb"\s*:\s*" + _FLAT_OBJECT + rb"\s*,?\s*")
+"""An entry of a map whose keys are objects, as fastjson writes it."""
+_CONSUME_TYPES = {"CONSUME_ACTIVELY": wire.CONSUME_TYPE_PULL, "CONSUME_PASSIVELY": wire.CONSUME_TYPE_PUSH}
+_MESSAGE_MODELS = {"CLUSTERING": wire.MESSAGE_MODEL_CLUSTERING, "BROADCASTING": wire.MESSAGE_MODEL_BROADCASTING}
+
+Object: TypeAlias = "Mapping[str, object]"
+
+
+class BadBodyError(Exception):
+    """A body that cannot be read; the text names the field and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectedGroup:
+    """The connections of a group to one broker."""
+
+    group: wire.GetGroupResponse
+    clients: Mapping[str, str]
+    """Language and version by client id, such as ``JAVA 5.3.3``."""
+
+
+def read_groups(body: bytes) -> list[str]:
+    """Read the names of all groups, sorted. Raises BadBodyError."""
+    table = _mapping(_object(body).get("subscriptionGroupTable"), "subscriptionGroupTable")
+    return sorted(map(_valid, table))
+
+
+def read_connections(group: str, body: bytes) -> ConnectedGroup:
+    """Read the members of a group. Raises BadBodyError.
+
+    A broker knows subscriptions of the group, not of its members. That of the group's own retry topic, which agents do
+    not list either, is left out. A client id with several connections is one member with several addresses.
+    """
+    data = _object(body)
+    subscriptions = [
+        wire.Subscription(topic=_valid(topic), expression=_text(each, "subString"))
+        for topic, each in sorted(_mapping(data.get("subscriptionTable"), "subscriptionTable").items())
+        if topic != retry_topic(group)
+    ]
+    connections = data.get("connectionSet") or []
+    if not isinstance(connections, list):
+        raise BadBodyError(f"connectionSet = {_shown(connections)}, must be a list")
+    addrs: dict[str, list[str]] = {}
+    clients: dict[str, str] = {}
+    for connection in connections:
+        client_id = _text(connection, "clientId")
+        addrs.setdefault(client_id, []).append(_text(connection, "clientAddr"))
+        version = version_text(_number(connection, "version"))
+        clients[client_id] = f"{_text(connection, 'language')} {version}".strip()
+    membership = wire.GroupMembership(
+        group=group,
+        state=wire.GROUP_STATE_READY,
+        client_ids=sorted(addrs),
+        message_model=_MESSAGE_MODELS.get(_text(data, "messageModel"), wire.MESSAGE_MODEL_UNSPECIFIED),
+    )
+    members = [
+        wire.GroupMember(
+            client_id=client_id,
+            peer=" ".join(addrs[client_id]),
+            consume_type=_CONSUME_TYPES.get(_text(data, "consumeType"), wire.CONSUME_TYPE_UNSPECIFIED),
+            subscriptions=subscriptions,
+            is_connected=True,
+        )
+        for client_id in sorted(addrs)
+    ]
+    return ConnectedGroup(wire.GetGroupResponse(membership=membership, members=members), clients)
+
+
+def read_progress(group: str, body: bytes) -> list[offsets_wire.QueueProgress]:
+    """Read the offsets of a group. Raises BadBodyError.
+
+    Queues without a committed offset have 0, of static topics -1; the latter are left out.
+    """
+    return [
+        offsets_wire.QueueProgress(
+            group=group,
+            committed=offsets_wire.QueueOffset(
+                topic=_text(queue, "topic"),
+                queue_id=_number(queue, "queueId", most=2**31 - 1),
+                offset=_number(offsets, "consumerOffset"),
+            ),
+            max_offset=_number(offsets, "brokerOffset"),
+        )
+        for queue, offsets in _offset_table(body)
+        if offsets.get("consumerOffset") != -1
+    ]
+
+
+def _offset_table(body: bytes) -> Iterator[tuple[Object, Object]]:
+    start = _TABLE.search(body)
+    if start is None:
+        raise BadBodyError(f"the body {_shown(body)} has no offsetTable")
+    at = start.end()
+    while (entry := _ENTRY.match(body, at)) is not None:
+        yield _object(entry[1]), _object(entry[2])
+        at = entry.end()
+    if body[at : at + 1] != b"}":
+        raise BadBodyError(f"offsetTable cannot be read from {_shown(body[at:])}")
+
+
+def _object(body: bytes) -> Object:
+    try:
+        return _mapping(read_json(body), "the body")
+    except ValueError as error:
+        raise BadBodyError(f"{_shown(body)} is not JSON: {error}") from error
+
+
+def _mapping(value: object, where: str) -> Object:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise BadBodyError(f"{where} = {_shown(value)}, must be an object")
+    return value
+
+
+def _text(data: object, name: str) -> str:
+    value = _mapping(data, name).get(name)
+    text = "" if value is None else value
+    if not isinstance(text, str):
+        raise BadBodyError(f"{name} = {_shown(value)}, must be a string")
+    return _valid(text)
+
+
+def _valid(text: str) -> str:
+    """Replace lone surrogates, which JSON may have and UTF-8 may not."""
+    return text.encode(errors="replace").decode()
+
+
+def _number(data: object, name: str, *, most: int = 2**63 - 1) -> int:
+    value = _mapping(data, name).get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+        raise BadBodyError(f"{name} = {_shown(value)}, must be a whole number from 0 to {most}")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value[:_MAX_SHOWN] if isinstance(value, bytes) else value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

@@ -1,0 +1,248 @@
+"""``pointsmanctl`` where brokers are RocketMQ's: they are queried themselves, through either kind of name server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pointsman.remoting.codes import BrokerRequestCode as Request
+from pointsman.remoting.codes import BrokerResponseCode as Code
+from pointsman.remoting.frames import Command
+from pointsman.wire.clock import SystemClock
+from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.config import RemotingConfig
+from tests.fakes.agent_in_route import whole_agents
+from tests.fakes.ctl_command import Ended, ctl
+from tests.fakes.fake_broker import Answer, FakeBroker
+from tests.fakes.group_agent import Consumer, reads
+from tests.fakes.name_server import running_name_server
+from tests.fakes.remoting_peer import remoting_peer
+from tests.fakes.rocketmq_frames import broker_ext, register, register_body, topic_config
+from tests.fakes.scripted_route_server import refused_addr
+
+GRPC, REMOTING = "grpc", "remoting"
+through_both = pytest.mark.parametrize("kind", [GRPC, REMOTING])
+"""Through both ports of the name server."""
+ONLINE = ("billing", "audit")
+
+
+def groups_body(_: Command, __: bytes) -> Answer:
+    names = (*ONLINE, "idle")
+    return Answer(body=json.dumps({"subscriptionGroupTable": {name: {"groupName": name} for name in names}}).encode())
+
+
+def connections(group: str, *client_ids: str) -> Answer:
+    body = {
+        "connectionSet": [
+            {"clientAddr": f"10.0.0.9:{number}", "clientId": each, "language": "JAVA", "version": 479}
+            for number, each in enumerate(client_ids)
+        ],
+        "consumeType": "CONSUME_PASSIVELY",
+        "messageModel": "CLUSTERING",
+        "subscriptionTable": {"orders": {"subString": "A"}, f"%RETRY%{group}": {"subString": "*"}},
+    }
+    return Answer(body=json.dumps(body).encode())
+
+
+def progress(command: Command, _: bytes) -> Answer:
+    if command.ext["consumerGroup"] != "billing":
+        return Answer(body=b'{"consumeTps":0.0,"offsetTable":{}}')
+    entries = ",".join(
+        f'{{"brokerName":"a","queueId":{queue},"topic":"orders"}}:{{"brokerOffset":10,"consumerOffset":{7 + queue}}}'
+        for queue in range(2)
+    )
+    return Answer(body=f'{{"consumeTps":0.0,"offsetTable":{{{entries}}}}}'.encode())
+
+
+class GroupBroker(FakeBroker):
+    """A broker at which groups have members."""
+
+    def __init__(self, *members: str) -> None:
+        super().__init__()
+        self.handlers |= {
+            Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups_body,
+            Request.GET_CONSUMER_CONNECTION_LIST: lambda command, _: (
+                connections(command.ext["consumerGroup"], *members)
+                if command.ext["consumerGroup"] in ONLINE
+                else Answer(Code.CONSUMER_NOT_ONLINE, remark="not online")
+            ),
+            Request.GET_CONSUME_STATS: progress,
+        }
+
+
+@dataclass
+class Fleet:
+    """Brokers ``a`` and ``b`` that registered over RocketMQ's protocol."""
+
+    name_server: NameServerApp
+    a: GroupBroker
+    b: GroupBroker
+    connections: AsyncExitStack
+
+    async def register(self, name: str, addr: str, broker_id: int = 0) -> None:
+        topics = register_body({name: topic_config(name) for name in ("orders", "bills")})
+        peer = await self.connections.enter_async_context(remoting_peer(self.name_server.remoting_addr))
+        peer.send(register(broker_ext(name, broker_id, addr, clusterName="c1"), topics))
+        assert (await peer.answer()).code == 0
+
+    async def ctl(self, kind: str, *arguments: str) -> Ended:
+        addr = self.name_server.addr if kind == GRPC else f"rocketmq://{self.name_server.remoting_addr}"
+        return await ctl("--namesrv", addr, *arguments)
+
+    async def json(self, kind: str, *arguments: str) -> Any:
+        ended = await self.ctl(kind, "-o", "json", *arguments)
+        assert (ended.code, ended.err) == (0, "")
+        return ended.document
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(running_name_server(remoting=RemotingConfig(listen="127.0.0.1:0")))
+        a = await stack.enter_async_context(GroupBroker("x@1", "y@2"))
+        b = await stack.enter_async_context(GroupBroker("x@1"))
+        running = Fleet(server, a, b, stack)
+        await running.register("a", a.addr)
+        await running.register("b", b.addr)
+        yield running
+
+
+@through_both
+async def test_groups_are_merged_from_the_brokers(fleet: Fleet, kind: str) -> None:
+    table = await fleet.ctl(kind, "groups")
+    assert table == Ended(
+        0,
+        "GROUP    MEMBERS  AGENTS  MODEL       TOPICS  FLAGS\n"
+        "audit          2     2/2  CLUSTERING  orders  DIFFERS\n"
+        "billing        2     2/2  CLUSTERING  orders  DIFFERS\n",
+        "",
+    )
+    document = await fleet.json(kind, "groups")
+    assert [each["group"] for each in document["groups"]] == ["audit", "billing"]
+    assert {each["addr"]: each["brokers"] for each in document["agents"]} == {
+        fleet.a.addr: ["c1/a/0"],
+        fleet.b.addr: ["c1/b/0"],
+    }
+
+
+@through_both
+async def test_members_have_their_language_and_version(fleet: Fleet, kind: str) -> None:
+    table = await fleet.ctl(kind, "group", "billing")
+    assert table.code == 0
+    header, first, second, differs, *_ = table.out.splitlines()
+    assert header.split()[:4] == ["MEMBER", "PEER", "CLIENT", "SINCE"]
+    assert " ".join(first.split()) == "x@1 10.0.0.9:0 JAVA 5.3.3 - - 2/2 orders (A) -"
+    assert second.split()[0] == "y@2"
+    assert differs == f"DIFFERS: {fleet.b.addr} (c1/b/0) does not know y@2"
+    (member, _) = (await fleet.json(kind, "group", "billing"))["members"]
+    assert (member["client"], member["joinedAt"], member["silentSeconds"]) == ("JAVA 5.3.3", None, None)
+    assert member["consumeTypes"] == ["PUSH"]
+
+    absent = await fleet.ctl(kind, "group", "idle")
+    assert (absent.code, absent.out) == (1, "")
+    assert "consumer group idle has no members" in absent.err
+
+
+@through_both
+async def test_offsets_have_their_ends(fleet: Fleet, kind: str) -> None:
+    for arguments in (["offsets", "billing"], ["offsets"]):
+        document = await fleet.json(kind, *arguments)
+        assert document["totals"] == [{"group": "billing", "queues": 4, "lag": 10, "queuesWithoutEnd": 0}]
+        assert document["offsets"][0] == {
+            "group": "billing",
+            "topic": "orders",
+            "agent": fleet.a.addr,
+            "brokers": ["c1/a/0"],
+            "queueId": 0,
+            "committedOffset": 7,
+            "maxOffset": 10,
+            "lag": 3,
+            "isBeyondEnd": False,
+        }
+
+
+@through_both
+async def test_brokers_that_fail_are_named(fleet: Fleet, kind: str) -> None:
+    for answer, text in (
+        (Answer(body=b'{"offsetTable":{"orders":7}}'), "GET_CONSUME_STATS (208) cannot be read: offsetTable"),
+        (Answer(Code.NO_PERMISSION, remark="not signed"), "NO_PERMISSION 16: not signed"),
+        (Answer(Code.REQUEST_CODE_NOT_SUPPORTED, remark="old"), "REQUEST_CODE_NOT_SUPPORTED 3: old"),
+    ):
+        fleet.b.answers[Request.GET_CONSUME_STATS] = answer
+        some = await fleet.ctl(kind, "offsets", "billing")
+        assert some.code == 0
+        assert "1 of 2 brokers failed" in some.err
+        assert fleet.b.addr in some.err
+        assert text in some.err
+    fleet.a.dropped.add(Request.GET_CONSUME_STATS)
+    none = await fleet.ctl(kind, "--timeout", "0.5", "offsets", "billing")
+    assert (none.code, none.out) == (1, "")
+    assert f"{fleet.a.addr} (no response in time)" in none.err
+    await fleet.b.stop()
+    refused = await fleet.ctl(kind, "group", "billing")
+    assert refused.code == 0
+    assert f"{fleet.b.addr} (connection refused)" in refused.err
+    await fleet.a.stop()
+    down = await fleet.ctl(kind, "groups")
+    assert down.code == 1
+    assert "no broker is responding" in down.err
+    assert "check that the broker runs" in down.err
+
+
+@through_both
+async def test_replicas_are_queried_on_request(fleet: Fleet, kind: str) -> None:
+    async with GroupBroker("x@1") as slave:
+        await fleet.register("a", slave.addr, broker_id=1)
+        assert len((await fleet.json(kind, "groups"))["agents"]) == 2
+        assert slave.addr in {each["addr"] for each in (await fleet.json(kind, "groups", "--all"))["agents"]}
+
+
+@through_both
+async def test_routes_are_the_same_over_both_protocols(fleet: Fleet, kind: str) -> None:
+    for command in (["route", "orders"], ["topics"], ["clusters"], ["route", "orders", "--cluster", "c1"]):
+        assert await fleet.ctl(kind, *command) == await fleet.ctl(GRPC, *command)
+    for command in (["route", "nowhere"], ["topics", "--cluster", "none"], ["groups", "--cluster", "none"]):
+        ended = await fleet.ctl(kind, *command)
+        assert (ended.code, ended.out) == (1, "")
+        assert ended.err == (await fleet.ctl(GRPC, *command)).err
+
+
+@through_both
+async def test_commands_for_pointsman_say_so(fleet: Fleet, kind: str) -> None:
+    for command in (["brokers"], ["health"], ["watch", "orders"], ["locks"], ["top", "--once"], ["kv", "list", "n"]):
+        ended = await fleet.ctl(kind, *command, *(["--for", "1s"] if command[0] == "watch" else []))
+        if kind == REMOTING:
+            assert (ended.code, ended.out) == (2, "")
+            assert ended.err.count("\n") == 1
+            assert "requires a name server of Pointsman, got rocketmq://" in ended.err
+        else:
+            assert "requires" not in ended.err
+
+
+@through_both
+async def test_a_name_server_that_is_down(fleet: Fleet, kind: str) -> None:
+    async with refused_addr() as closed:
+        scheme = "rocketmq://" if kind == REMOTING else ""
+        none = await ctl("--namesrv", f"{scheme}{closed}", "topics")
+        assert none.code == 1
+        assert "no name server is responding" in none.err
+        alive = f"{scheme}{fleet.name_server.remoting_addr if kind == REMOTING else fleet.name_server.addr}"
+        for command in ("topics", "groups"):
+            assert (await ctl("--namesrv", f"{scheme}{closed},{alive}", command)).code == 0
+
+
+async def test_agents_and_brokers_are_queried_together(fleet: Fleet) -> None:
+    async with whole_agents(("z", 0), clock=SystemClock(), name_servers=[fleet.name_server]) as (agent,):
+        consumer = Consumer(agent.addr, "x@1")
+        await consumer.beat(reads("billing", "orders"))
+        document = await fleet.json(GRPC, "group", "billing")
+        await consumer.crash()
+    assert {each["addr"] for each in document["agents"]} == {agent.addr, fleet.a.addr, fleet.b.addr}
+    first = document["members"][0]
+    assert len(first["agents"]) == 3
+    assert first["joinedAt"] is not None
