@@ -1,0 +1,133 @@
+"""``pointsmanctl`` on real brokers, 5.3.3 and 4.9.7, with a consumer of this client in the group."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from deploy.rocketmq.processes import RocketMQ, free_port
+from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer
+from pointsman_client.transports.rocketmq import RocketmqTransport
+from tests.fakes.condition import eventually
+from tests.fakes.ctl_command import Ended, ctl
+from tests.real_rocketmq.conftest import Jars
+from tests.real_rocketmq.name_server import NameServer, Pointsman, until
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
+
+TOPIC, GROUP = "Bills", "billing"
+SENT = 20
+
+
+@dataclass
+class Brokers:
+    """One broker, registered at a name server of Pointsman and at one of RocketMQ."""
+
+    grpc_addr: str
+    name_servers: tuple[str, str]
+    """The addresses of both."""
+
+    async def ctl(self, *arguments: str, name_server: str = "") -> Ended:
+        return await ctl("--namesrv", name_server or self.grpc_addr, "--timeout", "20", *arguments)
+
+    async def json(self, *arguments: str, name_server: str = "") -> Any:
+        ended = await self.ctl("-o", "json", *arguments, name_server=name_server)
+        assert (ended.code, ended.err) == (0, "")
+        return json.loads(ended.out)
+
+
+@pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
+def brokers(request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
+    lib = jars.v5 if request.param == "5.3.3" else jars.v4
+    folder = tmp_path_factory.mktemp("ctl")
+    addr = f"127.0.0.1:{free_port()}"
+    with ExitStack() as stack:
+        pointsman = Pointsman(folder / "ns", settings={"server.listen": addr})
+        stack.callback(pointsman.stop)
+        java = NameServer(f"127.0.0.1:{free_port()}")
+        mq = RocketMQ(lib, folder / lib.name, f"{pointsman.addr};{java.addr}")
+        stack.callback(mq.name_server(java.addr).end)
+        until(java.is_there, what="RocketMQ's name server")
+        mq.topics_on_disk("a", 0, [TOPIC])
+        stack.callback(mq.broker("a").end)
+        for each in (pointsman, java):
+            until(lambda: each.addrs("a") and each.perms(TOPIC), what=f"the broker at {each.addr}")  # noqa: B023
+        yield Brokers(addr, (addr, f"rocketmq://{java.addr}"))
+
+
+async def test_groups_members_and_offsets_are_those_of_the_broker(brokers: Brokers) -> None:
+    seen: list[str] = []
+    consumer = PushConsumer(
+        brokers.grpc_addr,
+        group=GROUP,
+        subscriptions={TOPIC: "A || B"},
+        listener=lambda message: seen.append(message.body.decode()),
+        transport=RocketmqTransport,
+        consume_from=ConsumeFrom.FIRST_OFFSET,
+    )
+    async with Producer(brokers.grpc_addr, transport=RocketmqTransport) as producer:
+        await asyncio.gather(*(producer.send(Message(TOPIC, b"%d" % each, tags="A")) for each in range(SENT)))
+        async with consumer:
+            await eventually(lambda: len(seen) >= SENT)
+            for name_server in brokers.name_servers:
+                groups = await brokers.json("groups", name_server=name_server)
+                (row,) = groups["groups"]
+                assert (row["group"], row["members"], row["messageModels"]) == (GROUP, 1, ["CLUSTERING"])
+                assert TOPIC in row["topics"]
+                assert groups["agents"][0]["brokers"] == ["C/a/0"]
+
+                group = await brokers.json("group", GROUP, name_server=name_server)
+                (member,) = group["members"]
+                assert member["clientId"] == consumer.client_id
+                assert member["client"].split()[0] not in {"", "JAVA"}
+                assert {"topic": TOPIC, "expression": "A || B"} in member["subscriptions"]
+                assert member["consumeTypes"] == ["PUSH"]
+                assert member["joinedAt"] is None
+                table = await brokers.ctl("group", GROUP, name_server=name_server)
+                assert "CLIENT" in table.out
+                assert consumer.client_id in table.out
+        for name_server in brokers.name_servers:
+            offsets = await brokers.json("offsets", GROUP, name_server=name_server)
+            progress = [each for each in offsets["offsets"] if each["topic"] == TOPIC]
+            assert sum(each["committedOffset"] for each in progress) == SENT
+            assert sum(each["maxOffset"] for each in progress) == SENT
+            assert {each["lag"] for each in progress} == {0}
+            assert GROUP in {
+                each["group"] for each in (await brokers.json("offsets", name_server=name_server))["totals"]
+            }
+        await asyncio.gather(*(producer.send(Message(TOPIC, b"late")) for _ in range(3)))
+
+        async def is_behind() -> bool:
+            return bool((await brokers.json("offsets", GROUP))["totals"][0]["lag"] == 3)
+
+        async with asyncio.timeout(60):
+            while not await is_behind():  # noqa: ASYNC110  # a sent message is visible some milliseconds later
+                await asyncio.sleep(0.1)
+
+
+async def test_a_group_without_members_is_not_found(brokers: Brokers) -> None:
+    for name_server in brokers.name_servers:
+        ended = await brokers.ctl("group", "absent", name_server=name_server)
+        assert ended.code == 1
+        assert "consumer group absent has no members" in ended.err
+
+
+async def test_routes_topics_and_clusters_are_the_same_from_both_name_servers(brokers: Brokers) -> None:
+    for command in (["route", TOPIC], ["topics"], ["clusters"]):
+        grpc, remoting = [await brokers.ctl(*command, name_server=each) for each in brokers.name_servers]
+        assert grpc.code == remoting.code == 0
+        assert grpc.out == remoting.out
+
+
+async def test_locks_and_pins_need_agents(brokers: Brokers) -> None:
+    for command in (["locks"], ["pin", GROUP, "--to", "x", "--for", "1h"]):
+        grpc, remoting = [await brokers.ctl(*command, name_server=each) for each in brokers.name_servers]
+        assert (grpc.code, remoting.code) == (1, 2)
+        assert "no broker has registered an agent address: C/a/0" in grpc.err
+        assert "requires a name server of Pointsman" in remoting.err
