@@ -52,7 +52,7 @@ def missing_go() -> str:
 
 
 def fetched(version: str, cache: Path) -> Path:
-    """Return the folder with RocketMQ's jars and the compiled client, fetched from Maven Central the first time."""
+    """Return the folder with RocketMQ's jars and the compiled clients, fetched from Maven Central the first time."""
     folder = cache / version
     with _alone(cache):
         if not (folder / f"rocketmq-namesrv-{version}.jar").exists():
@@ -61,9 +61,9 @@ def fetched(version: str, cache: Path) -> Path:
             _run(["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "dependency:copy-dependencies", *options])
             shutil.rmtree(folder, ignore_errors=True)
             partial.rename(folder)
-        client = HERE / "Client.java"
-        if not _is_newer(folder / "Client.class", client):
-            _run(["javac", "-nowarn", "-proc:none", "-cp", f"{folder}/*", "-d", str(folder), str(client)])
+        for source in sorted(HERE.glob("*.java")):
+            if not _is_newer(folder / f"{source.stem}.class", source):
+                _run(["javac", "-nowarn", "-proc:none", "-cp", f"{folder}/*", "-d", str(folder), str(source)])
     return folder
 
 
@@ -222,7 +222,7 @@ class RocketMQ(Clients):
         (home / "namesrv.conf").write_text("".join(f"{key}={value}\n" for key, value in (conf | settings).items()))
         return Running([*java, "org.apache.rocketmq.namesrv.NamesrvStartup", "-c", str(home / "namesrv.conf")], home)
 
-    def broker(self, name: str, broker_id: int = 0, **settings: str) -> Broker:
+    def broker(self, name: str, broker_id: int = 0, *, jvm: Sequence[str] = JVM, **settings: str) -> Broker:
         """Start a broker."""
         home = self._folder / f"{name}-{broker_id}"
         mapped = "maped" if self.is_4 else "mapped"
@@ -247,7 +247,7 @@ class RocketMQ(Clients):
             "diskMaxUsedSpaceRatio": "95",
         } | settings
         main = ["org.apache.rocketmq.broker.BrokerStartup", "-c", str(home / "broker.conf")]
-        return Broker([*self._java(home, "broker", *OPEN), *main], home, conf)
+        return Broker([*self._java(home, "broker", *OPEN, jvm=jvm), *main], home, conf)
 
     def topics_on_disk(self, name: str, broker_id: int, topics: list[str]) -> None:
         """Give a broker topics before its first start."""
@@ -267,6 +267,11 @@ class RocketMQ(Clients):
         file.parent.mkdir(parents=True)
         version = {"counter": 1, "stateVersion": 0, "timestamp": 1_700_000_000_000}
         file.write_text(json.dumps({"dataVersion": version, "topicConfigTable": config}))
+
+    def load_command(self, *, jvm: Sequence[str]) -> list[str]:
+        """Return what starts a client that loads a broker: see Load.java."""
+        home = self._folder / "load"
+        return [*self._java(home, "client", f"-Drocketmq.client.logRoot={home}", jvm=jvm), "Load", self._namesrv]
 
     def _client_command(self, home: Path) -> list[str]:
         options = [f"-Drocketmq.client.logRoot={home}", "-Drocketmq.client.rebalance.waitInterval=2000"]

@@ -21,6 +21,7 @@ from tests.bench import (
     redis_messages,
     registrations,
     remoting,
+    rocketmq_messages,
     routes,
     tls_cost,
     watches,
@@ -43,6 +44,7 @@ SUBJECTS = {
     "idle_agent": idle_agent.measure,
     "choices": choices.measure,
     "messages_through_redis": redis_messages.measure,
+    "rocketmq_messages": rocketmq_messages.measure,
     "failover": failover.measure,
 }
 OF_THE_REPORT = {
