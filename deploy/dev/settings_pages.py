@@ -27,6 +27,7 @@ from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES
 from pointsman_client.producer.producer_options import ProducerOptions
 from pointsman_client.rpc.links import open_channel
 from pointsman_client.transports.redis_streams.options import RedisOptions
+from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_report.parameters import SECTIONS
 
@@ -39,6 +40,7 @@ CLIENT: dict[str, tuple[type[Any], type[Any]]] = {
     "PushConsumer alone": (PushConsumerOptions, ConsumerOptions),
     "PullConsumer alone": (PullConsumerOptions, ConsumerOptions),
     "RedisStreamsTransport": (RedisOptions, object),
+    "RocketmqTransport": (RocketmqOptions, object),
 }
 """A heading to a class of options, and to the one whose options have been listed before it."""
 
