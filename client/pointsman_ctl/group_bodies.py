@@ -145,7 +145,7 @@ def _text(data: object, name: str) -> str:
 
 
 def _valid(text: str) -> str:
-    """Replace lone surrogates, which JSON may have and UTF-8 may not."""
+    """Replace unpaired surrogates, which JSON may have and UTF-8 may not."""
     return text.encode(errors="replace").decode()
 
 
