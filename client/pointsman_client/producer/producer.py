@@ -60,7 +60,7 @@ class Producer:
 
     The constructor opens and starts nothing. One producer belongs to one event loop; share it between tasks. Delivery
     is at least once: an attempt without a response may have stored the message, and the next attempt then stores a
-    second copy with the same message id. There are no transactions, no delayed messages and no compression.
+    second copy with the same message id. There are no transactions and no delayed messages.
     """
 
     @takes_options(ProducerOptions)
