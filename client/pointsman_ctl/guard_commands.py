@@ -52,7 +52,7 @@ def guard(invocation: Invocation, mode: str, cluster: str, seconds: int | None, 
 
     When too many brokers of a cluster are lost at the same time, the cause may be the network. The guard then becomes
     ACTIVE and the brokers stay in the routes, PROTECTED. LOST counts them, BASELINE is the number of brokers that were
-    up when the window began.
+    up one expiry (120 s by default) earlier.
 
     \b
     Modes:
