@@ -66,7 +66,7 @@ class Closing:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.error("task %s failed", task.get_name(), exc_info=error)
+        logger.error("background task %s ended with an unexpected exception", task.get_name(), exc_info=error)
 
 
 class LoopBinding:

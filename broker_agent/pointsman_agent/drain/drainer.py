@@ -347,5 +347,6 @@ class Drainer:
             await within(self._clock, seconds, self._last.ended())
         except TimeoutError:
             log.warning(
-                "drain did not end in time; the agent stops without undoing it", extra={"facts": {"seconds": seconds}}
+                "drain was not reverted in time; the agent stops, and the broker may be left without write permission",
+                extra={"facts": {"seconds": seconds}},
             )

@@ -234,7 +234,9 @@ class ConsumerGroups:
         who = author(order.by, peer.caller)
         claimed = {"claimed_by": who.claimed} if who.claimed else {}
         log.info(
-            "operator changed the pinned members of a group",
+            "operator assigned all queues of a group to some members"
+            if order.targets
+            else "operator ended the pin of a group",
             extra={"facts": {**facts, "by": who.name, **claimed, "peer": peer.addr}},
         )
         held = self.core.membership(order.group)

@@ -75,7 +75,7 @@ class RouteRefresher:
     def _end(self, topic: str, task: asyncio.Task[None]) -> None:
         del self._tasks[topic]
         if not task.cancelled() and (error := task.exception()) is not None:
-            logger.error("unexpected error in the route refresh of topic %s", topic, exc_info=error)
+            logger.error("unexpected error in the route refresh of topic %s after a failed send", topic, exc_info=error)
 
 
 class FaultDetector:

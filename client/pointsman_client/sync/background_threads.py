@@ -119,4 +119,4 @@ class CallbackThread:
             try:
                 callback()
             except Exception:  # a callback of the application may raise any exception
-                logger.exception("callback raised an exception")
+                logger.exception("a callback of the application raised an exception")

@@ -50,7 +50,7 @@ class ClosedFilesTask:
             )
         except OSError as error:
             log.warning(
-                "history folder cannot be listed; retention is off until it can be",
+                "history folder cannot be listed; old files are not removed until it can be",
                 extra={"facts": {"error": str(error)}},
             )
         if self._shipper is not None:

@@ -231,7 +231,10 @@ class Observer:
                 return
         except (Refused, BadResponse, TooManyTopics) as error:
             facts = {"name_server": self.addr, "problem": str(error)}
-            log.warning("topics cannot be read and are not recorded; retrying at the next walk", extra={"facts": facts})
+            log.warning(
+                "topics cannot be read and are not recorded; retrying at the next reading of the topics",
+                extra={"facts": facts},
+            )
         running.round = None
         running.round_due_at = self._clock.monotonic() + self._settings.topics_seconds
 

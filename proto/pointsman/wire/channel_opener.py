@@ -77,7 +77,7 @@ class ChannelOpener:
             if str(error) == self.problem:
                 return ""
             self.problem = str(error)
-            log.warning("changed credentials are invalid, the last valid ones stay in use: %s", error)
+            log.warning("changed files of the credentials are invalid, the last valid ones stay in use: %s", error)
             return "rejected"
         self.problem = ""
         if contents == self._contents:

@@ -137,7 +137,7 @@ class BrokerMembership:
             try:
                 client_ids = await self._list_at(addr, seconds)
             except PointsmanError as error:
-                logger.info("%s did not list the members of group %s: %s", addr, self._group, error)
+                logger.info("broker %s did not return the members of group %s: %s", addr, self._group, error)
                 continue
             if number < self._list_accepted:
                 return
