@@ -163,7 +163,7 @@ def _topics(report: Report) -> Iterator[Finding]:
     yield Finding(
         "topics_unwritable",
         f"{counted(count, 'topic')} had no writable queue for some time: {some(longest, of=count)}",
-        "spread them over more brokers, or give their brokers slaves that take over",
+        "spread them over more brokers, or give their brokers replicas that take over",
         "topics",
     )
 
@@ -350,7 +350,7 @@ def _history_problems(data: Completeness) -> Iterator[tuple[str, int, str, str]]
         "rows_lost",
         lost,
         f"{counted(lost, 'history row')} lost (missing sequence {'number' if lost == 1 else 'numbers'})",
-        "check the name server's disk and its number of dropped rows",
+        "check the name server's disk, and its metric pointsman_namesrv_history_rows_dropped_total",
     )
     yield (
         "rows_ahead",

@@ -24,12 +24,12 @@ def meanings(parameters: FlapParameters) -> dict[str, str]:
         "flapping": f"penalty above {suppress} during the day, or not yet below {reuse} since the day before;"
         " outages in incidents do not count",
         "dead": f"down for more than {parameters.dead_after_hours:g} hours at the end of the day",
-        "unseen": "did not unregister, but at the end of the day name servers knew only other brokers of its cluster",
+        "unseen": "did not unregister, but at the end of the day no name server knew it, only others of its cluster",
         UNWATCHED: "known from before, but without monitoring data on these days",
-        "degraded": f"some downtime (also in incidents), or at least {parameters.degraded_points:g} points for late"
-        " heartbeats, suspicions and moves",
+        "degraded": f"some downtime (also in incidents), or at least {parameters.degraded_points:g} points of penalty"
+        " for late heartbeats, SUSPECT states, and changes of address or role",
         "retired": f"planned shutdown more than {parameters.dead_after_hours:g} hours ago, not back since",
-        "new": "seen for the first time (the history begins earlier)",
+        "new": "seen for the first time, although the history has earlier days",
         "healthy": "none of these",
     }
 
@@ -39,13 +39,13 @@ CAUSES = {
     "deploy": "another version came back",
     "rolling_restart": "one of several brokers of its cluster that were restarted one after another, each back before "
     "the next went down",
-    "process_died": "broker process died: its machine refused the probe, and a new process came back",
+    "process_died": "its machine refused the connection of the probe, and a new process came back",
     "agent_lost": "only this agent's stream broke, its probe had not failed, and the same broker process came back",
     "network": "several brokers fell silent at the same moment, and the same processes came back; or name servers "
     "disagreed for at least a minute",
     "host_lost": "several brokers of one host label fell silent at the same moment; new processes came back on it",
     "overload": "late heartbeats in the ten minutes before most outages",
-    "planned": "mostly planned shutdowns, or in a maintenance window",
+    "planned": "most outages were planned shutdowns, or in a maintenance window",
     "unknown": "no evidence for any of these",
 }
 """The evidence for each cause of an outage or of a broker's day."""

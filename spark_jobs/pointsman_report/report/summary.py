@@ -33,13 +33,13 @@ def _seen(report: Report) -> list[str]:
     lines = [f"Brokers on {report.days} ({zone}): {headline.brokers_seen} seen, {counts}"]
     lines += [f"  {_cluster(report, cluster)}" for cluster in headline.clusters]
     runs = counted(data.lives, "name server run")
-    return [*lines, f"  {counted(data.rows, 'row')} from {runs}; {_covers(report)}"]
+    return [*lines, f"  {counted(data.rows, 'history row')} from {runs}; {_covers(report)}"]
 
 
 def _covers(report: Report) -> str:
     covered = report.coverage
     if covered.is_short:
-        return f"covers {duration(covered.seconds)} of the day: no rates, no ranks"
+        return f"covers {duration(covered.seconds)} of the day: rates and ranks are left out"
     return f"monitoring coverage {percent(covered.share, digits=1)}"
 
 
@@ -49,10 +49,10 @@ def _worst(report: Report) -> list[str]:
     if not shown:
         return []
     width = max(len(broker.label) for broker in shown)
-    head = ("class", "penalty", "downs", "longest", "available")
-    titles = f"{'broker':<{width}}  {head[0]:<9} {head[1]:>8} {head[2]:>6} {head[3]:>11} {head[4]:>11}  cause"
+    head = ("class", "penalty", "outages", "longest", "available")
+    titles = f"{'broker':<{width}}  {head[0]:<9} {head[1]:>8} {head[2]:>7} {head[3]:>11} {head[4]:>11}  cause"
     rows = [
-        f"{broker.label:<{width}}  {broker.class_:<9} {broker.penalty_max:>8.0f} {broker.down_count:>6} "
+        f"{broker.label:<{width}}  {broker.class_:<9} {broker.penalty_max:>8.0f} {broker.down_count:>7} "
         f"{duration(broker.longest_outage_seconds):>11} {_share(report, broker.availability):>11}  "
         f"{_cause(broker)}".rstrip()
         for broker in shown

@@ -74,7 +74,7 @@ def test_one_of_a_thing_is_singular_in_the_summary() -> None:
     shown = summary(report_of(headline={"outages": 1}, completeness={"rows": 1, "lives": 1}))
 
     assert "1 outage, " in shown
-    assert "1 row from 1 name server run;" in shown
+    assert "1 history row from 1 name server run;" in shown
     assert "c: 1 broker, 100 % available" in shown
 
 

@@ -263,7 +263,7 @@ def with_more_rows(computed: dict[date, int], held: dict[date, int]) -> list[dat
 
 def basis_section(data: Completeness, computed: ComputedDays) -> Section:
     arrived = data.rows_arrived
-    share = f" ({percent(arrived)} of the rows numbered by the name servers)" if arrived and data.rows else ""
+    share = f" ({percent(arrived)} of the rows that the name servers wrote)" if arrived and data.rows else ""
     facts = [f"{counted(data.rows, 'row')} in {counted(data.files, 'file')}{share}."]
     if data.rows_ahead:
         facts.append(f"{counted(data.rows_ahead, 'row')} dated in the future; ignored for coverage.")
@@ -271,7 +271,9 @@ def basis_section(data: Completeness, computed: ComputedDays) -> Section:
         unknown = ", ".join(f"{name} ({rows:,})" for name, rows in data.unknown_events.items())
         facts.append(f"Unknown events (counted only): {unknown}.")
     if not data.continues_day_before:
-        facts.append("No state of the day before: brokers that were already up or down begin with their first row.")
+        facts.append(
+            "The state of the day before is missing: a broker that was already up or down counts from its first row."
+        )
     for source, nodes in data.sources.items():
         facts.append(f"Rows of {some(nodes)}: {_SOURCES.get(source, f'from the source {source}')}.")
     if computed.other_parameters:

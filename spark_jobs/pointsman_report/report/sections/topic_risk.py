@@ -96,7 +96,7 @@ def topic_churn(warehouse: Warehouse, span: Span) -> Listing[ChangedTopic]:
 
 def topics_at_risk_section(found: TopicsAtRisk) -> Section:
     listed = first(found, "topics", "report.json or the table topics_at_risk")
-    rule = "a period without brokers, with slaves only, or with a single broker"
+    rule = "a period without a writable queue, with replicas only, or with a single broker"
     return section("topics", "Topics at risk", listed=listed, rule=rule)
 
 
