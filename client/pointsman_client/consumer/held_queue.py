@@ -244,8 +244,8 @@ class HeldQueue:
 
     @property
     def commit_offset(self) -> int | None:
-        """The offset to commit; None while the start offset is unknown."""
-        return None if self.process_queue is None else self.process_queue.commit_offset
+        """The offset to commit; None while the start offset is unknown and none was sought."""
+        return self._sought if self.process_queue is None else self.process_queue.commit_offset
 
     # Failures
 

@@ -168,6 +168,18 @@ async def test_a_seek_back_hands_messages_out_again_and_the_commit_follows(setup
     assert setup.group.offsets[Q0] == 5
 
 
+async def test_a_seek_before_the_first_poll_can_be_committed(setup: Setup) -> None:
+    """That is how a group's offsets are set, forwards or backwards."""
+    setup.group.offsets[Q0] = 100
+    consumer = await setup.join_pulling("x", subscriptions=None, auto_commit=False)
+    for offset in (10, 30):
+        await consumer.assign([Q0])
+        consumer.seek(Q0, offset)
+        await consumer.commit()
+        assert setup.group.offsets[Q0] == offset
+        await consumer.assign([])
+
+
 async def test_a_seek_further_back_while_another_seek_is_committed_is_committed_too(setup: Setup) -> None:
     await setup.brokers.put(Q0, numbers(100))
     setup.group.offsets[Q0] = 100
