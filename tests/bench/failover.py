@@ -30,7 +30,7 @@ OBSERVED_SECONDS = 25.0
 SENDS_A_SECOND = 200
 MEMBERS = 3
 LEAVES = 5
-REST_SECONDS = 1.5
+PAUSE_SECONDS = 1.5
 PATIENCE_SECONDS = 60.0
 
 
@@ -111,7 +111,7 @@ async def _leaves() -> list[float]:
                 while sorted(len(member.held()) for member in members) != [5, 5, 6]:  # noqa: ASYNC110  # agents decide
                     await asyncio.sleep(0.1)
             # Else the least time between two rebalances would be measured, since the last member has just joined.
-            await asyncio.sleep(REST_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
             leaver, *others = members
             left = leaver.held()
             began_at = time.monotonic()

@@ -20,7 +20,7 @@ from tests.bench.worker import Worker, worker
 WATCHERS = (1_000, 5_000)
 CLIENTS = 4
 CHANGES = 7
-REST_SECONDS = 0.5
+PAUSE_SECONDS = 0.5
 """Between two changes: the hub pauses between rounds, too."""
 COALESCE_MILLISECONDS = 50
 
@@ -88,7 +88,7 @@ async def _spread(server: Worker, count: int, change: Callable[[], Awaitable[Non
         memory = await server.ask("rss") - empty
         cpu = await server.ask("cpu")
         for number in range(1, CHANGES + 1):
-            await asyncio.sleep(REST_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
             started = time.monotonic()
             await change()
             took.append(max(await asyncio.gather(*(client.ask("last", number) for client in watching))) - started)

@@ -34,12 +34,12 @@ POLL_INTERVAL_SECONDS = 5.0
 STEPS_INLINE = 3
 """Steps of a registration that run when it arrives; a larger one waits for its turn."""
 INLINE_BYTES = 48 * 1024
-REST_SECONDS = 0.001
+PAUSE_SECONDS = 0.001
 """Pause between two slices of the work of all connections: a real one, as in ``rpc/register_call.py``."""
 BACKLOG = 4_096
 CLOSE_CANDIDATES = 200
 """The latest connections, of which one is closed at the bound: a flood closes its own."""
-LAST_WORDS_SECONDS = 0.2
+FINAL_FLUSH_SECONDS = 0.2
 CHANGES_SECONDS = 5.0
 """How long a stop waits for changes that are being saved."""
 LOG_EACH_SECONDS = 60.0
@@ -150,7 +150,7 @@ class RemotingServer:
         for connection in list(self._connections):
             connection.close("stopping")
         try:
-            async with asyncio.timeout(LAST_WORDS_SECONDS):
+            async with asyncio.timeout(FINAL_FLUSH_SECONDS):
                 if self._connections:
                     await self._all_closed.wait()
         except TimeoutError:
@@ -235,7 +235,7 @@ class RemotingServer:
                 self._work.append((connection, steps, opaque))
             else:
                 connection.finish(response, opaque)
-            await asyncio.sleep(REST_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _close_idle(self) -> None:
         while True:

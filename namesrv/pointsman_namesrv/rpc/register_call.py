@@ -40,7 +40,7 @@ from pointsman_namesrv.rpc import broker_codec
 
 SLICE_TOPICS = 500
 """Topics that are read and compared before a pause; about 0.6 ms."""
-REST_SECONDS = 0.001
+PAUSE_SECONDS = 0.001
 """A real pause: a query takes several rounds of the loop and of gRPC's threads. With ``sleep(0)`` in its place, and
 slices of 20 to 100 topics, the p99 of queries was 8 to 9 ms, with it 3 to 6 ms (``make bench``, queries_under_load)."""
 LARGE = 5_000
@@ -187,7 +187,7 @@ class RegisterCalls:
         self._since_pause += topics
         if self._since_pause >= SLICE_TOPICS:
             self._since_pause = 0
-            await asyncio.sleep(REST_SECONDS)
+            await asyncio.sleep(PAUSE_SECONDS)
 
     def _accept(self, incoming: _Incoming, chunks: list[bytes], peer: Peer) -> tuple[Registered, Registration]:
         registration, topics = incoming.finish()

@@ -34,7 +34,7 @@ class How(StrEnum):
     """Only a late heartbeat."""
 
 
-class Happening(NamedTuple):
+class FleetEvent(NamedTuple):
     """One event of one broker. Times are seconds since the fleet's start."""
 
     at: float
@@ -76,7 +76,7 @@ class Fault:
     brokers: tuple[int, ...]
     began: float
     ended: float
-    happenings: Iterable[Happening]
+    happenings: Iterable[FleetEvent]
 
 
 def read_labels(path: Path) -> list[Label]:
@@ -106,12 +106,12 @@ def plan(fleet: Fleet, brokers: list[Broker]) -> list[Fault]:
             faults.append(_maintenance(brokers, members, rng.uniform(0, fleet.seconds), rng))
     for broker in rng.sample(range(fleet.brokers), round(rates.dead_share * fleet.brokers)):
         at = rng.uniform(0, fleet.seconds)
-        gone = Happening(at, broker, How.CRASH, math.inf, Kind.DEAD)
+        gone = FleetEvent(at, broker, How.CRASH, math.inf, Kind.DEAD)
         faults.append(Fault(Kind.DEAD, (broker,), at, fleet.seconds, (gone,)))
     return faults
 
 
-def noise(fleet: Fleet) -> Iterator[Happening]:
+def noise(fleet: Fleet) -> Iterator[FleetEvent]:
     """The single outages of all brokers in order of time, day by day."""
     rng = random.Random(f"{fleet.seed}/noise")
     rates = [fleet.faults.outages_a_broker_day * rng.gammavariate(2, 0.5) for _ in range(fleet.brokers)]
@@ -122,7 +122,7 @@ def noise(fleet: Fleet) -> Iterator[Happening]:
         for at, broker in zip(times, chosen, strict=True):
             (how,) = rng.choices((How.CRASH, How.SILENCE, How.PROBE, How.SHUTDOWN), (6, 2, 1, 1))
             length = min(12 * HOUR, max(30.0, rng.lognormvariate(math.log(4 * MINUTE), 1.2)))
-            yield Happening(at, broker, how, at + length, Kind.SINGLE)
+            yield FleetEvent(at, broker, how, at + length, Kind.SINGLE)
 
 
 # --- brokers that flap ------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def _flapper(kind: Kind, broker: int, fleet: Fleet, rng: random.Random) -> Itera
         yield _fault(kind, broker, 0.0, end, _outages(kind, broker, (0.0, end), period, random.Random(rng.random())))
 
 
-def _fault(kind: Kind, broker: int, began: float, ended: float, happenings: Iterable[Happening]) -> Fault:
+def _fault(kind: Kind, broker: int, began: float, ended: float, happenings: Iterable[FleetEvent]) -> Fault:
     return Fault(kind, (broker,), began, ended, happenings)
 
 
@@ -182,22 +182,22 @@ def _loop(broker: int, span: tuple[float, float], period: float, away: float, rn
 
 def _restarts(
     broker: int, span: tuple[float, float], period: float, away: float, rng: random.Random
-) -> Iterator[Happening]:
+) -> Iterator[FleetEvent]:
     at, ended = span
     while at < ended:
         back = at + away * period * rng.uniform(0.95, 1.05)
-        yield Happening(at, broker, How.CRASH, back, Kind.RESTART_LOOP)
+        yield FleetEvent(at, broker, How.CRASH, back, Kind.RESTART_LOOP)
         at += period * rng.uniform(0.95, 1.05)
 
 
-def _bursts(broker: int, began: float, ended: float, rng: random.Random) -> Iterator[Happening]:
+def _bursts(broker: int, began: float, ended: float, rng: random.Random) -> Iterator[FleetEvent]:
     at = began
     while at < ended:
         for _ in range(rng.randint(4, 10)):
             how = rng.choice((How.CRASH, How.CRASH, How.SILENCE))
             # Long enough to be noticed: two minutes of silence are not an outage yet.
             length = rng.uniform(0.5, 2) * MINUTE + (2 * MINUTE if how is How.SILENCE else 0)
-            yield Happening(at, broker, how, at + length, Kind.BURST)
+            yield FleetEvent(at, broker, how, at + length, Kind.BURST)
             at += length + rng.uniform(2, 8) * MINUTE
         at += rng.uniform(4, 12) * HOUR
 
@@ -208,12 +208,12 @@ def _slow(kind: Kind, broker: int, span: tuple[float, float], period: float, rng
 
 def _outages(
     kind: Kind, broker: int, span: tuple[float, float], period: float, rng: random.Random
-) -> Iterator[Happening]:
+) -> Iterator[FleetEvent]:
     began, ended = span
     # A fault that lasts from the start has its first outage anywhere in the first period; others begin with one.
     at = began + (rng.random() * period if began == 0 else 0)
     while at < ended:
-        yield Happening(at, broker, How.CRASH, at + rng.uniform(1, 5) * MINUTE, kind)
+        yield FleetEvent(at, broker, How.CRASH, at + rng.uniform(1, 5) * MINUTE, kind)
         at += period * rng.uniform(0.7, 1.3)
 
 
@@ -224,10 +224,10 @@ def _overload(broker: int, began: float, rng: random.Random) -> Fault:
     happenings, at = [], began
     for _ in range(rng.randint(5, 20)):
         silence = rng.uniform(46, 70)
-        happenings.append(Happening(at, broker, How.LATE, at + silence, Kind.OVERLOAD))
+        happenings.append(FleetEvent(at, broker, How.LATE, at + silence, Kind.OVERLOAD))
         at += silence + rng.uniform(10, 90)
     ended = at + rng.uniform(3, 10) * MINUTE
-    happenings.append(Happening(at, broker, rng.choice((How.SILENCE, How.PROBE)), ended, Kind.OVERLOAD))
+    happenings.append(FleetEvent(at, broker, rng.choice((How.SILENCE, How.PROBE)), ended, Kind.OVERLOAD))
     return Fault(Kind.OVERLOAD, (broker,), began, ended, happenings)
 
 
@@ -238,7 +238,7 @@ def _zone_cut(brokers: list[Broker], began: float, rng: random.Random) -> Fault:
     hit = sorted(rng.sample(zone, max(1, round(len(zone) * rng.uniform(0.3, 1)))))
     ended = began + rng.uniform(3, 15) * MINUTE
     happenings = sorted(
-        Happening(began + rng.uniform(0, 2), number, How.SILENCE, ended + rng.uniform(0, 20), Kind.ZONE_CUT)
+        FleetEvent(began + rng.uniform(0, 2), number, How.SILENCE, ended + rng.uniform(0, 20), Kind.ZONE_CUT)
         for number in hit
     )
     return Fault(Kind.ZONE_CUT, tuple(hit), began, ended, happenings)
@@ -248,7 +248,7 @@ def _deploy(members: list[int], began: float, version: str, rng: random.Random) 
     graceful, pace = rng.random() < 0.5, rng.uniform(20, 90)
     how = How.SHUTDOWN if graceful else How.CRASH
     happenings = [
-        Happening(began + n * pace, broker, how, began + n * pace + rng.uniform(15, 60), Kind.DEPLOY, version)
+        FleetEvent(began + n * pace, broker, how, began + n * pace + rng.uniform(15, 60), Kind.DEPLOY, version)
         for n, broker in enumerate(members)
     ]
     return Fault(Kind.DEPLOY, tuple(members), began, happenings[-1].until, happenings)
@@ -260,7 +260,7 @@ def _maintenance(brokers: list[Broker], members: list[int], began: float, rng: r
     hit = [number for number in members if brokers[number].identity.broker_name in chosen]
     ended = began + rng.uniform(5, 40) * MINUTE
     happenings = sorted(
-        Happening(began + rng.uniform(0, 60), number, How.MAINTENANCE, ended + rng.uniform(0, 60), Kind.MAINTENANCE)
+        FleetEvent(began + rng.uniform(0, 60), number, How.MAINTENANCE, ended + rng.uniform(0, 60), Kind.MAINTENANCE)
         for number in hit
     )
     return Fault(Kind.MAINTENANCE, tuple(hit), began, ended, happenings)

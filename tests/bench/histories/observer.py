@@ -19,7 +19,7 @@ from pointsman_namesrv.core.liveness import (
 from pointsman_namesrv.core.model import DataVersion, QueueConfig
 from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
 from tests.bench.histories.beats import Beats
-from tests.bench.histories.faults import Happening, How
+from tests.bench.histories.faults import FleetEvent, How
 from tests.bench.histories.fleet import DAY, Broker, Fleet
 from tests.bench.histories.truth import Fact, Process, first_process
 
@@ -101,7 +101,7 @@ class Observer:
 
     # --- what it observes ---------------------------------------------------------------------------------------
 
-    def _signs(self, happening: Happening, process: Process) -> Iterator[Sign]:
+    def _signs(self, happening: FleetEvent, process: Process) -> Iterator[Sign]:
         at, number, how, until = happening[:4]
         back = until + self._rng.uniform(0.01, 1)
         last_seen = at - self._rng.uniform(0, BEAT)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tests.bench.histories.faults import Fault, Happening, How, Label, noise, plan
+from tests.bench.histories.faults import Fault, FleetEvent, How, Label, noise, plan
 from tests.bench.histories.fleet import DAY, Broker, Fleet, Kind
 
 FIRST_VERSION = "7.2.0"
@@ -27,7 +27,7 @@ class Process(NamedTuple):
 class Fact(NamedTuple):
     """A happening, and the process that is there after it."""
 
-    happening: Happening
+    happening: FleetEvent
     process: Process
 
 

@@ -220,7 +220,7 @@ OWNS = st.builds(
 )
 
 
-class Happening(Enum):
+class FleetEvent(Enum):
     """Events between two steps."""
 
     NOTHING = "nothing"
@@ -235,7 +235,7 @@ class Happening(Enum):
 TURNS = st.lists(
     st.tuples(
         st.sampled_from([Fate.ANSWERED] * 4 + list(Fate)),
-        st.sampled_from([Happening.NOTHING] * 8 + list(Happening)),
+        st.sampled_from([FleetEvent.NOTHING] * 8 + list(FleetEvent)),
         st.none() | OWNS,
         st.sampled_from([0.5, 5.0, 30.0, 120.0]),
     ),
@@ -243,19 +243,19 @@ TURNS = st.lists(
 )
 
 
-def happen(what: Happening, server: NaiveServer, agent: Agent) -> None:
+def happen(what: FleetEvent, server: NaiveServer, agent: Agent) -> None:
     match what:
-        case Happening.SAVE:
+        case FleetEvent.SAVE:
             server.save()
-        case Happening.RESTART:
+        case FleetEvent.RESTART:
             server.restart(now=agent.now)
-        case Happening.LOSS:
+        case FleetEvent.LOSS:
             server.table = {}
-        case Happening.RIVAL:
+        case FleetEvent.RIVAL:
             server.register(agent.own, addr=OTHER, now=agent.now)
-        case Happening.RIVAL_GONE:
+        case FleetEvent.RIVAL_GONE:
             server.table = {i: held for i, held in server.table.items() if held.addr != OTHER}
-        case Happening.LATE_ARRIVAL if agent.late:
+        case FleetEvent.LATE_ARRIVAL if agent.late:
             agent.late.pop()()
         case _:
             pass
@@ -263,7 +263,7 @@ def happen(what: Happening, server: NaiveServer, agent: Agent) -> None:
 
 @given(own=OWNS, turns=TURNS)
 def test_when_faults_end_the_server_has_exactly_the_agents_state(
-    own: OwnState, turns: list[tuple[Fate, Happening, OwnState | None, float]]
+    own: OwnState, turns: list[tuple[Fate, FleetEvent, OwnState | None, float]]
 ) -> None:
     server = NaiveServer()
     agent = Agent(server, own)

@@ -23,7 +23,7 @@ from pointsman.wire.refusals import LimitExceeded, Refusal
 if TYPE_CHECKING:
     from pointsman.service.server_certificates import ServerCertificates
 
-LAST_WORDS_SECONDS = 0.2
+FINAL_FLUSH_SECONDS = 0.2
 """Time for sent statuses to leave."""
 
 
@@ -139,7 +139,7 @@ class RpcServer:
                 await self._table.until_quiet()
         # What is still open is a client that does not read, or one that watches health or reflection. Once only: of two
         # stops at a time the second may end calls of a server that the first has destroyed, which is a crash.
-        await self._server.stop(min(grace, LAST_WORDS_SECONDS))
+        await self._server.stop(min(grace, FINAL_FLUSH_SECONDS))
 
 
 async def _run(run: Callable[[], Awaitable[None]]) -> None:
