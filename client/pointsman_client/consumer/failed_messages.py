@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from pointsman.wire.clock import Clock
 from pointsman.wire.group_topics import dlq_topic
@@ -49,7 +50,11 @@ class FailedMessages:
         at, times = self._clock.utc_now(), self._max_reconsume_times
         back = send_back(self._group, failed, max_reconsume_times=times, at=at, error=error)
         if isinstance(self._transport, SendsBack):
-            return await self._send_back(self._transport, failed, back.destination, error)
+            if await self._send_back(self._transport, failed, back.destination, error):
+                return True
+            # Its broker is down, or has removed it. RocketMQ's client sends it as a new message then, too. Its retry
+            # topics have one queue.
+            back = replace(back, queue_id=0)
         own = failed.queue.broker_key
         brokers = sorted(self._brokers(), key=lambda each: (each.key != own, each.broker_name))
         for broker in brokers:
@@ -73,7 +78,7 @@ class FailedMessages:
     async def _send_back(
         self, transport: SendsBack, failed: ReceivedMessage, destination: Destination, error: str
     ) -> bool:
-        """Have the broker of a message move it; it alone has the message in its log."""
+        """Have the broker of a message move it; return False if it did not."""
         master = next((each.master for each in self._brokers() if each.key == failed.queue.broker_key), None)
         try:
             if master is None:
@@ -90,7 +95,7 @@ class FailedMessages:
             await response_of(master.addr, sending, timeout_seconds=self._timeout_seconds + SLACK_SECONDS)
         except PointsmanError as failure:
             logger.warning(
-                "message %s was not sent back for group %s; its listener is called again: %s",
+                "message %s was not sent back for group %s; it is sent as a new message: %s",
                 failed.message_id,
                 self._group,
                 failure,

@@ -232,20 +232,15 @@ async def test_a_failed_message_is_sent_back_at_its_broker(join: Join, broker: G
     assert (back.ext["delayLevel"], back.ext["maxReconsumeTimes"]) == ("0", "3")
 
 
-async def test_a_message_that_no_broker_takes_back_is_tried_again_here(
+async def test_a_message_that_its_broker_does_not_take_back_is_sent_to_the_retry_topic(
     join: Join, broker: GroupBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.answers[Request.CONSUMER_SEND_MSG_BACK] = Answer(Code.SYSTEM_ERROR, remark="look message by offset failed")
     await put(broker, "bad")
-    calls: list[str] = []
-
-    async def listener(message: ReceivedMessage) -> ConsumeResult:
-        calls.append(message.message_id)
-        return ConsumeResult.RECONSUME_LATER if len(calls) == 1 else ConsumeResult.SUCCESS
-
-    await join(listener=listener)
-    await eventually(lambda: len(calls) == 2)
+    await join(listener=fails)
     await eventually(lambda: broker.offsets.get(("orders", 0)) == 1)
+    (kept,) = broker.delayed
+    assert kept["RETRY_TOPIC"] == "orders"
     (text,) = [text for text in caplog.messages if "was not sent back" in text]
     assert "look message by offset failed" in text
 

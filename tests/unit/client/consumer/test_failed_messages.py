@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,18 +11,22 @@ import pytest
 
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.consumer.failed_messages import FailedMessages
-from pointsman_client.core.message import Message, ReceivedMessage
+from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData
+from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import BrokerRefusedError
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.transports.transport import SendReceipt
 from tests.fakes.memory_group import addr_of, queue_of, route_of
 
 
 class Broker:
-    """Records what is sent back, or refuses it."""
+    """Records what is sent back, or refuses it, and what is sent as a new message."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, int, int]] = []
+        self.sent: list[tuple[str, int, str, int]] = []
         self.error: Exception | None = None
         self.hangs = False
 
@@ -34,8 +39,11 @@ class Broker:
         if self.error is not None:
             raise self.error
 
-    async def send(self, *_: object, **__: object) -> None:
-        raise AssertionError("it must not be sent as a new message: a broker may take that for a dead letter")
+    async def send(
+        self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], **_: object
+    ) -> SendReceipt:
+        self.sent.append((queue.topic, queue.queue_id, addr, messages[0].reconsume_times))
+        return SendReceipt(SendStatus.SEND_OK, (0,))
 
 
 class Hook(MetricsHook):
@@ -77,21 +85,38 @@ async def test_a_message_goes_back_to_its_own_broker_and_at_last_to_the_dead_let
     assert len([text for text in caplog.messages if "was moved to the dead letters" in text]) == 2
 
 
-async def test_a_message_that_does_not_go_back_is_kept_and_logged(
+async def test_a_message_that_its_broker_does_not_move_is_sent_as_a_new_one(
     clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker, hook = Broker(), Hook()
     broker.error = BrokerRefusedError("b:1", 1, "SYSTEM_ERROR 1: look message by offset failed")
-    assert not await of_group(broker, hook, clock).send(failed(0), "error")
+    for times in (1, 3):
+        assert await of_group(broker, hook, clock).send(failed(times), "error")
+    assert await of_group(broker, hook, clock).send(failed(0, broker_name="z"), "error")
+    assert broker.sent == [
+        ("%RETRY%billing", 0, addr_of("b"), 2),
+        ("%DLQ%billing", 0, addr_of("b"), 4),
+        ("%RETRY%billing", 0, addr_of("a"), 1),
+    ]
+    assert hook.destinations == ["retry", "dlq", "retry"]
+    start = "message id-1 was not sent back for group billing; it is sent as a new message: broker "
+    assert [text.removeprefix(start).partition(":")[0] for text in caplog.messages if start in text] == [
+        "b",
+        "b",
+        "c1/z",
+    ]
+
+
+async def test_a_message_that_no_broker_accepts_is_kept(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    broker, hook = Broker(), Hook()
     assert not await of_group(broker, hook, clock, masters=False).send(failed(0), "error")
-    assert not await of_group(broker, hook, clock).send(failed(0, broker_name="z"), "error")
-    start = "message id-1 was not sent back for group billing; its listener is called again: broker "
-    assert [text.removeprefix(start).partition(":")[0] for text in caplog.messages] == ["b", "c1/b", "c1/z"]
-    assert (len(broker.calls), hook.destinations) == (1, [])
+    assert "it is retried in this process" in caplog.text
+    assert (broker.calls, broker.sent, hook.destinations) == ([], [], [])
 
 
-async def test_a_broker_that_hangs_is_given_up_after_the_timeout(clock: ManualClock) -> None:
+async def test_a_broker_that_hangs_is_not_waited_for_beyond_the_timeout(clock: ManualClock) -> None:
     broker, hook = Broker(), Hook()
     broker.hangs = True
     async with asyncio.timeout(30):
-        assert not await of_group(broker, hook, clock).send(failed(0), "error")
+        assert await of_group(broker, hook, clock).send(failed(0), "error")
+    assert len(broker.sent) == 1
