@@ -26,7 +26,7 @@ ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
 @click.group(cls=CommandGroup)
 def kv() -> None:
-    """Show and change the KV configuration.
+    """Show and change RocketMQ's key-value configuration.
 
     \b
     Examples:
