@@ -106,7 +106,7 @@ async def test_a_pin_is_logged_with_its_authenticated_author(
     caplog.set_level(logging.INFO)
     request = groups_wire.PinGroupRequest(group="g", by="alice")
     await outcome(ConsumerGroupServiceStub(channel).PinGroup(request, metadata=tokens.header("ops")))
-    [facts] = [record.facts for record in caplog.records if record.getMessage().startswith("operator changed")]  # type: ignore[attr-defined]
+    [facts] = [record.facts for record in caplog.records if record.getMessage().startswith("operator ended the pin")]  # type: ignore[attr-defined]
     assert (facts["by"], facts["claimed_by"]) == ("ops", "alice")
 
 

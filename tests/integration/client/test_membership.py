@@ -531,7 +531,9 @@ async def test_an_error_of_a_background_task_is_logged_and_the_task_continues(
         right = member.subscriptions.pop("orders")
         member.subscriptions["orders"] = 7  # type: ignore[assignment]  # an internal error
         member.membership.subscriptions_changed()
-        await eventually(lambda: "pointsman-heartbeat-g" in caplog.text and "failed" in caplog.text, clock=clock)
+        await eventually(
+            lambda: "task pointsman-heartbeat-g" in caplog.text and "ended with" in caplog.text, clock=clock
+        )
         member.subscriptions["orders"] = right
         await eventually(lambda: member.stands(a) == MemberState.MEMBER, clock=clock)
 
