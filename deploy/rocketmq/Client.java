@@ -1,5 +1,7 @@
 import java.io.File;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -10,6 +12,7 @@ import org.apache.rocketmq.common.message.Message;
 /**
  * produce NAMESRV TOPIC GROUP COUNT MILLIS: sends one each MILLIS, again when that failed, 20 failures in total;
  *   ends earlier where there is a file "stop" in its folder.
+ * kinds NAMESRV TOPIC GROUP: sends a message with tag, keys and property, one that is compressed, and a batch.
  * consume NAMESRV TOPIC GROUP: reads until it is killed.
  */
 public class Client {
@@ -36,6 +39,23 @@ public class Client {
       p.shutdown();
       System.exit(0);
     }
+    if (a[0].equals("kinds")) {
+      DefaultMQProducer p = new DefaultMQProducer(a[3]);
+      p.setNamesrvAddr(a[1]);
+      p.setVipChannelEnabled(false);
+      p.start();
+      Message tagged = new Message(a[2], "paid", "4711 4712", "tagged".getBytes(StandardCharsets.UTF_8));
+      tagged.putUserProperty("source", "java");
+      p.send(tagged, 10000);
+      p.send(new Message(a[2], "x".repeat(10000).getBytes(StandardCharsets.UTF_8)), 10000);
+      List<Message> batch = new ArrayList<>();
+      for (int i = 0; i < 3; i++) {
+        batch.add(new Message(a[2], "in", "b" + i, ("b" + i).getBytes(StandardCharsets.UTF_8)));
+      }
+      p.send(batch, 10000);
+      p.shutdown();
+      System.exit(0);
+    }
     DefaultMQPushConsumer c = new DefaultMQPushConsumer(a[3]);
     c.setNamesrvAddr(a[1]);
     c.setVipChannelEnabled(false);
@@ -43,7 +63,12 @@ public class Client {
     c.subscribe(a[2], "*");
     c.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
     c.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-      messages.forEach(m -> System.out.println("got " + new String(m.getBody(), StandardCharsets.UTF_8)));
+      messages.forEach(m -> {
+        byte[] body = m.getBody();
+        String start = new String(body, 0, Math.min(body.length, 20), StandardCharsets.UTF_8);
+        System.out.println("got " + start + " tags=" + m.getTags() + " keys=" + m.getKeys()
+            + " source=" + m.getUserProperty("source") + " size=" + body.length);
+      });
       return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
     });
     c.start();

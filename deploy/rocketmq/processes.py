@@ -170,6 +170,10 @@ class Clients(ABC):
         """Start a producer of numbered messages."""
         return self._client("produce", topic, str(count), str(millis))
 
+    def kinds(self, topic: str) -> Running:
+        """Start a Java producer of a message with tag, keys and property, a compressed one and a batch."""
+        return self._client("kinds", topic)
+
     def consumer(self, topic: str, *, group: str = "") -> Running:
         """Start a consumer, in its own group unless one is named, from the first message."""
         return self._client("consume", topic, group=group)

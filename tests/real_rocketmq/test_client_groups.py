@@ -207,6 +207,42 @@ async def one_of_each_queue_is_read_once(
     assert {name: seen()[name] for name in names} == dict.fromkeys(names, 1)
 
 
+async def test_tags_keys_properties_compression_and_batches_pass_from_java_to_python(brokers: Brokers) -> None:
+    await brokers.make_topic("OfJava")
+    seen: dict[bytes, ReceivedMessage] = {}
+
+    async def listener(message: ReceivedMessage) -> None:
+        seen[message.body] = message
+
+    async with brokers.consumer("GOfJava", "OfJava", listener):
+        brokers.clients.callback(brokers.mq.kinds("OfJava").end)
+        await eventually(lambda: len(seen) == 5, what="the messages of each kind")
+    tagged = seen[b"tagged"]
+    assert (tagged.tags, tagged.keys, tagged.properties["source"]) == ("paid", ("4711", "4712"), "java")
+    assert b"x" * 10_000 in seen
+    batch = [seen[f"b{number}".encode()] for number in range(3)]
+    assert [(each.tags, each.keys) for each in batch] == [("in", (f"b{number}",)) for number in range(3)]
+    assert len({each.queue for each in batch}) == 1
+    # Java's client of 5.x gives all messages of a batch one id; queue and offset distinguish them.
+    assert len({each.queue_offset for each in batch}) == 3
+
+
+async def test_tags_keys_properties_compression_and_batches_pass_from_python_to_java(brokers: Brokers) -> None:
+    await brokers.make_topic("OfPython")
+    java = brokers.java_consumer("GOfPython", "OfPython")
+    async with brokers.producer() as producer:
+        await producer.send(
+            Message("OfPython", b"tagged", tags="paid", keys=("4711", "4712"), properties={"source": "python"})
+        )
+        await producer.send(Message("OfPython", b"x" * 10_000))
+        await producer.send_batch([Message("OfPython", f"b{i}".encode(), tags="in", keys=(f"b{i}",)) for i in range(3)])
+        await eventually(lambda: len(got(java)) >= 5, what="the messages of each kind")
+    lines = {line.split()[1]: line for line in java.said() if line.startswith("got ")}
+    assert lines["tagged"].endswith("tags=paid keys=4711 4712 source=python size=6")
+    assert lines["x" * 20].endswith("size=10000")
+    assert all(f"b{i} tags=in keys=b{i}" in lines[f"b{i}"] for i in range(3))
+
+
 async def test_ordered_members_hand_queues_over_in_order(brokers: Brokers) -> None:
     await brokers.make_topic("Ordered")
     read: list[tuple[str, int]] = []
