@@ -69,7 +69,7 @@ class Message:
         if tags and (problem := tag_problem(tags)):
             raise InvalidMessageError("tags", tags, f"must be one tag: it {problem}")
         keys: object = self.keys
-        if not isinstance(keys, tuple | list):
+        if not isinstance(keys, (tuple, list)):  # `tuple | list` would make a union for each message
             raise InvalidMessageError("keys", keys, "must be a tuple of str", of_type=True)
         for key in keys:
             if not _is_text(key) or " " in key:
@@ -77,7 +77,8 @@ class Message:
                     "keys", key, "must hold str without spaces and control characters, none empty"
                 )
         properties: object = self.properties
-        if not isinstance(properties, Mapping):
+        # The usual classes first: the check of an abstract class is slow.
+        if not isinstance(properties, (MappingProxyType, dict, Mapping)):
             raise InvalidMessageError("properties", properties, "must be a mapping of str to str", of_type=True)
         for name, value in properties.items():
             if not _is_text(name):
@@ -157,15 +158,13 @@ class OutgoingMessage:
     @property
     def size(self) -> int:
         """Bytes that count against ``max_message_size``: body, keys, tags and properties."""
-        return len(self.message.body) + sum(
-            len(text.encode())
-            for text in (
-                self.message.tags,
-                *self.message.keys,
-                *self.message.properties.keys(),
-                *self.message.properties.values(),
-            )
-        )
+        message = self.message
+        size = len(message.body) + len(message.tags.encode())
+        for key in message.keys:
+            size += len(key.encode())
+        for name, value in message.properties.items():
+            size += len(name.encode()) + len(value.encode())
+        return size
 
 
 def is_utf8(text: object) -> bool:
@@ -182,10 +181,7 @@ def _is_text(text: object) -> bool:
 
 def check_message(message: Message) -> None:
     """Raise :class:`InvalidNameError` for the topic and :class:`InvalidMessageError` for any other field."""
-    given: object = message
-    if not isinstance(given, Message):
-        raise InvalidMessageError("message", given, "must be a Message", of_type=True)
-    message.check()
+    check_batch([message])
 
 
 def check_size(messages: Sequence[OutgoingMessage], *, max_message_size: int) -> None:
@@ -204,9 +200,12 @@ def check_key(key: str, *, name: str = "key") -> None:
 def check_batch(messages: Sequence[Message]) -> None:
     """Raise :class:`InvalidMessageError` unless there is at least one message, all of one topic; check each."""
     given: object = messages
-    if not isinstance(given, Sequence) or not given:
+    if not isinstance(given, (list, Sequence)) or not given:  # list first: the check of an abstract class is slow
         raise InvalidMessageError("messages", given, "must be a list with at least one message")
     for message in messages:
-        check_message(message)
+        each: object = message
+        if not isinstance(each, Message):
+            raise InvalidMessageError("message", each, "must be a Message", of_type=True)
+        message.check()
         if message.topic != messages[0].topic:
             raise InvalidMessageError("topic", message.topic, f"differs from {messages[0].topic!r} in the same batch")

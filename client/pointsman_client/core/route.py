@@ -68,7 +68,10 @@ class BrokerData:
     @property
     def master(self) -> BrokerReplica | None:
         """The replica with id 0; None: it is not in the routes."""
-        return next((replica for replica in self.replicas if replica.broker_id == MASTER_ID), None)
+        for replica in self.replicas:
+            if replica.broker_id == MASTER_ID:
+                return replica
+        return None
 
 
 @dataclass(frozen=True, slots=True)

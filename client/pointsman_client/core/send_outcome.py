@@ -61,6 +61,9 @@ class Outcome:
     """Whether another attempt may follow, if one is left."""
 
 
+_STORED = Outcome(isolation=False, reachable=True, try_again=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutcomeRules:
     """RocketMQ's ``sendDefaultImpl`` as a table, with the settings that change it."""
@@ -71,8 +74,10 @@ class OutcomeRules:
 
     def of_status(self, status: SendStatus, mode: SendMode) -> Outcome:
         """Return the outcome of an attempt whose message the broker stored."""
-        again = status is not SendStatus.SEND_OK and self.retry_another_broker_when_not_store_ok
-        return Outcome(isolation=False, reachable=True, try_again=again and mode is SendMode.SYNC)
+        if status is SendStatus.SEND_OK:
+            return _STORED
+        again = self.retry_another_broker_when_not_store_ok and mode is SendMode.SYNC
+        return Outcome(isolation=False, reachable=True, try_again=again)
 
     def of_error(self, error: PointsmanError, mode: SendMode, *, had_addr: bool = True) -> Outcome:
         """Return the outcome of a failed attempt. Without an address no broker was called, so none is isolated.
