@@ -6,6 +6,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
@@ -165,8 +166,7 @@ class LatencyFaultTolerance:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Choice:
+class Choice(NamedTuple):
     """The selected queue, and the brokers skipped for it."""
 
     queue: MessageQueue

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-import uuid
-from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from pointsman_client.aio import Closing, finish_tasks
 from pointsman_client.client import NameServerClient
@@ -39,6 +37,8 @@ from pointsman_client.producer.producer_options import (
 )
 from pointsman_client.producer.sender import Sender
 
+ResultT = TypeVar("ResultT")
+
 SelectQueue = Callable[[tuple[MessageQueue, ...], Message, Any], MessageQueue]
 """Chooses a queue; called with the topic's writable queues, message, argument (RocketMQ ``MessageQueueSelector``)."""
 
@@ -48,6 +48,10 @@ PARKED = "PARKED"
 """Outcome passed to the metrics hook when a message was put into an outbox."""
 CANCELLED = "CANCELLED"
 """Outcome passed to the metrics hook when the caller cancelled the send."""
+
+_UUID_VERSION_4 = 4 << 76 | 0b10 << 62
+"""The version and variant bits of a random UUID (RFC 9562)."""
+_UUID_RANDOM = ~(0b1111 << 76 | 0b11 << 62)
 
 
 class Producer:
@@ -272,7 +276,7 @@ class Producer:
     def _begin(self, message: Message, timeout_seconds: float | None) -> tuple[ExplicitSends, OutgoingMessage, float]:
         sends = self._usable()
         check_message(message)
-        outgoing = self._outgoing(message)
+        (outgoing,) = self._outgoing([message])
         check_size([outgoing], max_message_size=self._options.max_message_size)
         return sends, outgoing, self._deadline(timeout_seconds)
 
@@ -282,9 +286,13 @@ class Producer:
             raise ClientNotStartedError
         return self._sends
 
-    def _outgoing(self, message: Message) -> OutgoingMessage:
-        message_id = uuid.UUID(int=self._rng.getrandbits(128), version=4).hex
-        return OutgoingMessage(message, message_id, self._clock.utc_now())
+    def _outgoing(self, messages: Sequence[Message]) -> list[OutgoingMessage]:
+        # The id is the hex form of a random (version 4) UUID; making a UUID object takes eight times as long.
+        random_bits, now = self._rng.getrandbits, self._clock.utc_now()
+        return [
+            OutgoingMessage(message, f"{random_bits(128) & _UUID_RANDOM | _UUID_VERSION_4:032x}", now)
+            for message in messages
+        ]
 
     def _deadline(self, timeout_seconds: float | None) -> float:
         if timeout_seconds is None:
@@ -297,11 +305,10 @@ class Producer:
     ) -> tuple[SendResult, ...]:
         sender = self._usable().sender
         check_batch(messages)
-        outgoing = [self._outgoing(message) for message in messages]
+        outgoing = self._outgoing(messages)
         check_size(outgoing, max_message_size=self._options.max_message_size)
         send = partial(sender.send, mode=mode, deadline=self._deadline(timeout_seconds))
-        with self._in_flight.awaited():
-            return await self._counted(outgoing, send)
+        return await self._in_flight.awaited(self._counted(outgoing, send))
 
     def _send_unawaited(
         self, message: Message, mode: SendMode, callback: SendCallback | None, timeout_seconds: float | None
@@ -328,8 +335,7 @@ class Producer:
         async def send(messages: Sequence[OutgoingMessage]) -> tuple[SendResult, ...]:
             return (await sends.send(queue, messages[0], on_unavailable=what, deadline=deadline),)
 
-        with self._in_flight.awaited():
-            return (await self._counted([outgoing], send))[0]
+        return (await self._in_flight.awaited(self._counted([outgoing], send)))[0]
 
     async def _counted(
         self,
@@ -375,13 +381,12 @@ class _InFlight:
         self._no_awaited = asyncio.Event()
         self._no_awaited.set()
 
-    @contextmanager
-    def awaited(self) -> Iterator[None]:
-        """Count a send that a caller awaits in this block."""
+    async def awaited(self, send: Coroutine[Any, Any, ResultT]) -> ResultT:
+        """Run a send that a caller awaits."""
         self._awaited += 1
         self._no_awaited.clear()
         try:
-            yield
+            return await send
         finally:
             self._awaited -= 1
             if not self._awaited:

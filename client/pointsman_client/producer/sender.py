@@ -7,8 +7,7 @@ import contextlib
 import logging
 import random
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from pointsman_client.aio import end_tasks, start_task
 from pointsman_client.core.fault_strategy import LatencyFaultTolerance, PublishInfo, QueueSelector
@@ -45,8 +44,7 @@ DOWN_POLL_SECONDS = 0.5
 ResultT = TypeVar("ResultT")
 
 
-@dataclass(frozen=True, slots=True)
-class Attempt:
+class Attempt(NamedTuple):
     """Result of an attempt: a receipt, or the failure."""
 
     queue: MessageQueue
@@ -55,8 +53,7 @@ class Attempt:
     try_again: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(NamedTuple):
     """Messages that a broker has stored."""
 
     queue: MessageQueue
@@ -133,9 +130,9 @@ class Sender:
         most = self._options.send_msg_max_timeout_per_request_seconds
         tries_left = self._tries_of[mode]
         info = await self.publish_info(topic, deadline)
-        while tries_left and (left := deadline - self._clock.monotonic()) > 0:
+        while tries_left and (left := deadline - (now := self._clock.monotonic())) > 0:
             tries_left -= 1
-            choice = self._selector.select(info, last_broker=last_broker, now=self._clock.monotonic())
+            choice = self._selector.select(info, last_broker=last_broker, now=now)
             for cluster, broker_name in choice.skipped:
                 self._metrics_hook.isolation_hit(cluster=cluster, broker_name=broker_name)
             seconds = min(left, most) if most is not None and tries_left else left
@@ -188,31 +185,40 @@ class Sender:
         except (InvalidInputError, ClientStateError):
             raise
         except PointsmanError as error:
-            seconds = self._clock.monotonic() - began_at
+            ended_at = self._clock.monotonic()
+            seconds = ended_at - began_at
             outcome = self._rules.of_error(error, mode, had_addr=addr is not None)
-            self._note(queue, outcome, error.code, seconds, error)
+            self._note(queue, outcome, error.code, seconds, error, now=ended_at)
             self._refresher.request(queue.topic)
             failed = FailedTry(queue.cluster, queue.broker_name, addr or "", queue.queue_id, error, seconds)
             return Attempt(queue, None, failed, outcome.try_again)
+        ended_at = self._clock.monotonic()
         outcome = self._rules.of_status(receipt.status, mode)
-        self._note(queue, outcome, receipt.status, self._clock.monotonic() - began_at)
+        self._note(queue, outcome, receipt.status, ended_at - began_at, now=ended_at)
         return Attempt(queue, receipt, None, outcome.try_again)
 
     def _note(
-        self, queue: MessageQueue, outcome: Outcome, label: str, seconds: float, error: PointsmanError | None = None
+        self,
+        queue: MessageQueue,
+        outcome: Outcome,
+        label: str,
+        seconds: float,
+        error: PointsmanError | None = None,
+        *,
+        now: float,
     ) -> None:
         cluster, broker_name = broker = queue.broker_key
         self._metrics_hook.send_tried(queue=queue, outcome=label, seconds=seconds)
         if self._faults is None:
             return
-        was_available = self._faults.is_available(broker, now=self._clock.monotonic())
+        was_available = self._faults.is_available(broker, now=now)
         isolated_for = self._faults.update(
             broker,
             topic=queue.topic,
             latency_seconds=seconds,
             isolation=outcome.isolation,
             reachable=outcome.reachable,
-            now=self._clock.monotonic(),
+            now=now,
         )
         if isolated_for > 0:
             self._metrics_hook.isolated(cluster=cluster, broker_name=broker_name, seconds=isolated_for)
@@ -247,7 +253,10 @@ class Sender:
 
     async def publish_info(self, topic: str, deadline: float) -> PublishInfo:
         """Return the topic's writable queues, after a refresh if there are none. Raises as :meth:`send` does."""
-        queues = await self.within(deadline, self._client.publish_queues(topic), topic)
+        is_cached = self._client.route_age_seconds(topic) is not None
+        lookup = self._client.publish_queues(topic)
+        # A cached route is returned without a wait, so without the cost of a timeout.
+        queues = await (lookup if is_cached else self.within(deadline, lookup, topic))
         if not queues:
             try:
                 await self.within(deadline, self._client.refresh(topic), topic)
@@ -303,7 +312,8 @@ class Sender:
 
     def _master_addr(self, broker: BrokerKey) -> str | None:
         group = self._client.broker(*broker)
-        return None if group is None or group.master is None else group.master.addr or None
+        master = None if group is None else group.master
+        return None if master is None else master.addr or None
 
     def _describe_isolations(self, topic: str) -> object:
         routed = {group.key for group in self._client.brokers_of([topic])}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import time
+import uuid
 from collections.abc import AsyncIterator
 from itertools import pairwise
 
@@ -69,7 +70,7 @@ async def test_a_message_is_sent_and_the_result_names_the_queue(server: Scripted
         assert (outgoing.message, outgoing.message_id) == (HELLO, first.message_id)
         assert outgoing.born_at == shop.clock.utc_now()
         assert len({first.message_id, second.message_id}) == 2
-        assert len(first.message_id) == 32
+        assert (uuid.UUID(first.message_id).version, len(first.message_id)) == (4, 32)
         assert shop.heard.sends == [("SEND_OK", 1)] * 2
 
 
