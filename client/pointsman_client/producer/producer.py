@@ -253,9 +253,7 @@ class Producer:
             check_key(second, name="second")
         queue: MessageQueue | None
         try:
-            route = await sends.sender.within(
-                deadline, self._resources.client.topic_route(message.topic), message.topic
-            )
+            route = await sends.sender.topic_route(message.topic, deadline)
             queue = self._key_queues.queue_of(route, key, second=second)
         except TopicNotFoundError:
             # All its brokers are down: the key stays at its queue.

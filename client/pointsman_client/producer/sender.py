@@ -13,7 +13,7 @@ from pointsman_client.aio import end_tasks, start_task
 from pointsman_client.core.fault_strategy import LatencyFaultTolerance, PublishInfo, QueueSelector
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue, why_not_writable, why_without_queue
-from pointsman_client.core.route import BrokerKey
+from pointsman_client.core.route import BrokerKey, TopicRoute
 from pointsman_client.core.send_outcome import Outcome, OutcomeRules, SendMode, SendResult
 from pointsman_client.errors import (
     BrokerRefusedError,
@@ -155,7 +155,7 @@ class Sender:
         Raises :class:`QueueUnavailableError` if nothing was written because the queue cannot be written now, and
         :class:`SendFailedError` if the broker rejected the messages, or it is unknown whether it stored them.
         """
-        route = await self.within(deadline, self._client.topic_route(queue.topic), queue.topic)
+        route = await self.topic_route(queue.topic, deadline)
         why = why_not_writable(route, queue)
         if why is not None:
             self._refresher.request(queue.topic)
@@ -228,7 +228,7 @@ class Sender:
                 )
                 logger.log(level, "broker %s/%s isolated for %.3g s: %s", cluster, broker_name, isolated_for, why)
 
-    async def within(self, deadline: float, lookup: Coroutine[Any, Any, ResultT], topic: str) -> ResultT:
+    async def _within(self, deadline: float, lookup: Coroutine[Any, Any, ResultT], topic: str) -> ResultT:
         """Wait for a route; raises :class:`SendFailedError` at the deadline."""
         try:
             async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
@@ -251,15 +251,22 @@ class Sender:
     def _failure(self, topic: str, failed: Sequence[FailedTry], deadline: float) -> SendFailedError:
         return SendFailedError(topic, failed, timed_out=self._clock.monotonic() >= deadline)
 
+    async def topic_route(self, topic: str, deadline: float) -> TopicRoute:
+        """Return the topic's route, from the cache if possible; raises :class:`SendFailedError` at the deadline."""
+        is_cached = self._client.route_age_seconds(topic) is not None
+        lookup = self._client.topic_route(topic)
+        # A cached route is returned without a wait, so without the cost of a timeout.
+        return await (lookup if is_cached else self._within(deadline, lookup, topic))
+
     async def publish_info(self, topic: str, deadline: float) -> PublishInfo:
         """Return the topic's writable queues, after a refresh if there are none. Raises as :meth:`send` does."""
         is_cached = self._client.route_age_seconds(topic) is not None
         lookup = self._client.publish_queues(topic)
-        # A cached route is returned without a wait, so without the cost of a timeout.
-        queues = await (lookup if is_cached else self.within(deadline, lookup, topic))
+        # As in topic_route.
+        queues = await (lookup if is_cached else self._within(deadline, lookup, topic))
         if not queues:
             try:
-                await self.within(deadline, self._client.refresh(topic), topic)
+                await self._within(deadline, self._client.refresh(topic), topic)
             except ClientStateError:
                 raise
             except PointsmanError:
@@ -287,7 +294,7 @@ class Sender:
             queues = await self._client.publish_queues(topic)
             if not queues and deadline > self._clock.monotonic():
                 with contextlib.suppress(SendFailedError, NameServersUnavailableError):
-                    await self.within(deadline, self._client.refresh(topic), topic)
+                    await self._within(deadline, self._client.refresh(topic), topic)
                 queues = await self._client.publish_queues(topic)
             if queues:
                 return queues
@@ -303,7 +310,7 @@ class Sender:
     async def _newer_info(self, info: PublishInfo, topic: str, deadline: float) -> PublishInfo:
         """Return the current queues, which may have changed; ``info`` if there are none now."""
         try:
-            queues = await self.within(deadline, self._client.publish_queues(topic), topic)
+            queues = await self._within(deadline, self._client.publish_queues(topic), topic)
         except ClientStateError:
             raise
         except PointsmanError:
