@@ -253,10 +253,11 @@ class GroupConsumer:
         return ALL if subscription is None else subscription.expression
 
     def _accepts(self, message: ReceivedMessage) -> bool:
-        if is_retry_topic(message.queue.topic) or not self._setting.shares:
+        topic = message.queue.topic
+        subscription = self._subscriptions.get(topic)
+        if subscription is None or subscription.matches(message.tags):
             return True
-        subscription = self._subscriptions.get(message.queue.topic)
-        return subscription is None or subscription.matches(message.tags)
+        return is_retry_topic(topic) or not self._setting.shares
 
     # Offsets
 

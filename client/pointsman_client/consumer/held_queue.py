@@ -76,6 +76,8 @@ class HeldQueue:
         self._context = context
         self._tasks: set[asyncio.Task[None]] = set()
         self._wakeup = Wakeup(context.clock)
+        self._was_full = False
+        """Whether the pull loop waits, or is about to wait, because a flow limit is reached."""
         self._idle = asyncio.Event()
         self._sought: int | None = None
         self._backoff = FullJitterBackoff(context.rng.uniform, cap=BACKOFF_CAP_SECONDS)
@@ -147,7 +149,8 @@ class HeldQueue:
         messages = self.process_queue
         assert messages is not None  # noqa: S101  set by _begin
         messages.last_pull_at = self._context.clock.monotonic()
-        if messages.is_full or self.is_paused:
+        self._was_full = messages.is_full
+        if self._was_full or self.is_paused:
             await self._wakeup.wait(POLL_INTERVAL_SECONDS)
             return
         offset = messages.next_pull_offset
@@ -224,9 +227,9 @@ class HeldQueue:
         messages = self.process_queue
         if messages is None:
             return
-        was_full = messages.is_full
         if messages.finish(message):
-            if was_full and not messages.is_full:
+            if self._was_full and not messages.is_full:
+                self._was_full = False
                 self._wakeup.wake()
             self._idle.set()
 

@@ -41,6 +41,7 @@ class CallEnd:
 
 
 SUCCEEDED = CallEnd(Outcome.SUCCESS)
+"""The result of every successful call, so that it can be compared by identity."""
 
 
 def raised(error: BaseException) -> CallEnd:

@@ -14,7 +14,7 @@ from pointsman.wire.clock import Clock
 from pointsman_client.aio import end_tasks
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.consumer.listener import CallEnd, ListenerCaller, Outcome, raised
+from pointsman_client.consumer.listener import SUCCEEDED, CallEnd, ListenerCaller, Outcome, raised
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.retry_rules import SUSPEND_SECONDS, BlockedQueue, has_exhausted_attempts, unblock_hint
 from pointsman_client.metrics_hook import MetricsHook
@@ -70,6 +70,7 @@ class ListenerPool:
         self._consume_timeout_seconds = consume_timeout_seconds
         self._clock = clock
         self._hook = hook
+        self._loop = asyncio.get_running_loop()
         self._ring: deque[HeldQueue] = deque()
         self._in_ring: set[HeldQueue] = set()
         self._calls: dict[asyncio.Task[CallEnd], _Call] = {}
@@ -142,7 +143,8 @@ class ListenerPool:
         return messages.take()
 
     def _begin(self, held: HeldQueue, message: ReceivedMessage) -> None:
-        task = asyncio.create_task(self._caller.call(message), name="pointsman-listener")
+        # On Python 3.11 asyncio.create_task makes a system call and formats a name, for each message.
+        task = self._loop.create_task(self._caller.call(message), name="pointsman-listener")
         self._calls[task] = _Call(held, message, self._clock.monotonic())
         task.add_done_callback(self._ended)
 
@@ -163,12 +165,12 @@ class ListenerPool:
         return CallEnd(Outcome.TIMEOUT, f"took longer than {seconds:g} s (consume_timeout_seconds)")
 
     def _settle(self, call: _Call, end: CallEnd) -> None:
-        held, message, outcome = call.held, call.message, end.outcome
+        held, message = call.held, call.message
         seconds = self._clock.monotonic() - call.began_at
-        self._hook.consumed(group=self._group, queue=held.queue, result=outcome.value, seconds=seconds)
-        if not self._is_ordered:
+        self._hook.consumed(group=self._group, queue=held.queue, result=str(end.outcome), seconds=seconds)
+        if end is not SUCCEEDED and not self._is_ordered:
             self._log_failure(message, end)
-        if outcome is Outcome.SUCCESS:
+        if end is SUCCEEDED:
             held.finish(message)
             self._unblock(held)
         elif self._is_ordered and not has_exhausted_attempts(message, max_reconsume_times=self._max_reconsume_times):
