@@ -143,23 +143,34 @@ class Wakeup:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._event = asyncio.Event()
+        self._is_woken = False
+        self._waits: set[asyncio.Future[None]] = set()
 
     def wake(self) -> None:
         """End the current wait, or the next one."""
-        self._event.set()
+        self._is_woken = True
+        for wait in self._waits:
+            _end_wait(wait)
 
     async def wait(self, seconds: float) -> bool:
         """Wait until woken, at most ``seconds``; return whether it was woken."""
-        if not self._event.is_set():
-            woken = asyncio.ensure_future(self._event.wait())
+        if not self._is_woken:
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            late = asyncio.ensure_future(self._clock.sleep(seconds))
+            late.add_done_callback(lambda _: _end_wait(ended))
+            self._waits.add(ended)
             try:
-                await done_within(woken, seconds, clock=self._clock)
+                await ended
             finally:
-                woken.cancel()
-        was_set = self._event.is_set()
-        self._event.clear()
-        return was_set
+                self._waits.discard(ended)
+                late.cancel()
+        was_woken, self._is_woken = self._is_woken, False
+        return was_woken
+
+
+def _end_wait(wait: asyncio.Future[None]) -> None:
+    if not wait.done():
+        wait.set_result(None)
 
 
 class Callbacks(Generic[ArgumentT]):
