@@ -12,13 +12,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pointsman.remoting.bodies import read_json
+from pointsman.remoting.bodies import MAX_SHOWN, BadBodyError, read_object, shown, to_object
 from pointsman.remoting.frames import version_text
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.wire.group_topics import retry_topic
 
-_MAX_SHOWN = 100
 _FLAT_OBJECT = rb'(\{(?:[^{}"]|"(?:[^"\\]|\\.)*+")*+\})'
 _TABLE = re.compile(rb'"offsetTable"\s*:\s*\{\s*')
 _ENTRY = re.compile(_FLAT_OBJECT + rb"\s*:\s*" + _FLAT_OBJECT + rb"\s*,?\s*")
@@ -27,10 +26,6 @@ _CONSUME_TYPES = {"CONSUME_ACTIVELY": wire.CONSUME_TYPE_PULL, "CONSUME_PASSIVELY
 _MESSAGE_MODELS = {"CLUSTERING": wire.MESSAGE_MODEL_CLUSTERING, "BROADCASTING": wire.MESSAGE_MODEL_BROADCASTING}
 
 Object: TypeAlias = "Mapping[str, object]"
-
-
-class BadBodyError(Exception):
-    """A body that cannot be read; the text names the field and its value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +39,7 @@ class ConnectedGroup:
 
 def read_groups(body: bytes) -> list[str]:
     """Read the names of all groups, sorted. Raises BadBodyError."""
-    table = _mapping(_object(body).get("subscriptionGroupTable"), "subscriptionGroupTable")
+    table = to_object(read_object(body).get("subscriptionGroupTable"), "subscriptionGroupTable")
     return sorted(map(_valid, table))
 
 
@@ -54,15 +49,15 @@ def read_connections(group: str, body: bytes) -> ConnectedGroup:
     A broker knows subscriptions of the group, not of its members. That of the group's own retry topic, which agents do
     not list either, is left out. A client id with several connections is one member with several addresses.
     """
-    data = _object(body)
+    data = read_object(body)
     subscriptions = [
         wire.Subscription(topic=_valid(topic), expression=_text(each, "subString"))
-        for topic, each in sorted(_mapping(data.get("subscriptionTable"), "subscriptionTable").items())
+        for topic, each in sorted(to_object(data.get("subscriptionTable"), "subscriptionTable").items())
         if topic != retry_topic(group)
     ]
     connections = data.get("connectionSet") or []
     if not isinstance(connections, list):
-        raise BadBodyError(f"connectionSet = {_shown(connections)}, must be a list")
+        raise BadBodyError(f"connectionSet = {shown(connections)}, must be a list")
     addrs: dict[str, list[str]] = {}
     clients: dict[str, str] = {}
     for connection in connections:
@@ -112,35 +107,20 @@ def read_progress(group: str, body: bytes) -> list[offsets_wire.QueueProgress]:
 def _offset_table(body: bytes) -> Iterator[tuple[Object, Object]]:
     start = _TABLE.search(body)
     if start is None:
-        raise BadBodyError(f"the body {_shown(body)} has no offsetTable")
+        raise BadBodyError(f"the body {shown(body[:MAX_SHOWN])} has no offsetTable")
     at = start.end()
     while (entry := _ENTRY.match(body, at)) is not None:
-        yield _object(entry[1]), _object(entry[2])
+        yield read_object(entry[1]), read_object(entry[2])
         at = entry.end()
     if body[at : at + 1] != b"}":
-        raise BadBodyError(f"offsetTable cannot be read from {_shown(body[at:])}")
-
-
-def _object(body: bytes) -> Object:
-    try:
-        return _mapping(read_json(body), "the body")
-    except ValueError as error:
-        raise BadBodyError(f"{_shown(body)} is not JSON: {error}") from error
-
-
-def _mapping(value: object, where: str) -> Object:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise BadBodyError(f"{where} = {_shown(value)}, must be an object")
-    return value
+        raise BadBodyError(f"offsetTable cannot be read from {shown(body[at : at + MAX_SHOWN])}")
 
 
 def _text(data: object, name: str) -> str:
-    value = _mapping(data, name).get(name)
+    value = to_object(data, name).get(name)
     text = "" if value is None else value
     if not isinstance(text, str):
-        raise BadBodyError(f"{name} = {_shown(value)}, must be a string")
+        raise BadBodyError(f"{name} = {shown(value)}, must be a string")
     return _valid(text)
 
 
@@ -150,12 +130,7 @@ def _valid(text: str) -> str:
 
 
 def _number(data: object, name: str, *, most: int = 2**63 - 1) -> int:
-    value = _mapping(data, name).get(name)
+    value = to_object(data, name).get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise BadBodyError(f"{name} = {_shown(value)}, must be a whole number from 0 to {most}")
+        raise BadBodyError(f"{name} = {shown(value)}, must be a whole number from 0 to {most}")
     return value
-
-
-def _shown(value: object) -> str:
-    text = repr(value[:_MAX_SHOWN] if isinstance(value, bytes) else value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

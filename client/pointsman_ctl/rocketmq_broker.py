@@ -1,4 +1,4 @@
-"""Consumer groups as a RocketMQ broker knows them, asked over the remoting protocol."""
+"""Consumer groups at a RocketMQ broker, queried over the remoting protocol."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import grpc
 
+from pointsman.remoting.bodies import BadBodyError
 from pointsman.remoting.codes import BrokerRequestCode as Request
 from pointsman.remoting.codes import BrokerResponseCode as Code
 from pointsman.v1 import consumer_group_service_pb2 as wire
@@ -17,7 +18,7 @@ from pointsman.wire.error_details import ErrorDetails
 from pointsman_client import BrokerTimeoutError, BrokerUnreachableError, RequestRejectedError
 from pointsman_client.transports.rocketmq import Link, RocketmqOptions
 from pointsman_ctl.error_report import BrokerFailedError
-from pointsman_ctl.group_bodies import BadBodyError, ConnectedGroup, read_connections, read_groups, read_progress
+from pointsman_ctl.group_bodies import ConnectedGroup, read_connections, read_groups, read_progress
 
 MAX_CONCURRENT_CALLS = 8
 """Per broker: its pool for operators is small (``adminBrokerThreadPoolNums``, 16)."""

@@ -9,7 +9,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from pointsman.remoting.bodies import read_json
+from pointsman.remoting.bodies import BadBodyError, read_object, shown, to_object
 from pointsman.remoting.frames import MAX_FRAME_BYTES
 from pointsman.wire.names import (
     MAX_BROKER_ID,
@@ -36,13 +36,8 @@ MAX_GROUPS = 20_000
 """Maximum number of replica groups in one response."""
 MAX_ROUTE_QUEUES = 1024 * 1024
 """Maximum number of queues of a topic on all brokers, read and write queues counted separately."""
-_MAX_SHOWN = 100
 
 Object = Mapping[str, object]
-
-
-class BadBodyError(Exception):
-    """A body that cannot be read; the text names the field and its value."""
 
 
 class StaticTopicError(Exception):
@@ -55,7 +50,7 @@ def read_route(topic: str, body: bytes, *, counter: int, cluster: str = "", zone
     Groups without a master are in the routes of every zone (RocketMQ ``ZoneRouteRPCHook``). Raises BadBodyError and
     StaticTopicError.
     """
-    route = _read_object(body)
+    route = read_object(body)
     if _object(route, "topicQueueMappingByBroker"):
         raise StaticTopicError
     filter_servers = _object(route, "filterServerTable")
@@ -88,25 +83,25 @@ def read_route(topic: str, body: bytes, *, counter: int, cluster: str = "", zone
 
 def read_clusters(body: bytes) -> tuple[ClusterData, ...]:
     """Read the clusters with their replica groups. Raises BadBodyError."""
-    table = _object(_read_object(body), "brokerAddrTable")
+    table = _object(read_object(body), "brokerAddrTable")
     if len(table) > MAX_GROUPS:
         raise BadBodyError(f"brokerAddrTable has {len(table)} entries, at most {MAX_GROUPS} are read")
     clusters: dict[str, list[BrokerData]] = {}
     for name, data in table.items():
-        group = _to_broker_data(data, f"brokerAddrTable[{_shown(name)}]", {})
+        group = _to_broker_data(data, f"brokerAddrTable[{shown(name)}]", {})
         clusters.setdefault(group.cluster, []).append(group)
     return tuple(ClusterData(cluster, _sorted(clusters[cluster])) for cluster in sorted(clusters))
 
 
 def read_topics(body: bytes) -> tuple[str, ...]:
     """Read a list of topics. Raises BadBodyError."""
-    topics = _read_object(body).get("topicList")
+    topics = read_object(body).get("topicList")
     if not isinstance(topics, list):
-        raise BadBodyError(f"topicList = {_shown(topics)}, must be a list")
+        raise BadBodyError(f"topicList = {shown(topics)}, must be a list")
     for topic in topics:
         problem = registered_name_problem(topic) if isinstance(topic, str) else "must be a string"
         if problem:
-            raise BadBodyError(f"topicList has {_shown(topic)}, which {problem}")
+            raise BadBodyError(f"topicList has {shown(topic)}, which {problem}")
     return tuple(sorted(set(topics)))
 
 
@@ -124,9 +119,9 @@ def _sorted(groups: Iterable[BrokerData]) -> tuple[BrokerData, ...]:
 
 
 def _to_broker_data(value: object, where: str, filter_servers: Object) -> BrokerData:
-    data = _mapping(value, where)
+    data = to_object(value, where)
     replicas = []
-    for number, addr in _mapping(data.get("brokerAddrs"), f"{where}.brokerAddrs").items():
+    for number, addr in to_object(data.get("brokerAddrs"), f"{where}.brokerAddrs").items():
         # A broker registers what it likes, such as id -1 before an election: the others must remain usable.
         is_id = number.isascii() and number.isdigit() and len(number) <= 10 and int(number) <= MAX_BROKER_ID
         if is_id and isinstance(addr, str) and addr_problem(addr) is None:
@@ -134,7 +129,7 @@ def _to_broker_data(value: object, where: str, filter_servers: Object) -> Broker
             replicas.append(BrokerReplica(int(number), addr, "", "", BrokerState.UP, servers))
     acting = data.get("enableActingMaster", False)
     if not isinstance(acting, bool):
-        raise BadBodyError(f"{where}.enableActingMaster = {_shown(acting)}, must be true or false")
+        raise BadBodyError(f"{where}.enableActingMaster = {shown(acting)}, must be true or false")
     return BrokerData(
         cluster=_name(data, "cluster", where),
         broker_name=_name(data, "brokerName", where),
@@ -146,7 +141,7 @@ def _to_broker_data(value: object, where: str, filter_servers: Object) -> Broker
 
 def _to_queue_data(value: object, where: str, groups: Mapping[str, BrokerData]) -> QueueData | None:
     """None: of a broker that is not selected."""
-    data = _mapping(value, where)
+    data = to_object(value, where)
     group = groups.get(_name(data, "brokerName", where))
     if group is None:
         return None
@@ -169,24 +164,8 @@ def _filter_servers(value: object) -> tuple[str, ...]:
 # Fields: each function raises BadBodyError
 
 
-def _read_object(body: bytes) -> Object:
-    try:
-        value = read_json(body)
-    except ValueError as error:
-        raise BadBodyError(f"the body {_shown(body[:_MAX_SHOWN])} is not JSON: {error}") from error
-    return _mapping(value, "the body")
-
-
-def _mapping(value: object, where: str) -> Object:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise BadBodyError(f"{where} = {_shown(value)}, must be an object")
-    return value
-
-
 def _object(data: Object, name: str) -> Object:
-    return _mapping(data.get(name), name)
+    return to_object(data.get(name), name)
 
 
 def _list(data: Object, name: str) -> list[object]:
@@ -194,7 +173,7 @@ def _list(data: Object, name: str) -> list[object]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise BadBodyError(f"{name} = {_shown(value)}, must be a list")
+        raise BadBodyError(f"{name} = {shown(value)}, must be a list")
     if len(value) > MAX_GROUPS:
         raise BadBodyError(f"{name} has {len(value)} entries, at most {MAX_GROUPS} are read")
     return value
@@ -204,7 +183,7 @@ def _name(data: Object, name: str, where: str) -> str:
     value = data.get(name)
     problem = registered_name_problem(value) if isinstance(value, str) else "must be a string"
     if problem:
-        raise BadBodyError(f"{where}.{name} = {_shown(value)}, {problem}")
+        raise BadBodyError(f"{where}.{name} = {shown(value)}, {problem}")
     return str(value)
 
 
@@ -212,17 +191,12 @@ def _text(data: Object, name: str, where: str, *, longest: int = MAX_TEXT_LENGTH
     value = data.get(name) or ""
     problem = text_problem(value, longest=longest) if isinstance(value, str) else "must be a string"
     if problem:
-        raise BadBodyError(f"{where}.{name} = {_shown(value)}, {problem}")
+        raise BadBodyError(f"{where}.{name} = {shown(value)}, {problem}")
     return str(value)
 
 
 def _number(data: Object, name: str, where: str, most: int) -> int:
     value = data.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise BadBodyError(f"{where}.{name} = {_shown(value)}, must be a whole number from 0 to {most}")
+        raise BadBodyError(f"{where}.{name} = {shown(value)}, must be a whole number from 0 to {most}")
     return value
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."

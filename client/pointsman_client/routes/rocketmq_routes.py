@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import grpc
 
+from pointsman.remoting.bodies import BadBodyError
 from pointsman.remoting.codes import RequestCode, ResponseCode
 from pointsman.wire.clock import Clock
 from pointsman.wire.error_details import ErrorDetails
@@ -24,7 +25,6 @@ from pointsman_client.errors import (
     TopicNotFoundError,
 )
 from pointsman_client.routes.rocketmq_bodies import (
-    BadBodyError,
     StaticTopicError,
     read_clusters,
     read_route,

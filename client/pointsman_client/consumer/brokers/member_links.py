@@ -100,7 +100,7 @@ def json_object(addr: str, body: bytes) -> Mapping[str, Any]:
 
 
 def queue_name(value: object) -> tuple[str, str, int] | None:
-    """Return topic, broker name and queue id of a ``MessageQueue`` in JSON; None: it is none."""
+    """Return topic, broker name and queue id of a ``MessageQueue`` in JSON; None if it is not one."""
     if not isinstance(value, dict):
         return None
     topic, broker_name, queue_id = value.get("topic"), value.get("brokerName"), value.get("queueId")
