@@ -15,17 +15,19 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
 from pathlib import Path
 
 import grpc
 import pytest
+from _pytest.unraisableexception import collect_unraisable
 
 GRACE_SECONDS = 5.0
 NOT_OF_A_TEST = ("/dev/", "/proc/", sys.prefix)
 """Files in these folders are ignored; in the environment's folder matplotlib keeps its fonts open."""
 OPEN_FILES, OWN_THREADS = Path("/proc/self/fd"), Path("/proc/self/task")
+_KEPT: list[list[object]] = []
 
 
 def held() -> set[str]:
@@ -37,6 +39,8 @@ def leaks(before: set[str], now: Callable[[], set[str]]) -> list[str]:
     """Name what is open now, was not before, and did not close within GRACE_SECONDS."""
     deadline = time.monotonic() + GRACE_SECONDS
     while (found := sorted(now() - before)) and time.monotonic() < deadline:
+        if time.monotonic() > deadline - GRACE_SECONDS / 2:
+            gc.unfreeze()  # A name server in this process froze all objects, so garbage as well. Slow, so not at first.
         gc.collect()
         time.sleep(0.02)
     return found
@@ -86,6 +90,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
         item.fixturenames.insert(item.fixturenames.index("no_leak") + 1, "no_leaked_task")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """Drop what a failed teardown could not raise: pytest would report it in the next test, which is innocent."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            collect_unraisable(item.config)
+        raise
+
+
 @contextmanager
 def nothing_left(*, but: str = "nothing") -> Iterator[None]:
     """Fail a test that leaves a thread, process, socket or file behind; ``but`` is a kind that may stay."""
@@ -96,6 +111,8 @@ def nothing_left(*, but: str = "nothing") -> Iterator[None]:
     before = now()
     yield
     if found := leaks(before, now):
+        # Keep all objects of this moment: what is left behind would warn when it is collected, during another test.
+        _KEPT.append(gc.get_objects())
         pytest.fail(f"left behind: {', '.join(found)}", pytrace=False)
 
 

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
@@ -189,28 +189,31 @@ class Agent:
         own = OwnState(broker.id, topics, verdict=self._verdict, replica_id=broker.replica_id or None)
         self._own = Observable(own)
         self.metrics.set_own_state(own)
+        running: list[asyncio.Task[None]] = []
         async with AsyncExitStack() as closing:
-            running, drainer = await self._start_services(self._build_ends(closing), tasks)
-            # Also when a part fails: committed offsets must reach the store.
-            closing.push_async_callback(self._end_services, running)
+            ends = self._build_ends(closing)
+            # Each of them runs, the last one first, also when a part fails or the start is cancelled: committed offsets
+            # must reach the store.
+            closing.push_async_callback(self._finish_services)
+            closing.push_async_callback(_end, running)
+            closing.push_async_callback(self._stop_services)
+            drainer = await self._start_services(ends, tasks, running)
             self._registering = tasks.create_task(await self._build_fleet(tasks, running))
             await stop.wait()
             await self._leave(drainer)
 
-    async def _end_services(self, running: list[asyncio.Task[None]]) -> None:
+    async def _stop_services(self) -> None:
         if self._services is not None:
             await self._services.stop()
-        for task in running:
-            task.cancel()
-        await asyncio.gather(*running, return_exceptions=True)
+
+    async def _finish_services(self) -> None:
         if self._services is not None:
             await self._services.finish()
 
     async def _start_services(
-        self, ends: QueueEnds, tasks: asyncio.TaskGroup
-    ) -> tuple[list[asyncio.Task[None]], Drainer]:
-        """Serve the broker's clients, if configured, and measure its queues; return the tasks and the drainer."""
-        running: list[asyncio.Task[None]] = []
+        self, ends: QueueEnds, tasks: asyncio.TaskGroup, running: list[asyncio.Task[None]]
+    ) -> Drainer:
+        """Serve the broker's clients, if configured, and measure its queues; add the tasks to ``running``."""
         if self._config.rpc.listen:
             self._services = ClientServices(
                 self._config,
@@ -230,7 +233,7 @@ class Agent:
             log.info("serving the broker's clients", extra={"facts": {"addr": self._agent_addr}})
             running.append(tasks.create_task(self._services.run()))
         running.append(tasks.create_task(self._build_collector(ends).run()))
-        return running, drainer
+        return drainer
 
     async def _build_fleet(
         self, tasks: asyncio.TaskGroup, running: list[asyncio.Task[None]]
@@ -451,6 +454,12 @@ class Agent:
             interval_seconds=heartbeat.interval_seconds,
             expiry_seconds=heartbeat.expiry_seconds,
         )
+
+
+async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _ended(task: asyncio.Task[None]) -> None:

@@ -137,27 +137,28 @@ class NameServerApp:
 
         Raises CannotListen or OSError when an address or a folder is not available.
         """
-        host, _ = split_addr(self.config.server.listen)
-        port = self.server.bind(self.config.server.listen, self._certificates)
-        self.addr = join_addr(host, port)
-        self._node = self.config.server.node or f"{socket.gethostname()}:{port}"
-        self.recorder = recorder_assembly.recorder(
-            self.config.history,
-            node=self._node,
-            boot_id=f"{self._boot:016x}",
-            clock=self.clock,
-            metrics=self.metrics,
-        )
-        self._keeper = self._snapshot_keeper()
-        self._settings = self._settings_keeper()
-        monitoring = self._monitoring()
         async with AsyncExitStack() as steps:
             # Each step of the stop runs, the last one here first, even if an earlier one failed.
             steps.callback(self._record_stopped)
+            monitoring = self._monitoring()
             steps.push_async_callback(asyncio.to_thread, monitoring.stop)
+            host, _ = split_addr(self.config.server.listen)
+            port = self.server.bind(self.config.server.listen, self._certificates)
+            self.addr = join_addr(host, port)
+            self._node = self.config.server.node or f"{socket.gethostname()}:{port}"
+            self.recorder = recorder_assembly.recorder(
+                self.config.history,
+                node=self._node,
+                boot_id=f"{self._boot:016x}",
+                clock=self.clock,
+                metrics=self.metrics,
+            )
+            self._keeper = self._snapshot_keeper()
+            self._settings = self._settings_keeper()
             steps.push_async_callback(self._stop_history)
             steps.push_async_callback(self._stop_snapshot)
             steps.push_async_callback(self._stop_settings)
+            steps.push_async_callback(self._stop_remoting)
             steps.push_async_callback(self._stop_serving)
             self.recorder.start()
             self._start_warm()
@@ -201,6 +202,8 @@ class NameServerApp:
         self._manager.status("draining")
         self._manager.stopping()
         await self.server.stop(self.config.server.stop_grace_seconds)
+
+    async def _stop_remoting(self) -> None:
         if self._remoting is not None:
             await self._remoting.stop()
 

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LEAKING = """
-import asyncio, socket, subprocess, sys, threading
+import asyncio, gc, socket, subprocess, sys, threading
 import tests.leaks
 
 tests.leaks.GRACE_SECONDS = 0.2
@@ -34,6 +34,22 @@ def test_socket():
 def test_file(tmp_path):
     KEPT.append((tmp_path / "left").open("w"))
 
+def test_later():
+    KEPT.clear()
+    gc.collect()
+
+class Unraisable:
+    def __del__(self):
+        raise ValueError
+
+def test_socket_and_garbage():
+    KEPT.append(socket.socket())
+    cycle = [Unraisable()]
+    cycle.append(cycle)
+
+def test_innocent():
+    pass
+
 async def test_clean(tmp_path):
     await asyncio.create_task(asyncio.sleep(0))
     await asyncio.to_thread(subprocess.run, ["true"])
@@ -47,7 +63,18 @@ def output(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The output of pytest for the tests above."""
     file = tmp_path_factory.mktemp("leaks") / "test_leaking.py"
     file.write_text(LEAKING, encoding="utf-8")
-    options = ["-p", "tests.leaks", "-p", "no:cacheprovider", "-rp", "-c", os.devnull, "--asyncio-mode=auto"]
+    options = [
+        "-p",
+        "tests.leaks",
+        "-p",
+        "no:cacheprovider",
+        "-rp",
+        "-W",
+        "error",
+        "-c",
+        os.devnull,
+        "--asyncio-mode=auto",
+    ]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *options, "-o", "asyncio_default_fixture_loop_scope=function", file],
         cwd=ROOT,
@@ -64,6 +91,11 @@ def test_a_test_that_leaks_a_resource_fails(output: str, kind: str) -> None:
     assert re.search(rf"^_+ ERROR at teardown of test_{kind} _+\nleft behind: {kind} ", output, re.MULTILINE)
 
 
+@pytest.mark.parametrize("name", ["later", "innocent"])
+def test_a_test_after_one_that_leaked_passes(output: str, name: str) -> None:
+    assert re.search(rf"^PASSED .*::test_{name}$", output, re.MULTILINE)
+
+
 def test_a_test_that_cleans_up_passes(output: str) -> None:
     assert re.search(r"^PASSED .*::test_clean$", output, re.MULTILINE)
-    assert "6 passed, 5 errors" in output
+    assert "9 passed, 6 errors" in output

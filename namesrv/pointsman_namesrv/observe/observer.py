@@ -85,6 +85,7 @@ class Observer:
         self._known: Mapping[Position, Listed] = {}
         self._watch: Watch | None = None
         self._running: _Run | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._last_body = b""
         self._last_view = FleetView({})
         self._skipped: tuple[str, ...] = ()
@@ -106,8 +107,10 @@ class Observer:
             await self._clock.sleep(backoff.next_wait())
 
     async def close(self) -> None:
-        """Write the end of the run, if one was begun."""
+        """Write the end of the run, if one was begun, also of one that was ending when :meth:`run` was cancelled."""
         await self._end("")
+        if self._stopping is not None:
+            await self._stopping
 
     async def _poll(self, connection: NameServerConnection, backoff: FullJitterBackoff) -> None:
         watch = self._watch = Watch(self._known, poll_seconds=self._settings.poll_seconds)
@@ -171,7 +174,11 @@ class Observer:
         if running is None or watch is None:
             return
         running.recorder.record(watch.ended(problem))
-        if not await asyncio.to_thread(running.recorder.stop, timeout=STOP_SECONDS):
+        self._stopping = asyncio.create_task(self._stop(running.recorder))
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self, recorder: Recorder) -> None:
+        if not await asyncio.to_thread(recorder.stop, timeout=STOP_SECONDS):
             log.error(
                 "history could not be written to its end; its last rows are lost",
                 extra={"facts": {"name_server": self.addr}},

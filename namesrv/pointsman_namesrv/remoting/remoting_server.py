@@ -119,7 +119,11 @@ class RemotingServer:
         """Serve; :meth:`run` must run from now on."""
         loop = asyncio.get_running_loop()
         assert self._socket is not None, "bind comes first"  # noqa: S101
-        self._server = await loop.create_server(self._connection(), sock=self._socket, backlog=BACKLOG)
+        # In two steps: cancelled in one, it would leave a reader in the event loop, for a socket that is then closed.
+        self._server = await loop.create_server(
+            self._connection(), sock=self._socket, backlog=BACKLOG, start_serving=False
+        )
+        await self._server.start_serving()
 
     def _connection(self) -> Callable[[], asyncio.Protocol]:
         """Return the factory of connections."""

@@ -128,10 +128,9 @@ class NodeServer(RpcServer):
         await self.show(others, serves=not self._lifecycle.is_stopping)
 
     async def stop(self, grace: float) -> None:
-        """Stop, if it was started; see :meth:`RpcServer.stop`."""
-        if self.services:
-            self._lifecycle.stop()
-            await super().stop(grace)
+        """Also changes the state; see :meth:`RpcServer.stop`."""
+        self._lifecycle.stop()
+        await super().stop(grace)
 
     def _apply_state(self) -> None:
         self._table.drain(self._lifecycle.refusal() if self._lifecycle.state is NodeState.DRAINING else None)

@@ -17,7 +17,7 @@ from pointsman_agent.core.own_state import Leave
 from pointsman_agent.core.probe_verdict import Role
 from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.registration.loop import Timeouts
-from tests.fakes.beat_clock import BeatClock
+from tests.fakes.beat_clock import LoopClock
 from tests.fakes.condition import eventually
 from tests.fakes.cut_proxy import cut_proxy
 from tests.fakes.name_server import running_name_server
@@ -325,16 +325,19 @@ async def test_a_server_that_stops_is_probed_by_heartbeats_and_gets_a_registrati
 async def test_two_agents_with_one_identity_do_not_fight_over_several_expiries(
     second_addr: str,
 ) -> None:
-    expiries, clock = 4, BeatClock()
+    expiries, clock = 4, ManualClock()
+    clocks = LoopClock(clock), LoopClock(clock)
     async with running_name_server(clock=clock) as server:
         twin = replace(PROFILE, addr=second_addr)
-        async with running_fleet([server.addr], clock=clock) as first:
+        async with running_fleet([server.addr], clock=clocks[0], timeouts=LoopClock.TIMEOUTS) as first:
             await first.counts_beats(server.addr, 1)
-            async with running_fleet([server.addr], clock=clock, profile=twin) as second:
+            async with running_fleet(
+                [server.addr], clock=clocks[1], timeouts=LoopClock.TIMEOUTS, profile=twin
+            ) as second:
                 await second.counts_beats(server.addr, 1)
                 for _ in range(expiries * 12):
-                    await clock.advance_and_answer(10)
-                    await asyncio.sleep(0.01)  # for registrations
+                    await clock.advance(10)
+                    await until(lambda: all(each.is_waiting for each in clocks))
                     assert len(list(server.core.replicas())) == 1
                 registrations = first.registrations(server.addr) + second.registrations(server.addr)
                 registration_states = {first.registration_state(server.addr), second.registration_state(server.addr)}

@@ -44,8 +44,8 @@ async def test_an_idle_agent_wakes_up_only_for_what_is_configured(tmp_path: Path
             rpc=RpcSection(listen="127.0.0.1:0"),
             offsets=OffsetsSection(path=str(tmp_path / "offsets.db")),
         )
-        async with running_agent(config, clock=clock, probe=ScriptedProbe(ProbeResult(True, "answers"))):
-            await server.next_registration()
+        async with running_agent(config, clock=clock, probe=ScriptedProbe(ProbeResult(True, "answers"))) as agent:
+            await agent.counts_beats(server.addr, 1)
             await pass_a_minute()
             await pass_a_minute()
             clock.wakings.clear()

@@ -144,4 +144,4 @@ async def check_peers_count_for_nothing(redis: RedisProcess, *peers: str) -> Non
     result = await RedisProbe(redis.addr, peers=peers).check()
 
     assert result.passed
-    assert PEER_SECONDS <= asyncio.get_running_loop().time() - started_at < 4 * PEER_SECONDS
+    assert PEER_SECONDS <= asyncio.get_running_loop().time() - started_at < 10 * PEER_SECONDS

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import logging
+import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -24,6 +26,14 @@ from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT
 from pointsman.wire.error_details import read_status
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.config import (
+    HistoryConfig,
+    MonitoringConfig,
+    NameServerConfig,
+    RemotingConfig,
+    ServerConfig,
+    SnapshotConfig,
+)
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.rpc import inspection
 from pointsman_namesrv.rpc.node_server import NodeServer
@@ -284,6 +294,34 @@ async def test_a_port_in_use_is_reported_in_one_sentence(server: NameServerApp, 
         async with running_name_server(clock=clock, listen=server.addr):
             raise AssertionError("it must not start")
     assert failed.group_contains(CannotListen, match=f"cannot listen on {server.addr}")
+
+
+async def test_a_name_server_that_is_cancelled_while_it_starts_leaves_nothing_open(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After any number of turns of the event loop; the test's own check finds tasks, threads, sockets and files."""
+    for turns in range(100):
+        app = NameServerApp(
+            NameServerConfig(
+                server=ServerConfig(listen="127.0.0.1:0"),
+                monitoring=MonitoringConfig(listen="127.0.0.1:0"),
+                remoting=RemotingConfig(listen="127.0.0.1:0"),
+                history=HistoryConfig(directory=str(tmp_path / "history")),
+                snapshot=SnapshotConfig(directory=str(tmp_path / "state")),
+            ),
+            version="test",
+        )
+        running = asyncio.create_task(app.run(asyncio.Event()))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        running.cancel()
+        await asyncio.wait([running])
+        closed = set(range(256)) - {int(name) for name in os.listdir("/proc/self/fd")}
+        assert not any(asyncio.get_running_loop().remove_reader(number) for number in closed)
+        if app.started.is_set():
+            break
+    assert app.started.is_set()
+    assert [each.message for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 
 async def test_a_step_of_the_stop_that_fails_skips_no_other_step(

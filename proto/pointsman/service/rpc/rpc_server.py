@@ -75,6 +75,7 @@ class RpcServer:
         self._health = HealthServicer(self._standard_streams)
         self.services: tuple[Service, ...] = ()
         self._stopping = asyncio.Event()
+        self._starting: asyncio.Task[None] | None = None
 
     def bind(self, listen: str, certificates: ServerCertificates | None = None) -> int:
         """Bind host:port (port 0: a free one) and return the port; without certificates in plaintext.
@@ -103,7 +104,13 @@ class RpcServer:
             ReflectionServicer(reflected, self._standard_streams, self._access), self._server
         )
         await self.show_health()
-        await self._server.start()
+        await asyncio.shield(self._start())
+
+    def _start(self) -> asyncio.Task[None]:
+        """Start gRPC's server, once. A start that is cancelled halfway leaves a server that cannot stop."""
+        if self._starting is None:
+            self._starting = asyncio.create_task(self._server.start())
+        return self._starting
 
     @property
     def service_names(self) -> tuple[str, ...]:
@@ -132,14 +139,18 @@ class RpcServer:
         """Refuse new calls, end the streams, let running calls finish within ``grace`` seconds."""
         self._stopping.set()
         self._table.close(self._refusal)
-        await self.show_health()
-        await asyncio.gather(*(service.drain() for service in self.services if service.drain is not None))
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(grace):
-                await self._table.until_quiet()
-        # What is still open is a client that does not read, or one that watches health or reflection. Once only: of two
-        # stops at a time the second may end calls of a server that the first has destroyed, which is a crash.
-        await self._server.stop(min(grace, FINAL_FLUSH_SECONDS))
+        try:
+            await self.show_health()
+            await asyncio.gather(*(service.drain() for service in self.services if service.drain is not None))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(grace):
+                    await self._table.until_quiet()
+        finally:
+            # gRPC frees the port of a server only if it was started.
+            await self._start()
+            # What is still open is a client that does not read, or one that watches health or reflection. Once only: of
+            # two stops at a time the second may end calls of a server that the first has destroyed, which is a crash.
+            await self._server.stop(min(grace, FINAL_FLUSH_SECONDS))
 
 
 async def _run(run: Callable[[], Awaitable[None]]) -> None:
