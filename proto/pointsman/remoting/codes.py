@@ -105,3 +105,10 @@ class BrokerResponseCode(IntEnum):
     INVALID_PARAMETER = 29
     CONSUMER_NOT_ONLINE = 206
     GO_AWAY = 1500
+
+
+def is_denied(code: int, remark: str | None) -> bool:
+    """Return whether a broker denied access: 4.9 responds SYSTEM_ERROR, with its exception as the remark."""
+    return code == BrokerResponseCode.NO_PERMISSION or (
+        code == BrokerResponseCode.SYSTEM_ERROR and "AclException" in (remark or "")
+    )

@@ -16,6 +16,7 @@ from typing import NamedTuple, cast
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 """Maximum size of a frame (``com.rocketmq.remoting.frameMaxLength``)."""
 _MAX_LENGTH = MAX_FRAME_BYTES - 4
+MAX_REASON_LENGTH = 300
 MAX_HEADER_BYTES = 64 * 1024
 """Maximum size of a header: a longer one would occupy the reader for too long. RocketMQ has no such limit."""
 
@@ -31,6 +32,7 @@ OWN_VERSION = 479
 _LENGTHS = struct.Struct(">II")
 _BINARY = struct.Struct(">hbhii")
 _STR_ALONE = {str}
+_COMPACT = json.JSONEncoder(separators=(",", ":"))
 _OPAQUE, _ZERO = b'"opaque":', ord("0")
 _PROXY_V1, _PROXY_V2 = b"PROXY ", b"\r\n\r\n\x00\r\nQUIT\n"
 _LONGEST_PROXY_LINE = 107
@@ -66,6 +68,12 @@ class Command:
     remark: str | None = None
     ext: Mapping[str, str] = field(default_factory=dict)
     """``extFields``: the parameters of the request, as strings."""
+
+    @property
+    def reason(self) -> str:
+        """Return the remark as one line for messages, without control characters and cut to MAX_REASON_LENGTH."""
+        remark = (self.remark or "")[:MAX_REASON_LENGTH]
+        return "".join(each if each.isprintable() else " " for each in remark).strip() or "no reason given"
 
     @property
     def is_answer(self) -> bool:
@@ -282,7 +290,7 @@ def _sized(data: bytes, at: int, width: int) -> tuple[bytes, int]:
 def compact(value: object) -> bytes:
     """Encode strict JSON without blanks, which every reader of this protocol accepts (the Go client accepts no
     other)."""
-    return json.dumps(value, separators=(",", ":")).encode()
+    return _COMPACT.encode(value).encode()
 
 
 def encode(command: Command, body: bytes = b"", *, form: int = JSON_FORM) -> bytes:

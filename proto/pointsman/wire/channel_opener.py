@@ -152,7 +152,7 @@ class _TokenMethod:
 def explain_connection_failure(message: str) -> str:
     """Prepend the cause of a failed TLS handshake and what to check to gRPC's message; others are returned unchanged.
 
-    Source: texts of gRPC 1.72 to 1.85 (``ssl_transport_security.cc``, ``local_security_connector.cc``).
+    Source: texts of gRPC 1.72 to 1.85 (``ssl_transport_security.cc``, ``local_security_connector.cc``), and of ``ssl``.
     """
     meaning = next((meaning for pattern, meaning in _HANDSHAKE_FAILURES if re.search(pattern, message)), "")
     return f"{meaning} ({message})" if meaning else message
@@ -165,11 +165,11 @@ _HANDSHAKE_FAILURES = (
         "self.signed certificate",
         "the server's certificate is self-signed and not in the file of the CA: check the setting ca",
     ),
-    ("CERTIFICATE_VERIFY_FAILED", "the server's certificate is not signed by a trusted CA: check the setting ca"),
     (
-        "Hostname Verification Check failed|is not in peer certificate",
+        "Hostname Verification Check failed|is not in peer certificate|Hostname mismatch|IP address mismatch",
         "the server's certificate is for another host: connect to a name in it, or set server_name",
     ),
+    ("CERTIFICATE_VERIFY_FAILED", "the server's certificate is not signed by a trusted CA: check the setting ca"),
     ("WRONG_VERSION_NUMBER", "the server does not use TLS on this port"),
     ("_ALERT_", "the server rejected this program's certificate: check the settings certificate and key"),
     (
@@ -178,7 +178,10 @@ _HANDSHAKE_FAILURES = (
     ),
     (
         "failed to connect.*Socket closed",
-        "the server closed the connection: if it uses TLS, set tls here, with a certificate that its client CA signed",
+        (
+            "the server closed the connection: if it uses TLS, set tls here, with a certificate that its client CA "
+            "signed; if it is RocketMQ's name server, write rocketmq:// before its address"
+        ),
     ),
 )
 """Pattern of gRPC's message, and its meaning; the first that matches."""

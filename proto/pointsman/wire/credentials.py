@@ -84,7 +84,7 @@ def read_credentials(settings: Credentials) -> CredentialContents:
     for field, file in settings.files.items():
         with _noting(problems):
             if file:
-                files[field] = _read_file(field, file)
+                files[field] = read_file(field, file)
                 if field != "token_file":
                     _check_pem(field, file, files[field])
     token = ""
@@ -107,7 +107,8 @@ def _noting(problems: list[str]) -> Iterator[None]:
         problems += error.problems
 
 
-def _read_file(field: str, file: str) -> bytes:
+def read_file(field: str, file: str) -> bytes:
+    """Return the content of a file of at most MAX_FILE_BYTES. Raises CredentialsError, which begins with ``field``."""
     try:
         if not stat.S_ISREG(Path(file).stat().st_mode):
             # Opening a pipe would wait for its writer.
@@ -151,7 +152,7 @@ def _check_pair(settings: Credentials, files: dict[str, bytes]) -> None:
             problem = f"cannot be used with the certificate {settings.certificate}: {error}"
         raise CredentialsError(f"key: {settings.key} {problem}") from error
     for field in ("certificate", "key"):
-        if _read_file(field, getattr(settings, field)) != files[field]:
+        if read_file(field, getattr(settings, field)) != files[field]:
             raise CredentialsError(f"{field}: {getattr(settings, field)} changed while it was read; try again")
 
 

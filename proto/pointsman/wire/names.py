@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
+from collections.abc import Iterable
 
 MAX_NAME_LENGTH = 127
 """RocketMQ's ``TopicValidator.TOPIC_MAX_LENGTH``."""
@@ -34,6 +35,9 @@ MAX_FILTER_SERVERS = 32
 MAX_CHUNK_TOPICS = 5_000
 """Topics in one message: more would block the server's loop for too long (design, section 9)."""
 
+ROCKETMQ_SCHEME = "rocketmq://"
+"""Prefix of the address of a name server that is queried over RocketMQ's remoting protocol."""
+
 MIN_EXPIRY_INTERVALS = 3
 """A broker may miss two heartbeats before it expires."""
 
@@ -43,6 +47,10 @@ _HOST = re.compile(
     r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(?:\.[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*"
 )
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]+(?:%[A-Za-z0-9_.-]+)?")
+_SEPARATOR = re.compile(r"[,;]")
+_SEPARATOR_AT_END = re.compile(r"[,;]\s*$")
+_ROCKETMQ_PORT = 9876
+_ROCKETMQ_WITHOUT_PORT = re.compile(r"rocketmq://(?:\[[^\[\]]*\]|[^\[\]:/]+)")
 _ADDR = re.compile(r"(?:\[(?P<v6>[^\[\]]*)\]|(?P<host>[^:\[\]]*)):(?P<port>[^:\[\]]*)")
 
 
@@ -93,6 +101,39 @@ def addr_problem(addr: str) -> str | None:
     if len(port) > 5 or not 1 <= int(port) <= 65_535:
         return "has a port outside 1 to 65535"
     return None
+
+
+def is_rocketmq(addr: str) -> bool:
+    """Return whether the address of a name server is to be queried over RocketMQ's remoting protocol."""
+    return addr.startswith(ROCKETMQ_SCHEME)
+
+
+def read_name_servers(given: str | Iterable[str]) -> tuple[str, ...]:
+    """Read addresses of name servers; in a str commas or (as in RocketMQ) semicolons are between them or at its end.
+
+    A RocketMQ name server is ``rocketmq://host:port``, its port 9876 if omitted. Duplicates are removed. Raises
+    ValueError with all problems.
+    """
+    listed = _SEPARATOR.split(_SEPARATOR_AT_END.sub("", given)) if isinstance(given, str) else given
+    addrs = [addr.strip() for addr in listed]
+    if not any(addrs):
+        raise ValueError("no name server given: pass at least one host:port")
+    addrs = [f"{addr}:{_ROCKETMQ_PORT}" if _ROCKETMQ_WITHOUT_PORT.fullmatch(addr) else addr for addr in addrs]
+    of_rocketmq = [addr for addr in addrs if is_rocketmq(addr)]
+    if of_rocketmq and len(of_rocketmq) < len(addrs):
+        other = next(addr for addr in addrs if addr not in of_rocketmq)
+        raise ValueError(
+            f"name server addresses must be of one kind, but {of_rocketmq[0]!r} is of RocketMQ and {other!r} is not: "
+            f"write {ROCKETMQ_SCHEME} before each address or before none"
+        )
+    problems = [
+        f"{addr!r} {problem}" + (f", or {ROCKETMQ_SCHEME}host:port" if "scheme" in problem else "")
+        for addr in addrs
+        if (problem := addr_problem(addr.removeprefix(ROCKETMQ_SCHEME)))
+    ]
+    if problems:
+        raise ValueError("name server address " + "; ".join(problems))
+    return tuple(dict.fromkeys(addrs))
 
 
 def text_problem(text: str, *, longest: int = MAX_TEXT_LENGTH) -> str | None:

@@ -35,7 +35,10 @@ def expression_problem(expression: str) -> str | None:
     for tag in tags:
         problem = None if tag == ALL else tag_problem(tag)
         if problem is not None:
-            return f"has the tag {tag!r}, which no message can have: a tag {problem}; write several as 'a || b'"
+            return (
+                f"has the tag {tag!r}, which no message can have: a tag {problem}; write several as 'a || b' "
+                "(SQL92 is not supported: filter in the application)"
+            )
     return None
 
 
