@@ -17,15 +17,17 @@ from rich.console import RenderableType
 
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import MASTER_ID, Document
-from pointsman.wire.names import addr_problem
+from pointsman.wire.names import addr_problem, is_rocketmq
 from pointsman_client import AgentFailedError, NameServerFailedError
+from pointsman_ctl.access_options import RocketmqAccess
 from pointsman_ctl.command_options import in_cluster
 from pointsman_ctl.error_report import EXIT_OK, ErrorReport, agents_failed, failure_sentence
 from pointsman_ctl.invocation import Invocation
 from pointsman_ctl.name_server_queries import clusters_of, rocketmq_brokers_of
+from pointsman_ctl.operator_texts import counted
 from pointsman_ctl.output_layout import node_document
 from pointsman_ctl.rocketmq_broker import RocketmqBroker
-from pointsman_ctl.rocketmq_name_server import PointsmanRequiredError, is_rocketmq
+from pointsman_ctl.rocketmq_name_server import PointsmanRequiredError
 from pointsman_ctl.server_calls import (
     NodeResponse,
     Query,
@@ -67,6 +69,16 @@ class Agent:
 
     def __str__(self) -> str:
         return f"{self.addr} ({self.name})" if self.brokers else self.addr
+
+
+def counted_agents(agents: Sequence[Agent]) -> str:
+    """Return their number with what they are: RocketMQ brokers, or agents."""
+    return counted(len(agents), noun_of(agents))
+
+
+def noun_of(agents: Iterable[Agent]) -> str:
+    """Return ``broker`` if all are RocketMQ brokers, else ``agent``."""
+    return "broker" if all(agent.is_rocketmq for agent in agents) else "agent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,15 +212,16 @@ class AgentRound:
         found: FoundAgents,
         name_servers: NameServerResponses,
         to: ToServer,
+        access: RocketmqAccess,
         timeout_seconds: float,
     ) -> None:
-        """``to`` has the connections to agents."""
+        """``to`` has the connections to agents, ``access`` is for RocketMQ brokers."""
         self.choice = choice
         self.found = found
         self.name_servers = name_servers
         self._timeout_seconds = timeout_seconds
         self._to = to
-        self._brokers = {agent.addr: RocketmqBroker(agent.addr) for agent in found.agents if agent.is_rocketmq}
+        self._brokers = {each.addr: RocketmqBroker(each.addr, access) for each in found.agents if each.is_rocketmq}
         self._concurrency = asyncio.Semaphore(MAX_CONCURRENT_AGENTS)
 
     async def query(
@@ -255,7 +268,7 @@ async def agent_round(
         clusters = [each for node in nodes if node.response for each in node.response.clusters]
         found = agents_in(clusters, replicas_too=choice.replicas_too, rocketmq=rocketmq)
     async with invocation.connections(AgentFailedError) as to:
-        asking = AgentRound(choice, found, nodes, to, invocation.timeout_seconds)
+        asking = AgentRound(choice, found, nodes, to, invocation.rocketmq_access, invocation.timeout_seconds)
         try:
             yield asking
         finally:
@@ -297,13 +310,14 @@ def finish(
         invocation.show(document, parts)
     warn_of_name_servers(invocation, result.name_servers)
     if not result.responses:
-        return invocation.fail(_no_agents(result.found.without, cluster=result.choice.cluster))
+        see = "clusters" if is_rocketmq(invocation.name_servers[0]) else "brokers"
+        return invocation.fail(_no_agents(result.found.without, cluster=result.choice.cluster, see=see))
     if result.found.without:
         where = ", ".join(result.found.without)
         invocation.warn("AGENT_UNKNOWN", f"agent address unknown for {where}", "set [rpc] listen of their agents")
     if not failures:
         return EXIT_OK
-    noun = "broker" if all(agent.is_rocketmq for agent, _ in result.responses) else "agent"
+    noun = noun_of(agent for agent, _ in result.responses)
     report = agents_failed(failures, of=[node.addr for _, node in result.responses], is_change=is_change, noun=noun)
     if is_change or not result.received:
         return invocation.fail(report)
@@ -334,7 +348,7 @@ async def _query_name_servers(
     """Return the responses, and CLUSTER/BROKER/ID of RocketMQ brokers."""
     async with invocation.connections() as to:
         nodes = await query_every(
-            name_servers(to),
+            name_servers(to, invocation.rocketmq_access),
             invocation.name_servers,
             lambda server, deadline: clusters_of(server, deadline, cluster=choice.cluster),
             invocation.timeout_seconds,
@@ -359,11 +373,11 @@ async def _query_name_servers(
         return nodes, frozenset(name for each in lists for name in each.response or ())
 
 
-def _no_agents(without: Sequence[str], *, cluster: str) -> ErrorReport:
-    """Report that there is no agent to query."""
+def _no_agents(without: Sequence[str], *, cluster: str, see: str) -> ErrorReport:
+    """Report that there is no agent to query; ``see``: the command that shows the brokers."""
     where = f" of cluster {cluster}" if cluster else ""
     if without:
         message = f"no broker{where} has registered an agent address: {', '.join(without)}"
         return ErrorReport("NO_AGENT", message, "set [rpc] listen of their agents, or give --agent HOST:PORT")
     message = f"the name servers know no master{where}"
-    return ErrorReport("NO_AGENT", message, "see `pointsmanctl brokers`; --all queries replicas, too")
+    return ErrorReport("NO_AGENT", message, f"see `pointsmanctl {see}`; --all queries replicas, too")

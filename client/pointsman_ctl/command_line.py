@@ -25,7 +25,7 @@ from pointsman_ctl import (
     watch_command,
     why_command,
 )
-from pointsman_ctl.access_options import ACCESS_OPTIONS, access_options, read_credentials
+from pointsman_ctl.access_options import ACCESS_OPTIONS, access_options, read_access
 from pointsman_ctl.command_options import (
     OUTPUT,
     TIMEOUT,
@@ -45,13 +45,13 @@ class SharedOptions(click.Command):
     """A command whose help lists the options of the program."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of the program, those for TLS and tokens separately."""
+        """Write the options of the program, those for access separately."""
         records: dict[bool, list[tuple[str, str]]] = {False: [], True: []}
         root = ctx.find_root()
         for param in root.command.get_params(root):
             if record := param.get_help_record(root):
                 records[param.name in ACCESS_OPTIONS].append(record)
-        for heading, for_access in (("Options", False), ("TLS and tokens, for name servers and agents", True)):
+        for heading, for_access in (("Options", False), ("TLS, tokens and accounts", True)):
             with formatter.section(heading):
                 formatter.write_dl(records[for_access])
 
@@ -182,7 +182,7 @@ def cli(ctx: click.Context, /, namesrv: tuple[str, ...], output: str, timeout: f
     Inspect and administer name servers, brokers and consumer groups.
     Examples:  pointsmanctl --namesrv ns1:9876,ns2:9876 brokers
     """
-    ctx.obj = Invocation(namesrv, output, timeout, read_credentials(access))
+    ctx.obj = Invocation(namesrv, output, timeout, read_access(access))
 
 
 for _, _commands in TASKS:

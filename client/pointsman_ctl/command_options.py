@@ -15,15 +15,14 @@ from typing import Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from pointsman.wire.names import MAX_BROKER_ID, addr_problem, name_problem, text_problem
+from pointsman.wire.names import MAX_BROKER_ID, name_problem, text_problem
+from pointsman.wire.names import read_name_servers as to_name_servers
 from pointsman_ctl.error_report import NotConfirmedError
 from pointsman_ctl.invocation import Invocation
 from pointsman_ctl.name_completion import complete_clusters
-from pointsman_ctl.rocketmq_name_server import ROCKETMQ_SCHEME, is_rocketmq
 
 MAX_BY_LENGTH = 128
 CommandT = TypeVar("CommandT", bound=Callable[..., object])
-_SEPARATOR = re.compile(r"[,;]")
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]{1,9})([smhd])")
 _NUMBER = re.compile(r"[0-9]{1,9}")
@@ -52,22 +51,11 @@ class ReplicaTarget(NamedTuple):
 
 
 def read_name_servers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
-    """Read addresses separated by commas or, as in RocketMQ, semicolons, with an optional one at the end.
-
-    A RocketMQ name server is rocketmq://host:port.
-    """
-    addrs = [addr.strip() for addr in _SEPARATOR.split(value)]
-    addrs = addrs if addrs[-1] else addrs[:-1]
-    if not any(addrs):
-        raise click.BadParameter("no name server given: pass at least one host:port", param_hint=_source(ctx, param))
-    problems = [
-        f"{addr!r} {problem}" for addr in addrs if (problem := addr_problem(addr.removeprefix(ROCKETMQ_SCHEME)))
-    ]
-    if not problems and len(set(map(is_rocketmq, addrs))) > 1:
-        problems = [f"list must have {ROCKETMQ_SCHEME} before each address or before none, got {value!r}"]
-    if problems:
-        raise click.BadParameter("name server address " + "; ".join(problems), param_hint=_source(ctx, param))
-    return tuple(dict.fromkeys(addrs))
+    """Read addresses, as :func:`~pointsman.wire.names.read_name_servers` does."""
+    try:
+        return to_name_servers(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint=_source(ctx, param)) from None
 
 
 def _source(ctx: click.Context, param: click.Parameter) -> str | None:

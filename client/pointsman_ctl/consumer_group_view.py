@@ -13,7 +13,7 @@ from rich.text import Text
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import enum_name
 from pointsman.wire.wire_time import seconds_of
-from pointsman_ctl.agent_round import Agent
+from pointsman_ctl.agent_round import Agent, counted_agents
 from pointsman_ctl.operator_texts import counted, duration_text, printable, utc_of
 from pointsman_ctl.output_layout import ALARM, WARNING, new_table
 
@@ -211,7 +211,7 @@ def groups_parts(
 ) -> Iterable[RenderableType]:
     """Show one row per group, then agents with incomplete lists."""
     if not rows:
-        yield Text(f"no consumer group has members at {counted(len(responses), 'agent')}")
+        yield Text(f"no consumer group has members at {counted_agents([agent for agent, _ in responses])}")
     else:
         table = new_table("GROUP", "MEMBERS", "AGENTS", "MODEL", "TOPICS", "FLAGS", right=("MEMBERS", "AGENTS"))
         for row in rows:
@@ -256,7 +256,7 @@ def group_parts(view: GroupView) -> Iterable[RenderableType]:
         text = "CONFLICT: subscriptions differ from those of the first member; messages are lost"
         yield Text(text, style=ALARM)
     yield from _agent_remarks(view)
-    where = f"at {len(view.known)} of {counted(len(view.known) + len(view.unknown_at), 'agent')}"
+    where = f"at {len(view.known)} of {counted_agents([agent for agent, _ in view.known] + [*view.unknown_at])}"
     yield Text(f"{counted(len(view.members), 'member')}, {'/'.join(view.models)}, {where}", style="dim")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from pointsman.wire.names import is_rocketmq
 from pointsman_client import (
     AccessDeniedError,
     AgentFailedError,
@@ -29,7 +30,7 @@ EXIT_TIMED_OUT = 3
 """Done, but a wait timed out."""
 EXIT_INTERRUPTED = 130
 """As a shell reports SIGINT."""
-NO_GRPC = "not a gRPC port, maybe the metrics port"
+NO_GRPC = "not a gRPC port, maybe the metrics port, or RocketMQ's: that needs rocketmq://"
 OLDER_SERVER = "this call is not supported: the name server is older than this pointsmanctl"
 OLDER_AGENT = "this call is not supported: not an agent, or older than this pointsmanctl"
 NO_RESPONSE = "no response in time"
@@ -38,6 +39,8 @@ NAME_NOT_RESOLVED = "host name cannot be resolved"
 NAME_SERVER_HINT = "check that it runs, and --namesrv or POINTSMAN_NAMESRV"
 AGENT_HINT = "check that the agent runs and is reachable from here, or give another address with --agent"
 BROKER_HINT = "check that the broker runs and is reachable from here"
+ROCKETMQ_TLS_HINT = "give --rocketmq-tls and --tls-ca"
+ACCESS_KEY_HINT = "give --access-key-file with an account that may do this"
 AGAIN_HINT = "run the command again when all respond; repeating it is safe"
 _HINTS = {
     "TOPIC_HELD": "delete it on these brokers first, or hide it here with --force",
@@ -57,6 +60,10 @@ class BrokerFailedError(AgentFailedError):
 
     code = "BROKER_FAILED"
     kind = "a RocketMQ broker"
+
+
+class BrokerDeniedError(AccessDeniedError):
+    """A RocketMQ broker denied access."""
 
 
 class BrokerNotFoundError(NotFoundError):
@@ -135,13 +142,11 @@ def to_error_report(error: PointsmanError) -> ErrorReport:
     if isinstance(error, (NameServerFailedError, RequestRejectedError)):
         servers = {error.addr: failure_text(error)}
         message, hint = failure_sentence(error.addr, error), _hint_of(error)
-    elif isinstance(error, TopicNotFoundError):
-        hint = "see `pointsmanctl topics`; `pointsmanctl flapping` shows departed brokers"
     elif isinstance(error, BrokerClusterUnknownError):
         hint = "give --cluster; see `pointsmanctl brokers`"
     elif isinstance(error, BrokerNotFoundError):
         hint = "see `pointsmanctl brokers`"
-    elif isinstance(error, (ClusterNotFoundError, KeyNotFoundError)):
+    elif isinstance(error, (TopicNotFoundError, ClusterNotFoundError, KeyNotFoundError)):
         hint = _HINTS[error.code]
     return ErrorReport(_code_of(error), message, hint, servers)
 
@@ -201,14 +206,14 @@ def failure_text(failure: PointsmanError) -> str:
         return NO_RESPONSE
     if "Connection refused" in failure.message:
         return CONNECTION_REFUSED
-    if "resolving" in failure.message or "DNS" in failure.message:
+    if any(word in failure.message for word in ("resolving", "DNS", NAME_NOT_RESOLVED)):
         return NAME_NOT_RESOLVED
-    if "parsing HTTP/2" in failure.message:
+    if "parsing HTTP/2" in failure.message or "ALPN" in failure.message:
         return NO_GRPC
     if "before receiving SETTINGS" in failure.message:
         return "connected, but not responding"
     if failure.status is grpc.StatusCode.UNIMPLEMENTED:
-        return OLDER_SERVER
+        return f"not a name server: {printable(failure.message)}" if is_rocketmq(failure.addr) else OLDER_SERVER
     # The cause of a failed handshake, without gRPC's own text.
     return printable(failure.message.partition(" (failed to connect")[0]) or failure.status.name
 
@@ -256,12 +261,17 @@ def _hints(failures: Mapping[str, PointsmanError]) -> str:
 
 def _hint_of(failure: PointsmanError) -> str:
     if isinstance(failure, AccessDeniedError):
+        if isinstance(failure, BrokerDeniedError) or is_rocketmq(failure.addr):
+            return ACCESS_KEY_HINT
         if failure.status is grpc.StatusCode.UNAUTHENTICATED:
             return "give --tls-certificate and --tls-key, or --token-file, for an identity that this server knows"
         return failure.hint
     if isinstance(failure, RequestRejectedError):
         return _HINTS.get(failure.details.code, "")
-    if failure_text(failure) in {NO_RESPONSE, CONNECTION_REFUSED, NAME_NOT_RESOLVED}:
+    if isinstance(failure, NameServerFailedError) and "if it requires TLS" in failure.message:
+        return ROCKETMQ_TLS_HINT
+    text = failure_text(failure)
+    if text in {NO_RESPONSE, CONNECTION_REFUSED, NAME_NOT_RESOLVED} or "not connected within" in text:
         if isinstance(failure, BrokerFailedError):
             return BROKER_HINT
         return AGENT_HINT if isinstance(failure, AgentFailedError) else NAME_SERVER_HINT

@@ -18,6 +18,7 @@ from pointsman_ctl.agent_round import (
     AgentChoice,
     QueryResult,
     agent_round,
+    counted_agents,
     finish,
     of_agents,
     of_every_agent,
@@ -40,7 +41,7 @@ from pointsman_ctl.consumer_group_view import (
 from pointsman_ctl.error_report import ErrorReport, failure_sentence
 from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.name_completion import chosen_cluster, completer
-from pointsman_ctl.operator_texts import counted, printable, utc_of
+from pointsman_ctl.operator_texts import printable, utc_of
 from pointsman_ctl.output_layout import failure_line
 from pointsman_ctl.rocketmq_broker import RocketmqBroker
 from pointsman_ctl.server_calls import Server
@@ -165,10 +166,15 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
     document = to_group_document(group, result, view)
     if view.known or not result.received:
         return finish(invocation, result, document, group_parts(view))
+    return fail_unknown_group(invocation, result, f"consumer group {group} has no members")
+
+
+def fail_unknown_group(invocation: Invocation, result: QueryResult[object], problem: str) -> int:
+    """Report that no agent that responded knows the group, and the agents that failed; return the exit code."""
     for _, node in result.responses:
         if node.failure is not None:
-            invocation.warn("AGENT_FAILED", failure_sentence(node.addr, node.failure))
-    message = f"consumer group {group} has no members at the {counted(len(view.unknown_at), 'agent')} that responded"
+            invocation.warn(node.failure.code, failure_sentence(node.addr, node.failure))
+    message = f"{problem} at the {counted_agents([agent for agent, _ in result.received])} that responded"
     return invocation.fail(
         ErrorReport("GROUP_NOT_FOUND", message, "see `pointsmanctl groups`, or query replicas with --all")
     )

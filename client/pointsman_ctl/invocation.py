@@ -14,10 +14,11 @@ from rich.console import RenderableType
 from pointsman.v1 import broker_pb2
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.json_document import Document
-from pointsman_client import Credentials, NameServerFailedError
+from pointsman.wire.names import is_rocketmq
+from pointsman_client import NameServerFailedError
 from pointsman_ctl import output_layout
+from pointsman_ctl.access_options import Access, RocketmqAccess
 from pointsman_ctl.error_report import EXIT_FAILED, EXIT_OK, ErrorReport, nodes_failed
-from pointsman_ctl.rocketmq_name_server import is_rocketmq
 from pointsman_ctl.server_calls import (
     NameServer,
     NodeResponse,
@@ -38,29 +39,35 @@ class Invocation:
     name_servers: tuple[str, ...]
     output: str
     timeout_seconds: float
-    credentials: Credentials = field(default_factory=Credentials)
+    access: Access = field(default_factory=Access)
 
     def __post_init__(self) -> None:
-        if is_rocketmq(self.name_servers[0]) and self.credentials != Credentials():
-            raise click.UsageError("TLS and token options are for Pointsman's servers: not with rocketmq:// addresses")
+        if is_rocketmq(self.name_servers[0]) and self.access.credentials.token_file:
+            raise click.UsageError("--token-file is not for rocketmq:// addresses: give --access-key-file")
 
     @property
     def is_json(self) -> bool:
         """Whether the output is JSON."""
         return self.output == "json"
 
+    @property
+    def rocketmq_access(self) -> RocketmqAccess:
+        """How to connect to RocketMQ's servers."""
+        return self.access.to_rocketmq(with_tls=is_rocketmq(self.name_servers[0]))
+
     def connections(
         self, failed: type[NameServerFailedError] = NameServerFailedError
     ) -> AbstractAsyncContextManager[ToServer]:
         """Return the connections of one run; ``failed`` is the error of a call without a response."""
-        return connections(ChannelOpener(self.credentials), failed)
+        return connections(ChannelOpener(self.access.credentials), failed)
 
     def query_first(self, query: Callable[[NameServer, float], Awaitable[ResultT]]) -> ResultT:
         """Query the servers in order until one responds; they may be RocketMQ's."""
 
         async def first() -> ResultT:
             async with self.connections() as to:
-                return await query_first(name_servers(to), self.name_servers, query, self.timeout_seconds)
+                servers = name_servers(to, self.rocketmq_access)
+                return await query_first(servers, self.name_servers, query, self.timeout_seconds)
 
         return asyncio.run(first())
 

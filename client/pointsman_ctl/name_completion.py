@@ -8,7 +8,7 @@ from typing import TypeAlias
 import click
 
 from pointsman.wire.names import name_problem
-from pointsman_ctl.access_options import ACCESS_OPTIONS, read_credentials
+from pointsman_ctl.access_options import read_access
 from pointsman_ctl.invocation import Invocation
 from pointsman_ctl.name_server_queries import brokers_of, clusters_of, topics_of
 
@@ -39,8 +39,8 @@ def chosen_cluster(ctx: click.Context) -> str:
 
 def _invocation(ctx: click.Context) -> Invocation:
     given = ctx.find_root().params
-    credentials = read_credentials({name: given[name] for name in ACCESS_OPTIONS})
-    return Invocation(given.get("name_servers") or given["namesrv"], "table", COMPLETION_SECONDS, credentials)
+    name_servers = given.get("name_servers") or given["namesrv"]
+    return Invocation(name_servers, "table", COMPLETION_SECONDS, read_access(given))
 
 
 def _is_safe(name: str) -> bool:

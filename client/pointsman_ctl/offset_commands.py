@@ -24,7 +24,7 @@ from pointsman_ctl.agent_round import (
     to_agents_document,
 )
 from pointsman_ctl.command_options import read_name
-from pointsman_ctl.group_commands import complete_groups
+from pointsman_ctl.group_commands import complete_groups, fail_unknown_group
 from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.operator_texts import counted, duration_text, printable
 from pointsman_ctl.output_layout import ALARM, WARNING, new_table
@@ -78,7 +78,7 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
     so the queue has lost messages. RocketMQ brokers are queried themselves; they report 0 for a queue that the group
     has not committed. The second table has the total of each group. Empty queues of retry topics are
     hidden without --retry; totals and JSON include them. Failed agents are listed on standard error; exits 1 if all
-    failed.
+    failed, or if GROUP has no committed offset.
 
     \b
     JSON: offsets[].{group, topic, agent, brokers[], queueId, committedOffset,
@@ -101,6 +101,8 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
     )
     rows = offset_rows(result.received)
     totals = group_totals(rows)
+    if group and result.received and not totals:
+        return fail_unknown_group(invocation, result, f"consumer group {group} has no committed offset")
     document = to_offsets_document(result, rows, totals)
     shown = rows if retry else without_empty_retries(rows)
     return finish(invocation, result, document, offsets_parts(shown, totals, folded=len(rows) - len(shown)))

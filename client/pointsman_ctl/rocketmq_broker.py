@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
@@ -12,17 +13,21 @@ import grpc
 from pointsman.remoting.bodies import BadBodyError
 from pointsman.remoting.codes import BrokerRequestCode as Request
 from pointsman.remoting.codes import BrokerResponseCode as Code
+from pointsman.remoting.codes import is_denied
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.wire.error_details import ErrorDetails
 from pointsman_client import BrokerTimeoutError, BrokerUnreachableError, RequestRejectedError
 from pointsman_client.transports.rocketmq import Link, RocketmqOptions
-from pointsman_ctl.error_report import BrokerFailedError
+from pointsman_ctl.access_options import RocketmqAccess
+from pointsman_ctl.error_report import BrokerDeniedError, BrokerFailedError
 from pointsman_ctl.group_bodies import ConnectedGroup, read_connections, read_groups, read_progress
 
 MAX_CONCURRENT_CALLS = 8
 """Per broker: its pool for operators is small (``adminBrokerThreadPoolNums``, 16)."""
 _MAX_REMARK = 300
+_JAVA = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])|, [\w.$<>]+\(\w+\.java:\d+\)\s*$")
+"""Package and place of an exception in a remark (``UtilAll.exceptionSimpleDesc``)."""
 _NO_MEMBERS = {Code.CONSUMER_NOT_ONLINE, Code.SUBSCRIPTION_GROUP_NOT_EXIST}
 T = TypeVar("T")
 _NAMES = {code.value: code.name for code in Code}
@@ -31,9 +36,9 @@ _NAMES = {code.value: code.name for code in Code}
 class RocketmqBroker:
     """One broker. All methods raise BrokerFailedError, and RequestRejectedError for a response with an error code."""
 
-    def __init__(self, addr: str) -> None:
+    def __init__(self, addr: str, access: RocketmqAccess) -> None:
         self.addr = addr
-        self._link = Link(addr, RocketmqOptions())
+        self._link = Link(addr, RocketmqOptions(tls=access.tls, access_key=access.access_key))
         self._concurrency = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
 
     async def close(self) -> None:
@@ -94,15 +99,15 @@ class RocketmqBroker:
         except BrokerTimeoutError as error:
             raise BrokerFailedError(self.addr, grpc.StatusCode.DEADLINE_EXCEEDED, error.message) from error
         except BrokerUnreachableError as error:
-            refused = isinstance(error.__cause__, ConnectionRefusedError)
-            message = "Connection refused" if refused else error.message
-            raise BrokerFailedError(self.addr, grpc.StatusCode.UNAVAILABLE, message) from error
+            raise BrokerFailedError(self.addr, grpc.StatusCode.UNAVAILABLE, error.message) from error
         command = response.command
         if command.code in _NO_MEMBERS:
             return None
         if command.code != Code.SUCCESS:
-            reason = (command.remark or "no reason given")[:_MAX_REMARK]
+            reason = _JAVA.sub("", command.remark or "no reason given")[:_MAX_REMARK]
             message = f"{code.name} ({code}): {_NAMES.get(command.code, 'response code')} {command.code}: {reason}"
+            if is_denied(command.code, command.remark):
+                raise BrokerDeniedError(self.addr, grpc.StatusCode.PERMISSION_DENIED, message, ErrorDetails())
             raise RequestRejectedError(self.addr, grpc.StatusCode.FAILED_PRECONDITION, message, ErrorDetails())
         return response.body
 

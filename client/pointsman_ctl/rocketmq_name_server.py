@@ -8,22 +8,15 @@ from contextlib import asynccontextmanager
 
 import grpc
 
-from pointsman.v1 import broker_pb2, route_service_pb2
+from pointsman.v1 import route_service_pb2
 from pointsman_client import (
-    BrokerData,
     InvalidInputError,
     NameServerClient,
     NameServerFailedError,
     NameServersUnavailableError,
 )
-
-ROCKETMQ_SCHEME = "rocketmq://"
-"""Before the address of a name server that is queried over the remoting protocol."""
-
-
-def is_rocketmq(addr: str) -> bool:
-    """Return whether an address is that of a RocketMQ name server."""
-    return addr.startswith(ROCKETMQ_SCHEME)
+from pointsman_client.routes.codec import from_cluster_data, from_topic_route
+from pointsman_ctl.access_options import RocketmqAccess
 
 
 class PointsmanRequiredError(InvalidInputError):
@@ -32,38 +25,24 @@ class PointsmanRequiredError(InvalidInputError):
     code = "POINTSMAN_REQUIRED"
 
     def __init__(self, addr: str) -> None:
-        super().__init__(f"this command requires a name server of Pointsman, got {addr}")
+        super().__init__(
+            f"this command requires a name server of Pointsman, got {addr}; "
+            "RocketMQ's are enough for route, topics, clusters, groups, group and offsets"
+        )
 
 
 class RocketmqNameServer:
     """One name server. All methods raise NameServerFailedError and RequestRejectedError."""
 
-    def __init__(self, addr: str) -> None:
+    def __init__(self, addr: str, access: RocketmqAccess) -> None:
         self.addr = addr
+        self._access = access
 
     async def route(self, topic: str, deadline: float, *, cluster: str, zone: str) -> route_service_pb2.TopicRoute:
         """Return the route of a topic. Raises TopicNotFoundError."""
         async with self._client(deadline) as client:
             route = await client.fetch_route(topic, cluster=cluster, zone=zone)
-        return route_service_pb2.TopicRoute(
-            topic=topic,
-            revision=route_service_pb2.Revision(
-                boot=route.revision.boot, counter=route.revision.counter, digest=route.revision.digest
-            ),
-            queue_datas=[
-                route_service_pb2.QueueData(
-                    cluster=data.cluster,
-                    broker_name=data.broker_name,
-                    read_queue_nums=data.read_queue_nums,
-                    write_queue_nums=data.write_queue_nums,
-                    perm=data.perm,
-                    topic_sys_flag=data.topic_sys_flag,
-                )
-                for data in route.queue_datas
-            ],
-            broker_datas=map(_to_broker_data, route.broker_datas),
-            order_topic_conf=route.order_topic_conf,
-        )
+        return from_topic_route(route)
 
     async def topics(self, deadline: float, *, cluster: str) -> route_service_pb2.ListTopicsResponse:
         """Return all topic names, sorted. Raises ClusterNotFoundError."""
@@ -74,21 +53,19 @@ class RocketmqNameServer:
         """Return the clusters, or one. Raises ClusterNotFoundError."""
         async with self._client(deadline) as client:
             found = await client.list_clusters(cluster)
-        return route_service_pb2.GetClusterInfoResponse(
-            clusters=[
-                route_service_pb2.ClusterData(
-                    cluster=each.cluster, broker_datas=map(_to_broker_data, each.broker_datas)
-                )
-                for each in found
-            ]
-        )
+        return route_service_pb2.GetClusterInfoResponse(clusters=map(from_cluster_data, found))
 
     @asynccontextmanager
     async def _client(self, deadline: float) -> AsyncIterator[NameServerClient]:
         seconds = max(0.001, deadline - asyncio.get_running_loop().time())
         try:
             async with (
-                NameServerClient(self.addr, lookup_timeout_seconds=seconds) as client,
+                NameServerClient(
+                    self.addr,
+                    lookup_timeout_seconds=seconds,
+                    rocketmq_tls=self._access.tls,
+                    rocketmq_access_key=self._access.access_key,
+                ) as client,
                 asyncio.timeout_at(deadline),
             ):
                 yield client
@@ -96,21 +73,3 @@ class RocketmqNameServer:
             raise error.failures[0] from error
         except TimeoutError:
             raise NameServerFailedError(self.addr, grpc.StatusCode.DEADLINE_EXCEEDED, "no response") from None
-
-
-def _to_broker_data(data: BrokerData) -> broker_pb2.BrokerData:
-    return broker_pb2.BrokerData(
-        cluster=data.cluster,
-        broker_name=data.broker_name,
-        replicas=[
-            broker_pb2.BrokerReplica(
-                broker_id=replica.broker_id,
-                addr=replica.addr,
-                state=broker_pb2.BROKER_STATE_UP,
-                filter_servers=replica.filter_servers,
-            )
-            for replica in data.replicas
-        ],
-        zone=data.zone,
-        acting_master=data.acting_master,
-    )

@@ -10,8 +10,6 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import grpc
 import grpc.aio
-from google.protobuf.message import DecodeError
-from grpc_status import rpc_status
 
 from pointsman.v1 import (
     admin_service_pb2_grpc,
@@ -21,18 +19,19 @@ from pointsman.v1 import (
     queue_lock_service_pb2_grpc,
     route_service_pb2_grpc,
 )
-from pointsman.wire.channel_opener import ChannelOpener, explain_connection_failure
+from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
-from pointsman.wire.error_details import ANOTHER_MAY_ANSWER, ErrorDetails, read_status
+from pointsman.wire.names import is_rocketmq
 from pointsman_client import (
     AccessDeniedError,
     NameServerFailedError,
     NameServersUnavailableError,
     NotFoundError,
     PointsmanError,
-    RequestRejectedError,
 )
-from pointsman_ctl.rocketmq_name_server import PointsmanRequiredError, RocketmqNameServer, is_rocketmq
+from pointsman_client.rpc.status import grpc_errors_of
+from pointsman_ctl.access_options import RocketmqAccess
+from pointsman_ctl.rocketmq_name_server import PointsmanRequiredError, RocketmqNameServer
 
 CLOSE_SECONDS = 1.0
 NameServer: TypeAlias = "Server | RocketmqNameServer"
@@ -97,24 +96,10 @@ class Server:
     def errors(self, not_found: Callable[[], NotFoundError] | None = None) -> Iterator[None]:
         """Translate errors of gRPC, as :meth:`call` does."""
         try:
-            yield
-        except grpc.aio.AioRpcError as error:
-            status, message = error.code(), error.details() or ""
-            if status in ANOTHER_MAY_ANSWER:
-                raise self._failed(self.addr, status, explain_connection_failure(message)) from error
-            if status is grpc.StatusCode.NOT_FOUND and not_found is not None:
-                raise not_found() from error
-            denied = status in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}
-            kind = AccessDeniedError if denied else RequestRejectedError
-            raise kind(self.addr, status, message, _details_of(error)) from error
-
-
-def _details_of(error: grpc.aio.AioRpcError) -> ErrorDetails:
-    try:
-        return read_status(rpc_status.from_call(error))
-    except (ValueError, DecodeError):
-        # The details contradict the status or cannot be decoded: only the status counts.
-        return ErrorDetails()
+            with grpc_errors_of(self.addr, not_found=not_found):
+                yield
+        except NameServerFailedError as failure:
+            raise self._failed(failure.addr, failure.status, failure.message) from failure
 
 
 ServerT = TypeVar("ServerT")
@@ -150,9 +135,9 @@ async def connections(opener: ChannelOpener, failed: type[NameServerFailedError]
                 closing.cancel()
 
 
-def name_servers(to: ToServer) -> Callable[[str], NameServer]:
+def name_servers(to: ToServer, access: RocketmqAccess) -> Callable[[str], NameServer]:
     """Return a function from an address to a name server of either kind."""
-    return lambda addr: RocketmqNameServer(addr) if is_rocketmq(addr) else to(addr)
+    return lambda addr: RocketmqNameServer(addr, access) if is_rocketmq(addr) else to(addr)
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,8 +235,10 @@ class RouteWatcher:
         self._on_resume = on_resume
         self._on_missing = on_missing
         self._first_failures: list[NameServerFailedError] = []
-        self._was_synced = False
+        self._has_responded = False
+        """Whether any server has, since the start."""
         self._has_begun = False
+        """Whether the present one has."""
         self._reported = 0
 
     async def run(self) -> None:
@@ -263,7 +265,7 @@ class RouteWatcher:
                     await asyncio.sleep(backoff.next_wait())
 
     def _note(self, failure: NameServerFailedError) -> None:
-        if not self._was_synced:
+        if not self._has_responded:
             self._first_failures.append(failure)
             if len(self._first_failures) == len(self._addrs):
                 raise NameServersUnavailableError(self._first_failures) from failure
@@ -302,11 +304,11 @@ class RouteWatcher:
         if not isinstance(response, route_service_pb2.WatchTopicRoutesResponse):
             # The end of the stream, or a response that cannot be decoded.
             raise NameServerFailedError(addr, grpc.StatusCode.UNAVAILABLE, "the server ended the watch")
-        self._has_begun = True
+        self._has_responded = self._has_begun = True
         if response.WhichOneof("news") == "synced":
             if self._reported:
                 self._on_resume(addr)
-            self._was_synced, self._reported = True, 0
+            self._reported = 0
             missing = self._routes.missing()
             if missing:
                 self._on_missing(addr, missing)

@@ -50,6 +50,8 @@ class ScriptedAdminServer:
         self.page_seconds = 0.0
         """Delay of each page of brokers and digests."""
         self.routes: dict[str, route.TopicRoute] = {}
+        self.withholds_synced = False
+        """Whether watches get their first routes without the message that these are all."""
         self.requests: list[Message] = []
         self.refusals: dict[str, Refusal] = {}
         """By method; UNIMPLEMENTED makes it an older server."""
@@ -114,7 +116,8 @@ class ScriptedAdminServer:
                     unchanged += 1
                 else:
                     yield route.WatchTopicRoutesResponse(route=found)
-            yield route.WatchTopicRoutesResponse(synced=route.WatchSynced(node=self.node, unchanged=unchanged))
+            if not self.withholds_synced:
+                yield route.WatchTopicRoutesResponse(synced=route.WatchSynced(node=self.node, unchanged=unchanged))
             while (news := await queue.get()) is not None:
                 yield news
             await _abort(context, Refusal(grpc.StatusCode.UNAVAILABLE, "NOT_READY", "this name server is DRAINING"))

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deploy.dev import make_certificates
 from deploy.rocketmq.processes import RocketMQ, free_port
 from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer
 from pointsman_client.transports.rocketmq import RocketmqTransport
+from pointsman_ctl.error_report import ACCESS_KEY_HINT
 from tests.fakes.condition import eventually
 from tests.fakes.ctl_command import Ended, ctl
 from tests.real_rocketmq.conftest import Jars
 from tests.real_rocketmq.name_server import NameServer, Pointsman, until
+from tests.real_rocketmq.test_client_transport import AUTHENTICATION, PLAIN_ACL
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -131,3 +137,48 @@ async def test_locks_and_pins_need_agents(brokers: Brokers) -> None:
         assert (grpc.code, remoting.code) == (1, 2)
         assert "no broker has registered an agent address: C/a/0" in grpc.err
         assert "requires a name server of Pointsman" in remoting.err
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
+async def test_brokers_that_require_tls_and_an_account(
+    version: str, jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    certificates = tmp_path / "certificates"
+    make_certificates.main([str(certificates)])
+    ca = str(certificates / "ca.pem")
+    accounts = {name: tmp_path / name for name in ("right", "wrong")}
+    for name, secret in (("right", "12345678ab"), ("wrong", "another-secret")):
+        accounts[name].write_text(f"accessKey: RocketMQ12\nsecretKey: {secret}\n")
+    (tmp_path / "tls.properties").write_text(
+        "tls.test.mode.enable=false\ntls.client.authServer=false\n"
+        f"tls.server.certPath={certificates}/server.pem\ntls.server.keyPath={certificates}/server.key\n"
+    )
+    settings = {"aclEnable": "true"} if version == "4.9.7" else AUTHENTICATION
+    if version == "4.9.7":
+        conf = tmp_path / "a-0" / "conf"
+        conf.mkdir(parents=True)
+        (conf / "plain_acl.yml").write_text(PLAIN_ACL)
+    java = NameServer(f"127.0.0.1:{free_port()}")
+    mq = RocketMQ(jars.v4 if version == "4.9.7" else jars.v5, tmp_path, java.addr)
+    mq.topics_on_disk("a", 0, [TOPIC])
+    options = f"-Dtls.enable=true -Dtls.server.mode=enforcing -Dtls.config.file={tmp_path}/tls.properties"
+    with ExitStack() as stack:
+        with monkeypatch.context() as environment:
+            environment.setenv("JAVA_TOOL_OPTIONS", options)
+            stack.callback(mq.name_server(java.addr).end)
+            stack.callback(mq.broker("a", 0, **settings).end)
+        run = partial(Brokers("", ("", "")).ctl, "--tls-ca", ca, name_server=f"rocketmq://{java.addr}")
+        signed = [["--access-key-file", str(accounts[name])] for name in ("right", "wrong")]
+        async with asyncio.timeout(120):
+            # The broker registers before it serves.
+            while (await run(*signed[0], "groups")).code:  # noqa: ASYNC110
+                await asyncio.sleep(0.5)
+        ended = await run(*signed[0], "offsets")
+        assert (ended.code, ended.err) == (0, "")
+        for account, reason in (([], "accessKey|username"), (signed[1], "signature")):
+            ended = await run(*account, "groups")
+            assert (ended.code, ended.out) == (1, "")
+            assert re.search(rf"rejected by .*({reason}).*; {ACCESS_KEY_HINT}\n$", ended.err)
+        ended = await ctl("--namesrv", f"rocketmq://{java.addr}", "groups")
+        assert (ended.code, ended.out) == (1, "")
+        assert "it closed the connection before any response; if it requires TLS" in ended.err

@@ -19,10 +19,7 @@ from tests.fakes.scripted_admin_server import Refusal, scripted_admin_server
 from tests.fakes.scripted_route_server import refused_addr, scripted_route_server, silent_listener
 
 RUNS = "check that it runs, and --namesrv or POINTSMAN_NAMESRV"
-TOPIC_NOWHERE = (
-    "pointsmanctl: topic nowhere has no route; "
-    "see `pointsmanctl topics`; `pointsmanctl flapping` shows departed brokers\n"
-)
+TOPIC_NOWHERE = "pointsmanctl: topic nowhere has no route; see `pointsmanctl topics`\n"
 
 
 @asynccontextmanager
@@ -143,7 +140,7 @@ async def test_a_port_that_does_not_speak_grpc_is_reported_as_such() -> None:
         ended = await ctl("--namesrv", f"{host}:{port}", "health")
 
     assert ended.code == 1
-    assert f"{host}:{port} (not a gRPC port, maybe the metrics port)" in ended.err
+    assert f"{host}:{port} (not a gRPC port, maybe the metrics port" in ended.err
 
 
 async def test_a_refusal_is_reported_as_one_even_when_another_server_is_down() -> None:

@@ -177,16 +177,20 @@ async def test_one_group_is_shown_with_everything_that_its_agents_know(fleet: Fl
     assert len(known[fleet.one.addr]["members"]) == 2
 
 
-async def test_an_empty_group_is_an_error_that_names_the_agents_that_were_searched(fleet: Fleet) -> None:
+@pytest.mark.parametrize(("command", "problem"), [("group", "members"), ("offsets", "committed offset")])
+async def test_an_unknown_group_is_an_error_that_names_the_agents_that_were_searched(
+    fleet: Fleet, command: str, problem: str
+) -> None:
     await fleet.join(fleet.replica, A, reads("backup"))
+    fleet.replica.offsets.commit("backup", {QueueKey("orders", 0): 4}, reset=False)
     table, printed, replicas = await asyncio.gather(
-        fleet.ctl("group", "backup"), fleet.json("group", "backup"), fleet.ctl("group", "backup", "--all")
+        fleet.ctl(command, "backup"), fleet.json(command, "backup"), fleet.ctl(command, "backup", "--all")
     )
 
     assert table == Ended(
         1,
         "",
-        "pointsmanctl: consumer group backup has no members at the 2 agents that responded; "
+        f"pointsmanctl: consumer group backup has no {problem} at the 2 agents that responded; "
         "see `pointsmanctl groups`, or query replicas with --all\n",
     )
     assert json.loads(printed.err)["error"]["code"] == "GROUP_NOT_FOUND"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,16 +16,21 @@ from pointsman.remoting.codes import BrokerRequestCode as Request
 from pointsman.remoting.codes import BrokerResponseCode as Code
 from pointsman.remoting.frames import Command
 from pointsman.wire.clock import SystemClock
+from pointsman_client import AccessKey
+from pointsman_ctl.error_report import ACCESS_KEY_HINT
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from tests.fakes.agent_in_route import whole_agents
+from tests.fakes.certificates import Authority
 from tests.fakes.ctl_command import Ended, ctl
 from tests.fakes.fake_broker import Answer, FakeBroker
 from tests.fakes.group_agent import Consumer, reads
 from tests.fakes.name_server import running_name_server
 from tests.fakes.remoting_peer import remoting_peer
 from tests.fakes.rocketmq_frames import broker_ext, register, register_body, topic_config
+from tests.fakes.rocketmq_name_server import reply, rocketmq_name_server
 from tests.fakes.scripted_route_server import refused_addr
+from tests.fakes.tls_peers import context, tls_config
 
 GRPC, REMOTING = "grpc", "remoting"
 through_both = pytest.mark.parametrize("kind", [GRPC, REMOTING])
@@ -62,8 +69,8 @@ def progress(command: Command, _: bytes) -> Answer:
 class GroupBroker(FakeBroker):
     """A broker at which groups have members."""
 
-    def __init__(self, *members: str) -> None:
-        super().__init__()
+    def __init__(self, *members: str, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls=tls)
         self.handlers |= {
             Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: groups_body,
             Request.GET_CONSUMER_CONNECTION_LIST: lambda command, _: (
@@ -90,9 +97,9 @@ class Fleet:
         peer.send(register(broker_ext(name, broker_id, addr, clusterName="c1"), topics))
         assert (await peer.answer()).code == 0
 
-    async def ctl(self, kind: str, *arguments: str) -> Ended:
+    async def ctl(self, kind: str, *arguments: str, access_key_file: str = "") -> Ended:
         addr = self.name_server.addr if kind == GRPC else f"rocketmq://{self.name_server.remoting_addr}"
-        return await ctl("--namesrv", addr, *arguments)
+        return await ctl("--namesrv", addr, *arguments, POINTSMAN_ACCESS_KEY_FILE=access_key_file)
 
     async def json(self, kind: str, *arguments: str) -> Any:
         ended = await self.ctl(kind, "-o", "json", *arguments)
@@ -146,6 +153,16 @@ async def test_members_have_their_language_and_version(fleet: Fleet, kind: str) 
     absent = await fleet.ctl(kind, "group", "idle")
     assert (absent.code, absent.out) == (1, "")
     assert "consumer group idle has no members" in absent.err
+    fleet.a.answers[Request.GET_CONSUME_STATS] = fleet.b.answers[Request.GET_CONSUME_STATS] = Answer(
+        body=b'{"offsetTable":{}}'
+    )
+    absent = await fleet.ctl(kind, "offsets", "idle")
+    assert (absent.code, absent.out) == (1, "")
+    assert "consumer group idle has no committed offset at the 2 brokers" in absent.err
+    await fleet.b.stop()
+    partly = await fleet.ctl(kind, "--output", "json", "offsets", "idle")
+    warning, error = map(json.loads, partly.err.splitlines())
+    assert (warning["warning"]["code"], error["error"]["code"]) == ("BROKER_FAILED", "GROUP_NOT_FOUND")
 
 
 @through_both
@@ -234,6 +251,128 @@ async def test_a_name_server_that_is_down(fleet: Fleet, kind: str) -> None:
         alive = f"{scheme}{fleet.name_server.remoting_addr if kind == REMOTING else fleet.name_server.addr}"
         for command in ("topics", "groups"):
             assert (await ctl("--namesrv", f"{scheme}{closed},{alive}", command)).code == 0
+
+
+@through_both
+async def test_requests_are_signed_by_the_account_of_a_file(fleet: Fleet, kind: str, tmp_path: Path) -> None:
+    file = tmp_path / "tools.yml"
+    file.write_text("accessKey: ops\nsecretKey: hunter2\n")
+    account = AccessKey("ops", "hunter2")
+    for command in (["groups"], ["group", "billing"], ["offsets", "billing"]):
+        assert (await fleet.ctl(kind, *command, access_key_file=str(file))).code == 0
+    assert {Request.GET_CONSUMER_CONNECTION_LIST, Request.GET_CONSUME_STATS} <= set(fleet.a.codes())
+    for request in fleet.a.requests:
+        unsigned = {name: value for name, value in request.ext.items() if name not in {"AccessKey", "Signature"}}
+        assert request.ext == account.signed(unsigned, b"")
+
+
+@through_both
+@pytest.mark.parametrize(
+    ("denial", "reason"),
+    [
+        (Answer(Code.NO_PERMISSION, remark="check signature failed."), "NO_PERMISSION 16: check signature failed."),
+        (
+            Answer(
+                Code.SYSTEM_ERROR,
+                remark="org.apache.rocketmq.acl.common.AclException: No accessKey is configured, "
+                "org.apache.rocketmq.acl.plain.PlainPermissionManager.validate(PlainPermissionManager.java:663)",
+            ),
+            "SYSTEM_ERROR 1: AclException: No accessKey is configured",
+        ),
+    ],
+)
+async def test_a_denial_says_which_account_is_needed(fleet: Fleet, kind: str, denial: Answer, reason: str) -> None:
+    for broker in (fleet.a, fleet.b):
+        broker.answers[Request.GET_CONSUME_STATS] = denial
+    ended = await fleet.ctl(kind, "offsets", "billing")
+    assert (ended.code, ended.out) == (1, "")
+    texts = ", ".join(f"{addr} (GET_CONSUME_STATS (208): {reason})" for addr in sorted((fleet.a.addr, fleet.b.addr)))
+    assert ended.err == f"pointsmanctl: rejected by {texts}; {ACCESS_KEY_HINT}\n"
+    error = json.loads((await fleet.ctl(kind, "-o", "json", "offsets", "billing")).err)["error"]
+    assert error["code"] == "ACCESS_DENIED"
+
+
+async def test_a_name_server_that_denies_access_is_named() -> None:
+    async with rocketmq_name_server() as server:
+        server.respond = lambda request: reply(request, code=16, remark="no such account")
+        for command in (["route", "orders"], ["groups"]):
+            ended = await ctl("--namesrv", server.addr, *command)
+            assert (ended.code, ended.out) == (1, "")
+            assert f"{server.addr} rejected the request: GET_" in ended.err
+            assert ended.err.endswith(f"NO_PERMISSION 16: no such account; {ACCESS_KEY_HINT}\n")
+        server.respond = lambda request: reply(request, code=1, remark="not ready")
+        ended = await ctl("--namesrv", server.addr, "route", "orders")
+        assert f"{server.addr} (GET_ROUTEINFO_BY_TOPIC (105): SYSTEM_ERROR 1: not ready)" in ended.err
+
+
+@dataclass
+class TlsFleet:
+    """A name server and a broker with certificates of one authority."""
+
+    addrs: Mapping[str, str]
+    """Of the name server, by kind."""
+    broker: GroupBroker
+    ca: Path
+    other_ca: Path
+
+    async def groups(self, kind: str, *options: str) -> Ended:
+        return await ctl("--namesrv", self.addrs[kind], *options, "groups")
+
+
+@pytest.fixture
+async def tls_fleet(tmp_path: Path) -> AsyncIterator[TlsFleet]:
+    files = Authority(tmp_path).issue("server", "127.0.0.1", "mq.test")
+    other = Authority(tmp_path, "other").file
+    remoting = RemotingConfig(listen="127.0.0.1:0", tls="required")
+    own = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    own.load_cert_chain(files.certificate, files.key)
+    async with (
+        running_name_server(tls=tls_config(files), remoting=remoting) as server,
+        GroupBroker("x@1", tls=own) as broker,
+        remoting_peer(server.remoting_addr, tls=context(files.ca)) as peer,
+    ):
+        peer.send(register(broker_ext("a", 0, broker.addr, clusterName="c1"), register_body()))
+        assert (await peer.answer()).code == 0
+        addrs = {GRPC: server.addr, REMOTING: f"rocketmq://{server.remoting_addr}"}
+        yield TlsFleet(addrs, broker, files.ca, other)
+
+
+@through_both
+async def test_tls_is_for_name_servers_and_brokers(tls_fleet: TlsFleet, kind: str) -> None:
+    trusting = ("--tls-ca", str(tls_fleet.ca), *(["--rocketmq-tls"] if kind == GRPC else []))
+    for more in ([], ["--tls-server-name", "mq.test"]):
+        ended = await tls_fleet.groups(kind, *trusting, *more)
+        assert (ended.code, ended.err) == (0, "")
+        assert "billing" in ended.out
+    for options, problem in (
+        (
+            ["--tls-ca", str(tls_fleet.other_ca), "--rocketmq-tls"],
+            "is not signed by a trusted CA: check the setting ca",
+        ),
+        ([*trusting, "--tls-server-name", "else.test"], "is for another host: connect to a name in it, or set server_"),
+    ):
+        ended = await tls_fleet.groups(kind, *options)
+        assert (ended.code, ended.out) == (1, "")
+        assert problem in ended.err
+        assert ended.err.count("\n") == 1
+
+
+async def test_a_connection_without_tls_says_what_is_missing(tls_fleet: TlsFleet) -> None:
+    for kind, options, who in (
+        (REMOTING, [], tls_fleet.addrs[REMOTING]),
+        (GRPC, ["--tls-ca", str(tls_fleet.ca)], tls_fleet.broker.addr),
+    ):
+        ended = await tls_fleet.groups(kind, *options)
+        assert (ended.code, ended.out) == (1, "")
+        assert f"{who} (it closed the connection before any response; if it requires TLS" in ended.err
+        assert ended.err.endswith("; give --rocketmq-tls and --tls-ca\n")
+
+
+@through_both
+async def test_tls_to_a_plaintext_port_is_named(fleet: Fleet, kind: str) -> None:
+    ended = await fleet.ctl(kind, "--rocketmq-tls", "groups")
+    assert (ended.code, ended.out) == (1, "")
+    assert "it closed the connection in the TLS handshake: check whether this port uses TLS" in ended.err
 
 
 async def test_agents_and_brokers_are_queried_together(fleet: Fleet) -> None:

@@ -17,6 +17,7 @@ from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.ctl_command import Command, ctl, running_ctl
 from tests.fakes.name_server import running_name_server
+from tests.fakes.redis_process import free_port
 from tests.fakes.scripted_admin_server import Refusal, ScriptedAdminServer, scripted_admin_server
 from tests.fakes.scripted_route_server import (
     broker_data,
@@ -58,7 +59,7 @@ async def server() -> AsyncIterator[ScriptedAdminServer]:
 
 
 @asynccontextmanager
-async def watching(*servers: str, output: str = "json", seconds: str = "3") -> AsyncIterator[Watch]:
+async def watching(*servers: str, output: str = "json", seconds: str = "30") -> AsyncIterator[Watch]:
     arguments = ("--namesrv", ",".join(servers), "--timeout", seconds, "-o", output, "watch", "orders")
     async with running_ctl(*arguments) as command:
         yield Watch(command)
@@ -132,7 +133,7 @@ async def test_a_server_that_is_killed_is_left_for_the_next_and_only_what_differ
 
 async def test_a_server_that_restarts_is_watched_again() -> None:
     async with AsyncExitStack() as stack:
-        async with scripted_admin_server() as before:
+        async with scripted_admin_server(free_port()) as before:
             before.routes["orders"] = orders(boot=1, counter=90)
             watch = await stack.enter_async_context(watching(before.addr))
             assert await watch.change() == (before.addr, 4)
@@ -140,6 +141,16 @@ async def test_a_server_that_restarts_is_watched_again() -> None:
         async with scripted_admin_server(int(before.addr.rpartition(":")[2])) as after:
             after.routes["orders"] = orders(6, boot=2, counter=1)
             assert await watch.change() == (after.addr, 6)
+
+
+async def test_a_watch_that_ends_before_all_first_routes_were_sent_continues(server: ScriptedAdminServer) -> None:
+    server.withholds_synced = True
+    async with watching(server.addr) as watch:
+        assert await watch.change() == (server.addr, 4)
+        server.withholds_synced = False
+        server.end_watches()
+        assert "WATCH_ENDED" in await watch.remark()
+        assert "WATCH_RESUMED" in await watch.remark()
 
 
 async def test_a_server_that_drains_sends_its_watch_to_the_next(server: ScriptedAdminServer) -> None:
@@ -157,7 +168,7 @@ async def test_a_server_that_drains_sends_its_watch_to_the_next(server: Scripted
 
 
 async def test_a_server_that_sends_nothing_is_left_after_the_timeout(server: ScriptedAdminServer) -> None:
-    async with silent_listener() as silent, watching(silent, server.addr, seconds="0.5") as watch:
+    async with silent_listener() as silent, watching(silent, server.addr, seconds="1") as watch:
         assert await watch.change() == (server.addr, 4)
         assert "no response in time" in await watch.remark()
 

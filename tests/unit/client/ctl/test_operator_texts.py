@@ -12,7 +12,7 @@ from pointsman.v1 import admin_service_pb2, broker_pb2
 from pointsman.wire.error_details import ErrorDetails
 from pointsman_client import NameServerFailedError, RequestRejectedError
 from pointsman_ctl import operator_texts
-from pointsman_ctl.error_report import NO_GRPC, OLDER_SERVER, failure_text
+from pointsman_ctl.error_report import NAME_SERVER_HINT, NO_GRPC, OLDER_SERVER, failure_text, to_error_report
 from pointsman_namesrv.core.events import EventKind, Reason
 
 
@@ -64,6 +64,20 @@ def test_a_moment_is_shown_to_the_millisecond() -> None:
 )
 def test_a_failure_has_a_short_text(status: grpc.StatusCode, message: str, words: str) -> None:
     assert failure_text(NameServerFailedError("a:1", status, message)) == words
+
+
+def test_a_port_of_another_kind_is_named() -> None:
+    grpc_to_rocketmq = "ipv4:1.2.3.4:5: Cannot check peer: missing selected ALPN property."
+    assert failure_text(NameServerFailedError("a:1", grpc.StatusCode.UNAVAILABLE, grpc_to_rocketmq)) == NO_GRPC
+    brokers_port = NameServerFailedError(
+        "rocketmq://a:1", grpc.StatusCode.UNIMPLEMENTED, "X (206): NOT_SUPPORTED 3: no"
+    )
+    assert failure_text(brokers_port) == "not a name server: X (206): NOT_SUPPORTED 3: no"
+
+
+def test_a_connection_that_takes_too_long_has_a_hint() -> None:
+    late = NameServerFailedError("rocketmq://a:1", grpc.StatusCode.UNAVAILABLE, "not connected within 3 s")
+    assert to_error_report(late).hint == NAME_SERVER_HINT
 
 
 def test_a_refusal_names_the_call_where_the_server_logs_it() -> None:

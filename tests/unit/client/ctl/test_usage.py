@@ -12,12 +12,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Coroutine
+from pathlib import Path
 
 import click
 import pytest
 
+from pointsman_client import AccessKey
 from pointsman_ctl import command_options
-from pointsman_ctl.access_options import ACCESS_OPTIONS
+from pointsman_ctl.access_options import ACCESS_OPTIONS, read_access
 from pointsman_ctl.command_line import TASKS, cli, run
 from pointsman_ctl.error_report import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_USAGE
 from pointsman_ctl.invocation import Invocation
@@ -80,9 +82,15 @@ PIN = ["pin", "billing", "--for", "1h"]
         (["kv", "put", "NS", "a b", "1"], "key 'a b' may hold only"),
         (["delete-topic", "orders", "--force"], "No terminal for the confirmation: add --yes"),
         (["--namesrv", "ns1:1,ns2:1", "drain"], "Drain all 2 name servers listed? No terminal"),
-        (["--namesrv", "rocketmq://ns1", "groups"], "'rocketmq://ns1' must be host:port"),
-        (["--namesrv", "ns1:1,rocketmq://ns2:1", "groups"], "must have rocketmq:// before each address or before none"),
-        (["--namesrv", "rocketmq://ns1:1", "--tls", "groups"], "not with rocketmq:// addresses"),
+        (["--namesrv", "rocketmq://ns1/", "groups"], "'rocketmq://ns1/' must be host:port"),
+        (["--namesrv", "rocketmq://ns1", "brokers"], "requires a name server of Pointsman, got rocketmq://ns1:9876"),
+        (["--namesrv", "ns1:1,rocketmq://ns2:1", "groups"], "write rocketmq:// before each address or before none"),
+        (["--access-key-file", "/does/not/exist", "groups"], "--access-key-file: /does/not/exist cannot be read: No"),
+        (["--access-key-file", "/etc/hosts", "groups"], " of /etc/hosts must be accessKey: NAME, secretKey: SECRET or"),
+        (
+            ["--access-key-file", "/etc", "--tls-ca", "/etc", "groups"],
+            "--tls-ca: /etc is not a file; --access-key-file:",
+        ),
         (["groups", "--namesrv", "http://ns1:1"], "must be host:port without a scheme"),
         (["--namesrv", "rocketmq://ns1:1", "brokers"], "requires a name server of Pointsman, got rocketmq://ns1:1"),
         (["diff", "rocketmq://ns1:1", "rocketmq://ns2:1"], "requires a name server of Pointsman"),
@@ -124,6 +132,48 @@ def test_wrong_usage_is_one_line_on_stderr_and_exit_code_2(
     assert err.count("\n") == 1
     assert words in err
     assert err.startswith("pointsmanctl: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "account"),
+    [
+        ("accessKey: billing\nsecretKey: s:1#2\n", AccessKey("billing", "s:1#2")),
+        ("---\n# mqadmin\n\n accessKey : 'billing' \nsecretKey: \"s\"", AccessKey("billing", "s")),
+        ("\ufeffaccessKey: a\nsecretKey: s # of ops\nsecurityToken: t\n", AccessKey("a", "s", "t")),
+    ],
+)
+def test_an_account_is_read_from_a_file_for_mqadmin(tmp_path: Path, text: str, account: AccessKey) -> None:
+    file = tmp_path / "tools.yml"
+    file.write_text(text)
+    assert read_access({**dict.fromkeys(ACCESS_OPTIONS, ""), "access_key_file": str(file)}).access_key == account
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "has no accessKey and no secretKey"),
+        ("accessKey: a\nsecretKey:\n", "has no secretKey"),
+        ("accessKey: a\nhunter2\n", "line 2 of"),
+        ("accessKey: a\nsecret: hunter2\n", "line 2 of"),
+        ("accessKey: a\nsecretKey: hunter2\udcff\n", "is not UTF-8"),
+    ],
+)
+def test_an_unusable_account_file_is_refused_without_its_secrets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, problem: str
+) -> None:
+    file = tmp_path / "tools.yml"
+    file.write_text(text, errors="surrogateescape")
+    assert run(["--access-key-file", str(file), "groups"]) == 2
+    err = capsys.readouterr().err
+    assert problem in err
+    assert "hunter2" not in err
+
+
+def test_a_token_is_not_for_rocketmqs_name_servers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    token = tmp_path / "token"
+    token.write_text("t")
+    assert run(["--token-file", str(token), "--namesrv", "rocketmq://ns1", "groups"]) == 2
+    assert "--token-file is not for rocketmq:// addresses: give --access-key-file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("flags", [["--output", "json"], ["--output=json"], ["-o", "json"], ["-ojson"]])
