@@ -26,6 +26,8 @@ class GroupBroker(FakeBroker):
         self.heartbeats: list[dict[str, Any]] = []
         self.extra_ids: list[str] = []
         self.hidden_ids: set[str] = set()
+        self.subscriptions: dict[str, Any] | None = None
+        """``subscriptionTable`` of the group after the heartbeat of another member; None: NO_PERMISSION."""
         self.locks: dict[tuple[str, int], str] = {}
         self.offsets: dict[tuple[str, int], int] = {}
         self.running: Counter[int] = Counter()
@@ -37,6 +39,7 @@ class GroupBroker(FakeBroker):
             Request.HEART_BEAT: self._heartbeat,
             Request.UNREGISTER_CLIENT: self._unregister,
             Request.GET_CONSUMER_LIST_BY_GROUP: self._list,
+            Request.GET_CONSUMER_CONNECTION_LIST: self._connections,
             Request.LOCK_BATCH_MQ: self._lock,
             Request.UNLOCK_BATCH_MQ: self._unlock,
             Request.QUERY_CONSUMER_OFFSET: self._query_offset,
@@ -85,6 +88,11 @@ class GroupBroker(FakeBroker):
         if not listed + self.extra_ids:
             return Answer(Code.SYSTEM_ERROR, remark="no consumer for this group")
         return Answer(body=json.dumps({"consumerIdList": listed + self.extra_ids}).encode())
+
+    def _connections(self, _: Command, __: bytes) -> Answer:
+        if self.subscriptions is None:
+            return Answer(Code.NO_PERMISSION, remark="denied")
+        return Answer(body=json.dumps({"subscriptionTable": self.subscriptions}).encode())
 
     def _lock(self, _: Command, body: bytes) -> Answer:
         asked = json.loads(body)

@@ -32,6 +32,7 @@ from pointsman_client.transports.memory import MemoryTransport
 
 CLUSTER = "c1"
 LOCK_SECONDS = 60.0
+PERM_WRITE = 2
 PERM_READ = 4
 PERM_READ_WRITE = 6
 
@@ -87,6 +88,9 @@ class RoutesInMemory(NameServerClient):
         if not self.is_reachable:
             raise NameServersUnavailableError([])
         raise TopicNotFoundError(topic)
+
+    def cached_route(self, topic: str) -> None:
+        """None: each look-up is answered by the test."""
 
     async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
         return to_publish_queues(await self.topic_route(topic))

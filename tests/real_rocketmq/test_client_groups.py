@@ -49,7 +49,9 @@ class Brokers:
     def producer(self) -> Producer:
         return Producer(self.addr, transport=RocketmqTransport)
 
-    def consumer(self, group: str, topic: str, listener: Callable[[ReceivedMessage], Any], **more: Any) -> PushConsumer:
+    def consumer(
+        self, group: str, topic: str | list[str], listener: Callable[[ReceivedMessage], Any], **more: Any
+    ) -> PushConsumer:
         settings: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST_OFFSET, "rebalance_interval_seconds": 2.0} | more
         return PushConsumer(
             self.addr,
@@ -388,3 +390,14 @@ async def test_two_consumers_with_one_client_id_are_reported(
     async with first, second:
         await eventually(lambda: first.describe()["duplicateClientId"], what="the report")
     assert "client id here@same is used twice in group GDoubled" in caplog.text
+
+
+async def test_members_with_other_topics_are_reported(brokers: Brokers, caplog: pytest.LogCaptureFixture) -> None:
+    await brokers.make_topic("Shared")
+    await brokers.make_topic("Own")
+    async with brokers.consumer("GConflict", ["Shared", "Own"], lambda _: None) as consumer:
+        java = brokers.java_consumer("GConflict", "Shared")
+        await eventually(lambda: consumer.describe()["conflictingSubscriptions"], what="the report")
+        await asyncio.to_thread(java.end)
+        await eventually(lambda: not consumer.describe()["conflictingSubscriptions"], what="the end of the report")
+    assert "members of group GConflict have different subscriptions" in caplog.text

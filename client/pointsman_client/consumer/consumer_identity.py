@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from pointsman.wire.client_id import client_id_problem
+from pointsman.wire.names import ROCKETMQ_SCHEME
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.brokers.broker_coordination import broker_coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions
@@ -18,7 +19,6 @@ from pointsman_client.consumer.file_offset_store import offset_file_path
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.listener import CallEnd
-from pointsman_client.core.checks import ROCKETMQ_SCHEME
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.subscription import Subscription, Subscriptions, to_subscriptions
@@ -98,7 +98,7 @@ class ConsumerIdentity:
                 on_joined=joined,
                 consumer=lambda: core,
                 call_listener=call_listener,
-                offset_file=self._options.offset_file or self._default_offset_file(),
+                offset_file=Path(self._options.offset_file or self._default_offset_file()),
                 clock=self.parts.clock,
                 rng=self._rng,
             )

@@ -67,7 +67,7 @@ class ConsumerOptions(MessagingOptions):
     route_zone: str = ""
     """Read only from brokers of this zone. All members of a group need the same value, because each divides the queues
     in its routes."""
-    offset_file: Path | None = None
+    offset_file: str | Path | None = None
     """Offset file of a broadcasting consumer; None: below ``~/.pointsman/offsets``."""
     make_coordination: MakeCoordination | None = None
     """For tests: makes the coordination of group, locks and offsets. None: by RocketMQ brokers, else by agents."""
@@ -124,7 +124,8 @@ class PushConsumerOptions(ConsumerOptions):
         super().__post_init__()
         check_number("consume_concurrency", self.consume_concurrency, at_most=MAX_CONCURRENCY)
         if self.max_reconsume_times is not None:
-            check_number("max_reconsume_times", self.max_reconsume_times, at_least=0)
+            # RocketMQ brokers have a Java int.
+            check_number("max_reconsume_times", self.max_reconsume_times, at_least=0, at_most=2**31 - 1)
         listener: object = self.listener
         if not callable(listener):
             raise InvalidOptionError("listener", listener, "must be a function of one message")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,7 +116,7 @@ class GroupConsumer:
                 timeout_seconds=options.handover_timeout_seconds,
                 clock=clock,
             ),
-            accepts=self._accepts,
+            selected=self._selected,
             offer=offer,
             on_started=self._commit_start if setting.auto_commit else None,
             limits=options.limits,
@@ -252,23 +252,25 @@ class GroupConsumer:
         subscription = self._subscriptions.get(topic) if self._setting.shares else None
         return ALL if subscription is None else subscription.expression
 
-    def _accepts(self, message: ReceivedMessage) -> bool:
-        topic = message.queue.topic
-        subscription = self._subscriptions.get(topic)
-        if subscription is None or subscription.matches(message.tags):
-            return True
-        return is_retry_topic(topic) or not self._setting.shares
+    def _selected(self, queue: MessageQueue, messages: Sequence[ReceivedMessage]) -> Sequence[ReceivedMessage]:
+        subscription = self._subscriptions.get(queue.topic)
+        if subscription is None or not subscription.tags or is_retry_topic(queue.topic) or not self._setting.shares:
+            return messages
+        return [message for message in messages if subscription.matches(message.tags)]
 
     # Offsets
 
     def reset_offsets(self, offsets: Mapping[tuple[str, str, int], int]) -> None:
         """See :meth:`RunningConsumer.reset_offsets`."""
+        moved = 0
         for held in self.table.held:
             queue = held.queue
             offset = offsets.get((queue.topic, queue.broker_name, queue.queue_id))
             if offset is not None:
-                logger.warning("the offset of group %s in %s was reset to %d", self._setting.group, queue, offset)
                 held.seek(offset)
+                moved += 1
+        if moved:
+            logger.warning("the offsets of group %s in %d queues were reset by a broker", self._setting.group, moved)
 
     async def commit(self) -> None:
         """Commit finished messages now. Raises the error of the first queue that failed."""

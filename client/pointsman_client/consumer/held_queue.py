@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,6 +29,8 @@ POLL_INTERVAL_SECONDS = 15.0
 SLAVE_RETRY_SECONDS = 1.0
 """Retry interval for a slave that does not have the offset yet."""
 BACKOFF_CAP_SECONDS = 5.0
+SETTLED_SECONDS = 60.0
+"""After this time without a move the wait after the next one is short again."""
 STOP_SECONDS = 2.0
 LOCK_RETRY_SECONDS = 0.25
 """Retry interval for a lock that another member holds; RocketMQ's ordered consumers wait 0.5 s."""
@@ -41,8 +44,8 @@ class QueueContext:
     reader: QueueReader
     hand_over: HandOver | None
     """None: no other member reads the queue, so it is not taken over from one."""
-    accepts: Callable[[ReceivedMessage], bool]
-    """Whether the subscription selects a message; others count as finished."""
+    selected: Callable[[MessageQueue, Sequence[ReceivedMessage]], Sequence[ReceivedMessage]]
+    """Returns the messages that the subscription selects; others count as finished."""
     offer: Callable[[HeldQueue], None]
     """Called when there may be a message to hand out."""
     on_started: Callable[[HeldQueue], Awaitable[object]] | None
@@ -81,6 +84,8 @@ class HeldQueue:
         self._idle = asyncio.Event()
         self._sought: int | None = None
         self._backoff = FullJitterBackoff(context.rng.uniform, cap=BACKOFF_CAP_SECONDS)
+        self._moves = FullJitterBackoff(context.rng.uniform, cap=BACKOFF_CAP_SECONDS)
+        self._moved_at = -math.inf
 
     # Life cycle
 
@@ -171,6 +176,7 @@ class HeldQueue:
                 "the offset of group %s in %s was reset to %d", self._context.group, self.queue, pulled.next_offset
             )
             self._move_to(messages, pulled.next_offset)
+            await self._pause_after_move()
             return
         if pulled.trimmed:
             self._context.hook.trimmed(group=self._context.group, queue=self.queue, messages=pulled.trimmed)
@@ -180,7 +186,7 @@ class HeldQueue:
                 self.queue,
                 self._context.group,
             )
-        wanted = [message for message in pulled.messages if self._context.accepts(message)]
+        wanted = self._context.selected(self.queue, pulled.messages)
         if len(wanted) < len(pulled.messages):
             skipped = len(pulled.messages) - len(wanted)
             self.filtered += skipped
@@ -189,6 +195,8 @@ class HeldQueue:
         messages.put(wanted, pulled.next_offset)
         if wanted:
             self._context.offer(self)
+        if pulled.trimmed and not pulled.messages:
+            await self._pause_after_move()
 
     async def _recover(self, messages: ProcessQueue, error: OffsetBeyondEndError) -> None:
         """Handle a queue that ends before the pull offset: the master lost messages, or this is a lagging slave."""
@@ -202,6 +210,15 @@ class HeldQueue:
             return
         logger.warning("%s: group %s continues at offset %d", error, self._context.group, start)
         self._move_to(messages, start)
+        await self._pause_after_move()
+
+    async def _pause_after_move(self) -> None:
+        """A broker may report another position in every response."""
+        now = self._context.clock.monotonic()
+        if now - self._moved_at > SETTLED_SECONDS:
+            self._moves.reset()
+        self._moved_at = now
+        await self._context.clock.sleep(self._moves.next_wait())
 
     # For the application and the listener pool
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections import deque
 from collections.abc import Coroutine
@@ -25,6 +26,8 @@ END_SECONDS = 1.0
 MAX_PAUSE_SECONDS = 30.0
 LOCAL_RETRY_SECONDS = 5.0
 """Delay of a local retry when no broker accepts a failed message (RocketMQ ``submitConsumeRequestLater``)."""
+TURN_SECONDS = 0.00025
+"""Time after which a worker lets the event loop run, when listeners do not wait for anything."""
 TIMEOUT_CHECKS = 15
 """Overdue listener calls are checked this many times per consume timeout (every 60 s by default)."""
 
@@ -43,6 +46,10 @@ class ListenerPool:
     Queues with messages to hand out are in a ring, so that a queue with many messages delays another one by one message
     per turn. Concurrent: any number of messages of a queue in parallel; a failed one is sent back. Ordered: one message
     of a queue at a time, under its lock; a failed one is retried in place.
+
+    A worker is a task that calls the listener for one message after the other, since a task for each call would take as
+    much time as the rest of the pool. It ends when there is no message, when its call was cancelled, and when the
+    listener left context variables changed: no other call may see them.
     """
 
     def __init__(
@@ -70,10 +77,16 @@ class ListenerPool:
         self._consume_timeout_seconds = consume_timeout_seconds
         self._clock = clock
         self._hook = hook
+        self._is_measured = type(hook) is not MetricsHook
         self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
         self._ring: deque[HeldQueue] = deque()
         self._in_ring: set[HeldQueue] = set()
-        self._calls: dict[asyncio.Task[CallEnd], _Call] = {}
+        self._workers: set[asyncio.Task[None]] = set()
+        self._is_starting = False
+        """Whether another worker is about to be started."""
+        self._calls: dict[asyncio.Task[None], _Call] = {}
+        """By their worker."""
         self._pausing: set[HeldQueue] = set()
         self._blocked: dict[HeldQueue, BlockedQueue] = {}
         self._owned: set[asyncio.Task[Any]] = set()
@@ -94,7 +107,7 @@ class ListenerPool:
         if held not in self._in_ring:
             self._in_ring.add(held)
             self._ring.append(held)
-        self._pump()
+        self._need_worker()
 
     async def call_once(self, message: ReceivedMessage) -> CallEnd:
         """Call the listener with a message of no queue, in addition to the calls that hold a slot."""
@@ -106,24 +119,56 @@ class ListenerPool:
         self._ring.clear()
         for held in list(self._blocked):
             self._unblock(held)
-        tasks: set[asyncio.Task[Any]] = {*self._calls, *self._owned}
+        tasks: set[asyncio.Task[Any]] = {*self._workers, *self._owned}
         self._calls.clear()
         await end_tasks(tasks, timeout_seconds=END_SECONDS)
         self._caller.close()
 
     # From the ring to the listener
 
-    def _pump(self) -> None:
-        while self._ring and len(self._calls) < self._concurrency and not self._is_closed:
+    def _need_worker(self) -> None:
+        if not self._is_starting:
+            self._is_starting = True
+            self._loop.call_soon(self._start_worker, context=self._context)
+
+    def _start_worker(self) -> None:
+        self._is_starting = False
+        if self._ring and len(self._workers) < self._concurrency and not self._is_closed:
+            worker = self._loop.create_task(self._work(), name="pointsman-listener")
+            self._workers.add(worker)
+            worker.add_done_callback(self._ended)
+
+    async def _work(self) -> None:
+        worker = asyncio.current_task()
+        assert worker is not None  # noqa: S101  # this runs in a task
+        self._need_worker()  # for the next message, if this one's listener waits
+        now = self._clock.monotonic()
+        turn_ends_at = now + TURN_SECONDS
+        while (call := self._next_call(now)) is not None:
+            self._calls[worker] = call
+            end = await self._caller.call(call.message)
+            if self._calls.pop(worker, None) is None:
+                return  # Abandoned, or the pool is closed.
+            now = self._clock.monotonic()
+            self._settle(call, end, now - call.began_at)
+            if worker.cancelling() or contextvars.copy_context() != self._context:
+                return
+            if now >= turn_ends_at:
+                await asyncio.sleep(0)
+                now = self._clock.monotonic()
+                turn_ends_at = now + TURN_SECONDS
+
+    def _next_call(self, now: float) -> _Call | None:
+        while self._ring and not self._is_closed:
             held = self._ring.popleft()
-            self._in_ring.discard(held)
             message = self._next_of(held)
-            if message is None:
-                continue
-            self._begin(held, message)
-            if not self._is_ordered:
-                self._in_ring.add(held)
+            if message is None or self._is_ordered:
+                self._in_ring.discard(held)
+            else:
                 self._ring.append(held)
+            if message is not None:
+                return _Call(held, message, now)
+        return None
 
     def _next_of(self, held: HeldQueue) -> ReceivedMessage | None:
         messages = held.process_queue
@@ -142,38 +187,37 @@ class ListenerPool:
             return None
         return messages.take()
 
-    def _begin(self, held: HeldQueue, message: ReceivedMessage) -> None:
-        # On Python 3.11 asyncio.create_task makes a system call and formats a name, for each message.
-        task = self._loop.create_task(self._caller.call(message), name="pointsman-listener")
-        self._calls[task] = _Call(held, message, self._clock.monotonic())
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[CallEnd]) -> None:
-        call = self._calls.pop(task, None)
-        if call is None:
-            return  # Abandoned, or the pool is closed.
-        if task.cancelled():
-            end = self._timed_out() if call.is_late else CallEnd(Outcome.RAISED, "was cancelled")
-        elif (error := task.exception()) is not None:
-            end = raised(error)  # a BaseException; the caller handles any Exception
-        else:
-            end = task.result()
-        self._settle(call, end)
+    def _ended(self, worker: asyncio.Task[None]) -> None:
+        self._workers.discard(worker)
+        error = None if worker.cancelled() else worker.exception()
+        call = self._calls.pop(worker, None)
+        if call is not None:
+            if error is not None:
+                end = raised(error)  # a BaseException; the caller handles any Exception
+            else:
+                end = self._timed_out() if call.is_late else CallEnd(Outcome.RAISED, "was cancelled")
+            self._settle(call, end, self._clock.monotonic() - call.began_at)
+        elif error is not None:
+            logger.error("a worker of the listener pool failed", exc_info=error)
+        self._need_worker()
 
     def _timed_out(self) -> CallEnd:
         seconds = self._consume_timeout_seconds
         return CallEnd(Outcome.TIMEOUT, f"took longer than {seconds:g} s (consume_timeout_seconds)")
 
-    def _settle(self, call: _Call, end: CallEnd) -> None:
+    def _settle(self, call: _Call, end: CallEnd, seconds: float) -> None:
         held, message = call.held, call.message
-        seconds = self._clock.monotonic() - call.began_at
-        self._hook.consumed(group=self._group, queue=held.queue, result=str(end.outcome), seconds=seconds)
-        if end is not SUCCEEDED and not self._is_ordered:
-            self._log_failure(message, end)
+        if self._is_measured:
+            self._hook.consumed(group=self._group, queue=held.queue, result=end.outcome, seconds=seconds)
         if end is SUCCEEDED:
             held.finish(message)
-            self._unblock(held)
-        elif self._is_ordered and not has_exhausted_attempts(message, max_reconsume_times=self._max_reconsume_times):
+            if self._is_ordered:
+                self._unblock(held)
+                self.offer(held)
+            return
+        if not self._is_ordered:
+            self._log_failure(message, end)
+        if self._is_ordered and not has_exhausted_attempts(message, max_reconsume_times=self._max_reconsume_times):
             self._block(held, message, end)
             held.give_back(message)
             self._pause(held, SUSPEND_SECONDS)
@@ -299,11 +343,11 @@ class ListenerPool:
         while True:
             await self._clock.sleep(self._consume_timeout_seconds / TIMEOUT_CHECKS)
             now = self._clock.monotonic()
-            for task, call in list(self._calls.items()):
+            for worker, call in list(self._calls.items()):
                 if not call.is_late and now - call.began_at > self._consume_timeout_seconds:
-                    self._abandon(task, call)
+                    self._abandon(worker, call, now)
 
-    def _abandon(self, task: asyncio.Task[CallEnd], call: _Call) -> None:
+    def _abandon(self, worker: asyncio.Task[None], call: _Call, now: float) -> None:
         call.is_late = True
         logger.warning(
             "the listener has been processing message %s of %s for more than %g s (consume_timeout_seconds)",
@@ -314,15 +358,16 @@ class ListenerPool:
         if self._is_ordered:
             # The next attempt must not run in parallel with this one, so a thread is waited for without limit.
             if not self._caller.is_plain:
-                task.cancel()
+                worker.cancel()
             return
-        del self._calls[task]
-        task.cancel()
-        self._owned.add(task)
-        task.add_done_callback(self._owned.discard)
+        del self._calls[worker]
+        worker.cancel()
+        self._workers.discard(worker)
+        self._owned.add(worker)
+        worker.add_done_callback(self._owned.discard)
         if self._caller.is_plain:
             self._caller.abandon_thread()
-        self._settle(call, self._timed_out())
+        self._settle(call, self._timed_out(), now - call.began_at)
 
     def _own(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work, name="pointsman-listener-pool")

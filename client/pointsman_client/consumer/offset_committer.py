@@ -67,11 +67,12 @@ class OffsetCommitter:
         return failures
 
     def _note(self, queues: Iterable[MessageQueue], failures: dict[MessageQueue, PointsmanError]) -> None:
+        now = self._clock.monotonic()
         for queue, error in failures.items():
-            if (subject := self._failing.failed(queue, error)) is not None:
+            if (subject := self._failing.failed(queue, error, now=now)) is not None:
                 logger.warning("offsets of group %s on %s cannot be committed: %s", self._group, subject, error)
         # A queue without an offset to commit gives no information about its broker.
         bad = {queue.broker_key for queue in failures}
         for queue in queues:
-            for again in self._failing.succeeded(queue) if queue.broker_key not in bad else ():
+            for again in self._failing.succeeded(queue, now=now) if queue.broker_key not in bad else ():
                 logger.warning("offsets of group %s on %s are committed again", self._group, again)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Iterable
 from contextlib import AsyncExitStack
@@ -10,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pointsman.wire.clock import Clock
-from pointsman_client.aio import Wakeup
+from pointsman_client.aio import Closing, Wakeup
 from pointsman_client.client import NameServerClient
 from pointsman_client.client_options import takes_options
 from pointsman_client.consumer.consumer_identity import ConsumerIdentity
@@ -69,6 +70,7 @@ class PullConsumer:
         )
         self._buffer: PullBuffer | None = None
         self._core: GroupConsumer | None = None
+        self._closing = Closing()
 
     # Life cycle
 
@@ -88,10 +90,13 @@ class PullConsumer:
     async def close(self) -> None:
         """Commit finished messages, unlock, leave the group; takes at most ``close_timeout_seconds``. Iterations end.
 
-        The last message handed out is not finished, since no next one was requested. A second call does nothing.
+        The last message handed out is not finished, since no next one was requested. A second call joins the
+        first, and a cancelled one does not stop it.
         """
-        parts = self._identity.parts
-        parts.stop_use()
+        self._identity.parts.stop_use()
+        await self._closing.do(self._close)
+
+    async def _close(self) -> None:
         core, self._core = self._core, None
         if self._buffer is not None:
             self._buffer.close()
@@ -101,7 +106,7 @@ class PullConsumer:
                 # Messages handed out are not finished any further, so there is nothing to wait for.
                 await core.close(timeout_seconds=timeout_seconds * 0.8, finish_seconds=0.0)
         finally:
-            await parts.close(timeout_seconds=timeout_seconds * 0.2)
+            await self._identity.parts.close(timeout_seconds=timeout_seconds * 0.2)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -291,19 +296,31 @@ class PullBuffer:
             left = POLL_INTERVAL_SECONDS if ends_at is None else ends_at - self._clock.monotonic()
             if left <= 0:
                 break
-            await self._wakeup.wait(min(left, POLL_INTERVAL_SECONDS))
+            await self._wakeup.wait(min(left, POLL_INTERVAL_SECONDS, self._seconds_until_due()))
         return ()
 
     def _take_now(self, most: int) -> tuple[ReceivedMessage, ...]:
         taken: list[ReceivedMessage] = []
+        delayed: list[HeldQueue] = []
         while self._ring and len(taken) < most:
             held = self._ring.popleft()
             messages = held.process_queue
-            message = None if messages is None or messages.is_dropped or held.is_paused else messages.take()
-            if message is None:
+            head = None if messages is None or messages.is_dropped or held.is_paused else messages.peek()
+            if messages is None or head is None:
                 self._in_ring.discard(held)
-                continue
-            self._ring.append(held)
-            self._handed_out.append((held, message))
-            taken.append(message)
+            elif head.due_at is not None and head.due_at > self._clock.utc_now():
+                delayed.append(held)
+            else:
+                messages.take()
+                self._ring.append(held)
+                self._handed_out.append((held, head))
+                taken.append(head)
+        self._ring += delayed
         return tuple(taken)
+
+    def _seconds_until_due(self) -> float:
+        """Until the first of the delayed messages at the heads of queues is due; infinite if there is none."""
+        now = self._clock.utc_now()
+        heads = [held.process_queue.peek() for held in self._ring if held.process_queue is not None]
+        waits = [(head.due_at - now).total_seconds() for head in heads if head is not None and head.due_at is not None]
+        return max(0.0, min(waits, default=math.inf))

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from pointsman.wire.group_topics import retry_topic
+from pointsman_client.aio import Closing
 from pointsman_client.client import NameServerClient
 from pointsman_client.client_options import takes_options
 from pointsman_client.consumer.consumer_identity import ConsumerIdentity
@@ -67,6 +68,7 @@ class PushConsumer:
         )
         self._pool: ListenerPool | None = None
         self._core: GroupConsumer | None = None
+        self._closing = Closing()
 
     # Life cycle
 
@@ -90,10 +92,12 @@ class PushConsumer:
         """Stop pulling, finish messages in flight, commit, unlock, leave the group.
 
         Takes at most ``close_timeout_seconds``, plus 1 s for listeners that do not end when cancelled. A second call
-        does nothing.
+        joins the first, and a cancelled one does not stop it.
         """
-        parts = self._identity.parts
-        parts.stop_use()
+        self._identity.parts.stop_use()
+        await self._closing.do(self._close)
+
+    async def _close(self) -> None:
         core, pool = self._core, self._pool
         self._core = self._pool = None
         timeout_seconds = self._options.close_timeout_seconds
@@ -103,7 +107,7 @@ class PushConsumer:
         finally:
             if pool is not None:
                 await pool.close()
-            await parts.close(timeout_seconds=timeout_seconds * 0.2)
+            await self._identity.parts.close(timeout_seconds=timeout_seconds * 0.2)
 
     async def __aenter__(self) -> Self:
         return await self.start()

@@ -42,6 +42,7 @@ class QueueReader:
         hook: MetricsHook,
     ) -> None:
         self._transport = transport
+        self._ends_in_time: bool = getattr(transport, "ends_in_time", False)
         self._starts = starts
         self._broker_of = broker_of
         self._group = group
@@ -102,13 +103,13 @@ class QueueReader:
 
     def note_failure(self, queue: MessageQueue, error: PointsmanError) -> None:
         """Log that reading a queue failed, once per broker."""
-        subject = self._failures.failed(queue, error)
+        subject = self._failures.failed(queue, error, now=self._clock.monotonic())
         if subject is not None:
             logger.warning("group %s cannot read from %s: %s", self._group, subject, error)
 
     def note_success(self, queue: MessageQueue) -> None:
         """Log that reading works again, if its failure was logged."""
-        for subject in self._failures.succeeded(queue):
+        for subject in self._failures.succeeded(queue, now=self._clock.monotonic()):
             logger.warning("group %s reads from %s again", self._group, subject)
 
     async def _at_broker(
@@ -120,7 +121,7 @@ class QueueReader:
             raise BrokerUnreachableError(f"{queue.cluster}/{queue.broker_name}", "it is in no route")
         try:
             allowed = wait_seconds + self._timeout_seconds + SLACK_SECONDS
-            response = await response_of(addr, request(addr), timeout_seconds=allowed)
+            response = await response_of(addr, request(addr), timeout_seconds=allowed, ends_in_time=self._ends_in_time)
         except (BrokerUnreachableError, BrokerTimeoutError):
             self._choice.failed(addr, now=self._clock.monotonic())
             raise

@@ -12,7 +12,7 @@ from pointsman_client.consumer.coordination import RoutedBrokers
 from pointsman_client.core.allocation import Zones
 from pointsman_client.core.message_queue import MessageQueue, to_subscribe_queues
 from pointsman_client.core.route import BrokerKey, RouteChange, TopicRoute
-from pointsman_client.errors import PointsmanError, TopicNotFoundError
+from pointsman_client.errors import NoBrokerUpError, PointsmanError, TopicNotFoundError
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ class ReadableQueues:
         self._routes = routes
         self._is_retry_topic_routed = is_retry_topic_routed
         self._retry_topic = retry_topic(group) if with_retry_topic else None
-        self._unknown: set[str] = set()
+        self._unqueued: set[str] = set()
 
     async def of(self, topics: Iterable[str]) -> dict[str, TopicQueues | None]:
         """Return the queues of each topic, and of the retry topic; None: unknown.
@@ -74,9 +74,14 @@ class ReadableQueues:
         except PointsmanError as error:
             self._log_once(topic, error)
             return None
-        self._unknown.discard(topic)
+        queues = to_subscribe_queues(route)
+        if queues:
+            self._unqueued.discard(topic)
+        else:
+            down = NoBrokerUpError(topic, route.absent_brokers) if route.absent_brokers else None
+            self._log_once(topic, down or "no broker in its route has readable queues of it (perm, readQueueNums)")
         zones = {data.key: data.zone for data in route.broker_datas if data.zone}
-        return TopicQueues(to_subscribe_queues(route), zones)
+        return TopicQueues(queues, zones)
 
     def _retry_queues(self, topics: Iterable[TopicQueues]) -> TopicQueues:
         assert self._retry_topic is not None  # noqa: S101  # checked by of()
@@ -92,7 +97,7 @@ class ReadableQueues:
         )
         return TopicQueues(tuple(queues), zones)
 
-    def _log_once(self, topic: str, error: PointsmanError) -> None:
-        if topic not in self._unknown:
-            self._unknown.add(topic)
-            logger.warning("topic %s cannot be consumed: %s", topic, error)
+    def _log_once(self, topic: str, problem: object) -> None:
+        if topic not in self._unqueued:
+            self._unqueued.add(topic)
+            logger.warning("topic %s cannot be consumed: %s", topic, problem)

@@ -6,9 +6,9 @@ RocketMQ's ``ProcessQueue``. A pulled message is *unfinished* until its listener
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pointsman_client.core.message import ReceivedMessage
 
@@ -32,13 +32,17 @@ class FlowLimits:
 
 
 class ProcessQueue:
-    """One queue's messages. Each offset is in flight at most once at a time."""
+    """One queue's messages. Each offset is in flight at most once at a time.
+
+    Messages in flight are compared by identity: after :meth:`move_to` the same offset may be in flight again.
+    """
 
     def __init__(self, start_offset: int, *, limits: FlowLimits, now: float) -> None:
         self._limits = limits
-        self._unfinished: OrderedDict[int, ReceivedMessage] = OrderedDict()
-        self._waiting: deque[int] = deque()
-        self._in_flight: set[int] = set()
+        self._unfinished: dict[int, ReceivedMessage] = {}
+        """In offset order."""
+        self._waiting: deque[ReceivedMessage] = deque()
+        self._in_flight: dict[int, ReceivedMessage] = {}
         self._highest = start_offset
         self._size_bytes = 0
         self._dropped = False
@@ -51,10 +55,10 @@ class ProcessQueue:
     def put(self, messages: Sequence[ReceivedMessage], next_offset: int) -> None:
         """Add pulled messages, in offset order; missing offsets count as finished."""
         for message in messages:
-            self._unfinished[message.queue_offset] = message
-            self._waiting.append(message.queue_offset)
-            self._size_bytes += len(message.body)
             self._highest = message.queue_offset
+            self._unfinished[self._highest] = message
+            self._size_bytes += len(message.body)
+        self._waiting.extend(messages)
         self.next_pull_offset = next_offset
 
     def move_to(self, offset: int) -> None:
@@ -84,40 +88,36 @@ class ProcessQueue:
 
     def peek(self) -> ReceivedMessage | None:
         """Return the message that :meth:`take` would return."""
-        return self._unfinished[self._waiting[0]] if self._waiting else None
+        return self._waiting[0] if self._waiting else None
 
     def take(self) -> ReceivedMessage | None:
         """Return the waiting message of the lowest offset and mark it as in flight; None: no message waits."""
         if not self._waiting:
             return None
-        offset = self._waiting.popleft()
-        self._in_flight.add(offset)
-        return self._unfinished[offset]
+        message = self._waiting.popleft()
+        self._in_flight[message.queue_offset] = message
+        return message
 
     def finish(self, message: ReceivedMessage) -> bool:
         """Record that a message is processed; False if it was not in flight here."""
         offset = message.queue_offset
-        if not self._is_in_flight(message):
+        if self._in_flight.get(offset) is not message:
             return False
-        self._in_flight.discard(offset)
-        self._size_bytes -= len(self._unfinished.pop(offset).body)
+        del self._in_flight[offset], self._unfinished[offset]
+        self._size_bytes -= len(message.body)
         return True
 
     def give_back(self, message: ReceivedMessage) -> bool:
         """Return a failed message from in flight to waiting, in its order; False if it was not in flight here."""
         offset = message.queue_offset
-        if not self._is_in_flight(message):
+        if self._in_flight.get(offset) is not message:
             return False
-        self._in_flight.discard(offset)
+        del self._in_flight[offset]
         # Replacing the value of a key retains its position.
-        self._unfinished[offset] = replace(message, reconsume_times=message.reconsume_times + 1)
+        again = self._unfinished[offset] = message._replace(reconsume_times=message.reconsume_times + 1)
         if not self._dropped:
-            self._waiting = deque(sorted((offset, *self._waiting)))
+            self._waiting = deque(sorted((again, *self._waiting), key=_offset_of))
         return True
-
-    def _is_in_flight(self, message: ReceivedMessage) -> bool:
-        # Compare the object, not the offset: after move_to the same offset may be in flight again.
-        return message.queue_offset in self._in_flight and self._unfinished[message.queue_offset] is message
 
     # To the store
 
@@ -129,7 +129,7 @@ class ProcessQueue:
     @property
     def position(self) -> int:
         """The lowest offset not yet in flight or finished."""
-        return self._waiting[0] if self._waiting else self.next_pull_offset
+        return self._waiting[0].queue_offset if self._waiting else self.next_pull_offset
 
     # Release
 
@@ -162,6 +162,10 @@ class ProcessQueue:
     def size_bytes(self) -> int:
         """Bytes of the bodies of unfinished messages."""
         return self._size_bytes
+
+
+def _offset_of(message: ReceivedMessage) -> int:
+    return message.queue_offset
 
 
 class LockTime:

@@ -7,7 +7,7 @@ to the master after it recovers.
 from __future__ import annotations
 
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.route import BrokerData, BrokerKey
+from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import BrokerRefusedError, PointsmanError, ResponseCode, UnreadableMessageError
 
 SKIP_SECONDS = 10.0
@@ -38,30 +38,48 @@ class ReadChoice:
         self._skipped_until.pop(addr, None)
 
 
-Subject = MessageQueue | BrokerKey
+Subject = MessageQueue | tuple[str, ...]
+"""A queue, a broker by its key, or a topic of a broker."""
+RECOVERED_SECONDS = 10.0
+"""Time without a failure after which a success is a recovery: of an overloaded broker every second call may fail."""
+_OF_THE_QUEUE = {ResponseCode.SYSTEM_ERROR, 29}
+"""Also INVALID_PARAMETER (29) of RocketMQ 5, for a queue that the topic no longer has."""
+_OF_THE_TOPIC = {ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION}
 
 
 class QueueFailures:
     """Brokers and queues that currently fail, to log each broker once, not once per assigned queue."""
 
     def __init__(self) -> None:
-        self._failing: set[Subject] = set()
+        self._failing: dict[Subject, float] = {}
+        """With the time of the last failure."""
 
-    def failed(self, queue: MessageQueue, error: PointsmanError) -> str | None:
+    def failed(self, queue: MessageQueue, error: PointsmanError, *, now: float) -> str | None:
         """Record a failure; return the name to log it for, None if it was already logged."""
-        is_of_the_queue = isinstance(error, UnreadableMessageError) or (
-            isinstance(error, BrokerRefusedError) and error.response_code == ResponseCode.SYSTEM_ERROR
-        )
-        subject: Subject = queue if is_of_the_queue else queue.broker_key
-        return self._named(subject, is_failing=True)
+        code = error.response_code if isinstance(error, BrokerRefusedError) else None
+        subject: Subject = queue.broker_key
+        if isinstance(error, UnreadableMessageError) or code in _OF_THE_QUEUE:
+            subject = queue
+        elif code in _OF_THE_TOPIC:
+            subject = (*queue.broker_key, queue.topic)
+        is_known = subject in self._failing
+        self._failing[subject] = now
+        return None if is_known else _name(subject)
 
-    def succeeded(self, queue: MessageQueue) -> list[str]:
+    def succeeded(self, queue: MessageQueue, *, now: float) -> list[str]:
         """Record a success; return the names that recovered."""
-        subjects: list[Subject] = [queue.broker_key, queue] if self._failing else []
-        return [name for subject in subjects if (name := self._named(subject, is_failing=False)) is not None]
+        subjects: list[Subject] = []
+        if self._failing:
+            subjects = [queue.broker_key, (*queue.broker_key, queue.topic), queue]
+        recovered = [each for each in subjects if now - self._failing.get(each, now) >= RECOVERED_SECONDS]
+        for subject in recovered:
+            del self._failing[subject]
+        return [_name(subject) for subject in recovered]
 
-    def _named(self, subject: Subject, *, is_failing: bool) -> str | None:
-        if (subject in self._failing) is is_failing:
-            return None
-        (self._failing.add if is_failing else self._failing.discard)(subject)
-        return str(subject) if isinstance(subject, MessageQueue) else f"broker {'/'.join(subject)}"
+
+def _name(subject: Subject) -> str:
+    if isinstance(subject, MessageQueue):
+        return str(subject)
+    cluster, broker_name, *topics = subject
+    broker = f"broker {cluster}/{broker_name}"
+    return f"topic {topics[0]} of {broker}" if topics else broker

@@ -19,7 +19,9 @@ from pointsman.remoting.codes import BrokerResponseCode as Code
 from pointsman.remoting.frames import ONE_WAY_FLAG, Command
 from pointsman.wire.clock import SystemClock
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
+from pointsman_client.consumer.brokers.broker_requests import MAX_REQUESTS_PER_SECOND
 from pointsman_client.consumer.consumer_identity import coordination_for
+from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message import ReceivedMessage
@@ -87,14 +89,19 @@ async def put(
     await broker.append(topic, queue_id, records)
 
 
+async def seen_by_no_one(_: ReceivedMessage) -> None: ...
+
+
 async def asked(broker: GroupBroker, code: int, body: bytes = b"", **ext: str) -> tuple[Command, Any]:
     """Send a request of the broker, and return the reply of the only client that has the group."""
-    before = len(broker.replies)
+    before, connections = len(broker.replies), len(broker.peers)
     broker.push(Command(code=code, opaque=243, ext=ext), body)
-    await eventually(lambda: len(broker.replies) > before)
-    await asyncio.sleep(0.05)
-    replies = [each for each in broker.replies[before:] if each[0].code != Code.REQUEST_CODE_NOT_SUPPORTED]
-    return replies[0] if replies else broker.replies[before]
+
+    def replies() -> list[tuple[Command, Any]]:
+        return [each for each in broker.replies[before:] if each[0].opaque == 243]
+
+    await eventually(lambda: len(replies()) == connections)
+    return next((each for each in replies() if each[0].code != Code.REQUEST_CODE_NOT_SUPPORTED), replies()[0])
 
 
 # --- consuming ------------------------------------------------------------------------------------------------
@@ -112,6 +119,20 @@ async def test_messages_are_consumed_and_committed_and_the_member_leaves(
     assert Request.UNREGISTER_CLIENT in broker.codes()
     assert broker.client_ids() == []
     assert not broker.locks  # A lock would send retries to the dead letters.
+
+
+@pytest.mark.parametrize("make", [PushConsumer, PullConsumer])
+async def test_a_consumer_whose_close_is_cancelled_leaves_the_group(
+    make: type[PushConsumer | PullConsumer], routes: RoutesInMemory, broker: GroupBroker
+) -> None:
+    settings: dict[str, Any] = {"listener": seen_by_no_one} if make is PushConsumer else {}
+    consumer = make(routes, group="billing", subscriptions="orders", transport=RocketmqTransport, **settings)
+    await consumer.start()
+    await eventually(lambda: broker.client_ids() == [consumer.client_id])
+    closing = asyncio.create_task(consumer.close())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await eventually(lambda: broker.client_ids() == [])
 
 
 async def test_members_share_the_queues_and_take_over_those_of_one_that_left(join: Join) -> None:
@@ -325,6 +346,29 @@ async def test_a_reset_at_the_broker_is_reported_once_by_a_pull(
     assert commits[-1] == 3
 
 
+async def test_a_broker_that_moves_a_queue_with_every_pull_is_asked_ever_more_rarely(
+    join: Join, broker: GroupBroker, routes: RoutesInMemory, seen: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    end = {"minOffset": "7", "maxOffset": "9", "nextBeginOffset": "7"}
+    later = Answer(Code.PULL_OFFSET_MOVED, end | {"minOffset": "2000000000", "nextBeginOffset": "2000000000"})
+    moves = [Answer(Code.PULL_OFFSET_MOVED, end, remark="OFFSET_RESET"), Answer(Code.PULL_OFFSET_MOVED, end), later]
+    async with GroupBroker() as good:
+        routes.set(routed("orders", {"a": broker.addr, "good": good.addr}, queues=1))
+        for number, answer in enumerate(moves):
+            broker.answers[Request.PULL_MESSAGE] = answer
+            caplog.clear()
+            before = broker.codes().count(Request.PULL_MESSAGE)
+            consumer = await join(group=f"billing-{number}")
+            await broker.until_asked(Request.PULL_MESSAGE, before + 3)
+            await asyncio.sleep(1.0)
+            # At most 0.2 s, 0.4 s, 0.8 s and so on apart; without a pause there are a thousand in a second.
+            assert broker.codes().count(Request.PULL_MESSAGE) - before < 100
+            assert len(caplog.messages) < 100
+            await put(good, str(number))
+            await eventually(lambda number=number: seen.count(str(number)) > 0)  # type: ignore[misc]
+            await consumer.close()
+
+
 async def test_operators_get_the_state_of_a_consumer(join: Join, broker: GroupBroker) -> None:
     await join()
     await eventually(broker.client_ids)
@@ -396,6 +440,27 @@ async def test_other_requests_are_refused_and_end_nothing(
     assert len(broker.replies) <= replies + 2  # To the last request alone: one-way requests have no replies.
     assert len(broker.client_ids()) == 1
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_a_flood_of_requests_costs_little_and_keeps_nothing_else_waiting(
+    join: Join, broker: GroupBroker, seen: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    await join()
+    await eventually(broker.client_ids)
+    for code in (Request.GET_CONSUMER_RUNNING_INFO, Request.CHECK_TRANSACTION_STATE):
+        for _ in range(300):
+            broker.push(Command(code=code, opaque=4711, ext={"consumerGroup": "billing"}))
+    await put(broker, "between")
+    await eventually(lambda: seen == ["between"])
+    lists = broker.codes().count(Request.GET_CONSUMER_LIST_BY_GROUP)
+    broker.notify()
+    await eventually(lambda: broker.codes().count(Request.GET_CONSUMER_LIST_BY_GROUP) > lists)
+    await eventually(lambda: [c.code for c, _ in broker.replies].count(Code.SYSTEM_BUSY) > 100)
+    served = [command for command, _ in broker.replies if command.code == Code.SUCCESS]
+    ignored = [text for text in caplog.messages if "state of a transaction" in text]
+    # A few seconds at most on a busy machine.
+    assert len(served) + len(ignored) <= 10 * MAX_REQUESTS_PER_SECOND
 
 
 def test_the_transport_decides_what_coordinates_groups() -> None:

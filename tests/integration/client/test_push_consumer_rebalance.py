@@ -242,6 +242,7 @@ async def test_offsets_that_cannot_be_committed_are_logged_once_and_committed_la
     setup.group.offsets_answer = True
     await setup.clock.advance(5)
     assert setup.group.offsets[Q0] == 1
+    await setup.clock.advance(10)
     assert caplog.text.count("offsets of group billing on broker c1/a are committed again") == 1
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
@@ -37,6 +37,8 @@ MIN_ROUND_SECONDS = 0.2
 """Shortest time between two rounds of heartbeats, however often connections break."""
 CALL_SECONDS = 3.0
 REFRESH_SECONDS = 1.0
+UNLISTED_SECONDS = 2 * RETRY_SECONDS
+"""After this time without a list that has this member it is logged: the broker may not know the group."""
 LEAVE_SECONDS = 1.5
 MAX_CLIENT_IDS = 20_000
 """Longest list of members that is accepted from a broker."""
@@ -51,9 +53,12 @@ logger = logging.getLogger(__name__)
 class _Joined:
     error: PointsmanError | None = None
     """Of the last heartbeat; None: accepted."""
+    sent_at: float = -math.inf
     next_at: float = -math.inf
     lost_at: float = -math.inf
     """When the last connection broke."""
+    list_failed_at: float = -math.inf
+    """When it last did not return the list of members."""
 
 
 class BrokerMembership:
@@ -96,8 +101,13 @@ class BrokerMembership:
         self._members: Members | None = None
         self._lists_requested = self._list_accepted = 0
         """Lists are numbered by their requests: an earlier one that arrives late is not used."""
+        self._unlisted_since: float | None = None
+        """Since when no broker listed this client; infinite: that was logged."""
         self._doubles = 0
         """Lists in a row in which this client id was more than once, without a broken connection as the cause."""
+        self._is_conflicting = False
+        self._is_compared = False
+        """Whether all have the same subscriptions, since the members or the own subscriptions changed."""
         self._version: tuple[Mapping[str, str], int] = ({}, 0)
         """The subscriptions that were sent last, and their ``subVersion``."""
         self._wakeup = Wakeup(clock)
@@ -121,13 +131,13 @@ class BrokerMembership:
     async def refresh_members(self) -> None:
         """See :meth:`GroupMembership.refresh_members`.
 
-        Asks the brokers in one order for all members, so that they use the same list. A list without this client id is
-        not used: the broker does not know all members yet.
+        Asks the brokers in one order for all members, so that they use the same list; those last that did not return it
+        recently. A list without this client id is not used: the broker does not know all members yet.
         """
         deadline = self._clock.monotonic() + REFRESH_SECONDS
         self._lists_requested += 1
         number = self._lists_requested
-        for addr in self._addrs():
+        for addr in sorted(self._addrs(), key=self._failed_list_recently):
             seconds = deadline - self._clock.monotonic()
             if seconds <= 0:
                 return
@@ -137,31 +147,44 @@ class BrokerMembership:
             try:
                 client_ids = await self._list_at(addr, seconds)
             except PointsmanError as error:
-                logger.info("broker %s did not return the members of group %s: %s", addr, self._group, error)
+                if not self._failed_list_recently(addr):
+                    logger.info("broker %s did not return the members of group %s: %s", addr, self._group, error)
+                    self._list_changed.wake()
+                joined.list_failed_at = self._clock.monotonic()
                 continue
             if number < self._list_accepted:
                 return
             if self._client_id in client_ids:
                 self._list_accepted = number
+                self._unlisted_since = None
                 self._note_doubles(joined, client_ids)
                 self._accept(client_ids)
                 return
+            self._note_unlisted(addr)
             joined.next_at = min(joined.next_at, self._clock.monotonic() + RETRY_SECONDS)
             self._wakeup.wake()
 
     def subscriptions_changed(self) -> None:
         """See :meth:`GroupMembership.subscriptions_changed`."""
-        self._heartbeat_now(self._joined)
+        self._is_compared = False
+        for joined in self._joined.values():
+            joined.next_at = -math.inf
+        self._wakeup.wake()
 
     def routes_changed(self) -> None:
         """See :meth:`GroupMembership.routes_changed`."""
         self._wakeup.wake()
 
     def connection_lost(self, addr: str) -> None:
-        """Join again at a broker: it removes a member whose connection ended."""
-        if addr in self._joined:
-            self._joined[addr].lost_at = self._clock.monotonic()
-        self._heartbeat_now([addr])
+        """Join again at a broker: it removes a member whose connection ended.
+
+        At most every :data:`RETRY_SECONDS`: a broker may end each connection.
+        """
+        joined = self._joined.get(addr)
+        if joined is not None:
+            joined.lost_at = self._clock.monotonic()
+            joined.next_at = min(joined.next_at, joined.sent_at + RETRY_SECONDS)
+            self._wakeup.wake()
 
     def list_changed(self) -> None:
         """Get the list of members again: a broker reported a change (NOTIFY_CONSUMER_IDS_CHANGED)."""
@@ -172,6 +195,7 @@ class BrokerMembership:
         return {
             "members": None if self._members is None else list(self._members.client_ids),
             "pinned": [],
+            "conflictingSubscriptions": self._is_conflicting,
             "duplicateClientId": self._doubles > 1,
             "brokers": {
                 addr: {"state": "joined" if each.error is None else "failed", "error": str(each.error or "")}
@@ -185,11 +209,8 @@ class BrokerMembership:
         tasks, self._tasks = self._tasks, []
         # First the heartbeats: one after the unregistration would join again.
         await end_tasks(tasks, timeout_seconds=0.5)
-        ext = {"clientID": self._client_id, "consumerGroup": self._group}
         leaving = [
-            start_task(
-                self._quietly(addr, BrokerRequestCode.UNREGISTER_CLIENT, ext), name=f"pointsman-leave-{self._group}"
-            )
+            start_task(self._unregister(addr), name=f"pointsman-leave-{self._group}")
             for addr, joined in self._joined.items()
             if joined.error is None
         ]
@@ -197,20 +218,14 @@ class BrokerMembership:
             await asyncio.wait(leaving, timeout=LEAVE_SECONDS)
         await end_tasks(leaving, timeout_seconds=0.1)
 
-    async def _quietly(self, addr: str, code: BrokerRequestCode, ext: Mapping[str, str]) -> None:
+    async def _unregister(self, addr: str) -> None:
+        ext = {"clientID": self._client_id, "consumerGroup": self._group}
         try:
-            await self._links.call(addr, code, ext, timeout_seconds=LEAVE_SECONDS)
+            await self._links.call(addr, BrokerRequestCode.UNREGISTER_CLIENT, ext, timeout_seconds=LEAVE_SECONDS)
         except PointsmanError as error:
             logger.info("%s did not unregister group %s before its connection ended: %s", addr, self._group, error)
 
     # Heartbeats
-
-    def _heartbeat_now(self, addrs: Iterable[str]) -> None:
-        for addr in addrs:
-            joined = self._joined.get(addr)
-            if joined is not None:
-                joined.next_at = -math.inf
-        self._wakeup.wake()
 
     async def _send_heartbeats(self) -> None:
         while True:
@@ -230,9 +245,13 @@ class BrokerMembership:
 
     async def _heartbeat_at(self, addr: str, body: bytes) -> None:
         joined = self._joined[addr]
-        was_accepted = joined.next_at > -math.inf and joined.error is None
+        was_accepted = joined.sent_at > joined.lost_at and joined.error is None
+        is_periodic = joined.next_at > -math.inf
         # Set before the call: a wake-up during the call makes it due again.
-        joined.next_at = self._clock.monotonic() + HEARTBEAT_INTERVAL_SECONDS
+        joined.sent_at = self._clock.monotonic()
+        joined.next_at = joined.sent_at + HEARTBEAT_INTERVAL_SECONDS
+        if was_accepted and is_periodic and not self._is_compared and addr in self._addrs()[:1]:
+            await self._compare_subscriptions(addr)
         try:
             await self._links.call(addr, BrokerRequestCode.HEART_BEAT, {}, body, timeout_seconds=CALL_SECONDS)
         except PointsmanError as error:
@@ -269,6 +288,42 @@ class BrokerMembership:
         }
         return compact({"clientID": self._client_id, "producerDataSet": [], "consumerDataSet": [consumer]})
 
+    async def _compare_subscriptions(self, addr: str) -> None:
+        """Log when other members have other subscriptions, and when all have the same again.
+
+        A broker keeps one set for the group and replaces it with each heartbeat. Just before this member's heartbeat
+        it is the set of another one. Nothing is compared before a heartbeat with changed subscriptions: other members
+        may be changing theirs, too.
+        """
+        if self._members is None:
+            return
+        is_conflicting = False
+        if len(self._members.client_ids) > 1:
+            try:
+                response = await self._links.call(
+                    addr,
+                    BrokerRequestCode.GET_CONSUMER_CONNECTION_LIST,
+                    {"consumerGroup": self._group},
+                    timeout_seconds=REFRESH_SECONDS,
+                    is_read=True,
+                )
+                table = json_object(addr, response.body).get("subscriptionTable")
+            except PointsmanError as error:
+                logger.info("broker %s did not return the subscriptions of group %s: %s", addr, self._group, error)
+                self._is_compared = isinstance(error, BrokerRefusedError)  # For example, the account may not.
+                return
+            own = {topic: Subscription.parse(topic, text).tags for topic, text in self._subscriptions().items()}
+            is_conflicting = _tags_by_topic(table, besides=retry_topic(self._group)) != own
+        if is_conflicting and not self._is_conflicting:
+            logger.warning(
+                "members of group %s have different subscriptions, so some messages reach no member; "
+                "give all members the same topics and tags",
+                self._group,
+            )
+        elif self._is_conflicting and not is_conflicting:
+            logger.warning("members of group %s have the same subscriptions again", self._group)
+        self._is_conflicting, self._is_compared = is_conflicting, not is_conflicting
+
     def _all_subscriptions(self) -> dict[str, str]:
         subscriptions = dict(self._subscriptions())
         if self._retries:
@@ -296,6 +351,10 @@ class BrokerMembership:
             await self.refresh_members()
             await self._clock.sleep(MIN_ROUND_SECONDS)
 
+    def _failed_list_recently(self, addr: str) -> bool:
+        joined = self._joined.get(addr)
+        return joined is not None and self._clock.monotonic() - joined.list_failed_at < HEARTBEAT_INTERVAL_SECONDS
+
     async def _list_at(self, addr: str, seconds: float) -> list[str]:
         """The client ids at a broker; none if the group has no member there."""
         response = await self._links.call(
@@ -309,12 +368,27 @@ class BrokerMembership:
         if response.command.code == BrokerResponseCode.SYSTEM_ERROR:
             return []
         listed = json_object(addr, response.body).get("consumerIdList")
-        client_ids = [each for each in listed if isinstance(each, str)] if isinstance(listed, list) else []
+        listed = listed if isinstance(listed, list) else []
+        # Strategies encode client ids, and JSON may have unpaired surrogates.
+        client_ids = [each.encode(errors="replace").decode() for each in listed if isinstance(each, str)]
         if len(client_ids) > MAX_CLIENT_IDS:
             # A part of it would give each member another share.
             text = f"{len(client_ids)} members are listed, more than the {MAX_CLIENT_IDS} that are accepted"
             raise BrokerRefusedError(addr, BrokerResponseCode.SYSTEM_ERROR, text)
         return client_ids
+
+    def _note_unlisted(self, addr: str) -> None:
+        now = self._clock.monotonic()
+        if self._unlisted_since is None:
+            self._unlisted_since = now
+        elif now - self._unlisted_since >= UNLISTED_SECONDS:
+            self._unlisted_since = math.inf
+            logger.warning(
+                "broker %s accepts heartbeats but does not list this member of group %s, which gets no queues: "
+                "create the group, or set autoCreateSubscriptionGroup",
+                addr,
+                self._group,
+            )
 
     def _note_doubles(self, joined: _Joined, client_ids: list[str]) -> None:
         is_double = client_ids.count(self._client_id) > 1
@@ -332,6 +406,7 @@ class BrokerMembership:
         members = Members(tuple(sorted(set(client_ids))))
         if members != self._members:
             self._members = members
+            self._is_compared = False
             self._on_change()
 
 
@@ -346,3 +421,14 @@ def _subscription(subscription: Subscription, *, version: int) -> dict[str, obje
         "tagsSet": tags,
         "codeSet": [tag_code(tag) for tag in tags],
     }
+
+
+def _tags_by_topic(table: object, *, besides: str) -> dict[str, object]:
+    """Read the tags of each topic from a broker's ``subscriptionTable``; a filter of another kind equals no tags."""
+    found: dict[str, object] = {}
+    for topic, each in table.items() if isinstance(table, dict) else ():
+        if topic == besides or not isinstance(each, dict):
+            continue
+        tags = each.get("tagsSet") if each.get("expressionType", "TAG") == "TAG" else None
+        found[topic] = frozenset(map(str, tags)) if isinstance(tags, list) else None
+    return found

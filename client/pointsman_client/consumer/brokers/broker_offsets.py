@@ -111,18 +111,34 @@ class BrokerOffsetStore:
 
             async def commit_one(queue: MessageQueue, addr: str) -> None:
                 offset = offsets[queue]
-                await self._links.call(
-                    addr,
-                    BrokerRequestCode.UPDATE_CONSUMER_OFFSET,
-                    self._ext(queue) | {"commitOffset": str(offset)},
-                    timeout_seconds=CALL_SECONDS,
-                )
+                try:
+                    await self._update(queue, addr, offset)
+                except BrokerRefusedError as error:
+                    if error.response_code != BrokerResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                        raise
+                    # Without a member, as with assigned queues, the first pull creates the group, not a commit.
+                    await self._born_at(addr, queue, offset, Reader(self._group))
+                    await self._update(queue, addr, offset)
                 self._confirmed[queue] = _Confirmed(addr, offset, self._clock.monotonic())
 
-            _, failed = await self._for_each(missing, commit_one)
+            # Of two first offsets of a topic that arrive together a broker may lose one, and reports success for both
+            # (``ConsumerOffsetManager.commitOffset``): one goes ahead.
+            known = {_topic_at_broker(queue) for queue in self._confirmed}
+            first = {_topic_at_broker(queue): queue for queue in missing if _topic_at_broker(queue) not in known}
+            _, failed = await self._for_each(first.values(), commit_one)
+            errors = {_topic_at_broker(queue): error for queue, error in failed.items()}
+            others = [queue for queue in missing if first.get(_topic_at_broker(queue)) != queue]
+            failed |= {queue: errors[at] for queue in others if (at := _topic_at_broker(queue)) in errors}
+            _, others_failed = await self._for_each([queue for queue in others if queue not in failed], commit_one)
+            failed |= others_failed
             for queue in failed:
                 self._confirmed.pop(queue, None)
             return failed
+
+    async def _update(self, queue: MessageQueue, addr: str, offset: int) -> None:
+        ext = self._ext(queue) | {"commitOffset": str(offset)}
+        code = BrokerRequestCode.UPDATE_CONSUMER_OFFSET
+        await self._links.call(addr, code, ext, timeout_seconds=CALL_SECONDS)
 
     async def _load(self, queue: MessageQueue, addr: str) -> int | None:
         response = await self._links.call(
@@ -219,3 +235,7 @@ class BrokerOffsetStore:
 
     def _ext(self, queue: MessageQueue) -> dict[str, str]:
         return {"consumerGroup": self._group, "topic": queue.topic, "queueId": str(queue.queue_id)}
+
+
+def _topic_at_broker(queue: MessageQueue) -> tuple[str, str, str]:
+    return (*queue.broker_key, queue.topic)

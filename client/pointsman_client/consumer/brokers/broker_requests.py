@@ -6,10 +6,12 @@ import asyncio
 import json
 import logging
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
+from pointsman.remoting.bodies import shown
 from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
 from pointsman.remoting.frames import Command, compact
 from pointsman.wire.clock import Clock
@@ -22,7 +24,10 @@ from pointsman_client.transports.rocketmq.broker_connection import Reply
 from pointsman_client.transports.rocketmq.message_codec import decode_messages, stored_queue
 
 SendReply = Callable[[Reply], None]
-MAX_RESET_QUEUES = 100_000
+MAX_REQUESTS_PER_SECOND = 10
+"""Per broker; further ones are rejected with SYSTEM_BUSY. Notices of changed members cost nothing and do not count."""
+MAX_RESET_QUEUES = 10_000
+MAX_RESET_BYTES = 4 * 1024 * 1024
 _QUEUE_AND_OFFSET = re.compile(r"(\{[^{}]*\}):(-?[0-9]{1,19})\b")
 """An entry of a map whose keys are objects, as fastjson writes it."""
 
@@ -41,18 +46,24 @@ class BrokerRequests:
         self._clock: Clock = request.clock
         self._started_at = request.clock.utc_now()
         self._consuming: asyncio.Task[None] | None = None
+        self._second = 0
+        self._in_second = Counter[str]()
 
-    def handle(self, command: Command, body: bytes, reply: SendReply) -> None:
-        """Handle one request; see ``RequestHandler``."""
+    def handle(self, addr: str, command: Command, body: bytes, reply: SendReply) -> None:
+        """Handle one request of the broker at ``addr``; see ``RequestHandler``."""
         group = command.ext.get("consumerGroup") or command.ext.get("group")
-        if command.code == BrokerRequestCode.CHECK_TRANSACTION_STATE:
-            logger.info("request for the state of a transaction ignored: this client sends no transactions")
-        elif group != self._request.group:
-            reply(Reply(BrokerResponseCode.SYSTEM_ERROR, f"the consumer group {group!r} is not at this connection"))
-        elif command.code == BrokerRequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+        if command.code == BrokerRequestCode.NOTIFY_CONSUMER_IDS_CHANGED and group == self._request.group:
             self._on_list_changed()
+        elif self._is_too_many(addr):
+            problem = f"more than {MAX_REQUESTS_PER_SECOND} requests per second"
+            reply(Reply(BrokerResponseCode.SYSTEM_BUSY, problem))
+        elif command.code == BrokerRequestCode.CHECK_TRANSACTION_STATE:
+            logger.info("request of %s for the state of a transaction ignored: this client sends no transactions", addr)
+        elif group != self._request.group:
+            problem = f"the consumer group {shown(group)} is not at this connection"
+            reply(Reply(BrokerResponseCode.SYSTEM_ERROR, problem))
         elif command.code == BrokerRequestCode.RESET_CONSUMER_CLIENT_OFFSET:
-            self._reset(command, body)
+            self._reset(addr, command, body)
         elif command.code == BrokerRequestCode.GET_CONSUMER_RUNNING_INFO:
             reply(self._running_info())
         elif command.code == BrokerRequestCode.CONSUME_MESSAGE_DIRECTLY:
@@ -66,12 +77,21 @@ class BrokerRequests:
         if self._consuming is not None:
             await end_tasks([self._consuming], timeout_seconds=0.5)
 
-    def _reset(self, command: Command, body: bytes) -> None:
+    def _is_too_many(self, addr: str) -> bool:
+        second = int(self._clock.monotonic())
+        if second != self._second:
+            self._second = second
+            self._in_second.clear()
+        self._in_second[addr] += 1
+        return self._in_second[addr] > MAX_REQUESTS_PER_SECOND
+
+    def _reset(self, addr: str, command: Command, body: bytes) -> None:
         """Reset offsets, as brokers before 5.2 have it done by the members."""
         consumer = self._request.consumer()
         offsets = reset_offsets(body)
         if not offsets:
-            logger.warning("a request to reset offsets of topic %s lists no queue", command.ext.get("topic"))
+            topic = shown(command.ext.get("topic"))
+            logger.warning("a request of %s to reset offsets of topic %s lists no queue", addr, topic)
         elif consumer is not None:
             consumer.reset_offsets(offsets)
 
@@ -89,12 +109,11 @@ class BrokerRequests:
 
     def _consume(self, command: Command, body: bytes, reply: SendReply) -> None:
         call = self._request.call_listener
-        problem = None
         if call is None:
-            problem = "the consumer has no listener"
-        elif self._consuming is not None and not self._consuming.done():
+            reply(Reply(BrokerResponseCode.SYSTEM_ERROR, "the consumer has no listener"))
+            return
+        if self._consuming is not None and not self._consuming.done():
             problem = "the consumer still consumes the message of another request"
-        if problem is not None or call is None:
             reply(Reply(BrokerResponseCode.SYSTEM_ERROR, problem))
             return
 
@@ -102,12 +121,12 @@ class BrokerRequests:
             began_at = self._clock.monotonic()
             topic, queue_id = stored_queue(body)
             queue = MessageQueue(topic, "", command.ext.get("brokerName", ""), queue_id)
-            messages, unreadable = await asyncio.to_thread(
-                decode_messages, body, queue, first_offset=0, max_body_bytes=self._max_body_bytes
+            messages, unread = await asyncio.to_thread(
+                decode_messages, body, queue, first_offset=0, max_messages=2, max_body_bytes=self._max_body_bytes
             )
             if len(messages) != 1:
-                problem = "the body has no message" if unreadable is None else unreadable.problem
-                reply(Reply(BrokerResponseCode.SYSTEM_ERROR, problem))
+                problem = unread.problem if unread is not None else ""
+                reply(Reply(BrokerResponseCode.SYSTEM_ERROR, problem or "the body must be one message"))
                 return
             end = await call(messages[0])
             result = {Outcome.SUCCESS: "CR_SUCCESS", Outcome.LATER: "CR_LATER"}.get(end.outcome, "CR_THROW_EXCEPTION")
@@ -126,7 +145,8 @@ class BrokerRequests:
 def reset_offsets(body: bytes) -> dict[tuple[str, str, int], int]:
     """Read the body of code 220: a map from queue to offset, whose keys are objects without quotes around them."""
     offsets: dict[tuple[str, str, int], int] = {}
-    for entry in islice(_QUEUE_AND_OFFSET.finditer(body.decode(errors="replace")), MAX_RESET_QUEUES):
+    text = body[:MAX_RESET_BYTES].decode(errors="replace")
+    for entry in islice(_QUEUE_AND_OFFSET.finditer(text), MAX_RESET_QUEUES):
         try:
             name = queue_name(json.loads(entry[1]))
         except (ValueError, RecursionError):

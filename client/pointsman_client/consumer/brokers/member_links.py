@@ -7,14 +7,15 @@ its own connection to each broker.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
+from functools import partial
 
+from pointsman.remoting.bodies import BadBodyError, read_object
 from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
+from pointsman.remoting.frames import Command
 from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import BrokerRefusedError, ClientClosedError
-from pointsman_client.transports.rocketmq.broker_connection import RequestHandler, Response
+from pointsman_client.transports.rocketmq.broker_connection import Reply, Response
 from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.broker_refusals import refused
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
@@ -23,24 +24,19 @@ from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOption
 class MemberLinks:
     """One link per broker address, opened when it is first used."""
 
-    def __init__(self, options: RocketmqOptions, *, on_request: RequestHandler, on_lost: Callable[[str], None]) -> None:
-        """``on_request``: called with each request of a broker; ``on_lost(addr)``: when a connection broke."""
+    def __init__(
+        self,
+        options: RocketmqOptions,
+        *,
+        on_request: Callable[[str, Command, bytes, Callable[[Reply], None]], None],
+        on_lost: Callable[[str], None],
+    ) -> None:
+        """``on_request``: called with each request of a broker; ``on_lost``: when a connection broke."""
         self._options = options
         self._on_request = on_request
         self._on_lost = on_lost
         self._links: dict[str, Link] = {}
         self._is_closed = False
-
-    def to(self, addr: str) -> Link:
-        """Return the link to a broker. Raises :class:`ClientClosedError`."""
-        if self._is_closed:
-            raise ClientClosedError
-        link = self._links.get(addr)
-        if link is None:
-            link = self._links[addr] = Link(
-                addr, self._options, on_request=self._on_request, on_lost=lambda: self._on_lost(addr)
-            )
-        return link
 
     async def call(
         self,
@@ -58,7 +54,7 @@ class MemberLinks:
         Raises :class:`BrokerUnreachableError`, :class:`BrokerTimeoutError`, :class:`ClientClosedError`, and
         :class:`BrokerRefusedError` for a response code that is not ``allowed``.
         """
-        response = await self.to(addr).request(code, ext, body, timeout_seconds=timeout_seconds, is_read=is_read)
+        response = await self._to(addr).request(code, ext, body, timeout_seconds=timeout_seconds, is_read=is_read)
         if response.command.code not in allowed:
             raise refused(addr, response.command)
         return response
@@ -76,6 +72,15 @@ class MemberLinks:
         links, self._links = self._links, {}
         await asyncio.gather(*(link.close() for link in links.values()))
 
+    def _to(self, addr: str) -> Link:
+        if self._is_closed:
+            raise ClientClosedError
+        link = self._links.get(addr)
+        if link is None:
+            on_request, on_lost = partial(self._on_request, addr), partial(self._on_lost, addr)
+            link = self._links[addr] = Link(addr, self._options, on_request=on_request, on_lost=on_lost)
+        return link
+
 
 def master_addr(broker: BrokerData | None) -> str | None:
     """Return the address of a group's master, which alone grants locks."""
@@ -88,15 +93,12 @@ def any_addr(broker: BrokerData | None) -> str | None:
     return next((each.addr for each in replicas if each.addr), None)
 
 
-def json_object(addr: str, body: bytes) -> Mapping[str, Any]:
+def json_object(addr: str, body: bytes) -> Mapping[str, object]:
     """Read a response body. Raises :class:`BrokerRefusedError` when it is not a JSON object."""
     try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise BrokerRefusedError(addr, BrokerResponseCode.SYSTEM_ERROR, "the response body is not JSON") from error
-    if not isinstance(value, dict):
-        raise BrokerRefusedError(addr, BrokerResponseCode.SYSTEM_ERROR, "the response body is not a JSON object")
-    return value
+        return read_object(body)
+    except BadBodyError as error:
+        raise BrokerRefusedError(addr, BrokerResponseCode.SYSTEM_ERROR, f"response: {error}") from error
 
 
 def queue_name(value: object) -> tuple[str, str, int] | None:

@@ -36,6 +36,7 @@ def push(**settings: Any) -> PushConsumer:
         ("consume_concurrency", 65),
         ("consume_timeout_seconds", 0.0),
         ("max_reconsume_times", -1),
+        ("max_reconsume_times", 2**31),
         ("pull_batch_size", 0),
         ("pull_batch_size", 1_025),
         ("pull_wait_seconds", float("nan")),

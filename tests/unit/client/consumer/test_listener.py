@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -196,7 +195,7 @@ async def test_a_call_that_is_given_up_before_a_thread_is_free_is_not_made(made:
 
     made.append(ListenerCaller(listener, threads=1))
     first, second, third = (
-        asyncio.ensure_future(made[0].call(replace(MESSAGE, message_id=name))) for name in ("a", "b", "c")
+        asyncio.ensure_future(made[0].call(MESSAGE._replace(message_id=name))) for name in ("a", "b", "c")
     )
     await asyncio.sleep(0)
     second.cancel()

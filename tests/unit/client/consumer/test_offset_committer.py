@@ -12,6 +12,7 @@ from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.read_choice import RECOVERED_SECONDS
 from pointsman_client.errors import BrokerUnreachableError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
 from tests.fakes.queues import queues
@@ -60,5 +61,6 @@ async def test_a_queue_with_nothing_to_commit_does_not_make_its_broker_healthy(
         "offsets of group billing on broker c1/q cannot be committed: broker agent: it is away",
     ]
     store.failing = ()
+    await clock.advance(RECOVERED_SECONDS)
     assert await committer.commit(held) == {}
     assert caplog.messages[1:] == ["offsets of group billing on broker c1/q are committed again"]

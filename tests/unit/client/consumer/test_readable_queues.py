@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.consumer.readable_queues import ReadableQueues
 from pointsman_client.core.message_queue import MessageQueue
-from tests.fakes.memory_group import PERM_READ, RoutesInMemory, queue_of, route_of
+from tests.fakes.memory_group import PERM_READ, PERM_WRITE, RoutesInMemory, queue_of, route_of
 
 
 async def test_the_retry_topic_has_a_queue_for_each_delay_on_every_broker_that_is_read(clock: ManualClock) -> None:
@@ -34,6 +36,19 @@ async def test_a_missing_topic_has_no_queues_and_one_that_cannot_be_queried_is_u
     orders = found["orders"]
     assert orders is not None
     assert orders.queues == (queue_of(0),)
+
+
+async def test_why_a_topic_has_no_queues_is_logged_once(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
+    routes = RoutesInMemory(clock)
+    routes.set(route_of("orders", {"a": 1}, perm=PERM_WRITE))
+    readable = ReadableQueues(routes, group="g", with_retry_topic=False)
+    for _ in range(2):
+        await readable.of(["orders", "refunds"])
+    reasons = [record.getMessage() for record in caplog.records]
+    assert reasons == [
+        "topic orders cannot be consumed: no broker in its route has readable queues of it (perm, readQueueNums)",
+        "topic refunds cannot be consumed: topic refunds has no route",
+    ]
 
 
 async def test_without_a_retry_topic_there_are_only_the_subscribed_ones(clock: ManualClock) -> None:
