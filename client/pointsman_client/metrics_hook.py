@@ -12,10 +12,14 @@ class MetricsHook:
     """Override the methods you need. Label values are from bounded sets, except topic, group and broker names."""
 
     def sent(self, *, topic: str, outcome: str, seconds: float, tries: int) -> None:
-        """A send ended. ``outcome``: a SendStatus, the code of the raised error, PARKED (in an outbox), CANCELLED."""
+        """A send ended.
+
+        ``outcome``: a SendStatus, the code of the raised error, PARKED (in an outbox), CANCELLED, or UNCONFIRMED: a
+        one-way message was written to a connection, and brokers do not confirm those.
+        """
 
     def send_tried(self, *, queue: MessageQueue, outcome: str, seconds: float) -> None:
-        """One attempt of a send ended. ``outcome``: a SendStatus, or the code of the error."""
+        """One attempt of a send ended. ``outcome``: a SendStatus, UNCONFIRMED, or the code of the error."""
 
     def isolated(self, *, cluster: str, broker_name: str, seconds: float) -> None:
         """A broker was isolated for ``seconds``."""

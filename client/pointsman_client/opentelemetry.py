@@ -36,7 +36,7 @@ Attributes = dict[str, str | int]
 
 SYSTEM = "pointsman"
 OUTCOME = "messaging.pointsman.outcome"
-"""Of a send: a SendStatus, PARKED, CANCELLED or an error code; of a listener call: success, later, raised."""
+"""Of a send: as in ``MetricsHook.sent``; of a listener call: success, later, raised."""
 RECONSUME_TIMES = "messaging.pointsman.reconsume_times"
 """Number of earlier listener calls that failed on the message."""
 
@@ -162,7 +162,7 @@ def _with_context(outgoing: OutgoingMessage, current: context.Context) -> Outgoi
         return outgoing
     carrier = dict(properties)
     propagate.inject(carrier, context=current)
-    return replace(outgoing, message=replace(outgoing.message, properties=carrier))
+    return outgoing._replace(message=replace(outgoing.message, properties=carrier))
 
 
 def _set_failed(span: trace.Span, kind: str, problem: str, error: BaseException | None) -> None:

@@ -196,18 +196,16 @@ class PublishInfo:
         self._index = (self._index + 1) % len(self.queues)
         return queue
 
-    def next_of(self, brokers: Collection[BrokerKey]) -> tuple[MessageQueue | None, tuple[BrokerKey, ...]]:
-        """Return the next queue of one of these brokers, and the other brokers skipped before it."""
-        if not brokers:
-            return None, ()
-        others: dict[BrokerKey, None] = {}
+    def next_of(self, is_wanted: Callable[[BrokerKey], bool]) -> tuple[MessageQueue | None, tuple[BrokerKey, ...]]:
+        """Return the next queue of a wanted broker, and the brokers skipped before it."""
+        skipped: dict[BrokerKey, None] = {}
         for _ in self.queues:
-            queue = self.queues[self._index]
-            self._index = (self._index + 1) % len(self.queues)
-            if queue.broker_key in brokers:
-                return queue, tuple(others)
-            others[queue.broker_key] = None
-        return None, tuple(others)
+            queue = self.next()
+            broker = queue.broker_key
+            if is_wanted(broker):
+                return queue, tuple(skipped)
+            skipped[broker] = None
+        return None, tuple(skipped)
 
 
 class QueueSelector:
@@ -222,30 +220,39 @@ class QueueSelector:
 
         There is always a result, also when all brokers are isolated.
         """
-        if self._faults is None:
-            others = {broker for broker in info.brokers if broker != last_broker}
-            queue, _ = info.next_of(others)
+        faults = self._faults
+        if faults is None:
+            queue, _ = info.next_of(lambda broker: broker != last_broker)
             return Choice(queue or info.next())
-        available = {broker for broker in info.brokers if self._faults.is_available(broker, now=now)}
-        if self._faults.rules.picks_from_better_half:
-            return self._select_as_4_9(info, self._faults, available, now=now)
-        if last_broker is not None:
+
+        def is_available(broker: BrokerKey) -> bool:
+            return faults.is_available(broker, now=now)
+
+        if faults.rules.picks_from_better_half:
+            return self._select_as_4_9(info, faults, is_available, now=now)
+        if last_broker is None:
+            queue, skipped = info.next_of(is_available)
+        else:
             info.start_anywhere()
-        queue, skipped = info.next_of(available - {last_broker})
+            queue, skipped = info.next_of(lambda broker: broker != last_broker and is_available(broker))
         if queue is None:
-            reachable = {broker for broker in info.brokers if self._faults.is_reachable(broker)}
-            queue, skipped = info.next_of(reachable - {last_broker})
+            queue, skipped = info.next_of(lambda broker: broker != last_broker and faults.is_reachable(broker))
         if queue is None:
             return Choice(info.next())
-        return Choice(queue, tuple(broker for broker in skipped if broker not in available))
+        return Choice(queue, tuple([broker for broker in skipped if not is_available(broker)]))
 
     def _select_as_4_9(
-        self, info: PublishInfo, faults: LatencyFaultTolerance, available: set[BrokerKey], *, now: float
+        self,
+        info: PublishInfo,
+        faults: LatencyFaultTolerance,
+        is_available: Callable[[BrokerKey], bool],
+        *,
+        now: float,
     ) -> Choice:
-        queue, skipped = info.next_of(available)
+        queue, skipped = info.next_of(is_available)
         if queue is not None:
             return Choice(queue, skipped)
         picked = faults.pick_at_least_one(info.brokers, turn=self._turn, now=now)
         self._turn += 1
-        queue, skipped = info.next_of(() if picked is None else (picked,))
+        queue, skipped = info.next_of(lambda broker: broker == picked)
         return Choice(queue or info.next(), skipped)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
-from typing import Self
+from typing import Any, NamedTuple
 
 from pointsman.wire.tag_expression import tag_problem
 from pointsman_client.core.checks import check_name
@@ -32,28 +32,34 @@ class Message:
     """Lookup keys, such as an order number; without spaces."""
     properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
     """Further string properties of the application."""
+    deliver_at: datetime | None = None
+    """Earliest delivery to consumers, with a time zone; None, or in the past: immediately. Limits depend on the broker.
+
+    RocketMQ's ``setDeliverTimeMs``, ``setDelayTimeSec`` and ``setDelayTimeLevel``.
+    """
 
     def __post_init__(self) -> None:
         self.check()
 
-    @classmethod
+    @staticmethod
     def unchecked(
-        cls,
         topic: str,
         body: bytes,
         tags: str = "",
         keys: tuple[str, ...] = (),
         properties: Mapping[str, str] = NO_PROPERTIES,
-    ) -> Self:
+    ) -> Message:
         """Make a message that a transport read, without checks: other programs may write any values to a queue."""
-        message = object.__new__(cls)
-        put = object.__setattr__
-        put(message, "topic", topic)
-        put(message, "body", body)
-        put(message, "tags", tags)
-        put(message, "keys", keys)
-        put(message, "properties", properties)
-        return message
+        message: Any = _Mutable()
+        message.topic = topic
+        message.body = body
+        message.tags = tags
+        message.keys = keys
+        message.properties = properties
+        message.deliver_at = None
+        message.__class__ = Message
+        frozen: Message = message
+        return frozen
 
     def check(self) -> None:
         """Raise :class:`InvalidNameError` or :class:`InvalidMessageError` unless the message may be sent."""
@@ -85,10 +91,17 @@ class Message:
                 raise InvalidMessageError("properties", name, "must have names without control characters, none empty")
             if not is_utf8(value):
                 raise InvalidMessageError(f"properties[{name!r}]", value, "must be a str that UTF-8 can encode")
+        if self.deliver_at is not None:
+            _check_deliver_at(self.deliver_at)
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedMessage:
+class _Mutable:
+    """What becomes a Message: to set the fields of a frozen dataclass takes four times as long, for each message."""
+
+    __slots__ = Message.__slots__
+
+
+class ReceivedMessage(NamedTuple):
     """A message read from a queue."""
 
     message: Message
@@ -103,7 +116,10 @@ class ReceivedMessage:
     reconsume_times: int = 0
     """Number of failed listener calls."""
     due_at: datetime | None = None
-    """See :class:`OutgoingMessage`. A transport may return the message earlier; the consumer then waits."""
+    """See :class:`OutgoingMessage`. A transport may return the message earlier; the consumer then waits.
+
+    None on RocketMQ brokers, which wait themselves.
+    """
     origin: str = ""
     """See :class:`OutgoingMessage`; empty: no listener has failed on it."""
     error: str = ""
@@ -137,8 +153,7 @@ class ReceivedMessage:
         return self.message.properties
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingMessage:
+class OutgoingMessage(NamedTuple):
     """A message to be written to a queue, with fields that the library adds.
 
     ``message.topic`` is the application's topic; the queue may belong to another topic, such as a group's retry topic.
@@ -149,7 +164,7 @@ class OutgoingMessage:
     born_at: datetime
     reconsume_times: int = 0
     due_at: datetime | None = None
-    """Earliest time of the listener call; None: immediately."""
+    """Earliest delivery to consumers: the sender's ``deliver_at``, or the time of a retry; None: immediately."""
     origin: str = ""
     """Of a message sent back by a consumer: where it was first read, as ``cluster/broker/topic/queue@offset``."""
     error: str = ""
@@ -165,6 +180,13 @@ class OutgoingMessage:
         for name, value in message.properties.items():
             size += len(name.encode()) + len(value.encode())
         return size
+
+
+def _check_deliver_at(at: object) -> None:
+    if not isinstance(at, datetime):
+        raise InvalidMessageError("deliver_at", at, "must be a datetime or None", of_type=True)
+    if at.utcoffset() is None:
+        raise InvalidMessageError("deliver_at", at.isoformat(), "must have a time zone, as datetime.now(UTC) has")
 
 
 def is_utf8(text: object) -> bool:
@@ -186,7 +208,7 @@ def check_message(message: Message) -> None:
 
 def check_size(messages: Sequence[OutgoingMessage], *, max_message_size: int) -> None:
     """Raise :class:`MessageTooLargeError` if their total size exceeds ``max_message_size``."""
-    size = sum(message.size for message in messages)
+    size = sum([message.size for message in messages])
     if size > max_message_size:
         raise MessageTooLargeError(messages[0].message.topic, size, max_message_size)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import NamedTuple
 
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import (
@@ -97,15 +98,14 @@ class OutcomeRules:
                 return Outcome(isolation=False, reachable=True, try_again=True)
 
 
-@dataclass(frozen=True, slots=True)
-class SendResult:
+class SendResult(NamedTuple):
     """Where a message was stored, or is parked."""
 
     message_id: str
     """The same for every attempt, also from the outbox."""
     queue: MessageQueue
     queue_offset: int | None
-    """None: it is parked and has no offset yet."""
+    """None: it has no offset yet, since it is parked, or a RocketMQ broker delays it."""
     status: SendStatus | None
     """Reported by the broker; None: it is parked in the outbox on this machine's disk, and no broker has it."""
     tries: int

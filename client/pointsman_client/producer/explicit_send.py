@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
@@ -122,7 +121,7 @@ class ExplicitSends:
             other = fallback.queue_instead_of(queue, await self._resources.client.publish_queues(queue.topic))
             check_queue("on_unavailable", other, queue.topic)
             result = await self._send_to(other, outgoing, deadline)
-            return replace(result, tries=tries + result.tries)
+            return result._replace(tries=tries + result.tries)
 
     async def _send_to(self, queue: MessageQueue, outgoing: OutgoingMessage, deadline: float) -> SendResult:
         sent = await self.sender.send_to(queue, [outgoing], deadline=deadline)

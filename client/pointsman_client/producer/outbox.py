@@ -161,6 +161,7 @@ def _values(parked: Parked) -> Row:
         "tags": message.tags,
         "keys": list(message.keys),
         "properties": dict(message.properties),
+        "due_at": None if outgoing.due_at is None else outgoing.due_at.isoformat(),
     }
     return json.dumps(head), bytes(message.body)
 
@@ -170,6 +171,7 @@ def _read(row: Row) -> Parked:
     if not (isinstance(number, int) and isinstance(head, str) and isinstance(body, bytes)):
         raise TablesRefused("is damaged: a row is not a message")
     values = json.loads(head)
+    due_at = values.get("due_at")  # earlier versions have none
     return Parked(
         number,
         MessageQueue(values["topic"], values["cluster"], values["broker_name"], values["queue_id"]),
@@ -177,6 +179,7 @@ def _read(row: Row) -> Parked:
             Message.unchecked(values["topic"], body, values["tags"], tuple(values["keys"]), values["properties"]),
             values["message_id"],
             datetime.fromisoformat(values["born_at"]),
+            due_at=None if due_at is None else datetime.fromisoformat(due_at),
         ),
     )
 

@@ -13,7 +13,7 @@ from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup, end_tasks, finish_tasks, start_task
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.errors import ClientClosedError, OutboxFailedError, PointsmanError
+from pointsman_client.errors import ClientClosedError, InvalidInputError, OutboxFailedError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.producer.outbox import Outbox, Parked
 
@@ -111,25 +111,40 @@ class OutboxSender:
 
     async def _empty(self, queue: MessageQueue) -> None:
         lane = self._lanes[queue]
+        most = MAX_BATCH_MESSAGES
         while lane:
-            batch = self._head_of(lane)
+            batch = self._head_of(lane, most=most)
+            most = MAX_BATCH_MESSAGES
             try:
                 await self._send(queue, [parked.outgoing for parked in batch])
+            except InvalidInputError as error:
+                # The transport cannot carry a message of the batch: it must not hold up the others.
+                if len(batch) > 1:
+                    most = 1
+                    continue
+                text = "parked message %s cannot be sent to %s; it stays in the outbox until a restart: %s"
+                logger.warning(text, batch[0].outgoing.message_id, queue, error)
+                self._remove_head(queue, batch)
+                await asyncio.sleep(0)  # there may be thousands, and such a send does not wait for anything
             except PointsmanError as error:
                 if queue not in self._failing:
                     logger.warning("%d parked messages cannot be sent to %s yet; retrying: %s", len(lane), queue, error)
                 self._failing.add(queue)
                 return
-            self._failing.discard(queue)
-            await self._remove_sent(queue, batch)
+            else:
+                self._failing.discard(queue)
+                await self._remove_sent(queue, batch)
 
-    def _head_of(self, lane: deque[Parked]) -> list[Parked]:
+    def _head_of(self, lane: deque[Parked], *, most: int) -> list[Parked]:
         batch: list[Parked] = []
         size = 0
         for parked in lane:
             size += parked.outgoing.size
-            if batch and (size > self._max_batch_size or len(batch) == MAX_BATCH_MESSAGES):
+            if batch and (size > self._max_batch_size or len(batch) == most):
                 break
+            # RocketMQ has no batches with delayed messages.
+            if parked.outgoing.due_at is not None:
+                return batch or [parked]
             batch.append(parked)
         return batch
 
@@ -146,6 +161,9 @@ class OutboxSender:
         except OutboxFailedError as error:
             logger.warning("%d sent messages stay in the outbox; a restart sends them again: %s", len(batch), error)
         self._outbox.discount(batch)
+        self._remove_head(queue, batch)
+
+    def _remove_head(self, queue: MessageQueue, batch: Sequence[Parked]) -> None:
         lane = self._lanes[queue]
         for _ in batch:
             lane.popleft()

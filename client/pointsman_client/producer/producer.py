@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from pointsman_client.aio import Closing, finish_tasks
 from pointsman_client.client import NameServerClient
@@ -35,15 +35,14 @@ from pointsman_client.producer.producer_options import (
     ProducerOptions,
     check_on_unavailable,
 )
-from pointsman_client.producer.sender import Sender
-
-ResultT = TypeVar("ResultT")
+from pointsman_client.producer.sender import UNCONFIRMED, Sender
 
 SelectQueue = Callable[[tuple[MessageQueue, ...], Message, Any], MessageQueue]
 """Chooses a queue; called with the topic's writable queues, message, argument (RocketMQ ``MessageQueueSelector``)."""
 
 SendCallback = Callable[[SendResult | Exception], object]
 """Called in the event loop with the result of a send, or with the error that :meth:`Producer.send` would raise."""
+SendMessages = Callable[[Sequence[OutgoingMessage]], Coroutine[Any, Any, tuple[SendResult, ...]]]
 PARKED = "PARKED"
 """Outcome passed to the metrics hook when a message was put into an outbox."""
 CANCELLED = "CANCELLED"
@@ -64,7 +63,7 @@ class Producer:
 
     The constructor opens and starts nothing. One producer belongs to one event loop; share it between tasks. Delivery
     is at least once: an attempt without a response may have stored the message, and the next attempt then stores a
-    second copy with the same message id. There are no transactions and no delayed messages.
+    second copy with the same message id. There are no transactions.
     """
 
     @takes_options(ProducerOptions)
@@ -178,14 +177,21 @@ class Producer:
         immediately for an invalid message, and :class:`TooManyInFlightError`.
         """
         check_function("callback", callback, "must be a function of the result")
-        self._send_unawaited(message, SendMode.ASYNC, callback, timeout_seconds)
+        sends, outgoing, deadline = self._begin(message, timeout_seconds)
+        self._send_unawaited(outgoing, partial(sends.sender.send, mode=SendMode.ASYNC, deadline=deadline), callback)
 
     def send_oneway(self, message: Message, *, timeout_seconds: float | None = None) -> None:
         """Send in the background, in one attempt; the result is only reported to the metrics hook.
 
-        Returns immediately. Raises for an invalid message, and :class:`TooManyInFlightError`.
+        Returns immediately. RocketMQ brokers do not respond: the send ends when the message is in the connection's
+        write buffer, with the outcome UNCONFIRMED. Raises for an invalid message, and :class:`TooManyInFlightError`.
         """
-        self._send_unawaited(message, SendMode.ONEWAY, None, timeout_seconds)
+        sends, outgoing, deadline = self._begin(message, timeout_seconds)
+
+        async def send(messages: Sequence[OutgoingMessage]) -> tuple[SendResult, ...]:
+            return (await sends.sender.send_one_way(messages[0], deadline=deadline),)
+
+        self._send_unawaited(outgoing, send, None)
 
     # To a given queue
 
@@ -288,7 +294,12 @@ class Producer:
         # The id is the hex form of a random (version 4) UUID; making a UUID object takes eight times as long.
         random_bits, now = self._rng.getrandbits, self._clock.utc_now()
         return [
-            OutgoingMessage(message, f"{random_bits(128) & _UUID_RANDOM | _UUID_VERSION_4:032x}", now)
+            OutgoingMessage(
+                message,
+                f"{random_bits(128) & _UUID_RANDOM | _UUID_VERSION_4:032x}",
+                now,
+                due_at=message.deliver_at,
+            )
             for message in messages
         ]
 
@@ -306,18 +317,16 @@ class Producer:
         outgoing = self._outgoing(messages)
         check_size(outgoing, max_message_size=self._options.max_message_size)
         send = partial(sender.send, mode=mode, deadline=self._deadline(timeout_seconds))
-        return await self._in_flight.awaited(self._counted(outgoing, send))
+        return await self._counted(outgoing, send)
 
-    def _send_unawaited(
-        self, message: Message, mode: SendMode, callback: SendCallback | None, timeout_seconds: float | None
-    ) -> None:
-        sends, outgoing, deadline = self._begin(message, timeout_seconds)
+    def _send_unawaited(self, outgoing: OutgoingMessage, send: SendMessages, callback: SendCallback | None) -> None:
         self._in_flight.check_limits(outgoing.size)
 
-        async def send() -> SendResult:
-            return (await self._counted([outgoing], partial(sends.sender.send, mode=mode, deadline=deadline)))[0]
+        async def first_result() -> SendResult:
+            without_status = UNCONFIRMED if callback is None else PARKED
+            return (await self._counted([outgoing], send, without_status=without_status))[0]
 
-        self._in_flight.start(send(), size=outgoing.size, callback=callback)
+        self._in_flight.start(first_result(), size=outgoing.size, callback=callback)
 
     async def _explicit(
         self,
@@ -333,20 +342,22 @@ class Producer:
         async def send(messages: Sequence[OutgoingMessage]) -> tuple[SendResult, ...]:
             return (await sends.send(queue, messages[0], on_unavailable=what, deadline=deadline),)
 
-        return (await self._in_flight.awaited(self._counted([outgoing], send)))[0]
+        return (await self._counted([outgoing], send))[0]
 
     async def _counted(
         self,
         messages: Sequence[OutgoingMessage],
-        send: Callable[[Sequence[OutgoingMessage]], Coroutine[Any, Any, tuple[SendResult, ...]]],
+        send: SendMessages,
+        without_status: str = PARKED,
     ) -> tuple[SendResult, ...]:
         began_at = self._clock.monotonic()
         outcome, tries = CANCELLED, 0
         topic = messages[0].message.topic
         span = None if self._tracing is None else self._tracing.sending(messages)
+        self._in_flight.began()
         try:
             results = await send(messages if span is None else span.messages)
-            outcome, tries = results[0].status or PARKED, results[0].tries
+            outcome, tries = results[0].status or without_status, results[0].tries
         except BaseException as error:  # a cancelled send also ends its span
             if isinstance(error, PointsmanError):
                 outcome, tries = error.code, len(getattr(error, "tries", ()))
@@ -355,15 +366,17 @@ class Producer:
                 span.end(outcome, addr=last, error=error)
             raise
         finally:
+            self._in_flight.ended()
             seconds = self._clock.monotonic() - began_at
             self._resources.metrics_hook.sent(topic=topic, outcome=outcome, seconds=seconds, tries=tries)
         if span is not None:
-            span.end(outcome, queue=results[0].queue, addr=self._addr_of(results[0]))
+            addr = "" if outcome is PARKED else self._addr_of(results[0].queue)
+            span.end(outcome, queue=results[0].queue, addr=addr)
         return results
 
-    def _addr_of(self, result: SendResult) -> str:
-        """Return the address of the broker that stored the message; empty: parked, or not in the routes."""
-        group = None if result.is_parked else self._resources.client.broker(*result.queue.broker_key)
+    def _addr_of(self, queue: MessageQueue) -> str:
+        """Return the address of the broker that got the message; empty: it is not in the routes."""
+        group = self._resources.client.broker(*queue.broker_key)
         return "" if group is None or group.master is None else group.master.addr
 
 
@@ -375,20 +388,20 @@ class _InFlight:
         self._most_bytes = most_bytes
         self._tasks: set[asyncio.Task[SendResult]] = set()
         self._bytes = 0
-        self._awaited = 0
-        self._no_awaited = asyncio.Event()
-        self._no_awaited.set()
+        self._number = 0
+        self._none = asyncio.Event()
+        self._none.set()
 
-    async def awaited(self, send: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Run a send that a caller awaits."""
-        self._awaited += 1
-        self._no_awaited.clear()
-        try:
-            return await send
-        finally:
-            self._awaited -= 1
-            if not self._awaited:
-                self._no_awaited.set()
+    def began(self) -> None:
+        """Count a send until :meth:`ended`."""
+        self._number += 1
+        self._none.clear()
+
+    def ended(self) -> None:
+        """Count it no longer."""
+        self._number -= 1
+        if not self._number:
+            self._none.set()
 
     def check_limits(self, size: int) -> None:
         """Raise :class:`TooManyInFlightError` unless another message of this size may be sent unawaited."""
@@ -404,10 +417,8 @@ class _InFlight:
 
     async def close(self, *, timeout_seconds: float) -> None:
         """Wait for sends in flight, at most ``timeout_seconds``; then cancel those that no caller awaits."""
-        no_awaited = asyncio.create_task(self._no_awaited.wait(), name="pointsman-awaited-sends")
-        tasks = [*self._tasks]
-        _, late = await asyncio.wait([no_awaited, *tasks], timeout=timeout_seconds)
-        no_awaited.cancel()
+        none = asyncio.create_task(self._none.wait(), name="pointsman-no-send-in-flight")
+        _, late = await asyncio.wait([none, *self._tasks], timeout=timeout_seconds)
         await finish_tasks([*late], timeout_seconds=0.0)
 
     def _end(self, task: asyncio.Task[SendResult], size: int, callback: SendCallback | None) -> None:

@@ -27,19 +27,26 @@ from pointsman_client.errors import (
     PointsmanError,
     QueueUnavailableError,
     SendFailedError,
+    TopicNotFoundError,
 )
 from pointsman_client.ownership import Resources
 from pointsman_client.producer.fault_recovery import FaultDetector, RouteRefresher
+from pointsman_client.producer.new_topics import NewTopics
 from pointsman_client.producer.producer_options import ProducerOptions
-from pointsman_client.transports.transport import SendReceipt, response_of
+from pointsman_client.transports.transport import CreatesTopics, SendReceipt, SendsOneWay, response_of
 
 logger = logging.getLogger(__name__)
 
 MAX_TOPICS = 1_000
 """Topics whose position in the queue rotation is cached; others start at a random queue."""
 
+UNCONFIRMED = "UNCONFIRMED"
+"""Outcome passed to the metrics hook when a one-way message was written to a connection; brokers do not confirm it."""
+
 DOWN_POLL_SECONDS = 0.5
 """Interval of polling a topic whose brokers are all down while a send waits."""
+
+NO_MASTER_ADDR = "the route has no address of its master"
 
 ResultT = TypeVar("ResultT")
 
@@ -64,7 +71,7 @@ class Sent(NamedTuple):
         """Return the result of each message."""
         offsets = zip(messages, self.receipt.queue_offsets, strict=True)
         status, tries = self.receipt.status, self.tries
-        return tuple(SendResult(each.message_id, self.queue, offset, status, tries) for each, offset in offsets)
+        return tuple([SendResult(each.message_id, self.queue, offset, status, tries) for each, offset in offsets])
 
 
 class Sender:
@@ -74,9 +81,14 @@ class Sender:
         """Call it in the event loop; ``resources`` must be started."""
         self._client = resources.client
         self._transport = resources.transport
+        self._ends_in_time: bool = getattr(resources.transport, "ends_in_time", False)
         self._options = options
         self._clock = resources.clock
         self._metrics_hook = resources.metrics_hook
+        self._new_topics: NewTopics | None = None
+        if isinstance(self._transport, CreatesTopics):
+            self._new_topics = NewTopics(self._client, self._transport, clock=self._clock)
+        self._one_way = self._transport if isinstance(self._transport, SendsOneWay) else None
         self._rng = rng
         self._table = LatencyFaultTolerance(options.fault_rules)
         self._faults = self._table if options.send_latency_fault_enable else None
@@ -128,18 +140,16 @@ class Sender:
         sent: Sent | None = None
         last_broker: BrokerKey | None = None
         most = self._options.send_msg_max_timeout_per_request_seconds
-        tries_left = self._tries_of[mode]
+        most_tries = tries_left = self._tries_of[mode]
         info = await self.publish_info(topic, deadline)
         while tries_left and (left := deadline - (now := self._clock.monotonic())) > 0:
             tries_left -= 1
-            choice = self._selector.select(info, last_broker=last_broker, now=now)
-            for cluster, broker_name in choice.skipped:
-                self._metrics_hook.isolation_hit(cluster=cluster, broker_name=broker_name)
+            queue = self._select(info, last_broker, now)
             seconds = min(left, most) if most is not None and tries_left else left
-            attempt = await self._try(choice.queue, messages, mode=mode, timeout_seconds=seconds)
-            last_broker = choice.queue.broker_key
+            attempt = await self._try(queue, messages, mode=mode, timeout_seconds=seconds)
+            last_broker = queue.broker_key
             if attempt.receipt is not None:
-                sent = Sent(choice.queue, attempt.receipt, self._tries_of[mode] - tries_left)
+                sent = Sent(queue, attempt.receipt, most_tries - tries_left)
             elif attempt.failed is not None:
                 failed.append(attempt.failed)
             if not attempt.try_again:
@@ -149,14 +159,43 @@ class Sender:
             return sent.results(messages)
         raise self._failure(topic, failed, deadline) from (failed[-1].error if failed else None)
 
+    async def send_one_way(self, message: OutgoingMessage, *, deadline: float) -> SendResult:
+        """Write to the connection of one of the topic's brokers; await no response, unless the transport needs one.
+
+        Without a response the result has no status and no offset. Such a success says nothing about the broker, so
+        only a failure is recorded in the fault table. Raises as :meth:`send`.
+        """
+        if self._one_way is None:
+            return (await self.send([message], mode=SendMode.ONEWAY, deadline=deadline))[0]
+        info = await self.publish_info(message.message.topic, deadline)
+        began_at = self._clock.monotonic()
+        queue, left = self._select(info, None, began_at), max(0.0, deadline - began_at)
+        addr = self._master_addr(queue.broker_key)
+        try:
+            if addr is None:
+                raise BrokerUnreachableError(queue.broker_name, NO_MASTER_ADDR)
+            writing = self._one_way.send_one_way(addr, queue, [message], timeout_seconds=left)
+            await response_of(addr, writing, timeout_seconds=left, ends_in_time=self._ends_in_time)
+        except (InvalidInputError, ClientStateError):
+            raise
+        except PointsmanError as error:
+            attempt = self._failed_attempt(queue, addr, error, SendMode.ONEWAY, began_at)
+            raise self._failure(queue.topic, [attempt.failed] if attempt.failed else [], deadline) from error
+        self._metrics_hook.send_tried(queue=queue, outcome=UNCONFIRMED, seconds=self._clock.monotonic() - began_at)
+        return SendResult(message.message_id, queue, queue_offset=None, status=None, tries=1)
+
     async def send_to(self, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, deadline: float) -> Sent:
         """Send to this queue, in one attempt as in RocketMQ.
 
         Raises :class:`QueueUnavailableError` if nothing was written because the queue cannot be written now, and
         :class:`SendFailedError` if the broker rejected the messages, or it is unknown whether it stored them.
         """
-        route = await self.topic_route(queue.topic, deadline)
-        why = why_not_writable(route, queue)
+        try:
+            why = why_not_writable(await self.topic_route(queue.topic, deadline), queue)
+        except TopicNotFoundError:
+            if self._new_topics is None or queue not in self._new_topics.known_queues(queue.topic):
+                raise
+            why = None
         if why is not None:
             self._refresher.request(queue.topic)
             raise QueueUnavailableError(str(queue), why)
@@ -167,6 +206,12 @@ class Sender:
         if attempt.receipt is not None:
             return Sent(queue, attempt.receipt, 1)
         raise self._explicit_failure(attempt, deadline)
+
+    def _select(self, info: PublishInfo, last_broker: BrokerKey | None, now: float) -> MessageQueue:
+        choice = self._selector.select(info, last_broker=last_broker, now=now)
+        for cluster, broker_name in choice.skipped:
+            self._metrics_hook.isolation_hit(cluster=cluster, broker_name=broker_name)
+        return choice.queue
 
     async def _try(
         self, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, mode: SendMode, timeout_seconds: float
@@ -179,23 +224,31 @@ class Sender:
         began_at = self._clock.monotonic()
         try:
             if addr is None:
-                raise BrokerUnreachableError(queue.broker_name, "the route has no address of its master")
+                raise BrokerUnreachableError(queue.broker_name, NO_MASTER_ADDR)
             sending = self._transport.send(addr, queue, messages, timeout_seconds=timeout_seconds)
-            receipt = await response_of(addr, sending, timeout_seconds=timeout_seconds)
+            receipt = await response_of(addr, sending, timeout_seconds=timeout_seconds, ends_in_time=self._ends_in_time)
         except (InvalidInputError, ClientStateError):
             raise
         except PointsmanError as error:
-            ended_at = self._clock.monotonic()
-            seconds = ended_at - began_at
-            outcome = self._rules.of_error(error, mode, had_addr=addr is not None)
-            self._note(queue, outcome, error.code, seconds, error, now=ended_at)
-            self._refresher.request(queue.topic)
-            failed = FailedTry(queue.cluster, queue.broker_name, addr or "", queue.queue_id, error, seconds)
-            return Attempt(queue, None, failed, outcome.try_again)
+            return self._failed_attempt(queue, addr, error, mode, began_at)
         ended_at = self._clock.monotonic()
         outcome = self._rules.of_status(receipt.status, mode)
         self._note(queue, outcome, receipt.status, ended_at - began_at, now=ended_at)
         return Attempt(queue, receipt, None, outcome.try_again)
+
+    def _failed_attempt(
+        self, queue: MessageQueue, addr: str | None, error: PointsmanError, mode: SendMode, began_at: float
+    ) -> Attempt:
+        ended_at = self._clock.monotonic()
+        seconds = ended_at - began_at
+        outcome = self._rules.of_error(error, mode, had_addr=addr is not None)
+        if self._new_topics is not None and self._new_topics.is_not_created(queue.topic, error):
+            # The broker is not isolated: it accepts messages of other topics.
+            outcome = Outcome(isolation=False, reachable=True, try_again=outcome.try_again)
+        self._note(queue, outcome, error.code, seconds, error, now=ended_at)
+        self._refresher.request(queue.topic)
+        failed = FailedTry(queue.cluster, queue.broker_name, addr or "", queue.queue_id, error, seconds)
+        return Attempt(queue, None, failed, outcome.try_again)
 
     def _note(
         self,
@@ -253,17 +306,18 @@ class Sender:
 
     async def topic_route(self, topic: str, deadline: float) -> TopicRoute:
         """Return the topic's route, from the cache if possible; raises :class:`SendFailedError` at the deadline."""
-        is_cached = self._client.route_age_seconds(topic) is not None
-        lookup = self._client.topic_route(topic)
-        # A cached route is returned without a wait, so without the cost of a timeout.
-        return await (lookup if is_cached else self._within(deadline, lookup, topic))
+        cached = self._client.cached_route(topic)
+        if cached is not None:
+            return cached.route
+        return await self._within(deadline, self._client.topic_route(topic), topic)
 
     async def publish_info(self, topic: str, deadline: float) -> PublishInfo:
         """Return the topic's writable queues, after a refresh if there are none. Raises as :meth:`send` does."""
-        is_cached = self._client.route_age_seconds(topic) is not None
-        lookup = self._client.publish_queues(topic)
-        # As in topic_route.
-        queues = await (lookup if is_cached else self._within(deadline, lookup, topic))
+        cached = self._client.cached_route(topic)
+        if cached is not None:
+            queues = cached.publish_queues
+        else:
+            queues = await self._uncached_queues(topic, deadline)
         if not queues:
             try:
                 await self._within(deadline, self._client.refresh(topic), topic)
@@ -276,6 +330,20 @@ class Sender:
         if not queues:
             queues = await self._until_a_broker_is_up(topic, deadline)
         return self._info_of(topic, queues)
+
+    async def _uncached_queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
+        """Look the writable queues up; a topic that does not exist has those that brokers create for it."""
+        queues = () if self._new_topics is None else self._new_topics.known_queues(topic)
+        if queues:
+            return queues
+        try:
+            return await self._within(deadline, self._client.publish_queues(topic), topic)
+        except TopicNotFoundError:
+            if self._new_topics is not None:
+                queues = await self._within(deadline, self._new_topics.queues(topic), topic)
+            if not queues:
+                raise
+        return queues
 
     async def _until_a_broker_is_up(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
         """Wait for a writable queue while the brokers of a known topic are all down.

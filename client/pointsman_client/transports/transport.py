@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from pointsman.wire.tag_expression import ALL
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
@@ -21,13 +21,12 @@ from pointsman_client.errors import BrokerRefusedError, BrokerTimeoutError, Poin
 ResultT = TypeVar("ResultT")
 
 
-@dataclass(frozen=True, slots=True)
-class SendReceipt:
+class SendReceipt(NamedTuple):
     """A broker's confirmation of messages."""
 
     status: SendStatus
-    queue_offsets: tuple[int, ...]
-    """One per message, in their order."""
+    queue_offsets: tuple[int | None, ...]
+    """One per message, in their order; None: the broker assigns it when the message is due."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,9 @@ class Transport(Protocol):
     :class:`BrokerTimeoutError` when it did not respond in time; a sent message may then be stored or not. When the
     broker rejects a request, :class:`BrokerRefusedError` has RocketMQ's code for the reason. Messages that were read
     are created with :meth:`Message.unchecked`, because other programs may write to queues too.
+
+    A transport whose calls are tested to end within their timeout may have an attribute ``ends_in_time = True``. For
+    any other one the client starts its own timer for each call.
     """
 
     async def send(
@@ -131,13 +133,41 @@ class SendsBack(Protocol):
         ...
 
 
-async def response_of(addr: str, call: Awaitable[ResultT], *, timeout_seconds: float) -> ResultT:
-    """Wait for a call of a transport.
+@runtime_checkable
+class SendsOneWay(Protocol):
+    """A transport that can send without waiting for a response of the broker."""
+
+    async def send_one_way(
+        self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
+    ) -> None:
+        """As :meth:`Transport.send`, but return when the messages are in the connection's bounded write buffer.
+
+        Raises :class:`BrokerUnreachableError` also when the buffer is full. ``close`` writes the buffer first.
+        """
+        ...
+
+
+@runtime_checkable
+class CreatesTopics(Protocol):
+    """A transport whose brokers may create a topic when they get its first message."""
+
+    default_topic: str
+    """The topic that such brokers have; a new topic gets its permission."""
+    default_topic_queue_nums: int
+    """Maximum number of queues of a new topic on a broker."""
+
+
+async def response_of(
+    addr: str, call: Awaitable[ResultT], *, timeout_seconds: float, ends_in_time: bool = False
+) -> ResultT:
+    """Wait for a call of a transport; ``ends_in_time``: without a second timeout.
 
     Passes on any :class:`PointsmanError`. Raises :class:`BrokerTimeoutError` also when the transport exceeds its
     timeout, and :class:`BrokerRefusedError` with SYSTEM_ERROR for any other exception, which is a bug of the transport.
     """
     try:
+        if ends_in_time:
+            return await call
         async with asyncio.timeout(timeout_seconds):
             return await call
     except PointsmanError:

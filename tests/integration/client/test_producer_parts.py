@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -94,10 +93,8 @@ async def test_a_transport_that_does_not_close_blocks_no_caller(server: Scripted
 
     parts = Resources(MessagingOptions([server.addr], transport=Stuck))
     await parts.start()
-    began_at = time.monotonic()
-    await parts.close(timeout_seconds=0.2)
-
-    assert time.monotonic() - began_at < 1.5
+    async with asyncio.timeout(30):
+        await parts.close(timeout_seconds=0.2)
 
 
 async def test_another_event_loop_is_refused(server: ScriptedRouteServer) -> None:
@@ -140,10 +137,12 @@ async def test_a_task_that_does_not_end_is_left_after_its_time(caplog: pytest.Lo
 
     task = asyncio.create_task(stubborn(), name="stubborn")
     await asyncio.sleep(0)
-    await finish_tasks([task], timeout_seconds=0.01)
-    assert "stubborn did not stop after cancellation" in caplog.text
-    released.set()
-    await task
+    try:
+        await finish_tasks([task], timeout_seconds=0.01)
+        assert "stubborn did not stop after cancellation" in caplog.text
+    finally:
+        released.set()
+        await task
 
 
 async def test_lookups_after_failures_are_one_a_topic_and_bounded() -> None:

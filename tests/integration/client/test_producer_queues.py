@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from pointsman_client.core.message import Message
+from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
@@ -29,6 +29,7 @@ from pointsman_client.errors import (
 from pointsman_client.producer.outbox import Outbox, Parked
 from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Fallback, Park
+from pointsman_client.transports.transport import SendReceipt
 from tests.fakes.condition import eventually
 from tests.fakes.producing import A, B, Shop, producing, put_route
 from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, scripted_route_server, topic_route
@@ -200,7 +201,7 @@ async def test_a_fallback_sends_the_message_immediately(server: ScriptedRouteSer
 async def test_a_broker_that_hangs_leaves_time_for_the_fallback(server: ScriptedRouteServer) -> None:
     async with producing(server, clock=None) as shop:
         shop.transport.hang(A)
-        result = await shop.producer.send_to(A0, HELLO, on_unavailable=Fallback(B0), timeout_seconds=0.6)
+        result = await shop.producer.send_to(A0, HELLO, on_unavailable=Fallback(B0), timeout_seconds=3.0)
 
         assert result.queue == B0
 
@@ -257,6 +258,39 @@ async def test_one_queue_that_stays_down_blocks_no_other(server: ScriptedRouteSe
         await parked(shop, 2)
 
         assert bodies(shop, B0) == [b"hello"]
+
+
+class WithReservedProperties(ScriptedTransport):
+    """Refuses messages with the property DELAY, without a call."""
+
+    async def send(
+        self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
+    ) -> SendReceipt:
+        if addr not in self.behaviour and any("DELAY" in each.message.properties for each in messages):
+            raise InvalidMessageError("properties", "DELAY", "is reserved")
+        return await super().send(addr, queue, messages, timeout_seconds=timeout_seconds)
+
+
+async def test_a_parked_message_that_cannot_be_sent_blocks_no_other_and_stays_on_the_disk(
+    server: ScriptedRouteServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = Message("orders", b"2", properties={"DELAY": "1"})
+    outbox = Park(Outbox(tmp_path / "outbox"))
+    transport = WithReservedProperties()
+    async with producing(server, transport=transport, on_unavailable=outbox) as shop:
+        transport.unreachable(A)
+        for message in (numbered(0), numbered(1), refused, numbered(3), numbered(4)):
+            assert (await shop.producer.send_to(A0, message)).is_parked
+        transport.recover(A)
+        await parked(shop, 0)
+
+        assert [each.message.body for each in transport.written[A0]] == [b"0", b"1", b"3", b"4"]
+        (line,) = [each for each in caplog.messages if "stays in the outbox" in each]
+        assert "DELAY" in line
+
+    async with producing(server, on_unavailable=Park(Outbox(tmp_path / "outbox"))) as shop:
+        await parked(shop, 0)
+        assert bodies(shop, A0) == [b"2"]
 
 
 async def test_a_change_of_the_route_ends_the_wait(server: ScriptedRouteServer, tmp_path: Path) -> None:

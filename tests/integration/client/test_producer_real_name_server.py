@@ -78,7 +78,7 @@ async def test_a_topic_whose_brokers_are_all_down_is_an_outage_and_waited_for_wi
     async with (
         running_name_server(clock=clock) as server,
         grpc.aio.insecure_channel(server.addr) as channel,
-        Producer([server.addr], transport=transport, send_msg_timeout_seconds=0.5) as producer,
+        Producer([server.addr], transport=transport, send_msg_timeout_seconds=30.0) as producer,
     ):
         stub = RegistrationServiceStub(channel)
         await stub.RegisterBroker(wire.registration(wire.topic("orders"), who=a))
@@ -88,7 +88,7 @@ async def test_a_topic_whose_brokers_are_all_down_is_an_outage_and_waited_for_wi
         with pytest.raises(
             NoBrokerUpError, match=r"no broker of topic orders is up: c1/a/0 SILENCE since 20"
         ) as failed:
-            await producer.send(HELLO)
+            await producer.send(HELLO, timeout_seconds=0.5)
         assert failed.value.retriable
         (broker,) = failed.value.brokers
         assert (broker.broker_name, broker.addr, broker.is_registered, broker.reason) == ("a", A, False, "SILENCE")
@@ -96,10 +96,10 @@ async def test_a_topic_whose_brokers_are_all_down_is_an_outage_and_waited_for_wi
         assert (route.queue_datas, route.absent_brokers) == ((), (broker,))
         assert await producer.client.subscribe_queues("orders") == ()
         with pytest.raises(TopicNotFoundError):
-            await producer.send(Message("unknown", b"hello"))
+            await producer.send(Message("unknown", b"hello"), timeout_seconds=0.5)
 
         # A broker that returns during the send accepts it.
-        waiting = asyncio.ensure_future(producer.send(HELLO, timeout_seconds=30.0))
+        waiting = asyncio.ensure_future(producer.send(HELLO))
         await asyncio.sleep(0.05)
         transport.calls.clear()
         await stub.RegisterBroker(wire.registration(wire.topic("orders"), who=a))

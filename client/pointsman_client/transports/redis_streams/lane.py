@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
 from redis.asyncio import Connection
 
-from pointsman_client.errors import BrokerError, BrokerTimeoutError, BrokerUnreachableError, ClientClosedError
+from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, ClientClosedError
 from pointsman_client.transports.redis_streams.link import CONNECTION_ERRORS, Link, ReplyLostError
 from pointsman_client.transports.redis_streams.refusal import is_error_reply, refused
 
@@ -119,6 +118,8 @@ class Lane:
         if not opening.cancelled() and opening.exception() is None:
             self._link = opening.result()
             self.openings += 1
+            if self._closed:  # Between the end of the task and this call.
+                self._link.close()
 
     async def _open(self) -> Link:
         link = Link(self._addr, await self._connect())
@@ -164,7 +165,8 @@ class Lane:
 
 
 async def cancel_request(request: asyncio.Task[Any]) -> None:
-    """Cancel a request and ignore its reply."""
+    """Cancel a request and ignore its outcome."""
     request.cancel()
-    with contextlib.suppress(asyncio.CancelledError, BrokerError):
-        await request
+    await asyncio.wait({request})
+    if not request.cancelled():
+        request.exception()  # marks it as retrieved

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from pointsman.wire.clock import Clock, SystemClock
+from pointsman.wire.group_topics import is_group_topic
 from pointsman_client.client_options import takes_options
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.errors import ClientClosedError
+from pointsman_client.errors import ClientClosedError, InvalidMessageError
 from pointsman_client.transports.redis_streams.broker import RedisBroker, check_connection
 from pointsman_client.transports.redis_streams.options import RedisOptions
 from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt
@@ -22,13 +23,16 @@ class RedisStreamsTransport:
     """Transport to Redis servers, version 7.0 or later.
 
     A send returns SEND_OK when the master has the message. With ``appendfsync everysec``, a killed process loses no
-    message and a power failure those of up to 1 s. With ``wait_replicas`` and ``wait_fsync`` it waits for that number
-    of replicas and for the master's disk. Messages removed by ``max_length`` or ``max_age_seconds`` before a consumer
-    read them are counted in :attr:`PulledMessages.trimmed`.
+    message, or those of up to 2 s if the disk is slow, and a power failure those of up to 1 s. With ``wait_replicas``
+    and ``wait_fsync`` it waits for that number of replicas and for the master's disk. Messages removed by
+    ``max_length`` or ``max_age_seconds`` before a consumer read them are counted in :attr:`PulledMessages.trimmed`.
 
     There are at most three connections per server, for any number of queues and calls. They are opened on demand. In
     addition to the methods of :class:`Transport` there is :attr:`trimmed_by_age`.
     """
+
+    ends_in_time = True
+    """See ``Transport``."""
 
     @takes_options(RedisOptions)
     def __init__(self, options: RedisOptions) -> None:
@@ -47,7 +51,11 @@ class RedisStreamsTransport:
     async def send(
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
     ) -> SendReceipt:
-        """See :meth:`Transport.send`."""
+        """See :meth:`Transport.send`. Only retries may be delayed: all messages behind one in its queue wait, too."""
+        due_at = next((each.due_at for each in messages if each.due_at is not None), None)
+        if due_at is not None and not is_group_topic(queue.topic):
+            problem = "is not supported with Redis, where all later messages of the queue would wait; remove it"
+            raise InvalidMessageError("deliver_at", due_at.isoformat(), problem)
         return await self._broker(addr).send(queue, messages, timeout_seconds)
 
     async def pull(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from pointsman_client.errors import InvalidMessageError, InvalidNameError, Messa
         Message("%RETRY%g", b"1"),
         Message("orders", b"1", "a-tag", ("k1", "ключ"), {"name": "any text\nof two lines", "empty": ""}),
         Message("orders", b"\0"),
+        Message("orders", b"1", deliver_at=datetime(1969, 1, 1, tzinfo=UTC)),
     ],
 )
 def test_these_may_be_sent(message: Message) -> None:
@@ -68,6 +70,11 @@ def test_these_are_refused_with_the_field_and_the_value(field: str, wrong: dict[
         ({"keys": "4711"}, "keys must be a tuple of str, got str"),
         ({"properties": ["a"]}, "properties must be a mapping of str to str, got list"),
         ({"tags": 7}, "tags must be a str, got int"),
+        ({"deliver_at": 7}, "deliver_at must be a datetime or None, got int"),
+        (
+            {"deliver_at": datetime(2026, 1, 1)},  # noqa: DTZ001  what the test is about
+            "deliver_at '2026-01-01T00:00:00' must have a time zone, as datetime.now(UTC) has",
+        ),
         ({"tags": "paid,refunded"}, "tags 'paid,refunded' must be one tag: it must not hold a comma"),
     ],
 )
@@ -78,7 +85,11 @@ def test_a_wrong_field_is_named_with_its_valid_type(wrong: dict[str, Any], text:
 
 
 def test_a_message_that_was_read_is_kept_as_it_is_and_equals_one_that_was_made() -> None:
-    assert Message.unchecked("or ders", b"", "two words").tags == "two words"
+    read = Message.unchecked("or ders", b"", "two words")
+    assert type(read) is Message
+    assert read.tags == "two words"
+    with pytest.raises(FrozenInstanceError):
+        read.tags = "other"  # type: ignore[misc]
     assert Message.unchecked("orders", b"1", "a", ("k",), {"n": "v"}) == Message(
         "orders", b"1", "a", ("k",), {"n": "v"}
     )

@@ -137,6 +137,10 @@ def test_an_absent_broker_of_an_order_topic_keeps_its_cluster_only_where_there_i
         pytest.param("a b:1", "the broker name may hold only", id="bad-name"),
         pytest.param("\u0664:\u0664", "the broker name may hold only", id="not-ascii"),
         pytest.param("a:\u0664", "must be brokerName:queues", id="digits-of-another-script"),
+        pytest.param(
+            ";".join(f"b{n}:65535" for n in range(99)), "6487965 queues, at most 131072", id="too-many-in-all"
+        ),
+        pytest.param("a:" + "x" * 1_000_000, "must be brokerName:queues", id="too-long"),
     ],
 )
 def test_an_unreadable_order_configuration_raises_with_its_place(conf: str, problem: str) -> None:
@@ -144,6 +148,7 @@ def test_an_unreadable_order_configuration_raises_with_its_place(conf: str, prob
         to_publish_queues(route([queue_data("a")], [], order_topic_conf=conf))
 
     assert problem in str(caught.value)
+    assert len(str(caught.value)) < 1_000
     assert caught.value.refresh_route
 
 

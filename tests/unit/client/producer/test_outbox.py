@@ -77,14 +77,25 @@ texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 
 
 @given(
-    body=st.binary(max_size=50), tag=texts, keys=st.lists(texts, max_size=3), properties=st.dictionaries(texts, texts)
+    body=st.binary(max_size=50),
+    tag=texts,
+    keys=st.lists(texts, max_size=3),
+    properties=st.dictionaries(texts, texts),
+    due_at=st.none() | st.datetimes(timezones=st.just(UTC)),
 )
 def test_a_message_is_read_as_it_was_written(
-    body: bytes, tag: str, keys: list[str], properties: dict[str, str]
+    body: bytes, tag: str, keys: list[str], properties: dict[str, str], due_at: datetime | None
 ) -> None:
     message = Message.unchecked("orders", body, tag, tuple(keys), properties)
-    parked = Parked(7, QUEUE, OutgoingMessage(message, "id", BORN_AT))
+    parked = Parked(7, QUEUE, OutgoingMessage(message, "id", BORN_AT, due_at=due_at))
     assert _read((7, *_values(parked))) == parked
+
+
+def test_a_message_of_a_version_without_delays_is_due() -> None:
+    parked = Parked(7, QUEUE, outgoing(1))
+    head, body = _values(parked)
+    assert isinstance(head, str)
+    assert _read((7, head.replace(', "due_at": null', ""), body)) == parked
 
 
 def test_waiting_messages_survive_a_restart_in_order(path: Path) -> None:
