@@ -26,6 +26,7 @@ from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, OLDER_FAULT_
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue, to_publish_queues, to_subscribe_queues
 from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.core.retry_rules import ConsumeResult
 from pointsman_client.core.route import (
     AbsentBroker,
@@ -99,6 +100,7 @@ __all__ = [
     "RETRY_RESPONSE_CODES",
     "AbsentBroker",
     "AccessDeniedError",
+    "AccessKey",
     "AgentFailedError",
     "AllocationError",
     "AllocationRequest",

@@ -14,12 +14,14 @@ from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.clock import Clock, SystemClock
 from pointsman.wire.credentials import Credentials, CredentialsError
 from pointsman.wire.json_document import Document
+from pointsman.wire.names import ROCKETMQ_SCHEME, is_rocketmq
 from pointsman_client.aio import Closing, LoopBinding
 from pointsman_client.client_options import ClientOptions, takes_options
 from pointsman_client.core.cached_routes import CachedRoute
-from pointsman_client.core.checks import ROCKETMQ_SCHEME, check_name, check_seconds, to_name_servers
+from pointsman_client.core.checks import check_name, check_seconds, to_name_servers
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.recheck_plan import RecheckPlan
+from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.core.route import BrokerData, ClusterData, TopicRoute
 from pointsman_client.errors import (
     ClientClosedError,
@@ -75,11 +77,13 @@ class NameServerClient:
         if self.is_rocketmq:
             options = replace(options, watch_routes=False)
             if options.credentials is not None:
-                problem = f"are not for {ROCKETMQ_SCHEME} addresses: use rocketmq_tls"
+                problem = f"are not for {ROCKETMQ_SCHEME} addresses: use rocketmq_tls and rocketmq_access_key"
                 raise InvalidOptionError("credentials", options.credentials, problem)
-        elif options.rocketmq_tls is not None:
-            problem = f"is for {ROCKETMQ_SCHEME} addresses only: use credentials"
-            raise InvalidOptionError("rocketmq_tls", options.rocketmq_tls, problem)
+        for option in ("rocketmq_tls", "rocketmq_access_key"):
+            value = getattr(options, option)
+            if value is not None and not self.is_rocketmq:
+                problem = f"is for {ROCKETMQ_SCHEME} addresses only: use credentials"
+                raise InvalidOptionError(option, value, problem)
         self._options = options
         self._clock: Clock = options.clock or SystemClock()
         self._hook = options.metrics_hook or MetricsHook()
@@ -92,7 +96,7 @@ class NameServerClient:
         self._opener = _opener_of(options.credentials)
         links = NameServerLinks(options.open_channel, self._opener)
         self._source: RouteSource = (
-            RocketmqRoutes(self._clock, tls=options.rocketmq_tls)
+            RocketmqRoutes(self._clock, tls=options.rocketmq_tls, access_key=options.rocketmq_access_key)
             if self.is_rocketmq
             else GrpcRoutes(links, self._clock)
         )
@@ -197,6 +201,11 @@ class NameServerClient:
         self._binding.check()
         check_name("topic", topic)
         return (await self._look_up(topic)).route
+
+    def cached_route(self, topic: str) -> CachedRoute | None:
+        """Return the cached route and count it as use, without a wait; None: :meth:`topic_route` looks it up."""
+        self._binding.check()
+        return self._table.use(topic)
 
     def broker(self, cluster: str, broker_name: str) -> BrokerData | None:
         """Return a replica group of the cached routes in its latest version; None if no cached route has it."""
@@ -327,12 +336,17 @@ class NameServerClient:
     @property
     def is_rocketmq(self) -> bool:
         """Whether the name servers are RocketMQ's: their addresses begin with ``rocketmq://``."""
-        return self._name_servers[0].startswith(ROCKETMQ_SCHEME)
+        return is_rocketmq(self._name_servers[0])
 
     @property
     def rocketmq_tls(self) -> ssl.SSLContext | None:
         """TLS of its connections to RocketMQ name servers; None: plain text."""
         return self._options.rocketmq_tls
+
+    @property
+    def rocketmq_access_key(self) -> AccessKey | None:
+        """Account that signs its requests to RocketMQ name servers; None: none."""
+        return self._options.rocketmq_access_key
 
     @property
     def zone(self) -> str:

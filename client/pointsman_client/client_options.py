@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from pointsman.wire.clock import Clock
 from pointsman.wire.credentials import Credentials
 from pointsman_client.core.checks import check_number, check_seconds, check_zone
+from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.rpc import links
@@ -63,8 +64,11 @@ class SharedOptions:
     """TLS and token of connections to name servers and agents; None: neither. A client that is passed in uses its own.
     Changed files apply to new connections within 10 s."""
     rocketmq_tls: ssl.SSLContext | None = None
-    """TLS of connections to ``rocketmq://`` name servers, and to brokers by the default transport; None: plain text. A
-    client that is passed in uses its own."""
+    """TLS of connections to ``rocketmq://`` name servers, and to brokers by the default transport, also if given as
+    ``transport=RocketmqTransport``; None: plain text. A client that is passed in uses its own."""
+    rocketmq_access_key: AccessKey | None = None
+    """Account that signs requests to ``rocketmq://`` name servers, and to brokers, as for ``rocketmq_tls``; None: none.
+    A client that is passed in uses its own."""
     metrics_hook: MetricsHook | None = None
     """Receives every event that can be counted, such as :class:`~pointsman_client.prometheus.PrometheusMetrics`."""
     clock: Clock | None = None

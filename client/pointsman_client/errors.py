@@ -40,11 +40,15 @@ from typing import ClassVar
 import grpc
 
 from pointsman.wire.error_details import ErrorDetails
+from pointsman.wire.group_topics import is_group_topic
+from pointsman.wire.names import is_rocketmq
 from pointsman.wire.refusals import FieldViolation
 from pointsman_client.core.route import AbsentBroker
 
 MAX_NAMED_BROKERS = 3
 """Absent brokers listed in a message; the attribute has all."""
+MAX_SHOWN = 200
+"""Characters of an order-topic configuration in a message; the attribute has all."""
 
 
 class PointsmanError(Exception):
@@ -190,7 +194,10 @@ class TopicNotFoundError(NotFoundError):
         where = f" in cluster {cluster}" if cluster else ""
         where += f" in zone {zone}" if zone else ""
         where += f" at {', '.join(addrs)}" if addrs else ""
-        where += f"; did you mean {similar}?" if similar else ""
+        if similar:
+            where += f"; did you mean {similar}?"
+        elif addrs and not is_group_topic(topic):  # Brokers create those of a group.
+            where += "; create it, or correct its name"
         super().__init__(f"topic {topic} has no route{where}")
         self.topic = topic
         self.cluster = cluster
@@ -214,7 +221,7 @@ class OrderTopicConfError(PointsmanError):
     refresh_route = True
 
     def __init__(self, topic: str, conf: str, problem: str) -> None:
-        super().__init__(f"order topic configuration {conf!r} of topic {topic}: {problem}")
+        super().__init__(f"order topic configuration {conf[:MAX_SHOWN]!r} of topic {topic}: {problem}")
         self.topic = topic
         self.conf = conf
         self.problem = problem
@@ -227,7 +234,8 @@ class RequestRejectedError(PointsmanError):
 
     def __init__(self, addr: str, status: grpc.StatusCode, message: str, details: ErrorDetails) -> None:
         call = f", request {details.request_id}" if details.request_id else ""
-        super().__init__(f"{addr} refused: {message or 'no reason given'} ({status.name}{call})")
+        reason = message or "no reason given"
+        super().__init__(f"{addr} refused: {reason}" + ("" if is_rocketmq(addr) else f" ({status.name}{call})"))
         self.addr = addr
         self.status = status
         self.message = message
@@ -245,7 +253,10 @@ class RequestRejectedError(PointsmanError):
 
 
 class AccessDeniedError(RequestRejectedError):
-    """A name server or an agent does not know this client, or has not granted it the required role."""
+    """A name server or an agent does not know this client, or has not granted it the required role.
+
+    ``status`` of a RocketMQ name server, which has none, is PERMISSION_DENIED.
+    """
 
     code = "ACCESS_DENIED"
 
@@ -254,27 +265,38 @@ class AccessDeniedError(RequestRejectedError):
         self.hint = "grant the role in [[access.grants]] of that server, or use other credentials"
         if status is grpc.StatusCode.UNAUTHENTICATED:
             self.hint = "use credentials that it accepts: a certificate signed by its client CA, or a token"
+        if is_rocketmq(addr):
+            self.hint = "set rocketmq_access_key to an account that may do this"
 
     def __str__(self) -> str:
         return f"{super().__str__()}; {self.hint}"
 
 
 class NameServerFailedError(PointsmanError):
-    """One name server sent no usable response; another one may."""
+    """One name server sent no usable response; another one may.
+
+    ``status`` is gRPC's. A RocketMQ name server has none: it is the most similar one, and is not in the message.
+    """
 
     code = "NAME_SERVER_FAILED"
     retriable = True
 
     kind: ClassVar[str] = "a name server"
 
-    def __init__(self, addr: str, status: grpc.StatusCode, message: str) -> None:
+    def __init__(
+        self, addr: str, status: grpc.StatusCode, message: str, *, response_code: int | None = None, remark: str = ""
+    ) -> None:
         reason = message or "no reason given"
         if status is grpc.StatusCode.UNIMPLEMENTED:
             reason = f"is not {self.kind}, or runs an older version: {reason}"
-        super().__init__(f"{addr}: {reason} ({status.name})")
+        super().__init__(f"{addr}: {reason}" + ("" if is_rocketmq(addr) else f" ({status.name})"))
         self.addr = addr
         self.status = status
         self.message = message
+        self.response_code = response_code
+        """Of the response of a RocketMQ name server (``ResponseCode``); None: no response, or gRPC."""
+        self.remark = remark
+        """Of that response: its reason, at most 300 characters."""
 
 
 class AgentFailedError(NameServerFailedError):

@@ -69,7 +69,7 @@ class Resources:
         check_zone(zone_option, zone)
         if isinstance(options.name_servers, NameServerClient):
             self.client, self._owns_client = options.name_servers, False
-            for option in ("credentials", "rocketmq_tls"):
+            for option in ("credentials", "rocketmq_tls", "rocketmq_access_key"):
                 if getattr(options, option) is not None:
                     problem = "must be set on the client passed in, which opens the connections"
                     raise InvalidOptionError(option, getattr(options, option), problem)
@@ -84,10 +84,13 @@ class Resources:
         self.metrics_hook: MetricsHook = options.metrics_hook or self.client.metrics_hook
         self._make_transport: Callable[[], Transport] | None = None
         self._transport: Transport | None = None
-        if options.transport is None:
-            if not self.client.is_rocketmq:
-                raise InvalidOptionError("transport", None, _NOT_A_TRANSPORT)
-            self._make_transport = partial(RocketmqTransport, tls=self.client.rocketmq_tls)
+        if options.transport is None and not self.client.is_rocketmq:
+            problem = f"{_NOT_A_TRANSPORT}; only with name servers at rocketmq://host:port it may be omitted"
+            raise InvalidOptionError("transport", None, problem)
+        if options.transport is None or options.transport is RocketmqTransport:
+            self._make_transport = partial(
+                RocketmqTransport, tls=self.client.rocketmq_tls, access_key=self.client.rocketmq_access_key
+            )
         elif callable(options.transport):
             self._make_transport = options.transport
         else:

@@ -20,6 +20,8 @@ class CutProxy:
         self._is_cut = asyncio.Event()
         self._is_deaf = asyncio.Event()
         self._open: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Task[None]] = set()
+        self._is_ended = False
 
     def cut(self) -> None:
         """From now on nothing passes, not even the end of a connection."""
@@ -33,15 +35,23 @@ class CutProxy:
         """New connections pass again."""
         self._is_cut = asyncio.Event()
 
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
-        is_cut = self._is_cut
-        if is_cut.is_set():
-            return  # the connection is open and nothing answers
-        far_reader, far_writer = await asyncio.open_connection(*self._target)
+        if self._is_ended:
+            writer.transport.abort()
+        elif not self._is_cut.is_set():  # else the connection is open and nothing answers
+            self._serving.add(self._tasks.create_task(self._serve(reader, writer, self._is_cut)))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_cut: asyncio.Event) -> None:
+        try:
+            far_reader, far_writer = await asyncio.open_connection(*self._target)
+        except OSError:
+            writer.close()
+            return
         self._open.add(far_writer)
-        self._tasks.create_task(self._forward(reader, far_writer, is_cut))
-        self._tasks.create_task(self._forward(far_reader, writer, is_cut, self._is_deaf))
+        await asyncio.gather(
+            self._forward(reader, far_writer, is_cut), self._forward(far_reader, writer, is_cut, self._is_deaf)
+        )
 
     async def _forward(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_cut: asyncio.Event, *more: asyncio.Event
@@ -55,10 +65,13 @@ class CutProxy:
             self._open.discard(writer)
             writer.close()
 
-    def abort(self) -> None:
-        """Drop every connection."""
+    def end(self) -> None:
+        """Drop every connection, for good."""
+        self._is_ended = True
         for writer in self._open:
             writer.transport.abort()
+        for task in self._serving:
+            task.cancel()
 
 
 @asynccontextmanager
@@ -73,6 +86,4 @@ async def cut_proxy(target: str) -> AsyncIterator[CutProxy]:
             yield proxy
         finally:
             server.close()
-            proxy.abort()
-            for task in tasks._tasks:  # no public way to end a group's tasks
-                task.cancel()
+            proxy.end()

@@ -16,6 +16,7 @@ from pointsman.remoting.frames import (
     ANSWER_FLAG,
     JSON_FORM,
     ONE_WAY_FLAG,
+    BadFrame,
     Command,
     FrameReader,
     encode,
@@ -167,7 +168,7 @@ class FakeBroker:
         task.add_done_callback(self._serving.discard)
         frames = FrameReader()
         try:
-            with contextlib.suppress(ConnectionError):
+            with contextlib.suppress(ConnectionError, BadFrame):
                 while data := await reader.read(65_536):
                     frames.feed(data)
                     while (frame := frames.next()) is not None:

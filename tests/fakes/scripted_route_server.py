@@ -93,6 +93,8 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         self.topics_per_page = 2
         self.clusters: list[route_service_pb2.ClusterData] = []
         self.calls: Counter[str] = Counter()
+        self.lookups: Counter[str] = Counter()
+        """Calls of GetTopicRoute by topic."""
         self.callers: list[tuple[bytes, str]] = []
         """Of each call the certificate that its connection presented, in PEM, and its authorization."""
         self.failing: grpc.StatusCode | None = None
@@ -138,6 +140,7 @@ class ScriptedRouteServer(route_service_pb2_grpc.RouteServiceServicer):
         self, request: route_service_pb2.GetTopicRouteRequest, context: Context
     ) -> route_service_pb2.GetTopicRouteResponse:
         await self._enter("GetTopicRoute", context)
+        self.lookups[request.topic] += 1
         route = self.routes.get(request.topic)
         if route is None:
             await self._abort(context, grpc.StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")

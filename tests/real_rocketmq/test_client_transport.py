@@ -18,7 +18,13 @@ from deploy.rocketmq.processes import Broker, RocketMQ
 from pointsman.remoting.codes import BrokerRequestCode as Request
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.errors import BrokerError, BrokerRefusedError, BrokerTimeoutError, BrokerUnreachableError
+from pointsman_client.errors import (
+    BrokerError,
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    InvalidMessageError,
+)
 from pointsman_client.transports.rocketmq import AccessKey, RocketmqTransport
 from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
@@ -32,6 +38,7 @@ pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 WITHOUT = {
     # Fields and messages that differ from those of Redis: with tests below.
     "test_a_message_is_received_as_it_was_sent",
+    "test_a_message_in_a_retry_queue_keeps_its_delay",
     "test_an_offset_beyond_the_end_is_an_error_that_names_the_end",
     "test_the_offset_of_a_time_is_that_of_the_first_message_born_then_or_later",
     # What a test cannot do to these brokers.
@@ -150,11 +157,12 @@ class SettledTransport(RocketmqTransport):
     async def send(
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
     ) -> SendReceipt:
-        renamed = [replace(each, message=self._renamed(each.message, self._suffix)) for each in messages]
+        renamed = [each._replace(message=self._renamed(each.message, self._suffix)) for each in messages]
         there = self._there(queue)
         receipt = await super().send(addr, there, renamed, timeout_seconds=timeout_seconds)
+        last = receipt.queue_offsets[-1]
         async with asyncio.timeout(SECONDS):
-            while await super().max_offset(addr, there, timeout_seconds=SECONDS) <= receipt.queue_offsets[-1]:  # noqa: ASYNC110
+            while last is not None and await super().max_offset(addr, there, timeout_seconds=SECONDS) <= last:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
         return receipt
 
@@ -167,7 +175,7 @@ class SettledTransport(RocketmqTransport):
             messages += pulled.messages
             offset = pulled.next_offset
             if not pulled.messages or len(messages) == most:
-                back = [replace(each, queue=queue, message=self._renamed(each.message, "")) for each in messages]
+                back = [each._replace(queue=queue, message=self._renamed(each.message, "")) for each in messages]
                 return replace(pulled, messages=tuple(back))
             how["wait_seconds"] = 0.0
 
@@ -314,10 +322,22 @@ async def test_a_delayed_message_comes_when_it_is_due(
     broker: Broker, transport: RocketmqTransport, queue: MessageQueue
 ) -> None:
     due_at = datetime.now(UTC) + timedelta(seconds=1)
-    await transport.send(broker.addr, queue, [outgoing(queue.topic, b"x", due_at=due_at)], timeout_seconds=SECONDS)
+    delayed = outgoing(queue.topic, b"x", due_at=due_at)
+    receipt = await transport.send(broker.addr, queue, [delayed], timeout_seconds=SECONDS)
+    assert receipt.queue_offsets == (None,)
     (received,) = await pull_all(transport, broker, queue, 1)
     assert datetime.now(UTC) >= due_at - timedelta(milliseconds=50)
     assert (received.body, dict(received.properties), received.topic) == (b"x", {}, queue.topic)
+
+
+async def test_a_delay_that_is_too_long_for_the_broker_is_an_error_that_names_it(
+    broker: Broker, transport: RocketmqTransport, queue: MessageQueue
+) -> None:
+    far = outgoing(queue.topic, b"x", due_at=datetime.now(UTC) + timedelta(days=4))
+    with pytest.raises(InvalidMessageError, match=r"deliver_at '20.*\+00:00' is .*(259200000ms|2 h ahead)"):
+        await transport.send(broker.addr, queue, [far], timeout_seconds=SECONDS)
+    within = outgoing(queue.topic, b"x", due_at=datetime.now(UTC) + timedelta(hours=2))
+    await transport.send(broker.addr, queue, [within], timeout_seconds=SECONDS)
 
 
 async def test_a_message_that_is_sent_back_comes_again_and_at_last_is_a_dead_letter(
@@ -405,7 +425,7 @@ async def test_refusals_say_what_was_wrong(broker: Broker, transport: RocketmqTr
             broker.addr, queue, [outgoing(queue.topic, os.urandom(5_000_000))], timeout_seconds=SECONDS
         )
     received = await sent_and_received(broker, transport, queue)
-    failed = replace(received, offset_message_id=received.offset_message_id[:16] + "0000000FFFFFFFF0")
+    failed = received._replace(offset_message_id=received.offset_message_id[:16] + "0000000FFFFFFFF0")
     with pytest.raises(BrokerRefusedError, match="SYSTEM_ERROR 1"):
         await transport.send_back(broker.addr, failed, group="billing", max_reconsume_times=1, timeout_seconds=SECONDS)
 
@@ -459,7 +479,7 @@ async def test_a_broker_that_checks_signatures_serves_its_accounts_alone(
         await transport.close()
         for wrong in (AccessKey("RocketMQ12", "no-such-secret"), None):
             transport = RocketmqTransport(access_key=wrong)
-            with pytest.raises(BrokerRefusedError, match=r"signature|accessKey|username"):
+            with pytest.raises(BrokerRefusedError, match=r"(signature|accessKey|username).*check access_key"):
                 await transport.send(checking.addr, queue, messages, timeout_seconds=SECONDS)
             await transport.close()
     finally:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from pointsman.wire.names import MAX_QUEUES, name_problem
 from pointsman_client.core.route import BrokerKey, TopicRoute
-from pointsman_client.errors import OrderTopicConfError
+from pointsman_client.errors import MAX_SHOWN, OrderTopicConfError
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -32,6 +32,8 @@ class MessageQueue:
         return f"queue {self.queue_id} of {self.topic} on {self.cluster}/{self.broker_name}"
 
 
+MAX_ORDER_QUEUES = 128 * 1024
+"""Maximum number of queues in an order-topic configuration, also of brokers that are in no route."""
 QueueOrder = Callable[[MessageQueue], tuple[str, str, int]]
 
 
@@ -120,7 +122,8 @@ def why_not_writable(route: TopicRoute, queue: MessageQueue) -> str | None:
 def why_without_queue(route: TopicRoute, *, zone: str = "") -> str:
     """Return the reason why a route has no writable queue; ``zone``: the zone it is limited to, empty: none."""
     if route.order_topic_conf:
-        return f"its brokers have none of the queues in its order-topic configuration {route.order_topic_conf!r}"
+        conf = route.order_topic_conf[:MAX_SHOWN]
+        return f"its brokers have none of the queues in its order-topic configuration {conf!r}"
     if not route.queue_datas:
         return f"no broker of zone {zone} has the topic" if zone else "the route has no queues"
     queues = [MessageQueue(route.topic, data.cluster, data.broker_name, 0) for data in route.queue_datas]
@@ -151,12 +154,15 @@ def _parse_order_topic_conf(route: TopicRoute) -> dict[str, int]:
         broker_name, _, count = item.partition(":")
         problem = name_problem(broker_name)
         if problem:
-            problem = f"in {item!r} the broker name {problem}"
+            problem = f"in {item[:MAX_SHOWN]!r} the broker name {problem}"
         elif not (count.isascii() and count.isdigit() and len(count) <= 5 and int(count) <= MAX_QUEUES):
-            problem = f"{item!r} must be brokerName:queues with 0 to {MAX_QUEUES} queues"
+            problem = f"{item[:MAX_SHOWN]!r} must be brokerName:queues with 0 to {MAX_QUEUES} queues"
         elif broker_name in counts:
             problem = f"it names {broker_name} twice"
         if problem:
             raise OrderTopicConfError(route.topic, route.order_topic_conf, problem)
         counts[broker_name] = int(count)
+    if sum(counts.values()) > MAX_ORDER_QUEUES:
+        problem = f"it has {sum(counts.values())} queues, at most {MAX_ORDER_QUEUES} are allowed"
+        raise OrderTopicConfError(route.topic, route.order_topic_conf, problem)
     return counts

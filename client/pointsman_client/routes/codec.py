@@ -47,19 +47,7 @@ def from_topic_route(route: TopicRoute) -> route_service_pb2.TopicRoute:
         topic=route.topic,
         revision=from_revision(route.revision),
         queue_datas=[route_service_pb2.QueueData(**asdict(queue_data)) for queue_data in route.queue_datas],
-        broker_datas=[
-            broker_pb2.BrokerData(
-                cluster=data.cluster,
-                broker_name=data.broker_name,
-                replicas=[
-                    broker_pb2.BrokerReplica(**asdict(replica) | {"state": _NUMBERS.get(replica.state)})
-                    for replica in data.replicas
-                ],
-                zone=data.zone,
-                acting_master=data.acting_master,
-            )
-            for data in route.broker_datas
-        ],
+        broker_datas=map(_from_broker_data, route.broker_datas),
         order_topic_conf=route.order_topic_conf,
         absent_brokers=[
             route_service_pb2.AbsentBroker(
@@ -72,6 +60,26 @@ def from_topic_route(route: TopicRoute) -> route_service_pb2.TopicRoute:
             )
             for broker in route.absent_brokers
         ],
+    )
+
+
+def from_cluster_data(cluster: ClusterData) -> route_service_pb2.ClusterData:
+    """Convert a cluster back to its wire message."""
+    return route_service_pb2.ClusterData(
+        cluster=cluster.cluster, broker_datas=map(_from_broker_data, cluster.broker_datas)
+    )
+
+
+def _from_broker_data(data: BrokerData) -> broker_pb2.BrokerData:
+    return broker_pb2.BrokerData(
+        cluster=data.cluster,
+        broker_name=data.broker_name,
+        replicas=[
+            broker_pb2.BrokerReplica(**asdict(replica) | {"state": _NUMBERS.get(replica.state)})
+            for replica in data.replicas
+        ],
+        zone=data.zone,
+        acting_master=data.acting_master,
     )
 
 

@@ -34,8 +34,9 @@ from pointsman_client.core.route import (
 
 MAX_GROUPS = 20_000
 """Maximum number of replica groups in one response."""
-MAX_ROUTE_QUEUES = 1024 * 1024
-"""Maximum number of queues of a topic on all brokers, read and write queues counted separately."""
+MAX_ROUTE_QUEUES = 128 * 1024
+"""Maximum number of queues of a topic on all brokers, read and write queues counted separately: one broker with the
+maximum is accepted. Listing and sorting more queues would block the event loop for seconds."""
 
 Object = Mapping[str, object]
 
@@ -66,7 +67,9 @@ def read_route(topic: str, body: bytes, *, counter: int, cluster: str = "", zone
     listed = [
         _to_queue_data(data, f"queueDatas[{place}]", selected) for place, data in enumerate(_list(route, "queueDatas"))
     ]
-    queue_datas = sorted((each for each in listed if each is not None), key=lambda each: each.broker_key)
+    # One entry of each broker: a queue that is listed twice would be allocated to two members.
+    by_broker = {each.broker_key: each for each in listed if each is not None}
+    queue_datas = [by_broker[key] for key in sorted(by_broker)]
     queues = sum(each.read_queue_nums + each.write_queue_nums for each in queue_datas)
     if queues > MAX_ROUTE_QUEUES:
         raise BadBodyError(f"queueDatas has {queues} read and write queues, at most {MAX_ROUTE_QUEUES} are read")

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import grpc
 
 from pointsman.remoting.bodies import BadBodyError
 from pointsman.remoting.codes import RequestCode, ResponseCode
+from pointsman.remoting.frames import MAX_REASON_LENGTH, Command
 from pointsman.wire.clock import Clock
 from pointsman.wire.error_details import ErrorDetails
+from pointsman.wire.names import ROCKETMQ_SCHEME
 from pointsman_client.aio import finish_tasks
-from pointsman_client.core.checks import ROCKETMQ_SCHEME
+from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.core.route import ClusterData, TopicRoute
 from pointsman_client.errors import (
+    AccessDeniedError,
     BrokerTimeoutError,
     BrokerUnreachableError,
     ClusterNotFoundError,
@@ -32,11 +35,13 @@ from pointsman_client.routes.rocketmq_bodies import (
 )
 from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
+from pointsman_client.transports.rocketmq.sending import DEFAULT_TOPIC
 
-_DEFAULT_TOPIC = "TBW102"
-"""Java producers query it for every unknown topic (``TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC``)."""
-_MAX_REMARK = 300
+IN_THREAD_BYTES = 128 * 1024
+"""Bodies of this size and more are read in a thread: they would block the event loop."""
 _CODES = {code.value: code.name for code in ResponseCode}
+
+ResultT = TypeVar("ResultT")
 
 
 class RocketmqRoutes:
@@ -45,10 +50,10 @@ class RocketmqRoutes:
     A response has no revision. Its counter is the time of the query, its digest that of the content.
     """
 
-    def __init__(self, clock: Clock, *, tls: ssl.SSLContext | None = None) -> None:
-        """``tls``: None: plain text. Raises :class:`InvalidOptionError`."""
+    def __init__(self, clock: Clock, *, tls: ssl.SSLContext | None = None, access_key: AccessKey | None = None) -> None:
+        """``tls``: None: plain text; ``access_key`` signs all requests. Raises :class:`InvalidOptionError`."""
         self._clock = clock
-        self._options = RocketmqOptions(tls=tls)
+        self._options = RocketmqOptions(tls=tls, access_key=access_key)
         self._links: dict[str, Link] = {}
 
     async def query_route(
@@ -59,16 +64,31 @@ class RocketmqRoutes:
         *,
         cluster: str = "",
         zone: str = "",
-        known: TopicRoute | None = None,  # noqa: ARG002  the protocol has no "unchanged"
+        known: TopicRoute | None = None,
     ) -> TopicRoute:
-        """See :meth:`RouteSource.query_route`. Clusters and zones are selected here: RocketMQ 4.9 knows no zones."""
+        """See :meth:`RouteSource.query_route`. Clusters and zones are selected here: RocketMQ 4.9 knows no zones.
+
+        A restarted name server knows no topic until the brokers register again, for up to 30 s. So it fails instead
+        of reporting the loss of a ``known`` topic if it knows none of that topic's brokers either.
+        """
+        deadline = self._clock.monotonic() + seconds
         counter = int(self._clock.monotonic() * 1e9)
         body = await self._query_topic(addr, topic, seconds)
         if body is None:
+            if known is not None and known.broker_datas:
+                clusters = await self.query_clusters(addr, max(0.0, deadline - self._clock.monotonic()), cluster="")
+                registered = {group.key for each in clusters for group in each.broker_datas}
+                if registered.isdisjoint(group.key for group in known.broker_datas):
+                    problem = f"it knows neither topic {topic} nor one of its brokers: it may have restarted"
+                    raise NameServerFailedError(addr, grpc.StatusCode.UNAVAILABLE, problem)
             raise TopicNotFoundError(topic, cluster=cluster, zone=zone)
         try:
-            with _bad_bodies_of(addr, RequestCode.GET_ROUTEINFO_BY_TOPIC):
-                route = read_route(topic, body, counter=counter, cluster=cluster, zone=zone)
+            route = await _read(
+                addr,
+                RequestCode.GET_ROUTEINFO_BY_TOPIC,
+                body,
+                lambda body: read_route(topic, body, counter=counter, cluster=cluster, zone=zone),
+            )
         except StaticTopicError:
             problem = f"{topic} is a static topic, which this client does not support"
             raise RequestRejectedError(addr, grpc.StatusCode.UNIMPLEMENTED, problem, ErrorDetails()) from None
@@ -83,8 +103,7 @@ class RocketmqRoutes:
         if cluster:
             code, ext = RequestCode.GET_TOPICS_BY_CLUSTER, {"cluster": cluster}
         body = await self._query(addr, code, seconds, ext)
-        with _bad_bodies_of(addr, code):
-            topics = read_topics(body)
+        topics = await _read(addr, code, body, read_topics)
         if cluster and not topics:
             # An unknown cluster has an empty list, too.
             await self.query_clusters(addr, max(0.0, deadline - self._clock.monotonic()), cluster=cluster)
@@ -93,8 +112,7 @@ class RocketmqRoutes:
     async def query_clusters(self, addr: str, seconds: float, *, cluster: str) -> tuple[ClusterData, ...]:
         """See :meth:`RouteSource.query_clusters`."""
         body = await self._query(addr, RequestCode.GET_BROKER_CLUSTER_INFO, seconds, {})
-        with _bad_bodies_of(addr, RequestCode.GET_BROKER_CLUSTER_INFO):
-            clusters = read_clusters(body)
+        clusters = await _read(addr, RequestCode.GET_BROKER_CLUSTER_INFO, body, read_clusters)
         if not cluster:
             return clusters
         selected = tuple(each for each in clusters if each.cluster == cluster)
@@ -104,7 +122,7 @@ class RocketmqRoutes:
 
     async def ping(self, addr: str, seconds: float) -> None:
         """See :meth:`RouteSource.ping`. Queries a route: a name server that warms up may respond to all but these."""
-        await self._query_topic(addr, _DEFAULT_TOPIC, seconds)
+        await self._query_topic(addr, DEFAULT_TOPIC, seconds)
 
     async def close(self, *, timeout_seconds: float) -> None:
         """See :meth:`RouteSource.close`."""
@@ -118,7 +136,7 @@ class RocketmqRoutes:
         code, ext = RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
         try:
             return await self._query(addr, code, seconds, ext)
-        except _CodeError as error:
+        except NameServerFailedError as error:
             if error.response_code == ResponseCode.TOPIC_NOT_EXIST:
                 return None
             raise
@@ -134,29 +152,25 @@ class RocketmqRoutes:
         except BrokerUnreachableError as error:
             raise NameServerFailedError(addr, grpc.StatusCode.UNAVAILABLE, error.message) from error
         if response.command.code != ResponseCode.SUCCESS:
-            raise _CodeError(addr, code, response.command.code, response.command.remark)
+            raise _failure(addr, code, response.command)
         return response.body
 
 
-class _CodeError(NameServerFailedError):
-    """A response with another code than success."""
-
-    def __init__(self, addr: str, request: RequestCode, response_code: int, remark: str | None) -> None:
-        unsupported = response_code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-        reason = (remark or "no reason given")[:_MAX_REMARK]
-        super().__init__(
-            addr,
-            grpc.StatusCode.UNIMPLEMENTED if unsupported else grpc.StatusCode.UNAVAILABLE,
-            f"the response to {request.name} ({request}) has code {response_code} "
-            f"({_CODES.get(response_code, 'unknown')}): {reason}",
-        )
-        self.response_code = response_code
+def _failure(addr: str, request: RequestCode, response: Command) -> NameServerFailedError | AccessDeniedError:
+    """Return the error of a response with another code than success."""
+    code = response.code
+    message = f"{request.name} ({request}): {_CODES.get(code, 'response code')} {code}: {response.reason}"
+    if code == ResponseCode.NO_PERMISSION:
+        return AccessDeniedError(addr, grpc.StatusCode.PERMISSION_DENIED, message, ErrorDetails())
+    unsupported = code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    status = grpc.StatusCode.UNIMPLEMENTED if unsupported else grpc.StatusCode.UNAVAILABLE
+    remark = (response.remark or "")[:MAX_REASON_LENGTH]
+    return NameServerFailedError(addr, status, message, response_code=code, remark=remark)
 
 
-@contextmanager
-def _bad_bodies_of(addr: str, code: RequestCode) -> Iterator[None]:
+async def _read(addr: str, code: RequestCode, body: bytes, read: Callable[[bytes], ResultT]) -> ResultT:
     try:
-        yield
+        return read(body) if len(body) < IN_THREAD_BYTES else await asyncio.to_thread(read, body)
     except BadBodyError as error:
         message = f"the response to {code.name} ({code}) cannot be read: {error}"
         raise NameServerFailedError(addr, grpc.StatusCode.INTERNAL, message) from error

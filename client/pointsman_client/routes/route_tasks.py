@@ -133,6 +133,8 @@ class LookUpRound:
                 self._note_success()
             except PointsmanError as error:
                 self._note_failure(error)
+            except Exception:  # a fault here must not end the polls of all topics
+                logger.exception("unexpected error in the lookup of topic %s", topic)
             else:
                 self._note_success()
 

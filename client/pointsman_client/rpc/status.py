@@ -26,11 +26,17 @@ from pointsman_client.errors import (
 @contextmanager
 def grpc_errors_of(addr: str, *, not_found: Callable[[], NotFoundError] | None = None) -> Iterator[None]:
     """Translate errors of a call to ``addr``; ``not_found`` builds the error for NOT_FOUND."""
+    task = asyncio.current_task()
+    cancellations = task.cancelling() if task else 0
     try:
-        yield
+        try:
+            yield
+        finally:
+            # A stream that fails while its reader is cancelled raises only the failure: the cancellation would be lost.
+            if task and task.cancelling() > cancellations:
+                raise asyncio.CancelledError
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is not None and not task.cancelling():
+        if task and not task.cancelling():
             # The caller was not cancelled: the channel was closed during its call.
             raise ClientClosedError from None
         raise

@@ -12,6 +12,7 @@ from pointsman.wire.json_document import Document
 from pointsman_client import client as async_client
 from pointsman_client.client_options import ClientOptions, SharedOptions, takes_options, values_for
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.core.route import BrokerData, ClusterData, RouteChange, TopicRoute
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
@@ -143,6 +144,11 @@ class NameServerClient(Facade):
         return self.inner.rocketmq_tls
 
     @property
+    def rocketmq_access_key(self) -> AccessKey | None:
+        """Account that signs its requests to RocketMQ name servers; None: none."""
+        return self.inner.rocketmq_access_key
+
+    @property
     def zone(self) -> str:
         """The zone that its routes are limited to; empty: all zones."""
         return self.inner.zone
@@ -180,7 +186,7 @@ def inner_options(kind: type[MessagingOptions], options: MessagingOptions, clien
     inner = values_for(kind, options) | {"name_servers": client.inner}
     if not isinstance(options.name_servers, NameServerClient):
         # They were passed to the client.
-        inner |= {"credentials": None, "rocketmq_tls": None}
+        inner |= {"credentials": None, "rocketmq_tls": None, "rocketmq_access_key": None}
     return inner
 
 

@@ -94,7 +94,7 @@ async def test_a_master_that_unregisters_is_reported_and_its_publish_queues_are_
         assert len(await client.publish_queues("TopicTest")) == 8
 
 
-async def test_the_watch_delivers_a_change_within_a_tenth_of_a_second(addr: str) -> None:
+async def test_the_watch_delivers_a_change_immediately(addr: str) -> None:
     master = identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster")
     arrivals: asyncio.Queue[float] = asyncio.Queue()
     loop = asyncio.get_running_loop()
@@ -110,8 +110,8 @@ async def test_the_watch_delivers_a_change_within_a_tenth_of_a_second(addr: str)
             await unregister(addr, master, generation)
             await asyncio.wait_for(arrivals.get(), 10.0)
 
-    # The best of three: the machine may be busy with something else.
-    assert min(delays) < 0.1
+    # The best of three: the machine may be busy with something else. A poll comes after 30 s.
+    assert min(delays) < 1.0
 
 
 async def test_when_a_name_server_drains_watch_and_lookups_continue_at_the_other_and_changes_arrive(addr: str) -> None:

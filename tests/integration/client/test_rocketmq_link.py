@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,10 @@ import pytest
 
 from pointsman.remoting.codes import BrokerRequestCode as Request
 from pointsman.remoting.codes import BrokerResponseCode as Code
-from pointsman.remoting.frames import BINARY_FORM, JSON_FORM, Command
+from pointsman.remoting.frames import ANSWER_FLAG, BINARY_FORM, JSON_FORM, Command, encode
+from pointsman.remoting.request_frames import request_head
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, ClientClosedError
-from pointsman_client.transports.rocketmq import AccessKey, broker_connection
+from pointsman_client.transports.rocketmq import AccessKey, broker_connection, broker_link
 from pointsman_client.transports.rocketmq.broker_connection import Reply, Response
 from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
@@ -50,6 +54,11 @@ async def open_link(broker: FakeBroker) -> AsyncIterator[Callable[..., Link]]:
 async def echo(link: Link, text: str, *, timeout_seconds: float = SECONDS, is_read: bool = False) -> str:
     response = await link.request(99, {"text": text}, timeout_seconds=timeout_seconds, is_read=is_read)
     return response.command.ext["text"]
+
+
+async def send_one_way(link: Link, body: bytes = b"") -> None:
+    connection = link.connection or await link.connect(asyncio.get_running_loop().time() + SECONDS)
+    connection.send_one_way(request_head(99, {}, is_one_way=True), body)
 
 
 async def test_a_request_is_answered_with_the_version(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
@@ -99,7 +108,7 @@ async def test_requests_of_one_turn_are_written_together(
 
 async def test_one_way_requests_get_no_answer(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
     link = open_link()
-    await link.send_one_way(99, {"a": "b"}, b"x", timeout_seconds=SECONDS)
+    await send_one_way(link, b"x")
     await broker.until_asked(99)
     assert broker.requests[0].flag == 2
     assert await echo(link, "still matched") == "still matched"
@@ -111,12 +120,27 @@ async def test_a_silent_broker_ends_a_request_in_time_and_its_connection(
     link = open_link()
     await echo(link, "a")
     broker.is_hanging = True
-    with pytest.raises(BrokerTimeoutError, match=r"no response within 0\.05 s"):
+    with pytest.raises(BrokerTimeoutError, match=r"no response within 0\.0\d+ s of the request"):
         await echo(link, "b", timeout_seconds=0.05)
     broker.is_hanging = False
     assert await echo(link, "c") == "c"
     assert broker.connections == 2
     await until(lambda: len(broker.peers) == 1)
+
+
+async def test_a_frame_without_an_end_ends_the_connection(
+    broker: FakeBroker, open_link: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_connection, "FRAME_SECONDS", 0.05)
+    link = open_link()
+    await echo(link, "a")
+    (writer,) = broker.peers
+    # The length of a frame of 8 MiB: all responses become its body.
+    writer.write(bytes([0, 128, 0, 0, 0, 0, 0, 2]))
+    with pytest.raises(BrokerTimeoutError):
+        await echo(link, "swallowed", timeout_seconds=0.2)
+    assert await echo(link, "next") == "next"
+    assert broker.connections == 2
 
 
 async def test_a_request_that_is_slow_alone_leaves_the_connection(
@@ -136,6 +160,7 @@ async def test_a_request_that_is_slow_alone_leaves_the_connection(
 
 async def test_late_answers_are_dropped(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
     link = open_link()
+    await echo(link, "connected")
     broker.held.add(99)
     with pytest.raises(BrokerTimeoutError):
         await echo(link, "late", timeout_seconds=0.05)
@@ -208,9 +233,7 @@ async def test_requests_are_signed(broker: FakeBroker, open_link: Callable[..., 
     account = AccessKey("RocketMQ12", "12345678ab")
     link = open_link(options=RocketmqOptions(access_key=account))
     await link.request(HEART_BEAT, {"a": "b"}, b"body", timeout_seconds=SECONDS)
-    await link.send_one_way(HEART_BEAT, {"a": "b"}, b"body", timeout_seconds=SECONDS)
-    await broker.until_asked(HEART_BEAT, 2)
-    assert [command.ext for command in broker.requests] == [account.signed({"a": "b"}, b"body")] * 2
+    assert [command.ext for command in broker.requests] == [account.signed({"a": "b"}, b"body")]
 
 
 async def test_tls_needs_the_authority_of_the_broker(tmp_path: Path, open_link: Callable[..., Link]) -> None:
@@ -229,6 +252,51 @@ async def test_tls_needs_the_authority_of_the_broker(tmp_path: Path, open_link: 
         plain = open_link(broker.addr)
         with pytest.raises(BrokerUnreachableError):
             await echo(plain, "a", is_read=True)
+
+
+@contextmanager
+def tls_broker_that_ends_as_java(folder: Path) -> Iterator[tuple[str, Path, threading.Event]]:
+    """It answers one request, and then no ``close_notify``. The event is set when the client's socket is closed."""
+    authority = Authority(folder)
+    files = authority.issue("broker")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.load_cert_chain(files.certificate, files.key)
+    ended = threading.Event()
+
+    def serve() -> None:
+        with server.accept()[0] as plain, plain.dup() as raw, tls.wrap_socket(plain, server_side=True) as encrypted:
+            encrypted.recv(65_536)
+            encrypted.sendall(encode(Command(code=Code.SUCCESS, opaque=1, flag=ANSWER_FLAG)))
+            while raw.recv(65_536):
+                pass
+            ended.set()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}", authority.file, ended
+        thread.join(SECONDS)
+
+
+@pytest.mark.parametrize("way", ["close", "retire", "cancelled"])
+async def test_the_end_of_a_tls_connection_does_not_wait_for_a_broker_that_does_not_answer_it(
+    way: str, tmp_path: Path, open_link: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_link, "CLOSE_SECONDS", 3_600.0)
+    with tls_broker_that_ends_as_java(tmp_path) as (addr, ca, ended):
+        link = open_link(addr, options=RocketmqOptions(tls=context(ca)))
+        await link.request(HEART_BEAT, {}, timeout_seconds=SECONDS)
+        if way == "retire":
+            link.retire()
+        elif way == "cancelled":
+            await send_one_way(link)
+            closing = asyncio.create_task(link.close())
+            await asyncio.sleep(0.05)
+            closing.cancel()
+        async with asyncio.timeout(SECONDS):
+            if way == "close":
+                await link.close()
+            assert await asyncio.to_thread(ended.wait, SECONDS)
 
 
 @pytest.mark.parametrize("addr", ["127.0.0.1:1", "no port", "nowhere.invalid:10911", "127.0.0.1:99999"])
@@ -299,7 +367,7 @@ async def test_a_peer_that_reads_nothing_blocks_no_memory(open_link: Callable[..
 
     async def send_on() -> None:
         while True:
-            await link.send_one_way(99, {}, bytes(90_000), timeout_seconds=SECONDS)
+            await send_one_way(link, bytes(90_000))
             await asyncio.sleep(0)
 
     with pytest.raises(BrokerUnreachableError, match="bytes are unsent"):
@@ -339,6 +407,26 @@ async def test_requests_of_the_broker_reach_the_handler(broker: FakeBroker, open
     later[0](Reply())
 
 
+async def test_replies_to_a_connection_that_broke_are_dropped_without_a_log_line_for_each(
+    broker: FakeBroker, open_link: Callable[..., Link], caplog: pytest.LogCaptureFixture
+) -> None:
+    handled: list[int] = []
+
+    def handle(command: Command, _: bytes, reply: Callable[[Reply], None]) -> None:
+        assert link.connection is not None or handled
+        if link.connection is not None:
+            link.connection.abort()
+        handled.append(command.code)
+        reply(Reply())
+
+    link = open_link(on_request=handle)
+    await echo(link, "a")
+    for writer in broker.peers:
+        writer.write(encode(Command(code=Request.GET_CONSUMER_RUNNING_INFO)) * 20)
+    await until(lambda: len(handled) == 20)
+    assert not caplog.messages
+
+
 async def test_without_a_handler_the_broker_learns_that_nothing_is_supported(
     broker: FakeBroker, open_link: Callable[..., Link]
 ) -> None:
@@ -369,10 +457,110 @@ async def test_retired_means_another_connection_for_what_comes_after(
 async def test_what_was_sent_before_a_retirement_arrives(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
     link = open_link()
     await echo(link, "a")
-    await link.send_one_way(99, {}, b"last", timeout_seconds=SECONDS)
+    await send_one_way(link, b"last")
     link.retire()
     await broker.until_asked(99, 2)
     await until(lambda: not broker.peers)
+
+
+class SlowReader(asyncio.Protocol):
+    """A broker that reads nothing until the test resumes it."""
+
+    def __init__(self) -> None:
+        self.received = 0
+        self.transport: asyncio.Transport | None = None
+        self.ended = asyncio.Event()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received += len(data)
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self.ended.set()
+
+
+@pytest.fixture
+async def slow_reader() -> AsyncIterator[tuple[SlowReader, str]]:
+    reader = SlowReader()
+    server = await asyncio.get_running_loop().create_server(lambda: reader, "127.0.0.1", 0)
+    yield reader, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    assert reader.transport is not None
+    reader.transport.abort()
+    server.close()
+    await server.wait_closed()
+
+
+async def test_closing_writes_one_way_requests_first(
+    slow_reader: tuple[SlowReader, str], open_link: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_link, "CLOSE_SECONDS", SECONDS)
+    reader, addr = slow_reader
+    link = open_link(addr)
+    for _ in range(8):
+        await send_one_way(link, bytes(1_000_000))
+        await asyncio.sleep(0)
+    await send_one_way(link, bytes(1_000_000))
+    closing = asyncio.create_task(link.close())
+    await until(lambda: reader.transport is not None)
+    assert reader.transport is not None
+    reader.transport.resume_reading()
+    await closing
+    await reader.ended.wait()
+    assert reader.received > 9_000_000
+
+
+async def test_closing_gives_up_on_a_broker_that_reads_nothing(
+    slow_reader: tuple[SlowReader, str], open_link: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(broker_link, "CLOSE_SECONDS", 0.05)
+    _, addr = slow_reader
+    link = open_link(addr)
+    await send_one_way(link, bytes(20_000_000))
+    await link.close()
+    assert link.is_idle
+
+
+@pytest.mark.parametrize("is_silent", [True, False])
+async def test_a_connection_that_is_given_up_ends_although_the_broker_reads_nothing(
+    slow_reader: tuple[SlowReader, str],
+    open_link: Callable[..., Link],
+    monkeypatch: pytest.MonkeyPatch,
+    is_silent: bool,
+) -> None:
+    monkeypatch.setattr(broker_connection, "LINGER_SECONDS", 0.05)
+    _, addr = slow_reader
+    link = open_link(addr)
+    await link.connect(asyncio.get_running_loop().time() + SECONDS)
+    if is_silent:
+        with pytest.raises(BrokerTimeoutError):
+            await link.request(99, {}, bytes(20_000_000), timeout_seconds=0.05)
+    else:
+        await send_one_way(link, bytes(20_000_000))
+        link.retire()
+    await until(lambda: link.is_idle)
+
+
+async def test_callers_that_wait_for_a_connection_are_bounded(
+    slow_reader: tuple[SlowReader, str], open_link: Callable[..., Link]
+) -> None:
+    _, addr = slow_reader
+    # It never answers the TLS handshake.
+    link = open_link(addr, options=RocketmqOptions(max_in_flight=2, tls=ssl.create_default_context()))
+    waiting = [asyncio.create_task(echo(link, "a", timeout_seconds=seconds)) for seconds in (SECONDS, 0.05)]
+    await asyncio.sleep(0)
+    with pytest.raises(BrokerUnreachableError, match="2 requests wait for the connection"):
+        await echo(link, "third")
+    with pytest.raises(BrokerUnreachableError, match="not connected within the timeout of the call"):
+        await waiting[1]
+    with pytest.raises(BrokerUnreachableError, match="not connected within"):
+        await echo(link, "third", timeout_seconds=0.01)
+    await link.close()
+    with pytest.raises(ClientClosedError):
+        await waiting[0]
 
 
 async def test_closing_ends_all_calls_for_good(broker: FakeBroker, open_link: Callable[..., Link]) -> None:

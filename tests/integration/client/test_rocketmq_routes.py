@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -15,6 +16,8 @@ import pytest
 from pointsman.remoting.frames import MAX_FRAME_BYTES, Command
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import (
+    AccessDeniedError,
+    AccessKey,
     ClientClosedError,
     ClusterNotFoundError,
     Credentials,
@@ -201,6 +204,30 @@ async def test_the_removal_of_a_broker_needs_a_second_name_server(server: Rocket
             assert ([group.broker_name for group in route.broker_datas], route.stale) == (["a"], False)
 
 
+async def test_a_name_server_that_restarted_does_not_remove_topics(server: RocketmqNameServer) -> None:
+    """It knows no topic until the brokers register again. RocketMQ's client continues with the known route, too."""
+    registered: dict[str, object] = {}
+
+    def restarted(request: Command) -> bytes:
+        if request.code == 106:
+            return reply(request, json.dumps({"brokerAddrTable": registered}).encode())
+        return server.usual(request)
+
+    server.respond = restarted
+    async with NameServerClient([server.addr]) as client:
+        route = await client.topic_route("orders")
+        del server.routes["orders"]
+        with pytest.raises(NameServersUnavailableError, match="it may have restarted"):
+            await client.refresh("orders")
+        assert await client.topic_route("orders") == route
+        with pytest.raises(TopicNotFoundError):
+            await client.topic_route("unknown")
+        # A broker of the topic is registered without it: the topic was deleted.
+        registered["a"] = {"brokerName": "a", "cluster": "c1", "brokerAddrs": {"0": "a.test:10911"}}
+        with pytest.raises(TopicNotFoundError):
+            await client.refresh("orders")
+
+
 def cut_in_a_frame(request: Command) -> bytes:
     return reply(request, b"x" * 1000)[:200]
 
@@ -209,15 +236,15 @@ BAD_RESPONSES: dict[str, tuple[Respond, str]] = {
     "closes": (lambda _: None, "it closed the connection"),
     "code 1": (
         lambda request: reply(request, code=1, remark="name server not ready"),
-        "GET_ROUTEINFO_BY_TOPIC (105) has code 1 (SYSTEM_ERROR): name server not ready (UNAVAILABLE)",
+        "GET_ROUTEINFO_BY_TOPIC (105): SYSTEM_ERROR 1: name server not ready",
     ),
     "code 3": (lambda request: reply(request, code=3), "is not a name server, or runs an older version"),
-    "unknown code": (lambda request: reply(request, code=4711), "has code 4711 (unknown): no reason given"),
-    "long remark": (lambda request: reply(request, code=2, remark="x" * 9999), f"(SYSTEM_BUSY): {'x' * 300} "),
+    "unknown code": (lambda request: reply(request, code=4711), "response code 4711: no reason given"),
+    "long remark": (lambda request: reply(request, code=2, remark="x" * 9999), f"SYSTEM_BUSY 2: {'x' * 300}"),
     "no JSON": (lambda request: reply(request, b"<html>"), "the body b'<html>' is not JSON"),
     "bad field": (
         lambda request: reply(request, b'{"queueDatas":[{"brokerName":7}]}'),
-        "GET_ROUTEINFO_BY_TOPIC (105) cannot be read: queueDatas[0].brokerName = 7, must be a string (INTERNAL)",
+        "GET_ROUTEINFO_BY_TOPIC (105) cannot be read: queueDatas[0].brokerName = 7, must be a string",
     ),
     "no frame": (lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n", "does not send RocketMQ frames"),
     "large frame": (lambda _: (MAX_FRAME_BYTES + 1).to_bytes(4, "big"), "does not send RocketMQ frames"),
@@ -228,6 +255,13 @@ BAD_RESPONSES: dict[str, tuple[Respond, str]] = {
         "no response within",
     ),
 }
+CODES = {
+    "code 1": (1, "name server not ready"),
+    "code 3": (3, ""),
+    "unknown code": (4711, ""),
+    "long remark": (2, "x" * 300),
+}
+"""Code and remark of the error, of the responses that have them."""
 
 
 @pytest.mark.parametrize("kind", BAD_RESPONSES)
@@ -239,8 +273,11 @@ async def test_a_bad_response_is_explained_and_the_next_name_server_is_used(
         async with NameServerClient(server.addr, lookup_timeout_seconds=0.5) as client:
             with pytest.raises(NameServersUnavailableError) as caught:
                 await client.topic_route("orders")
-            assert problem in str(caught.value)
-            assert server.addr in str(caught.value)
+            (failure,) = caught.value.failures
+            assert str(failure).startswith(f"{server.addr}: ")
+            assert problem in str(failure)
+            assert failure.status.name not in str(failure)
+            assert (failure.response_code, failure.remark) == CODES.get(kind, (None, ""))
             if kind == "half a frame":
                 server.close_connections()
             server.respond = server.usual
@@ -252,12 +289,56 @@ async def test_a_bad_response_is_explained_and_the_next_name_server_is_used(
             assert len(await client.publish_queues("orders")) == 4
 
 
+async def test_a_name_server_that_denies_access_says_why(server: RocketmqNameServer) -> None:
+    server.respond = lambda request: reply(request, code=16, remark="no such account")
+    async with rocketmq_name_server() as other:
+        async with NameServerClient(server.addr) as client:
+            with pytest.raises(AccessDeniedError) as caught:
+                await client.topic_route("orders")
+        assert str(caught.value) == (
+            f"{server.addr} refused: GET_ROUTEINFO_BY_TOPIC (105): NO_PERMISSION 16: no such account; "
+            "set rocketmq_access_key to an account that may do this"
+        )
+        other.routes["orders"] = route_body("a")
+        async with NameServerClient([server.addr, other.addr], shuffle_name_servers=False) as client:
+            assert len(await client.publish_queues("orders")) == 4
+
+
+async def test_requests_are_signed_by_the_account(server: RocketmqNameServer) -> None:
+    account = AccessKey("billing", "secret")
+    async with Producer(server.addr, rocketmq_access_key=account) as producer:
+        assert await producer.client.publish_queues("orders")
+        _, ext = server.requests[0]
+        unsigned = {name: value for name, value in ext.items() if name not in {"AccessKey", "Signature"}}
+        assert ext == account.signed(unsigned, b"")
+        assert cast("RocketmqTransport", producer._resources.transport).options.access_key is account
+    async with NameServerClient(server.addr) as client:
+        await client.topic_route("orders")
+    assert "AccessKey" not in server.requests[-1][1]
+
+
+def test_an_account_is_an_option_for_rocketmq_name_servers() -> None:
+    account = AccessKey("billing", "secret")
+    with pytest.raises(
+        InvalidOptionError, match=r"^rocketmq_access_key = .* is for rocketmq:// addresses only"
+    ) as caught:
+        NameServerClient("a:1", rocketmq_access_key=account)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(InvalidOptionError, match=r"^rocketmq_access_key = .* must be set on the client passed in"):
+        Producer(NameServerClient("rocketmq://a:1"), rocketmq_access_key=account)
+    with pytest.raises(InvalidOptionError, match=r"^access_key = <class 'str'> must be an AccessKey or None"):
+        NameServerClient("rocketmq://a:1", rocketmq_access_key="secret")  # type: ignore[arg-type]
+    assert sync.Producer("rocketmq://a:1", rocketmq_access_key=account).client.rocketmq_access_key is account
+
+
 async def test_a_name_server_that_cannot_be_reached_is_named() -> None:
     async with NameServerClient("rocketmq://127.0.0.1:1") as client:
-        with pytest.raises(NameServersUnavailableError, match=r"rocketmq://127\.0\.0\.1:1: cannot connect"):
+        with pytest.raises(NameServersUnavailableError, match=r"rocketmq://127\.0\.0\.1:1: cannot connect: Connection"):
             await client.topic_route("orders")
     async with NameServerClient("rocketmq://name.invalid") as client:
-        with pytest.raises(NameServersUnavailableError, match=r"rocketmq://name\.invalid:9876: "):
+        with pytest.raises(
+            NameServersUnavailableError, match=r"rocketmq://name\.invalid:9876: cannot connect: host name"
+        ):
             await client.topic_route("orders")
 
 
@@ -329,10 +410,11 @@ async def test_tls_is_that_of_name_servers_and_of_the_default_transport(tmp_path
     remoting = RemotingConfig(listen="127.0.0.1:0", tls="required")
     async with running_name_server(tls=tls_config(files), remoting=remoting) as server:
         addr = f"rocketmq://{server.remoting_addr}"
-        async with Producer(addr, rocketmq_tls=tls) as producer:
-            await producer.client.wait_until_ready(timeout_seconds=10.0)
-            assert await producer.client.list_topics() == ()
-            assert cast("RocketmqTransport", producer._resources.transport).options.tls is tls
+        for transport in (None, RocketmqTransport):
+            async with Producer(addr, rocketmq_tls=tls, transport=transport) as producer:
+                await producer.client.wait_until_ready(timeout_seconds=10.0)
+                assert await producer.client.list_topics() == ()
+                assert cast("RocketmqTransport", producer._resources.transport).options.tls is tls
         for other, problem in ((None, "it closed the connection"), (ssl.create_default_context(), "cannot connect: ")):
             async with NameServerClient(addr, rocketmq_tls=other) as client:
                 with pytest.raises(NameServersUnavailableError, match=problem):

@@ -129,7 +129,7 @@ async def test_a_server_that_hangs_with_an_open_watch_is_detected_by_the_poll_an
         other.routes["orders"] = topic_route()
         servers = [server.addr, other.addr]
         async with NameServerClient(
-            servers, shuffle_name_servers=False, lookup_timeout_seconds=0.4, clock=clock
+            servers, shuffle_name_servers=False, lookup_timeout_seconds=2.0, clock=clock
         ) as client:
             await client.topic_route("orders")
             await eventually(lambda: is_watched(client, "orders"), clock=clock)
@@ -316,7 +316,7 @@ async def test_a_server_whose_watch_sends_no_first_response_is_left_for_the_next
         other.routes["orders"] = topic_route()
         servers = [server.addr, other.addr]
         async with NameServerClient(
-            servers, shuffle_name_servers=False, lookup_timeout_seconds=0.3, clock=clock
+            servers, shuffle_name_servers=False, lookup_timeout_seconds=2.0, clock=clock
         ) as client:
             server.silent_watches = True
             await client.topic_route("orders")

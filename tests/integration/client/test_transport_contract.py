@@ -35,7 +35,9 @@ from tests.fakes.brokers_under_test import (
     outgoing,
 )
 
-TIMEOUT_SECONDS = 5.0
+TIMEOUT_SECONDS = 30.0
+EARLY_SECONDS, LONG_WAIT_SECONDS = 60.0, 300.0
+"""A wait of the second length that is over within the first one was ended by what happened."""
 
 
 @pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
@@ -105,13 +107,13 @@ async def test_offsets_begin_at_zero_and_count_by_one(brokers: BrokersUnderTest)
 async def test_a_message_is_received_as_it_was_sent(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
     message = Message.unchecked("orders", b"\x00\r\n\xff", "paid", ("k1", "k2"), {"trace": "ü", "": "empty name"})
-    sent = OutgoingMessage(message, "id-1", BORN_AT + timedelta(milliseconds=123), 2, BORN_AT + timedelta(hours=1))
+    sent = OutgoingMessage(message, "id-1", BORN_AT + timedelta(milliseconds=123), 2)
     await transport.send(addr, QUEUE, [sent], timeout_seconds=TIMEOUT_SECONDS)
 
     (received,) = (await pull(transport, addr, 0)).messages
     assert received.message == message
     assert (received.queue, received.queue_offset, received.message_id) == (QUEUE, 0, "id-1")
-    assert (received.born_at, received.reconsume_times, received.due_at) == (sent.born_at, 2, sent.due_at)
+    assert (received.born_at, received.reconsume_times, received.due_at) == (sent.born_at, 2, None)
 
 
 async def test_a_message_in_a_retry_queue_keeps_its_topic(brokers: BrokersUnderTest) -> None:
@@ -120,6 +122,15 @@ async def test_a_message_in_a_retry_queue_keeps_its_topic(brokers: BrokersUnderT
     await transport.send(addr, retry, [outgoing("a", topic="orders")], timeout_seconds=TIMEOUT_SECONDS)
     (received,) = (await pull(transport, addr, 0, queue=retry)).messages
     assert (received.topic, received.queue) == ("orders", retry)
+
+
+async def test_a_message_in_a_retry_queue_keeps_its_delay(brokers: BrokersUnderTest) -> None:
+    transport, addr = brokers.open(), await brokers.add()
+    retry = MessageQueue("%RETRY%g", "c1", "a", 0)
+    sent = outgoing("a", topic="orders")._replace(due_at=BORN_AT + timedelta(hours=1))
+    await transport.send(addr, retry, [sent], timeout_seconds=TIMEOUT_SECONDS)
+    (received,) = (await pull(transport, addr, 0, queue=retry)).messages
+    assert received.due_at == sent.due_at
 
 
 async def test_a_pull_returns_at_most_the_requested_number_and_the_next_one_continues(
@@ -176,8 +187,8 @@ async def test_a_queue_that_was_trimmed_empty_is_skipped_immediately(brokers: Br
     await send(transport, addr, *numbered(10))
     await brokers.trim(addr, QUEUE, 10)
     assert await bounds(transport, addr) == (10, 10)
-    async with asyncio.timeout(3):
-        assert await pull(transport, addr, 2, wait_seconds=30) == PulledMessages((), 10, 8)
+    async with asyncio.timeout(EARLY_SECONDS):
+        assert await pull(transport, addr, 2, wait_seconds=LONG_WAIT_SECONDS) == PulledMessages((), 10, 8)
     assert (await send(transport, addr, "next")).queue_offsets == (10,)
 
 
@@ -194,11 +205,11 @@ async def test_a_queue_keeps_about_its_maximum_length(brokers: BrokersUnderTest)
 async def test_a_pull_waits_for_a_message(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
     await send(transport, addr, "a")
-    waiting = asyncio.create_task(pull(transport, addr, 1, wait_seconds=20))
+    waiting = asyncio.create_task(pull(transport, addr, 1, wait_seconds=LONG_WAIT_SECONDS))
     await asyncio.sleep(0.1)
     assert not waiting.done()
     await send(transport, addr, "b")
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(EARLY_SECONDS):
         assert bodies(await waiting) == ["b"]
 
 
@@ -206,7 +217,7 @@ async def test_a_wait_ends_empty_by_its_time(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
     began = asyncio.get_running_loop().time()
     assert await pull(transport, addr, 0, wait_seconds=0.2) == PulledMessages((), 0)
-    assert 0.2 <= asyncio.get_running_loop().time() - began < 2
+    assert 0.2 <= asyncio.get_running_loop().time() - began < 20
 
 
 async def test_many_queues_wait_at_the_same_time_and_new_ones_join(brokers: BrokersUnderTest) -> None:
@@ -214,9 +225,9 @@ async def test_many_queues_wait_at_the_same_time_and_new_ones_join(brokers: Brok
     queues = [replace(QUEUE, queue_id=number) for number in range(40)]
     waiting = {}
     for queue in queues:
-        waiting[queue] = asyncio.create_task(pull(transport, addr, 0, queue=queue, wait_seconds=200))
+        waiting[queue] = asyncio.create_task(pull(transport, addr, 0, queue=queue, wait_seconds=LONG_WAIT_SECONDS))
         await asyncio.sleep(0.01)
-    async with asyncio.timeout(100):
+    async with asyncio.timeout(EARLY_SECONDS):
         for queue in reversed(queues):
             await send(transport, addr, f"q{queue.queue_id}", queue=queue)
             assert bodies(await waiting.pop(queue)) == [f"q{queue.queue_id}"]
@@ -225,10 +236,12 @@ async def test_many_queues_wait_at_the_same_time_and_new_ones_join(brokers: Brok
 
 async def test_two_pulls_of_one_queue_both_get_the_message(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
-    waiting = [asyncio.create_task(pull(transport, addr, 0, wait_seconds=20, max_messages=n)) for n in (1, 5)]
+    waiting = [
+        asyncio.create_task(pull(transport, addr, 0, wait_seconds=LONG_WAIT_SECONDS, max_messages=n)) for n in (1, 5)
+    ]
     await asyncio.sleep(0.1)
     await send(transport, addr, "a", "b")
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(EARLY_SECONDS):
         assert [bodies(pulled)[0] for pulled in await asyncio.gather(*waiting)] == ["a", "a"]
 
 
@@ -236,7 +249,9 @@ async def test_a_cancelled_pull_leaves_no_trace(brokers: BrokersUnderTest) -> No
     transport, addr = brokers.open(), await brokers.add()
     for round_ in range(20):
         tasks = [
-            asyncio.create_task(pull(transport, addr, 0, queue=replace(QUEUE, queue_id=n), wait_seconds=20))
+            asyncio.create_task(
+                pull(transport, addr, 0, queue=replace(QUEUE, queue_id=n), wait_seconds=LONG_WAIT_SECONDS)
+            )
             for n in range(5)
         ]
         await asyncio.sleep(0.001 * round_)
@@ -245,10 +260,10 @@ async def test_a_cancelled_pull_leaves_no_trace(brokers: BrokersUnderTest) -> No
         assert all(
             isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*tasks, return_exceptions=True)
         )
-    waiting = asyncio.create_task(pull(transport, addr, 0, wait_seconds=20))
+    waiting = asyncio.create_task(pull(transport, addr, 0, wait_seconds=LONG_WAIT_SECONDS))
     await asyncio.sleep(0.05)
     await send(transport, addr, "a")
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(EARLY_SECONDS):
         assert bodies(await waiting) == ["a"]
 
 
@@ -261,9 +276,11 @@ async def test_waiting_pulls_that_are_cancelled_at_random_miss_and_repeat_nothin
     async def consume(queue: MessageQueue) -> None:
         while len(read[queue]) < 60:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(rng.choice((0.001, 0.003, 0.01, 20))):
+                async with asyncio.timeout(rng.choice((0.001, 0.003, 0.01, EARLY_SECONDS))):
                     offset = len(read[queue])
-                    pulled = await pull(transport, addr, offset, queue=queue, wait_seconds=20, max_messages=3)
+                    pulled = await pull(
+                        transport, addr, offset, queue=queue, wait_seconds=LONG_WAIT_SECONDS, max_messages=3
+                    )
                     assert [message.queue_offset for message in pulled.messages] == [*range(offset, pulled.next_offset)]
                     read[queue] += bodies(pulled)
 
@@ -273,7 +290,7 @@ async def test_waiting_pulls_that_are_cancelled_at_random_miss_and_repeat_nothin
                 await send(transport, addr, str(number), queue=queue)
                 await asyncio.sleep(rng.choice((0, 0, 0.002)))
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(EARLY_SECONDS):
         await asyncio.gather(produce(), *map(consume, queues))
     assert all(texts == numbered(60) for texts in read.values())
 
@@ -286,7 +303,7 @@ async def test_cancelled_sends_do_not_mix_up_the_responses_of_others(brokers: Br
         task.cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     pulled = await pull(transport, addr, 0, max_messages=1000)
-    at = {message.queue_offset: message.body.decode() for message in pulled.messages}
+    at: dict[int | None, str] = {message.queue_offset: message.body.decode() for message in pulled.messages}
     for number, result in enumerate(results):
         if isinstance(result, SendReceipt):
             assert at[result.queue_offsets[0]] == str(number)
@@ -299,6 +316,7 @@ async def test_concurrent_batches_stay_contiguous_and_in_order(brokers: BrokersU
     receipts = await asyncio.gather(*(send(transport, addr, f"{n}a", f"{n}b", f"{n}c") for n in range(50)))
     for receipt in receipts:
         first = receipt.queue_offsets[0]
+        assert first is not None
         assert receipt.queue_offsets == (first, first + 1, first + 2)
     texts = bodies(await pull(transport, addr, 0, max_messages=1000))
     assert len(texts) == 150
@@ -321,11 +339,11 @@ async def test_a_broker_that_is_down_cannot_be_reached_until_it_is_back_with_its
 ) -> None:
     transport, addr = brokers.open(), await brokers.add()
     await send(transport, addr, "a")
-    waiting = asyncio.create_task(pull(transport, addr, 1, wait_seconds=30))
+    waiting = asyncio.create_task(pull(transport, addr, 1, wait_seconds=LONG_WAIT_SECONDS))
     await asyncio.sleep(0.1)
     await brokers.take_down(addr)
     with pytest.raises(BrokerUnreachableError):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(EARLY_SECONDS):
             await waiting
     for _ in range(2):
         with pytest.raises(BrokerUnreachableError):
@@ -366,7 +384,7 @@ async def test_every_call_ends_by_its_timeout_when_the_broker_hangs(brokers: Bro
             began = loop.time()
             with pytest.raises((BrokerTimeoutError, BrokerUnreachableError)):
                 await call()
-            assert loop.time() - began < 1.0
+            assert loop.time() - began < TIMEOUT_SECONDS / 3
     await brokers.bring_up(addr)
     await send(transport, addr, "c")
     assert (await pull(transport, addr, 0)).messages[-1].body == b"c"
@@ -378,7 +396,7 @@ async def test_a_broker_that_hangs_while_a_pull_waits_makes_it_fail(brokers: Bro
     await asyncio.sleep(0.1)
     await brokers.hang(addr)
     with pytest.raises(BrokerError):
-        async with asyncio.timeout(3):
+        async with asyncio.timeout(EARLY_SECONDS):
             await waiting
 
 
@@ -386,10 +404,10 @@ async def test_a_replica_serves_reads_and_accepts_no_messages(brokers: BrokersUn
     transport, master, slave = brokers.open(), await brokers.add(), await brokers.add()
     await send(transport, master, "a", "b")
     await brokers.replicate(master, slave)
-    waiting = asyncio.create_task(pull(transport, slave, 2, wait_seconds=20))
+    waiting = asyncio.create_task(pull(transport, slave, 2, wait_seconds=LONG_WAIT_SECONDS))
     await asyncio.sleep(0.1)
     await send(transport, master, "c")
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(EARLY_SECONDS):
         assert bodies(await waiting) == ["c"]
     assert bodies(await pull(transport, slave, 0)) == ["a", "b", "c"]
     assert await bounds(transport, slave) == (0, 3)
@@ -417,7 +435,7 @@ async def test_the_status_shows_whether_enough_replicas_have_the_message(brokers
     assert (await send(transport, master, "a")).status is SendStatus.SLAVE_NOT_AVAILABLE
     await brokers.replicate(master, slave)
     await send(transport, master, "b")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(EARLY_SECONDS):
         while (await send(transport, master, "c")).status is not SendStatus.SEND_OK:  # noqa: ASYNC110  # another process
             await asyncio.sleep(0.05)
     statuses = {(await send(transport, master, "d", "e")).status for _ in range(10)}
@@ -427,28 +445,28 @@ async def test_the_status_shows_whether_enough_replicas_have_the_message(brokers
 async def test_a_broker_that_was_dropped_can_be_used_again(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
     await send(transport, addr, "a")
-    waiting = asyncio.create_task(pull(transport, addr, 1, wait_seconds=20))
+    waiting = asyncio.create_task(pull(transport, addr, 1, wait_seconds=LONG_WAIT_SECONDS))
     await asyncio.sleep(0.05)
     transport.forget(addr)
     transport.forget("10.9.9.9:6379")
     await send(transport, addr, "b")
-    async with asyncio.timeout(3):
+    async with asyncio.timeout(EARLY_SECONDS):
         assert bodies(await waiting) == ["b"]
 
 
-async def test_closing_ends_pending_and_later_calls_within_two_seconds(brokers: BrokersUnderTest) -> None:
+async def test_closing_ends_pending_and_later_calls_in_bounded_time(brokers: BrokersUnderTest) -> None:
     transport, addr = brokers.open(), await brokers.add()
     hanging = await brokers.add()
     await send(transport, addr, "a")
     await send(transport, hanging, "a")
     await brokers.hang(hanging)
     waiting = [
-        asyncio.create_task(pull(transport, addr, 1, wait_seconds=30)),
-        asyncio.create_task(send(transport, hanging, "b", timeout_seconds=30)),
-        asyncio.create_task(pull(transport, hanging, 1, wait_seconds=30)),
+        asyncio.create_task(pull(transport, addr, 1, wait_seconds=LONG_WAIT_SECONDS)),
+        asyncio.create_task(send(transport, hanging, "b", timeout_seconds=LONG_WAIT_SECONDS)),
+        asyncio.create_task(pull(transport, hanging, 1, wait_seconds=LONG_WAIT_SECONDS)),
     ]
     await asyncio.sleep(0.1)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         await transport.close()
         await transport.close()
         ends = await asyncio.gather(*waiting, return_exceptions=True)

@@ -50,7 +50,7 @@ def test_name_servers_are_read_from_a_list_or_a_text(given: str | list[str], add
         pytest.param("", "no name server given", id="empty-text"),
         pytest.param("a:1,,b:2", "'' must not be empty", id="hole"),
         pytest.param("a:1;;", "'' must not be empty", id="two-ends"),
-        pytest.param("http://ns1:9876", "'http://ns1:9876' must be host:port without a scheme", id="scheme"),
+        pytest.param("http://ns1:9876", "must be host:port without a scheme, or rocketmq://host:port", id="scheme"),
         pytest.param("localhost", "'localhost' must be host:port", id="no-port"),
         pytest.param("a:0", "'a:0' has a port outside 1 to 65535", id="port-0"),
         pytest.param(["::1:9876"], "an IPv6 host in brackets", id="bare-ipv6"),
@@ -123,7 +123,9 @@ def test_an_option_that_is_unknown_or_missing_is_named() -> None:
     # mypy fails where one of these comments is not needed: it sees each option with its type.
     with pytest.raises(TypeError, match="'send_timeout_seconds'"):
         Producer("a:1", transport=MemoryTransport, send_timeout_seconds=3.0)  # type: ignore[call-arg]
-    with pytest.raises(InvalidOptionError, match=r"^transport = None must be a transport"):
+    with pytest.raises(
+        InvalidOptionError, match=r"^transport = None must be a transport.*; only with .* rocketmq://host:port"
+    ):
         Producer("a:1")
     with pytest.raises(InvalidOptionError, match=r"^call_timeout_seconds = '60' "):
         sync.PullConsumer("a:1", group="g", transport=MemoryTransport, call_timeout_seconds="60")  # type: ignore[arg-type]

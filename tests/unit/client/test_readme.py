@@ -59,7 +59,7 @@ def blocks() -> list[str]:
 
 @pytest.mark.parametrize("block", blocks(), ids=lambda block: block.splitlines()[0][:60])
 def test_the_python_compiles_and_its_imports_work(block: str) -> None:
-    compile(block, "README.md", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    compile(block, "README.md", "exec")
     imports: list[ast.stmt] = [node for node in ast.parse(block).body if isinstance(node, ast.Import | ast.ImportFrom)]
     exec(compile(ast.Module(imports, []), "README.md", "exec"), {})
 

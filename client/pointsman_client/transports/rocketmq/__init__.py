@@ -7,12 +7,11 @@
     broker_connection.py    one TCP connection: many requests in flight, responses matched by opaque
     sending.py, pulling.py  messages as requests, and what the responses mean
     message_codec.py        stored messages, batches, properties, ids
-    request_signature.py    the account that signs requests
     broker_refusals.py      response codes as errors
 """
 
+from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.transports.rocketmq.broker_link import Link
-from pointsman_client.transports.rocketmq.request_signature import AccessKey
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.transports.rocketmq.rocketmq_transport import RocketmqTransport
 

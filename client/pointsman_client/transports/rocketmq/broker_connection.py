@@ -21,6 +21,12 @@ from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOption
 IDLE_SECONDS = 100.0
 """A connection without traffic is closed: the broker would do so after 120 s, perhaps while a request is on its way."""
 
+LINGER_SECONDS = 5.0
+"""Time to write what is unsent on a connection that is used no longer: a broker that reads nothing would hold it."""
+
+FRAME_SECONDS = 30.0
+"""Time to receive one frame. A wrong length would make all later responses a part of the same frame."""
+
 _MAX_OPAQUE = 2**31 - 1
 _TIMER_SLACK_SECONDS = 0.01
 """Deadlines this close together are handled by one scan."""
@@ -99,9 +105,14 @@ class BrokerConnection(asyncio.Protocol):
         self._unsent_bytes = 0
         self._is_blocked = False
         """Whether the socket does not accept more."""
+        self._has_sent_one_way = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = float("inf")
-        self._used_at = self._received_at = self._loop.time()
+        self._used_at = self._loop.time()
+        self._received_at = 0.0
+        """0: nothing was received yet."""
+        self._frame_began_at = float("inf")
+        """When an incomplete frame began to arrive."""
         self._is_closed = False
         self._end_text = "it closed the connection"
 
@@ -129,6 +140,7 @@ class BrokerConnection(asyncio.Protocol):
     def send_one_way(self, head: bytes, body: bytes) -> None:
         """Send a one-way request. Raises BrokerUnreachableError when too much is unsent."""
         self._write(request_frame(head, self._next_opaque(), body))
+        self._has_sent_one_way = True
 
     def retire(self) -> None:
         """Accept no requests from now on; close when none is in flight."""
@@ -137,11 +149,14 @@ class BrokerConnection(asyncio.Protocol):
         self._close_if_done()
 
     def close(self) -> None:
-        """Close now; requests in flight raise ClientClosedError."""
+        """Close when everything is written; requests in flight then raise ClientClosedError."""
         self._is_closed = self.is_retired = True
-        self._abort()
+        self._flush()
+        self.is_usable = False
+        self._end()
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
+        """Close now; unsent requests are lost."""
         self.is_usable = False
         if self._transport is not None:
             self._transport.abort()
@@ -173,8 +188,24 @@ class BrokerConnection(asyncio.Protocol):
         self._close_if_done()
 
     def _close_if_done(self) -> None:
-        if not self.is_usable and self._transport is not None and not self._unsent and not self._in_flight:
-            self._transport.close()
+        if not self.is_usable and not self._unsent and not self._in_flight:
+            self._end()
+
+    def _end(self) -> None:
+        """Close the socket when everything is written."""
+        transport = self._transport
+        # After a second close() asyncio's TLS transport cannot be aborted.
+        if transport is None or transport.is_closing():
+            return
+        transport.close()
+        if self._options.tls is not None and not self._has_sent_one_way:
+            # With TLS asyncio waits for the broker's close_notify, which Java does not send. All requests that matter
+            # have been answered, so nothing is unwritten.
+            transport.abort()
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(LINGER_SECONDS, transport.abort)
 
     # Deadlines
 
@@ -203,12 +234,12 @@ class BrokerConnection(asyncio.Protocol):
             if not late.outcome.done():
                 late.outcome.set_exception(AbandonedError())
             return
-        if self._received_at < late.sent_at:
-            # Not one byte since: the connection may be broken, so that later requests need another one.
+        if self._received_at < late.sent_at or self._loop.time() > self._frame_began_at + FRAME_SECONDS:
+            # Not one byte since, or no end of a frame: later requests need another connection.
             self.is_usable = False
             self._on_end(self)
         if not late.outcome.done():
-            text = f"no response within {late.deadline - late.sent_at:.3g} s"
+            text = f"no response within {late.deadline - late.sent_at:.3g} s of the request"
             late.outcome.set_exception(BrokerTimeoutError(self._addr, text))
 
     # What asyncio calls
@@ -226,6 +257,7 @@ class BrokerConnection(asyncio.Protocol):
         try:
             reader.feed(data)
             while (frame := reader.next()) is not None:
+                self._frame_began_at = float("inf")
                 command = read_header(frame.form, frame.header)
                 if not command.flag & ANSWER_FLAG:
                     self._handle(command, frame.body)
@@ -236,8 +268,10 @@ class BrokerConnection(asyncio.Protocol):
                     request.outcome.set_result(Response(command, frame.body))
         except BadFrame as error:
             self._end_text = f"it does not send RocketMQ frames: {error}"
-            self._abort()
+            self.abort()
             return
+        if reader.waiting:
+            self._frame_began_at = min(self._frame_began_at, self._received_at)
         self._close_if_done()
 
     def pause_writing(self) -> None:
@@ -256,6 +290,9 @@ class BrokerConnection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         text = self._end_text if exc is None else f"the connection broke: {exc}"
+        if not self._received_at:
+            missing = "TLS, connect with TLS" if self._options.tls is None else "a client certificate, give one"
+            text += f" before any response; if it requires {missing}"
         waiting, self._in_flight = self._in_flight, {}
         for opaque, request in waiting.items():
             if request.outcome.done():
@@ -274,10 +311,11 @@ class BrokerConnection(asyncio.Protocol):
 
     def _handle(self, command: Command, body: bytes) -> None:
         def reply(answer: Reply) -> None:
-            if command.is_one_way or self._transport is None or self._is_blocked:
+            transport = self._transport
+            if command.is_one_way or transport is None or transport.is_closing() or self._is_blocked:
                 return
             header = Command(code=answer.code, opaque=command.opaque, flag=ANSWER_FLAG, remark=answer.remark)
-            self._transport.write(encode(header, answer.body))
+            transport.write(encode(header, answer.body))
 
         try:
             self._on_request(command, body, reply)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 from collections.abc import Callable, Mapping
 
 from pointsman.remoting.codes import BrokerResponseCode
 from pointsman.remoting.frames import Command
 from pointsman.remoting.request_frames import request_head
+from pointsman.wire.channel_opener import explain_connection_failure
 from pointsman.wire.names import split_addr
 from pointsman_client.errors import BrokerUnreachableError, ClientClosedError
 from pointsman_client.transports.rocketmq.broker_connection import (
@@ -19,7 +22,9 @@ from pointsman_client.transports.rocketmq.broker_connection import (
 )
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 
-CLOSE_SECONDS = 2.0
+CLOSE_SECONDS = 1.8
+"""Time to write what is unsent when a link is closed; then the connection is aborted."""
+ABORT_SECONDS = 0.1
 
 
 class Link:
@@ -45,6 +50,8 @@ class Link:
         self._open_connections: set[BrokerConnection] = set()
         """The current one, and retired ones that still have requests in flight."""
         self._opening: asyncio.Task[BrokerConnection] | None = None
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        """Of the callers that wait until it is open, in their order."""
         self._version = 0
         self._callers = 0
         self._closed = False
@@ -84,7 +91,8 @@ class Link:
         may_be_abandoned: bool = False,
     ) -> Response:
         """:meth:`request` until a time of the event loop. Raises AbandonedError too, where that is allowed."""
-        head = self._head(code, ext, body)
+        account = self._options.access_key
+        head = request_head(code, ext if account is None else account.signed(ext, body))
         self._callers += 1
         try:
             while True:
@@ -100,17 +108,6 @@ class Link:
         finally:
             self._callers -= 1
 
-    async def send_one_way(
-        self, code: int, ext: Mapping[str, str], body: bytes = b"", *, timeout_seconds: float
-    ) -> None:
-        """Send a one-way request. Raises :class:`BrokerUnreachableError`, :class:`ClientClosedError`."""
-        connection = self.connection or await self.connect(asyncio.get_running_loop().time() + timeout_seconds)
-        connection.send_one_way(self._head(code, ext, body, is_one_way=True), body)
-
-    def _head(self, code: int, ext: Mapping[str, str], body: bytes, *, is_one_way: bool = False) -> bytes:
-        account = self._options.access_key
-        return request_head(code, ext if account is None else account.signed(ext, body), is_one_way=is_one_way)
-
     def retire(self) -> None:
         """Close the connection when all its requests have ended; the next request opens another."""
         if self._connection is not None:
@@ -119,7 +116,7 @@ class Link:
             connection.retire()
 
     async def close(self) -> None:
-        """End the connection and all calls, for good."""
+        """Write what is unsent, then end the connection and all calls, for good."""
         self._closed = True
         self._connection = None
         ending: list[asyncio.Future[None] | asyncio.Task[BrokerConnection]] = []
@@ -129,8 +126,15 @@ class Link:
         for connection in self._open_connections:
             connection.close()
             ending.append(connection.ended)
-        if ending:
-            await asyncio.wait(ending, timeout=CLOSE_SECONDS)
+        if not ending:
+            return
+        try:
+            _, late = await asyncio.wait(ending, timeout=CLOSE_SECONDS)
+        finally:
+            for connection in self._open_connections:
+                connection.abort()
+        if late:
+            await asyncio.wait(late, timeout=ABORT_SECONDS)
 
     @property
     def connection(self) -> BrokerConnection | None:
@@ -150,11 +154,20 @@ class Link:
         if opening is None:
             opening = self._opening = asyncio.create_task(self._open(), name=f"pointsman-rocketmq-open-{self.addr}")
             opening.add_done_callback(self._opened)
-        seconds = deadline - asyncio.get_running_loop().time()
-        # Unlike awaiting the task, this does not cancel it together with one of its callers.
-        done, _ = await asyncio.wait([opening], timeout=max(0.0, seconds))
-        if not done:
-            raise BrokerUnreachableError(self.addr, "not connected within the timeout of the call")
+        if len(self._waiting) >= self._options.max_in_flight:
+            text = f"{self._options.max_in_flight} requests wait for the connection (max_in_flight)"
+            raise BrokerUnreachableError(self.addr, text)
+        # Not the task itself: it must not be cancelled with one of its callers, and to end a wait for it takes time in
+        # proportion to their number.
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting[waiter] = None
+        try:
+            async with asyncio.timeout_at(deadline):
+                await waiter
+        except TimeoutError:
+            raise BrokerUnreachableError(self.addr, "not connected within the timeout of the call") from None
+        finally:
+            del self._waiting[waiter]
         if opening.cancelled():
             raise ClientClosedError
         return opening.result()
@@ -163,6 +176,9 @@ class Link:
         self._opening = None
         if not opening.cancelled() and opening.exception() is None:
             self._connection = opening.result()
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
 
     async def _open(self) -> BrokerConnection:
         seconds = self._options.connect_timeout_seconds
@@ -176,7 +192,8 @@ class Link:
             text = f"not connected within {seconds:g} s (connect_timeout_seconds)"
             raise BrokerUnreachableError(self.addr, text) from None
         except (OSError, ValueError, OverflowError) as error:
-            raise BrokerUnreachableError(self.addr, f"cannot connect: {error}") from error
+            problem = _connect_problem(error, is_tls=self._options.tls is not None)
+            raise BrokerUnreachableError(self.addr, f"cannot connect: {problem}") from error
         self._open_connections.add(connection)
         return connection
 
@@ -192,6 +209,17 @@ class Link:
             self._connection = None
             if self._on_lost is not None and not connection.is_retired:
                 self._on_lost()
+
+
+def _connect_problem(error: Exception, *, is_tls: bool) -> str:
+    if isinstance(error, socket.gaierror):
+        return "host name cannot be resolved"
+    # Of several addresses of a host, the error has one text for all.
+    if f"[Errno {errno.ECONNREFUSED}]" in str(error):
+        return "Connection refused"
+    if is_tls and isinstance(error, ConnectionError):
+        return "it closed the connection in the TLS handshake: check whether this port uses TLS"
+    return explain_connection_failure(str(error))
 
 
 def _not_supported(_command: Command, _body: bytes, reply: Callable[[Reply], None]) -> None:

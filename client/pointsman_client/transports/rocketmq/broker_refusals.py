@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from pointsman.remoting.codes import BrokerResponseCode as Code
+from pointsman.remoting.codes import is_denied
 from pointsman.remoting.frames import Command
-from pointsman_client.errors import BrokerRefusedError
+from pointsman_client.errors import BrokerRefusedError, InvalidMessageError, PointsmanError
 
 _ADVICE: dict[int, str] = {
     Code.SYSTEM_BUSY: "it is overloaded, or a slave that may not be read (slaveReadEnable): use another broker",
@@ -24,4 +27,15 @@ def refused(addr: str, response: Command) -> BrokerRefusedError:
     code = response.code
     name = _NAMES.get(code, "response code")
     advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
-    return BrokerRefusedError(addr, code, f"{name} {code}: {response.remark or 'no reason given'}{advice}")
+    if code == Code.SYSTEM_ERROR and is_denied(code, response.remark):
+        advice = " (check access_key)"
+    return BrokerRefusedError(addr, code, f"{name} {code}: {response.reason}{advice}")
+
+
+def send_refused(addr: str, response: Command, due_at: datetime | None) -> PointsmanError:
+    """As :func:`refused`, for a send: a delay beyond the broker's limit is an InvalidMessageError."""
+    is_illegal = response.code == Code.MESSAGE_ILLEGAL and "timer message illegal" in (response.remark or "")
+    if due_at is not None and is_illegal:
+        problem = f"is rejected by {addr} (see timerMaxDelaySec of the broker): {response.reason}"
+        return InvalidMessageError("deliver_at", due_at.isoformat(), problem)
+    return refused(addr, response)

@@ -44,27 +44,37 @@ def pull_fields(
 
 
 def read_pulled(
-    addr: str, queue: MessageQueue, offset: int, command: Command, body: bytes, *, max_body_bytes: int
+    addr: str,
+    queue: MessageQueue,
+    offset: int,
+    command: Command,
+    body: bytes,
+    *,
+    max_messages: int,
+    max_body_bytes: int,
 ) -> PulledMessages:
-    """Read the response to a pull from ``offset``.
+    """Read the response to a pull of ``max_messages`` from ``offset``.
 
     Raises BrokerRefusedError, OffsetBeyondEndError, and UnreadableMessageError if the first message is unreadable.
     """
-    if command.code == Code.PULL_NOT_FOUND:
+    if command.code == Code.PULL_NOT_FOUND and "nextBeginOffset" not in command.ext:
         return PulledMessages((), offset)
-    if command.code not in {Code.SUCCESS, Code.PULL_RETRY_IMMEDIATELY, Code.PULL_OFFSET_MOVED}:
+    if command.code not in {Code.SUCCESS, Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY, Code.PULL_OFFSET_MOVED}:
         raise refused(addr, command)
     next_offset = number(addr, command, "nextBeginOffset")
     if command.code == Code.PULL_OFFSET_MOVED:
         return _moved(addr, queue, offset, next_offset, command)
-    if command.code == Code.PULL_RETRY_IMMEDIATELY:
+    if command.code in {Code.PULL_NOT_FOUND, Code.PULL_RETRY_IMMEDIATELY}:
+        # A broker skips a file of the queue that it has lost (OFFSET_FOUND_NULL).
         return PulledMessages((), max(offset, next_offset))
-    messages, unreadable = decode_messages(body, queue, first_offset=offset, max_body_bytes=max_body_bytes)
-    if unreadable is None:
-        return PulledMessages(tuple(messages), max(offset, next_offset))
+    messages, unread = decode_messages(
+        body, queue, first_offset=offset, max_messages=max_messages, max_body_bytes=max_body_bytes
+    )
+    if unread is None:
+        return PulledMessages(tuple(messages), max(messages[-1].queue_offset + 1 if messages else offset, next_offset))
     if messages:
-        return PulledMessages(tuple(messages), unreadable.queue_offset)
-    raise UnreadableMessageError(addr, str(queue), offset=unreadable.queue_offset, problem=unreadable.problem)
+        return PulledMessages(tuple(messages), unread.queue_offset)
+    raise UnreadableMessageError(addr, str(queue), offset=unread.queue_offset, problem=unread.problem)
 
 
 def _moved(addr: str, queue: MessageQueue, offset: int, next_offset: int, command: Command) -> PulledMessages:
@@ -76,14 +86,15 @@ def _moved(addr: str, queue: MessageQueue, offset: int, next_offset: int, comman
         if offset < first:
             next_offset = max(first, next_offset)
             return PulledMessages((), next_offset, trimmed=next_offset - offset)
-    return PulledMessages((), next_offset, is_reset=True)
+    return PulledMessages((), max(next_offset, 0), is_reset=True)
 
 
 def number(addr: str, command: Command, name: str) -> int:
-    """Return a field of a response. Raises BrokerRefusedError unless it is a number."""
+    """Return a field of a response. Raises BrokerRefusedError unless it is a number of 64 bits."""
     value = command.ext.get(name, "")
-    if len(value) > MAX_DIGITS or not value.removeprefix("-").isdecimal():
+    is_number = len(value) <= MAX_DIGITS and value.isascii() and value.removeprefix("-").isdigit()
+    if not is_number or not -(2**63) <= int(value) < 2**63:
         raise BrokerRefusedError(
-            addr, Code.SYSTEM_ERROR, f"{name} of its response is {value[:100]!r}, which is not a number"
+            addr, Code.SYSTEM_ERROR, f"{name} of its response is {value[:100]!r}, which is not a number of 64 bits"
         )
     return int(value)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pointsman.wire.clock import Clock
 from pointsman_client.core.checks import check_name, check_number, check_seconds
+from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.transports.rocketmq.request_signature import AccessKey
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,9 +22,9 @@ class RocketmqOptions:
     compress_level: int = 5
     """zlib's level, 1 to 9 (``rocketmq.message.compressLevel``)."""
     max_body_bytes: int = 16 * 1024 * 1024
-    """Maximum size of a received body after decompression."""
+    """Maximum size of a received body after decompression; a response beyond it is read in parts."""
     max_in_flight: int = 10_000
-    """Maximum number of unanswered requests per broker, waiting pulls included."""
+    """Maximum number of unanswered requests per broker, waiting pulls included; as many may wait for a connection."""
     max_unsent_bytes: int = 64 * 1024 * 1024
     """Maximum bytes per broker that the network has not taken yet."""
     connect_timeout_seconds: float = 3.0
@@ -46,6 +46,7 @@ class RocketmqOptions:
         check_number("max_unsent_bytes", self.max_unsent_bytes)
         check_seconds("connect_timeout_seconds", self.connect_timeout_seconds)
         if self.access_key is not None and not isinstance(self.access_key, AccessKey):
-            raise InvalidOptionError("access_key", self.access_key, "must be an AccessKey or None")
+            # Not its value, which may be the secret.
+            raise InvalidOptionError("access_key", type(self.access_key), "must be an AccessKey or None")
         if self.tls is not None and not isinstance(self.tls, ssl.SSLContext):
             raise InvalidOptionError("tls", self.tls, "must be an ssl.SSLContext or None")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 
 from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
 from pointsman.wire.clock import Clock, SystemClock
@@ -12,14 +13,14 @@ from pointsman_client.client_options import takes_options
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
-from pointsman_client.errors import ClientClosedError, InvalidMessageError
+from pointsman_client.errors import ClientClosedError, InvalidMessageError, UnreadableMessageError
 from pointsman_client.transports.rocketmq.broker_connection import AbandonedError, Response
 from pointsman_client.transports.rocketmq.broker_link import Link
-from pointsman_client.transports.rocketmq.broker_refusals import refused
+from pointsman_client.transports.rocketmq.broker_refusals import refused, send_refused
 from pointsman_client.transports.rocketmq.message_codec import commit_log_offset, milliseconds, store_times
 from pointsman_client.transports.rocketmq.pulling import GRID_SECONDS, SEARCHER, number, pull_fields, read_pulled
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
-from pointsman_client.transports.rocketmq.sending import SendRequests
+from pointsman_client.transports.rocketmq.sending import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_NUMS, SendRequests
 from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt
 
 MAX_SUSPEND_SECONDS = 15.0
@@ -41,12 +42,20 @@ _STATUSES: dict[int, SendStatus] = {
 
 
 class RocketmqTransport:
-    """Carries messages to and from RocketMQ brokers, 4.9 or later. Implements ``Transport`` and ``SendsBack``.
+    """Carries messages to and from RocketMQ brokers, 4.9 or later.
 
-    Each broker has one connection, opened when it is first used. The offset in the receipt of a delayed message is that
-    of the broker's internal topic. A batch cannot contain delayed messages. Properties that RocketMQ uses itself, such
-    as ``DELAY``, cannot be sent and are not in received messages.
+    Implements ``Transport``, ``SendsBack``, ``SendsOneWay`` and ``CreatesTopics``. Each broker has one connection,
+    opened when it is first used. A receipt has no offset for a delayed message: the broker puts it into an internal
+    topic first. A batch cannot contain delayed messages. Properties that RocketMQ uses itself, such as ``DELAY``,
+    cannot be sent and are not in received messages.
     """
+
+    ends_in_time = True
+    """See ``Transport``."""
+    default_topic = DEFAULT_TOPIC
+    """See ``CreatesTopics``."""
+    default_topic_queue_nums = DEFAULT_TOPIC_QUEUE_NUMS
+    """See ``CreatesTopics``."""
 
     @takes_options(RocketmqOptions)
     def __init__(self, options: RocketmqOptions) -> None:
@@ -76,14 +85,16 @@ class RocketmqTransport:
         command = (await connection.request(head, body, deadline)).command
         status = _STATUSES.get(command.code)
         if status is None:
-            raise refused(addr, command)
+            raise send_refused(addr, command, messages[0].due_at)
+        if messages[0].due_at is not None:
+            return SendReceipt(status, (None,))
         first = number(addr, command, "queueOffset")
         return SendReceipt(status, tuple(range(first, first + len(messages))))
 
     async def send_one_way(
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
     ) -> None:
-        """Send without a response: returns when the messages are on their way to the socket."""
+        """See :meth:`SendsOneWay.send_one_way`; ``max_unsent_bytes`` limits the buffer."""
         deadline = asyncio.get_running_loop().time() + timeout_seconds
         head, body = await self._to_request(addr, queue, messages, timeout_seconds=timeout_seconds, is_one_way=True)
         link = self._link(addr)
@@ -162,7 +173,7 @@ class RocketmqTransport:
                 )
             except AbandonedError:
                 continue
-            pulled = await self._to_pulled(addr, queue, offset, response)
+            pulled = await self._to_pulled(addr, queue, offset, response, max_messages)
             now = loop.time()
             if pulled.next_offset != offset or pulled.is_reset or now >= ends_at:
                 return pulled
@@ -171,12 +182,21 @@ class RocketmqTransport:
             elif ends_at - now <= GRID_SECONDS:
                 return pulled
 
-    async def _to_pulled(self, addr: str, queue: MessageQueue, offset: int, response: Response) -> PulledMessages:
+    async def _to_pulled(
+        self, addr: str, queue: MessageQueue, offset: int, response: Response, max_messages: int
+    ) -> PulledMessages:
         command, body = response
-        limit = self._options.max_body_bytes
-        if len(body) < IN_THREAD_BYTES:
-            return read_pulled(addr, queue, offset, command, body, max_body_bytes=limit)
-        return await asyncio.to_thread(read_pulled, addr, queue, offset, command, body, max_body_bytes=limit)
+        read = partial(
+            read_pulled,
+            addr,
+            queue,
+            offset,
+            command,
+            body,
+            max_messages=max_messages,
+            max_body_bytes=self._options.max_body_bytes,
+        )
+        return read() if len(body) < IN_THREAD_BYTES else await asyncio.to_thread(read)
 
     async def send_back(
         self,
@@ -245,7 +265,10 @@ class RocketmqTransport:
         command, body = await self._link(addr).exchange(code, fields, b"", deadline, is_read=True)
         if command.code != BrokerResponseCode.SUCCESS:
             return None
-        return next((stored_ms for at, stored_ms in store_times(body) if at == offset), None)
+        try:
+            return next((stored_ms for at, stored_ms in store_times(body) if at == offset), None)
+        except ValueError as error:
+            raise UnreadableMessageError(addr, str(queue), offset=offset, problem=str(error)) from error
 
     async def _offset(
         self, addr: str, queue: MessageQueue, code: BrokerRequestCode, more: Mapping[str, str], deadline: float
@@ -255,7 +278,7 @@ class RocketmqTransport:
         command, _ = await link.exchange(code, fields, b"", deadline, is_read=True)
         if command.code != BrokerResponseCode.SUCCESS:
             raise refused(addr, command)
-        return number(addr, command, "offset")
+        return max(number(addr, command, "offset"), 0)
 
     def forget(self, addr: str) -> None:
         """See :meth:`Transport.forget`."""

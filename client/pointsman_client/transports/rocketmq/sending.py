@@ -22,6 +22,11 @@ from pointsman_client.transports.rocketmq.message_codec import (
 )
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 
+DEFAULT_TOPIC = "TBW102"
+"""Topic of brokers that create topics with the first message (``autoCreateTopicEnable``)."""
+DEFAULT_TOPIC_QUEUE_NUMS = 4
+"""Queues of such a topic on each broker (``defaultTopicQueueNums`` of the Java client)."""
+DELIVER_AT = "deliver_at"
 VERSION_WITH_TIMERS = 413
 """5.0.0: older brokers ignore TIMER_DELIVER_MS."""
 
@@ -56,10 +61,10 @@ class SendRequests:
         first, sys_flag = messages[0], 0
         is_batch = len(messages) > 1
         if is_batch:
-            if any(each.due_at is not None for each in messages):
-                raise InvalidMessageError(
-                    "due_at", first.due_at, "cannot be set in a batch: RocketMQ has none with delays"
-                )
+            due_at = next((each.due_at for each in messages if each.due_at is not None), None)
+            if due_at is not None:
+                problem = "cannot be set in a batch on RocketMQ brokers: send the message alone"
+                raise InvalidMessageError(DELIVER_AT, due_at.isoformat(), problem)
             body = encode_batch([(each.message.body, properties_text(each, queue.topic)) for each in messages])
             properties = property_text("WAIT", "true")
         else:
@@ -92,8 +97,8 @@ class SendRequests:
         return {
             "a": self._options.producer_group,
             "b": queue.topic,
-            "c": "TBW102",
-            "d": "4",
+            "c": DEFAULT_TOPIC,
+            "d": str(DEFAULT_TOPIC_QUEUE_NUMS),
             "e": str(queue.queue_id),
             "h": "0",
             "k": "false",
@@ -126,12 +131,15 @@ def _code(*, is_batch: bool) -> int:
 def delay_property(due_at: datetime, *, now: datetime, version: int) -> str:
     """Return the property by which a broker of this version delivers a message at ``due_at``; empty: it is due.
 
-    Before 5.0 brokers have levels only: the first that is not too early, or the highest.
+    Before 5.0 brokers have levels only: the first that is not too early. Raises InvalidMessageError beyond the highest.
     """
     wait_ms = milliseconds(due_at) - milliseconds(now)
     if wait_ms <= 0:
         return ""
     if version >= VERSION_WITH_TIMERS:
         return property_text("TIMER_DELIVER_MS", milliseconds(due_at))
-    level = next((level for level, delay in enumerate(_DELAYS_MS, 1) if delay >= wait_ms), len(_DELAYS_MS))
+    level = next((level for level, delay in enumerate(_DELAYS_MS, 1) if delay >= wait_ms), None)
+    if level is None:
+        problem = "is more than 2 h ahead, the longest delay of brokers before 5.0"
+        raise InvalidMessageError(DELIVER_AT, due_at.isoformat(), problem)
     return property_text("DELAY", level)

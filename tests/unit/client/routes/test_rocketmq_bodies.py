@@ -137,6 +137,12 @@ def test_null_is_as_if_absent() -> None:
     assert read(b'{"brokerDatas":null,"queueDatas":null}').queue_datas == ()
 
 
+def test_a_broker_that_is_listed_twice_has_its_queues_once() -> None:
+    route = read(body(queue_datas=[queues(), queues(), queues()]))
+
+    assert [data.broker_name for data in route.queue_datas] == ["a"]
+
+
 def test_queues_of_brokers_that_are_not_listed_are_dropped() -> None:
     assert [data.broker_name for data in read(body(queue_datas=[queues("a"), queues("b")])).queue_datas] == ["a"]
 
@@ -197,7 +203,7 @@ def test_a_static_topic_is_recognised() -> None:
         (body(queue_datas=[queues(writeQueueNums=True)]), "writeQueueNums = True, must be"),
         (body(queue_datas=[queues(writeQueueNums=None)]), "writeQueueNums = None, must be"),
         (body(queue_datas=[queues(topicSysFlag=4)]), "topicSysFlag = 4, must be"),
-        (body(queue_datas=[queues(readQueueNums=65_535)] * 17), "1114231 read and write queues, at most 1048576"),
+        (body([*map(broker, "ab")], [queues(name, readQueueNums=65_535) for name in "ab"]), "131086 read and write"),
         (body(orderTopicConf=["a:4"]), "route.orderTopicConf = ['a:4'], must be a string"),
         (body(filterServerTable=[1]), "filterServerTable = [1], must be an object"),
     ],

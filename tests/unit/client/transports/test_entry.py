@@ -25,7 +25,16 @@ MESSAGE = st.builds(
     st.lists(st.from_regex(r"\A[!-~]+\Z")).map(tuple),
     st.dictionaries(TEXT, TEXT),
 )
-OUTGOING = st.builds(OutgoingMessage, MESSAGE, TEXT.filter(bool), TIME, st.integers(0, 20), st.none() | TIME)
+OUTGOING = st.builds(
+    OutgoingMessage,
+    MESSAGE,
+    TEXT.filter(bool),
+    TIME,
+    st.integers(0, 20),
+    st.none() | TIME,
+    origin=st.just(""),
+    error=st.just(""),
+)
 DEAD = MessageQueue("%DLQ%billing", "c1", "a", 0)
 
 

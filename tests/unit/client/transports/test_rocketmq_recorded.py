@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -22,7 +21,6 @@ from tests.fakes.brokers_under_test import BORN_AT
 FOLDER = Path(__file__).parents[3] / "fixtures" / "rocketmq_broker_frames"
 QUEUE = MessageQueue("Recorded", "C", "a", 0)
 VERSIONS = {"5.3.3": 479, "4.9.7": 407}
-HAS_PACKAGES = all(importlib.util.find_spec(name) is not None for name in ("lz4", "zstandard"))
 
 
 def frame(data: bytes) -> Frame:
@@ -43,7 +41,7 @@ def response(name: str, version: str) -> tuple[Command, bytes]:
 
 
 def pulled(name: str, version: str, offset: int = 0) -> PulledMessages:
-    return read_pulled("ADDR", QUEUE, offset, *response(name, version), max_body_bytes=1 << 20)
+    return read_pulled("ADDR", QUEUE, offset, *response(name, version), max_messages=50, max_body_bytes=1 << 20)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -80,14 +78,11 @@ def test_messages_of_java_and_python_in_one_response_of_4_9_7() -> None:
     assert one.message_id != two.message_id
 
 
-def test_what_java_compresses_in_5_3_3_is_read_or_names_its_package() -> None:
+def test_what_java_compresses_in_5_3_3_is_read() -> None:
     found = pulled("pull", "5.3.3")
     bodies = [message.body for message in found.messages]
     assert bodies[:7] == [b"plain", b"z" * 5_000, b"b1", b"b2", b"x" * 5_000, b"first", b"second"]
-    if HAS_PACKAGES:
-        assert bodies[7:] == [b"x" * 5_000, b"first", b"second"] * 2
-    else:
-        assert (len(bodies), found.next_offset) == (7, 7)
+    assert bodies[7:] == [b"x" * 5_000, b"first", b"second"] * 2
     # The broker gave all messages of a Java batch one more id, the same.
     assert len({message.message_id for message in found.messages}) == len(bodies)
     times = store_times(response("pull", "5.3.3")[1])
