@@ -15,5 +15,5 @@ command -v "$python" >/dev/null || { echo "Python 3.11 or later is needed: insta
 echo "installing into $venv: the first time takes a few minutes (pyspark is large)"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$constraints" --group dev \
-  --editable './proto[daemon]' --editable './client[cli,otel,prometheus,redis,testing]' --editable ./namesrv \
+  --editable './proto[daemon]' --editable './client[cli,otel,prometheus,redis,rocketmq,testing]' --editable ./namesrv \
   --editable './broker_agent[redis]' --editable ./spark_jobs

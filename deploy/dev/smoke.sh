@@ -26,7 +26,7 @@ smoke() { # NAME PYTHON OPTION...: the options are for the installation of ours
   shift 2
   "$uv" venv --quiet --clear --python "$python" "$venv"
   "$uv" pip install --quiet --python "$venv" "$@" \
-    './proto[daemon]' './client[cli,otel,prometheus,redis,testing]' ./namesrv './broker_agent[redis]' ./spark_jobs
+    './proto[daemon]' './client[cli,otel,prometheus,redis,rocketmq,testing]' ./namesrv './broker_agent[redis]' ./spark_jobs
   "$uv" pip install --quiet --python "$venv" --constraint deploy/dev/constraints.txt \
     pytest pytest-asyncio pytest-timeout pytest-xdist hypothesis trustme
   "$venv/bin/python" -W error -W ignore::DeprecationWarning -c "$import_all"

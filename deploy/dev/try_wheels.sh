@@ -61,7 +61,7 @@ wants "pip install 'pointsman-client[otel]'" "$venv/bin/python" -c 'import point
 wants "pip install 'pointsman-client[prometheus]'" "$venv/bin/python" -c 'import pointsman_client.prometheus'
 wants "pip install 'pointsman-client[testing]'" "$venv/bin/python" -c 'from pointsman_client.testing import TestFleet; TestFleet().start()'
 wants "pip install 'pointsman-client[cli]'" "$venv/bin/pointsmanctl" --help
-into client "$(wheel proto)" "$(wheel client)[cli,otel,prometheus,redis,testing]" "$(wheel namesrv)" "$(wheel agent)" 'protobuf<7'
+into client "$(wheel proto)" "$(wheel client)[cli,otel,prometheus,redis,rocketmq,testing]" "$(wheel namesrv)" "$(wheel agent)" 'protobuf<7'
 answers pointsmanctl
 "$venv/bin/python" -c 'import pointsman_client.opentelemetry, pointsman_client.prometheus, pointsman_client.transports.redis_streams'
 cat >first_message.py <<'END'
