@@ -157,7 +157,7 @@ ERRORS: tuple[PointsmanError, ...] = (
     errors.BrokerRefusedError("ADDR", 16, "why"),
     errors.OffsetBeyondEndError("ADDR", "orders:queue:3", offset=20, end=10),
     errors.UnreadableMessageError(
-        "ADDR", str(QUEUE), offset=5, problem="its body is compressed with zstd, which needs the package zstandard"
+        "ADDR", str(QUEUE), offset=5, problem="its body is compressed with zstd, which needs zstandard"
     ),
     errors.NameServerFailedError("ADDR", grpc.StatusCode.UNAVAILABLE, "why"),
     errors.NameServersUnavailableError([]),
@@ -170,7 +170,9 @@ ERRORS: tuple[PointsmanError, ...] = (
     errors.OffsetFileError("FILE", "why"),
     errors.AllocationError("Machine room is null for consumer id c"),
     errors.InvalidNameError("topic", "a b", "why"),
-    errors.InvalidAddressError("name server address 'http://ns1:9876' must be host:port without a scheme"),
+    errors.InvalidAddressError(
+        "name server address 'http://ns1:9876' must be host:port without a scheme, or rocketmq://host:port"
+    ),
     errors.InvalidOptionError("poll_jitter", 2, "must be from 0 to 1"),
     errors.InvalidMessageError("body", b"", "must not be empty: brokers refuse it"),
     errors.MessageTooLargeError("orders", 5_000_000, 4 * 1024 * 1024),

@@ -139,9 +139,9 @@ def test_the_python_of_the_pages_works_as_pasted(tmp_path: Path) -> None:
         (here.folder / "first.py").write_text(here.exchanged(first), encoding="utf-8")
         here.run("python first.py")
 
-        send, by_key, parked, without_waiting, start_up = blocks("python", "producer.md")
-        output = here.run_python(send)
-        assert re.match(r"SEND_OK queue [0-3] of orders on home/broker-a \d+ [0-9a-f]{32}\n", output)
+        send, by_key, parked, without_waiting, _delayed_in_rocketmq, start_up = blocks("python", "producer.md")
+        sent = re.match(r"SEND_OK queue ([0-3]) of orders on home/broker-a \d+ [0-9a-f]{32}\n", here.run_python(send))
+        assert sent
         here.run_python(by_key)
         assert here.run_python(parked) == "False 0\n"
         assert "SendResult(" in here.run_python(without_waiting)
@@ -161,6 +161,8 @@ def test_the_python_of_the_pages_works_as_pasted(tmp_path: Path) -> None:
         assert here.run_python(blocking).startswith("SEND_OK ")
 
         (queries,) = blocks("bash", "redis.md")
-        output = here.run(queries)
+        stream = f"orders:queue:{sent[1]}"  # queue 3, as on the page, can be empty
+        output = here.run(queries.replace("orders:queue:3", stream))
+        assert f"{stream}\n" in output
         assert "born_at" in output
         assert re.search(r"^orders:[0-3]$", output, re.MULTILINE)

@@ -12,7 +12,7 @@ import pytest
 
 from tests.e2e.test_docs_as_pasted import STOP_SECONDS, Fleet, blocks
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
 ROOT = Path(__file__).parents[2]
 START = "getting-started.md"
@@ -67,7 +67,7 @@ def test_getting_started_works_as_pasted(tmp_path: Path) -> None:
     pasted = f"{start}\ncat > first.py <<'PYTHON'\n{first}PYTHON\n{run}\n{outage}\n{report}\necho exit $?\n"
     pasted += "wait\necho stopped\n"
     with here.shell(here.exchanged(pasted)) as process:
-        printed, _ = process.communicate(timeout=2 * STOP_SECONDS)
+        printed, _ = process.communicate(timeout=4 * STOP_SECONDS)
 
     assert printed.endswith("stopped\n"), printed
     assert re.findall(r"^sent (\d) SEND_OK$", printed, re.MULTILINE) == ["0", "1", "2"]

@@ -166,7 +166,8 @@ async def test_pointsmanctl_reads_its_certificate_from_the_environment_and_fails
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (
         f"pointsmanctl: no name server is responding: {addr} (the server closed the connection: if it uses TLS, "
-        "set tls here, with a certificate that its client CA signed)\n"
+        "set tls here, with a certificate that its client CA signed; if it is RocketMQ's name server, write "
+        "rocketmq:// before its address)\n"
     )
     ended = await ctl_process("--tls", "health", POINTSMAN_NAMESRV=addr)
     assert (ended.code, ended.out) == (1, "")

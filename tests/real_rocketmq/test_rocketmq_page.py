@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.rocketmq.processes import RocketMQ, Running, free_port
-from tests.e2e.test_docs_as_pasted import RUN, blocks
+from tests.e2e.test_docs_as_pasted import blocks
 from tests.real_rocketmq.conftest import Jars
 from tests.real_rocketmq.name_server import NameServer, until
 
@@ -42,7 +42,7 @@ def test_the_page_runs_as_pasted(addr: str, tmp_path: Path) -> None:
             code = code.replace(name, addr)
         file = tmp_path / f"{heading}.py"
         file.write_text(code)
-        return [sys.executable, "-u", "-c", RUN, str(file)]
+        return [sys.executable, "-u", str(file)]
 
     def printed(process: Running, text: str) -> bool:
         assert process.is_alive, process.said()
@@ -63,7 +63,7 @@ def test_the_page_runs_as_pasted(addr: str, tmp_path: Path) -> None:
             stack.callback(process.end)
         # The group of "Consume" begins with what is sent from now on, less a minute.
         assert "SEND_OK" in output("Send")
-        assert output("Delays") == ""
+        assert "SEND_OK" in output("Delays")
         for heading, text in expected.items():
             until(lambda: not text or printed(processes[heading], text), what=text)  # noqa: B023
         assert processes["Retries and dead letters"].is_alive
