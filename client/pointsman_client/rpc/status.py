@@ -26,17 +26,16 @@ from pointsman_client.errors import (
 @contextmanager
 def grpc_errors_of(addr: str, *, not_found: Callable[[], NotFoundError] | None = None) -> Iterator[None]:
     """Translate errors of a call to ``addr``; ``not_found`` builds the error for NOT_FOUND."""
-    task = asyncio.current_task()
-    cancellations = task.cancelling() if task else 0
+    cancellations = _cancellations()
     try:
         try:
             yield
         finally:
             # A stream that fails while its reader is cancelled raises only the failure: the cancellation would be lost.
-            if task and task.cancelling() > cancellations:
+            if _cancellations() > cancellations:
                 raise asyncio.CancelledError
     except asyncio.CancelledError:
-        if task and not task.cancelling():
+        if not _cancellations():
             # The caller was not cancelled: the channel was closed during its call.
             raise ClientClosedError from None
         raise
@@ -45,6 +44,16 @@ def grpc_errors_of(addr: str, *, not_found: Callable[[], NotFoundError] | None =
     except grpc.aio.UsageError as error:
         # Raised on a closed channel, and channels are closed with their client.
         raise ClientClosedError from error
+
+
+def _cancellations() -> int:
+    """Return the requests to cancel this task.
+
+    The caller must not keep the task: an ended task refers to its exception and so to the caller's frame. Such a cycle
+    would keep the connection of the call open.
+    """
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 def _to_client_error(
