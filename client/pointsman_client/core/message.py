@@ -174,11 +174,14 @@ class OutgoingMessage(NamedTuple):
     def size(self) -> int:
         """Bytes that count against ``max_message_size``: body, keys, tags and properties."""
         message = self.message
-        size = len(message.body) + len(message.tags.encode())
+        size = len(message.body)
+        if message.tags:
+            size += len(message.tags.encode())
         for key in message.keys:
             size += len(key.encode())
-        for name, value in message.properties.items():
-            size += len(name.encode()) + len(value.encode())
+        if message.properties:
+            for name, value in message.properties.items():
+                size += len(name.encode()) + len(value.encode())
         return size
 
 

@@ -33,6 +33,7 @@ _LENGTHS = struct.Struct(">II")
 _BINARY = struct.Struct(">hbhii")
 _STR_ALONE = {str}
 _COMPACT = json.JSONEncoder(separators=(",", ":"))
+_DECODER, _JSON_BLANKS = json.JSONDecoder(), " \t\n\r"
 _OPAQUE, _ZERO = b'"opaque":', ord("0")
 _PROXY_V1, _PROXY_V2 = b"PROXY ", b"\r\n\r\n\x00\r\nQUIT\n"
 _LONGEST_PROXY_LINE = 107
@@ -207,20 +208,22 @@ def cut_opaque(form: int, header: bytes) -> tuple[tuple[bytes, bytes], bytes] | 
 
 def _read_json(header: bytes) -> Command:
     try:
-        fields = json.loads(header.decode())  # given bytes, json detects their encoding: a fifth of the time
+        text = header.decode().strip(_JSON_BLANKS)
+        fields, end = _DECODER.raw_decode(text)  # json.loads takes half as long again
     except (ValueError, RecursionError) as error:
         raise BadFrame("header", "a header is not JSON") from error
-    if not isinstance(fields, dict):
+    if end != len(text) or not isinstance(fields, dict):
         raise BadFrame("header", "a header is not a JSON object")
-    language, remark, ext = fields.get("language"), fields.get("remark"), fields.get("extFields")
+    get = fields.get
+    language, remark, ext = get("language"), get("remark"), get("extFields")
     if ext is not None and not isinstance(ext, dict):
         raise BadFrame("header", "extFields of a header is not a JSON object")
     return Command(
-        code=_int32(fields, "code"),
-        opaque=_int32(fields, "opaque"),
-        flag=_int32(fields, "flag"),
+        code=_int32("code", get("code", 0)),
+        opaque=_int32("opaque", get("opaque", 0)),
+        flag=_int32("flag", get("flag", 0)),
         language=language if isinstance(language, str) else _language(language),
-        version=_int32(fields, "version"),
+        version=_int32("version", get("version", 0)),
         remark=remark if isinstance(remark, str) else None,
         ext=_texts(ext) if ext else {},
     )
@@ -233,8 +236,7 @@ def _texts(ext: dict[str, object]) -> dict[str, str]:
     return {key: text for key, value in ext.items() if (text := _text(value)) is not None}
 
 
-def _int32(fields: Mapping[str, object], name: str) -> int:
-    value = fields.get(name, 0)
+def _int32(name: str, value: object) -> int:
     if type(value) is not int or not -(2**31) <= value < 2**31:  # not isinstance: a bool is not a number
         raise BadFrame("header", f"{name} of a header is not a number of 32 bits")
     return value
