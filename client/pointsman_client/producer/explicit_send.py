@@ -97,6 +97,7 @@ class ExplicitSends:
         self, queue: MessageQueue, outgoing: OutgoingMessage, outbox_sender: OutboxSender, deadline: float
     ) -> SendResult:
         tries = 0
+        is_new = self.sender.is_new(queue)
         # Messages parked before must be sent first: a queue is chosen for its order.
         if not outbox_sender.is_waiting_for(queue):
             try:
@@ -104,7 +105,10 @@ class ExplicitSends:
             except (QueueUnavailableError, NameServersUnavailableError, SendFailedError, TopicNotFoundError) as error:
                 # A topic leaves the routes with its last broker, but the caller has a queue of it: park the message.
                 _raise_if_refused(error)
+                if is_new:
+                    raise  # Another broker may create the topic, and then this queue never exists.
                 tries = _tries_of(error)
+        self.sender.check(queue, outgoing)
         await outbox_sender.put(queue, outgoing)
         return SendResult(outgoing.message_id, queue, queue_offset=None, status=None, tries=tries)
 
@@ -118,7 +122,8 @@ class ExplicitSends:
         except (QueueUnavailableError, SendFailedError) as error:
             _raise_if_refused(error)
             tries = _tries_of(error)
-            other = fallback.queue_instead_of(queue, await self._resources.client.publish_queues(queue.topic))
+            info = await self.sender.publish_info(queue.topic, deadline)
+            other = fallback.queue_instead_of(queue, info.queues)
             check_queue("on_unavailable", other, queue.topic)
             result = await self._send_to(other, outgoing, deadline)
             return result._replace(tries=tries + result.tries)

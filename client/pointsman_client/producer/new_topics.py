@@ -13,8 +13,8 @@ from pointsman_client.client import NameServerClient
 from pointsman_client.core.message_queue import MessageQueue, to_publish_queues
 from pointsman_client.errors import (
     BrokerRefusedError,
-    NameServersUnavailableError,
     PointsmanError,
+    RequestRejectedError,
     ResponseCode,
     TopicNotFoundError,
 )
@@ -51,14 +51,25 @@ class NewTopics:
         found = self._topics.get(topic)
         return found.queues if found is not None and self._clock.monotonic() < found.valid_until else ()
 
+    def renewed_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """Return the last queues of a topic and use them for :data:`VALID_SECONDS` more; empty: none."""
+        found = self._topics.get(topic)
+        if found is None:
+            return ()
+        self._topics[topic] = replace(found, valid_until=self._clock.monotonic() + VALID_SECONDS)
+        return found.queues
+
     async def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """Return the queues that brokers would create for a topic without a route; empty: no broker creates topics."""
+        """Return the queues that brokers would create for a topic without a route; empty: no broker creates topics.
+
+        Raises :class:`NameServersUnavailableError`.
+        """
         now = self._clock.monotonic()
         if now < self._none_until:
             return ()
         try:
             default = await self._client.topic_route(self._transport.default_topic)
-        except (TopicNotFoundError, NameServersUnavailableError):
+        except (TopicNotFoundError, RequestRejectedError):  # The account may not read the default topic.
             self._none_until = now + VALID_SECONDS
             return ()
         most = self._transport.default_topic_queue_nums

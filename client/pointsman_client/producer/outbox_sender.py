@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ logger = logging.getLogger(__name__)
 IDLE_SECONDS = 3_600.0
 RETRY_SECONDS = 1.0
 """Wait between two attempts for a queue; a route change ends it."""
+REFUSED_RETRY_SECONDS = 3_600.0
+"""Wait until refused messages are tried again: a delay that is too long for a broker becomes shorter."""
 MAX_BATCH_MESSAGES = 64
 """Maximum number of messages of a queue per send."""
 MAX_PARALLEL_QUEUES = 16
@@ -53,9 +56,13 @@ class OutboxSender:
         self._send = send
         self._max_batch_size = max_batch_size
         self._metrics_hook = metrics_hook
+        self._clock = clock
         self._wakeup = Wakeup(clock)
         self._lanes: dict[MessageQueue, deque[Parked]] = {}
         self._failing: set[MessageQueue] = set()
+        self._refused: list[Parked] = []
+        """Messages that transport or broker do not accept: they wait, too, but hold up no others."""
+        self._retry_refused_at = math.inf
         self._waiting: Counter[str] = Counter()
         # One call of the outbox at a time, in a thread, since it blocks on the disk.
         self._file_access = asyncio.Lock()
@@ -102,12 +109,19 @@ class OutboxSender:
 
     async def _run(self) -> None:
         while True:
-            await self._wakeup.wait(RETRY_SECONDS if self._lanes else IDLE_SECONDS)
+            await self._wakeup.wait(RETRY_SECONDS if self._lanes else self._idle_seconds())
+            if self._clock.monotonic() >= self._retry_refused_at:
+                refused, self._refused, self._retry_refused_at = self._refused, [], math.inf
+                for parked in refused:
+                    self._lanes.setdefault(parked.queue, deque()).append(parked)
             waiting = list(self._lanes)
             for begin in range(0, len(waiting), MAX_PARALLEL_QUEUES):
                 async with asyncio.TaskGroup() as group:
                     for queue in waiting[begin : begin + MAX_PARALLEL_QUEUES]:
                         group.create_task(self._empty(queue), name="pointsman-outbox-queue")
+
+    def _idle_seconds(self) -> float:
+        return min(IDLE_SECONDS, max(0.0, self._retry_refused_at - self._clock.monotonic()))
 
     async def _empty(self, queue: MessageQueue) -> None:
         lane = self._lanes[queue]
@@ -118,14 +132,16 @@ class OutboxSender:
             try:
                 await self._send(queue, [parked.outgoing for parked in batch])
             except InvalidInputError as error:
-                # The transport cannot carry a message of the batch: it must not hold up the others.
-                if len(batch) > 1:
-                    most = 1
-                    continue
-                text = "parked message %s cannot be sent to %s; it stays in the outbox until a restart: %s"
-                logger.warning(text, batch[0].outgoing.message_id, queue, error)
-                self._remove_head(queue, batch)
-                await asyncio.sleep(0)  # there may be thousands, and such a send does not wait for anything
+                # A message of the batch must not hold up the others.
+                most = 1
+                if len(batch) == 1:
+                    text = "parked message %s cannot be sent to %s; it stays in the outbox, tried again in an hour: %s"
+                    logger.warning(text, batch[0].outgoing.message_id, queue, error)
+                    self._refused += self._pop(queue, 1)
+                    self._retry_refused_at = min(
+                        self._retry_refused_at, self._clock.monotonic() + REFUSED_RETRY_SECONDS
+                    )
+                    await asyncio.sleep(0)  # there may be thousands, and such a send does not wait for anything
             except PointsmanError as error:
                 if queue not in self._failing:
                     logger.warning("%d parked messages cannot be sent to %s yet; retrying: %s", len(lane), queue, error)
@@ -160,17 +176,16 @@ class OutboxSender:
             await self._shielded(self._write(sent=batch))
         except OutboxFailedError as error:
             logger.warning("%d sent messages stay in the outbox; a restart sends them again: %s", len(batch), error)
-        self._outbox.discount(batch)
-        self._remove_head(queue, batch)
-
-    def _remove_head(self, queue: MessageQueue, batch: Sequence[Parked]) -> None:
-        lane = self._lanes[queue]
-        for _ in batch:
-            lane.popleft()
-        if not lane:
-            del self._lanes[queue]
+        self._outbox.discount(self._pop(queue, len(batch)))
         self._waiting[queue.topic] -= len(batch)
         self._metrics_hook.parked(topic=queue.topic, waiting=self._waiting[queue.topic])
+
+    def _pop(self, queue: MessageQueue, number: int) -> list[Parked]:
+        lane = self._lanes[queue]
+        popped = [lane.popleft() for _ in range(number)]
+        if not lane:
+            del self._lanes[queue]
+        return popped
 
     async def _put(self, queue: MessageQueue, outgoing: OutgoingMessage) -> None:
         parked = self._outbox.add(queue, outgoing)

@@ -33,7 +33,7 @@ from pointsman_client.ownership import Resources
 from pointsman_client.producer.fault_recovery import FaultDetector, RouteRefresher
 from pointsman_client.producer.new_topics import NewTopics
 from pointsman_client.producer.producer_options import ProducerOptions
-from pointsman_client.transports.transport import CreatesTopics, SendReceipt, SendsOneWay, response_of
+from pointsman_client.transports.transport import ChecksMessages, CreatesTopics, SendReceipt, SendsOneWay, response_of
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +89,7 @@ class Sender:
         if isinstance(self._transport, CreatesTopics):
             self._new_topics = NewTopics(self._client, self._transport, clock=self._clock)
         self._one_way = self._transport if isinstance(self._transport, SendsOneWay) else None
+        self._checks = self._transport if isinstance(self._transport, ChecksMessages) else None
         self._rng = rng
         self._table = LatencyFaultTolerance(options.fault_rules)
         self._faults = self._table if options.send_latency_fault_enable else None
@@ -193,7 +194,7 @@ class Sender:
         try:
             why = why_not_writable(await self.topic_route(queue.topic, deadline), queue)
         except TopicNotFoundError:
-            if self._new_topics is None or queue not in self._new_topics.known_queues(queue.topic):
+            if not self.is_new(queue):
                 raise
             why = None
         if why is not None:
@@ -206,6 +207,17 @@ class Sender:
         if attempt.receipt is not None:
             return Sent(queue, attempt.receipt, 1)
         raise self._explicit_failure(attempt, deadline)
+
+    def is_new(self, queue: MessageQueue) -> bool:
+        """Whether no broker has the queue yet: it would be created for a topic without a route."""
+        if self._new_topics is None or self._client.route_age_seconds(queue.topic) is not None:
+            return False
+        return queue in self._new_topics.known_queues(queue.topic)
+
+    def check(self, queue: MessageQueue, message: OutgoingMessage) -> None:
+        """Raise :class:`InvalidInputError` for a message that no broker of the transport accepts."""
+        if self._checks is not None:
+            self._checks.check(queue, message)
 
     def _select(self, info: PublishInfo, last_broker: BrokerKey | None, now: float) -> MessageQueue:
         choice = self._selector.select(info, last_broker=last_broker, now=now)
@@ -341,6 +353,11 @@ class Sender:
         except TopicNotFoundError:
             if self._new_topics is not None:
                 queues = await self._within(deadline, self._new_topics.queues(topic), topic)
+            if not queues:
+                raise
+        except NameServersUnavailableError:
+            if self._new_topics is not None:
+                queues = self._new_topics.renewed_queues(topic)
             if not queues:
                 raise
         return queues

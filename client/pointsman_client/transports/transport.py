@@ -148,6 +148,18 @@ class SendsOneWay(Protocol):
 
 
 @runtime_checkable
+class ChecksMessages(Protocol):
+    """A transport whose brokers do not accept every message."""
+
+    def check(self, queue: MessageQueue, message: OutgoingMessage) -> None:
+        """Raise :class:`InvalidInputError` for a message that ``send`` would refuse, whatever the broker.
+
+        Called before a message waits in an outbox. Does not block.
+        """
+        ...
+
+
+@runtime_checkable
 class CreatesTopics(Protocol):
     """A transport whose brokers may create a topic when they get its first message."""
 

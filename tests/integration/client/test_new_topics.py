@@ -5,12 +5,26 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import AsyncMock
 
+import grpc
 import pytest
 
+from pointsman.wire.error_details import ErrorDetails
 from pointsman_client.core.message import Message
-from pointsman_client.errors import ResponseCode, SendFailedError, TopicNotFoundError
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.errors import (
+    AccessDeniedError,
+    NameServersUnavailableError,
+    QueueUnavailableError,
+    ResponseCode,
+    SendFailedError,
+    TopicNotFoundError,
+)
 from pointsman_client.producer.new_topics import MAX_TOPICS, VALID_SECONDS, NewTopics
+from pointsman_client.producer.outbox import Outbox
+from pointsman_client.producer.producer_options import Fallback, Park
 from tests.fakes.producing import A, B, producing, put_route
 from tests.fakes.scripted_route_server import ScriptedRouteServer, scripted_route_server
 from tests.fakes.scripted_transport import ScriptedTransport
@@ -24,6 +38,10 @@ class CreatingTransport(ScriptedTransport):
 
     default_topic = DEFAULT
     default_topic_queue_nums = 4
+
+
+def on_a(queues: tuple[MessageQueue, ...], *_: object) -> MessageQueue:
+    return next(queue for queue in queues if queue.broker_name == "a")
 
 
 @pytest.fixture
@@ -106,6 +124,68 @@ async def test_a_broker_that_does_not_create_the_topic_is_not_isolated(server: S
         with pytest.raises(SendFailedError):
             await shop.producer.send(Message("orders", b"x"))
         assert {broker for broker, _ in shop.heard.isolations} == {"a", "b"}
+
+
+async def test_a_message_for_a_new_topic_is_not_parked(server: ScriptedRouteServer, tmp_path: Path) -> None:
+    """Its queue may never exist: each broker that gets a message creates the topic, the others do not."""
+    put_route(server, "a", "b", topic=DEFAULT, perm=7)
+    transport = CreatingTransport()
+    outbox = Park(Outbox(tmp_path / "outbox"))
+    async with producing(server, transport=transport, on_unavailable=outbox) as shop:
+        transport.unreachable(A)
+        with pytest.raises(QueueUnavailableError):
+            await shop.producer.send_selected(NEW, on_a)
+        transport.refuse(ResponseCode.TOPIC_NOT_EXIST, A)
+        with pytest.raises(QueueUnavailableError):
+            await shop.producer.send_selected(NEW, on_a)
+        transport.late(A)
+        with pytest.raises(SendFailedError):
+            await shop.producer.send_selected(NEW, on_a)
+        assert shop.producer.parked == 0
+
+
+async def test_a_fallback_uses_another_broker_that_creates_the_topic(server: ScriptedRouteServer) -> None:
+    put_route(server, "a", "b", topic=DEFAULT, perm=7)
+    transport = CreatingTransport()
+    fallback = Fallback(lambda queue, writable: next(each for each in writable if each.broker_key != queue.broker_key))
+    async with producing(server, transport=transport, on_unavailable=fallback) as shop:
+        transport.unreachable(A)
+        assert (await shop.producer.send_selected(NEW, on_a)).queue.broker_name == "b"
+
+
+async def test_a_failed_lookup_of_the_default_topic_is_not_remembered(server: ScriptedRouteServer) -> None:
+    put_route(server, "a", topic=DEFAULT, perm=7)
+    async with producing(server, transport=CreatingTransport()) as shop:
+        client = shop.producer.client
+        with pytest.MonkeyPatch.context() as patched:
+            failed = NameServersUnavailableError([])
+            patched.setattr(client, "topic_route", AsyncMock(side_effect=failed))
+            with pytest.raises(NameServersUnavailableError):
+                await shop.producer.send(NEW)
+        assert (await shop.producer.send(NEW)).queue.broker_name == "a"
+
+
+async def test_an_account_that_may_not_read_the_default_topic_creates_no_topics(server: ScriptedRouteServer) -> None:
+    async with producing(server, transport=CreatingTransport()) as shop:
+        denied = AccessDeniedError("ns1:1", grpc.StatusCode.PERMISSION_DENIED, "no", ErrorDetails())
+        lookup = AsyncMock(side_effect=denied)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(shop.producer.client, "topic_route", lookup)
+            for _ in range(2):
+                with pytest.raises(TopicNotFoundError, match="topic new has no route"):
+                    await shop.producer.send(NEW)
+        lookup.assert_awaited_once_with(DEFAULT)
+
+
+async def test_a_new_topic_is_used_further_while_no_name_server_responds(server: ScriptedRouteServer) -> None:
+    put_route(server, "a", topic=DEFAULT, perm=7, write=1)
+    async with producing(server, transport=CreatingTransport()) as shop:
+        await shop.producer.send(NEW)
+        server.fail_with(grpc.StatusCode.UNAVAILABLE)
+        await shop.clock.advance(VALID_SECONDS)
+        assert (await shop.producer.send(NEW)).queue.broker_name == "a"
+        with pytest.raises(NameServersUnavailableError):
+            await shop.producer.send(Message("other", b"x"))
 
 
 async def test_the_number_of_new_topics_is_bounded(server: ScriptedRouteServer) -> None:

@@ -27,6 +27,7 @@ from pointsman_client.errors import (
     TopicNotFoundError,
 )
 from pointsman_client.producer.outbox import Outbox, Parked
+from pointsman_client.producer.outbox_sender import REFUSED_RETRY_SECONDS
 from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Fallback, Park
 from pointsman_client.transports.transport import SendReceipt
@@ -263,15 +264,17 @@ async def test_one_queue_that_stays_down_blocks_no_other(server: ScriptedRouteSe
 class WithReservedProperties(ScriptedTransport):
     """Refuses messages with the property DELAY, without a call."""
 
+    refuses = True
+
     async def send(
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
     ) -> SendReceipt:
-        if addr not in self.behaviour and any("DELAY" in each.message.properties for each in messages):
+        if self.refuses and addr not in self.behaviour and any("DELAY" in each.message.properties for each in messages):
             raise InvalidMessageError("properties", "DELAY", "is reserved")
         return await super().send(addr, queue, messages, timeout_seconds=timeout_seconds)
 
 
-async def test_a_parked_message_that_cannot_be_sent_blocks_no_other_and_stays_on_the_disk(
+async def test_a_parked_message_that_is_refused_blocks_no_other_and_is_tried_again(
     server: ScriptedRouteServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     refused = Message("orders", b"2", properties={"DELAY": "1"})
@@ -282,15 +285,39 @@ async def test_a_parked_message_that_cannot_be_sent_blocks_no_other_and_stays_on
         for message in (numbered(0), numbered(1), refused, numbered(3), numbered(4)):
             assert (await shop.producer.send_to(A0, message)).is_parked
         transport.recover(A)
-        await parked(shop, 0)
+        await parked(shop, 1)
 
         assert [each.message.body for each in transport.written[A0]] == [b"0", b"1", b"3", b"4"]
         (line,) = [each for each in caplog.messages if "stays in the outbox" in each]
         assert "DELAY" in line
+        assert not (await shop.producer.send_to(A0, numbered(5))).is_parked
 
-    async with producing(server, on_unavailable=Park(Outbox(tmp_path / "outbox"))) as shop:
+    later = WithReservedProperties()
+    async with producing(server, transport=later, on_unavailable=Park(Outbox(tmp_path / "outbox"))) as shop:
+        await eventually(lambda: len([each for each in caplog.messages if "stays in the outbox" in each]) == 2)
+        later.refuses = False
+        await shop.clock.advance(REFUSED_RETRY_SECONDS - 60.0)
+        assert (shop.producer.parked, later.written[A0]) == (1, [])
+        await shop.clock.advance(60.0)
         await parked(shop, 0)
-        assert bodies(shop, A0) == [b"2"]
+        assert [each.message.body for each in later.written[A0]] == [b"2"]
+
+
+async def test_a_message_that_no_broker_accepts_is_not_parked(server: ScriptedRouteServer, tmp_path: Path) -> None:
+    class Checking(WithReservedProperties):
+        def check(self, queue: MessageQueue, message: OutgoingMessage) -> None:
+            if "DELAY" in message.message.properties:
+                raise InvalidMessageError("properties", "DELAY", f"is reserved in {queue.topic}")
+
+    transport = Checking()
+    refused = Message("orders", b"2", properties={"DELAY": "1"})
+    async with producing(server, transport=transport, on_unavailable=Park(Outbox(tmp_path / "outbox"))) as shop:
+        transport.unreachable(A)
+        for _ in range(2):  # alone, and behind another message
+            with pytest.raises(InvalidMessageError, match="is reserved in orders"):
+                await shop.producer.send_to(A0, refused)
+            assert (await shop.producer.send_to(A0, HELLO)).is_parked
+        assert shop.producer.parked == 2
 
 
 async def test_a_change_of_the_route_ends_the_wait(server: ScriptedRouteServer, tmp_path: Path) -> None:

@@ -52,11 +52,16 @@ class RedisStreamsTransport:
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
     ) -> SendReceipt:
         """See :meth:`Transport.send`. Only retries may be delayed: all messages behind one in its queue wait, too."""
-        due_at = next((each.due_at for each in messages if each.due_at is not None), None)
-        if due_at is not None and not is_group_topic(queue.topic):
-            problem = "is not supported with Redis, where all later messages of the queue would wait; remove it"
-            raise InvalidMessageError("deliver_at", due_at.isoformat(), problem)
+        delayed = next((each for each in messages if each.due_at is not None), None)
+        if delayed is not None:
+            self.check(queue, delayed)
         return await self._broker(addr).send(queue, messages, timeout_seconds)
+
+    def check(self, queue: MessageQueue, message: OutgoingMessage) -> None:
+        """See :meth:`ChecksMessages.check`."""
+        if message.due_at is not None and not is_group_topic(queue.topic):
+            problem = "is not supported with Redis, where all later messages of the queue would wait; remove it"
+            raise InvalidMessageError("deliver_at", message.due_at.isoformat(), problem)
 
     async def pull(
         self,
