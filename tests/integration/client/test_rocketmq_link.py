@@ -57,8 +57,9 @@ async def echo(link: Link, text: str, *, timeout_seconds: float = SECONDS, is_re
 
 
 async def send_one_way(link: Link, body: bytes = b"") -> None:
-    connection = link.connection or await link.connect(asyncio.get_running_loop().time() + SECONDS)
-    connection.send_one_way(request_head(99, {}, is_one_way=True), body)
+    deadline = asyncio.get_running_loop().time() + SECONDS
+    connection = link.connection or await link.connect(deadline)
+    connection.send_one_way(request_head(99, {}, is_one_way=True), body, deadline)
 
 
 async def test_a_request_is_answered_with_the_version(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
@@ -112,6 +113,16 @@ async def test_one_way_requests_get_no_answer(broker: FakeBroker, open_link: Cal
     await broker.until_asked(99)
     assert broker.requests[0].flag == 2
     assert await echo(link, "still matched") == "still matched"
+
+
+async def test_a_request_is_not_written_after_its_deadline(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
+    link = open_link()
+    await echo(link, "first")
+    for _ in range(2):
+        with pytest.raises(BrokerUnreachableError, match="the timeout ended before the request was sent"):
+            await echo(link, "late", timeout_seconds=0.0)
+        assert await echo(link, "next") == "next"
+    assert (broker.connections, len(broker.requests)) == (1, 3)
 
 
 async def test_a_silent_broker_ends_a_request_in_time_and_its_connection(

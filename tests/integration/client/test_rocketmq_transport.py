@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -19,13 +21,22 @@ from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
+    BrokerUnreachableError,
     ClientClosedError,
     InvalidMessageError,
     OffsetBeyondEndError,
     UnreadableMessageError,
 )
 from pointsman_client.transports.rocketmq import RocketmqTransport
-from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt, SendsBack, SendsOneWay, Transport
+from pointsman_client.transports.transport import (
+    ChecksMessages,
+    PulledMessages,
+    Reader,
+    SendReceipt,
+    SendsBack,
+    SendsOneWay,
+    Transport,
+)
 from tests.fakes.brokers_under_test import BORN_AT, QUEUE, BrokersUnderTest, outgoing, shared_tests
 from tests.fakes.fake_broker import Answer, FakeBroker, Log, until
 from tests.fakes.stored_messages import batch_record, property_map, stored_message, text_of
@@ -124,6 +135,7 @@ def test_it_is_a_transport_that_sends_back_and_one_way(transport: RocketmqTransp
     checked: Transport = transport
     assert isinstance(checked, SendsBack)
     assert isinstance(checked, SendsOneWay)
+    assert isinstance(checked, ChecksMessages)
 
 
 # --- sending --------------------------------------------------------------------------------------------------
@@ -148,6 +160,32 @@ async def test_a_large_message_is_encoded_and_decoded_in_a_thread(
     await broker.append("orders", 3, [stored_message(bytes(700_000), offset=1)])
     pulled = await pull(transport, broker.addr, 0)
     assert [len(each.body) for each in pulled.messages] == [2_097_152, 700_000]
+
+
+async def test_no_call_waits_for_a_thread_beyond_its_timeout(transport: RocketmqTransport, broker: FakeBroker) -> None:
+    large = OutgoingMessage(Message("orders", bytes(range(256)) * 1_024), "id-1", BORN_AT)
+    await broker.append("orders", 3, [stored_message(bytes(200_000))])
+    released = threading.Event()
+    executor = ThreadPoolExecutor(max_workers=1)
+    asyncio.get_running_loop().set_default_executor(executor)
+    try:
+        executor.submit(released.wait, 60)
+        with pytest.raises(BrokerUnreachableError, match="no thread was free in time"):
+            await transport.send(broker.addr, QUEUE, [large], timeout_seconds=0.05)
+        assert broker.requests == []
+        with pytest.raises(BrokerTimeoutError, match="no thread was free in time"):
+            await transport.pull(
+                broker.addr,
+                QUEUE,
+                0,
+                max_messages=1,
+                wait_seconds=0.0,
+                timeout_seconds=0.5,
+                reader=Reader("billing"),
+            )
+    finally:
+        released.set()
+    assert len((await pull(transport, broker.addr, 0)).messages) == 1
 
 
 @pytest.mark.parametrize(
@@ -203,6 +241,22 @@ async def test_a_delay_is_what_the_brokers_version_knows(version: int, name: str
         value = {"DELAY": "3", "TIMER_DELIVER_MS": "1767225610000"}[name]
         assert [properties[name] for properties in broker.delayed] == [value, value]
         assert broker.codes() == [Request.GET_MIN_OFFSET, Request.SEND_MESSAGE_V2, Request.SEND_MESSAGE_V2]
+
+
+@pytest.mark.parametrize(("before", "after", "name"), [(479, 407, "DELAY"), (407, 479, "TIMER_DELIVER_MS")])
+async def test_a_delay_is_what_a_broker_knows_after_a_restart_in_another_version(
+    transport: RocketmqTransport, broker: FakeBroker, before: int, after: int, name: str
+) -> None:
+    broker.version = before
+    await send(transport, broker.addr, "a")
+    await broker.stop()
+    await until(lambda: transport._links[broker.addr].connection is None)
+    broker.version = after
+    await broker.start()
+    message = outgoing("b", due_at=datetime.now(UTC) + timedelta(minutes=10))
+    await transport.send(broker.addr, QUEUE, [message], timeout_seconds=TIMEOUT_SECONDS)
+    (properties,) = broker.delayed
+    assert name in properties
 
 
 async def test_a_delay_that_the_broker_rejects_is_an_invalid_message(

@@ -121,7 +121,7 @@ class BrokerConnection(asyncio.Protocol):
     def request(
         self, head: bytes, body: bytes, deadline: float, *, may_be_abandoned: bool = False
     ) -> asyncio.Future[Response]:
-        """Send a request. Raises BrokerUnreachableError when too much is in flight.
+        """Send a request. Raises BrokerUnreachableError when too much is in flight, or its deadline has passed.
 
         The future raises BrokerTimeoutError at the deadline (AbandonedError if it ``may_be_abandoned``),
         ResponseLostError or BrokerUnreachableError when the connection ends, ClientClosedError after :meth:`close`.
@@ -130,16 +130,16 @@ class BrokerConnection(asyncio.Protocol):
             text = f"{self._options.max_in_flight} requests are in flight (max_in_flight): wait for responses"
             raise BrokerUnreachableError(self._addr, text)
         opaque = self._next_opaque()
-        self._write(request_frame(head, opaque, body))
+        self._write(request_frame(head, opaque, body), deadline)
         outcome: asyncio.Future[Response] = self._loop.create_future()
         self._in_flight[opaque] = _InFlight(outcome, self._used_at, deadline, may_be_abandoned)
         if deadline < self._timer_at:
             self._set_timer(deadline)
         return outcome
 
-    def send_one_way(self, head: bytes, body: bytes) -> None:
-        """Send a one-way request. Raises BrokerUnreachableError when too much is unsent."""
-        self._write(request_frame(head, self._next_opaque(), body))
+    def send_one_way(self, head: bytes, body: bytes, deadline: float) -> None:
+        """Send a one-way request. Raises BrokerUnreachableError when too much is unsent, or its deadline has passed."""
+        self._write(request_frame(head, self._next_opaque(), body), deadline)
         self._has_sent_one_way = True
 
     def retire(self) -> None:
@@ -165,15 +165,18 @@ class BrokerConnection(asyncio.Protocol):
         self._opaque = self._opaque + 1 if self._opaque < _MAX_OPAQUE else 1
         return self._opaque
 
-    def _write(self, frame: bytes) -> None:
+    def _write(self, frame: bytes, deadline: float) -> None:
         if self._transport is None or not self.is_usable:
             raise BrokerUnreachableError(self._addr, self._end_text)
         if self._is_blocked or self._unsent_bytes > self._options.max_unsent_bytes:
             text = f"more than {self._options.max_unsent_bytes} bytes are unsent (max_unsent_bytes): the broker is slow"
             raise BrokerUnreachableError(self._addr, text)
+        now = self._loop.time()
+        if deadline <= now:
+            raise BrokerUnreachableError(self._addr, "the timeout ended before the request was sent")
         if not self._unsent:
             self._loop.call_soon(self._flush)
-            self._used_at = self._loop.time()
+            self._used_at = now
         self._unsent.append(frame)
         self._unsent_bytes += len(frame)
 

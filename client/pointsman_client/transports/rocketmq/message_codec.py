@@ -34,6 +34,8 @@ _SYS_FLAG_AT, _SHORTEST = 36, 91
 _TOPIC_WIDTHS = {0xDAA320A7: 1, 0xDAA320AB: 2}
 """Bytes of the topic's length, by magic number."""
 _BATCHED = struct.Struct(">IIIiI")
+MAX_BATCHED = 100_000
+"""Messages in a batch that is stored as one: more do not fit into the 4 MiB of ``maxMessageSize``."""
 MAX_UNWRAPPED = 10_000
 """Maximum number of messages that are read at a time from a batch that is stored as one."""
 _CRC_MASK = 0x7FFFFFFF
@@ -159,7 +161,7 @@ def decode_messages(
             is_inner_batch = header.sys_flag & _INNER_BATCH == _INNER_BATCH
             if queue_offset >= next_offset:
                 next_offset = queue_offset
-            elif not is_inner_batch:
+            elif not is_inner_batch or next_offset - queue_offset > MAX_BATCHED:
                 continue
             body = _checked_body(header, stored_body, max_body_bytes)
             if header.sys_flag & COMPRESSED:
@@ -168,13 +170,16 @@ def decode_messages(
                 found.append(reader.read(header, queue_offset, body, properties))
                 next_offset += 1
             else:
-                begin = min(next_offset - queue_offset, len(body))
+                begin = next_offset - queue_offset
                 inner = islice(_unwrapped(body), begin, begin + max(max_messages, MAX_UNWRAPPED))
                 read = [reader.read(header, at, *each) for at, each in enumerate(inner, next_offset)]
                 found += read
                 next_offset += len(read)
             if len(found) >= max_messages or (decompressed_bytes > max_body_bytes and found):
                 return found, Unread(next_offset, "")
+            if decompressed_bytes > max_body_bytes:
+                problem = f"batches before it have more than {max_body_bytes} bytes together (max_body_bytes)"
+                return found, Unread(next_offset, problem)
     except _UnreadableError as error:
         return found, Unread(next_offset, str(error))
     return found, None

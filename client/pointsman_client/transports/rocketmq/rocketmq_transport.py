@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
+from typing import TypeVar
 
 from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
 from pointsman.wire.clock import Clock, SystemClock
@@ -13,11 +14,23 @@ from pointsman_client.client_options import takes_options
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
-from pointsman_client.errors import ClientClosedError, InvalidMessageError, UnreadableMessageError
+from pointsman_client.errors import (
+    BrokerError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    ClientClosedError,
+    InvalidMessageError,
+    UnreadableMessageError,
+)
 from pointsman_client.transports.rocketmq.broker_connection import AbandonedError, Response
 from pointsman_client.transports.rocketmq.broker_link import Link
 from pointsman_client.transports.rocketmq.broker_refusals import refused, send_refused
-from pointsman_client.transports.rocketmq.message_codec import commit_log_offset, milliseconds, store_times
+from pointsman_client.transports.rocketmq.message_codec import (
+    commit_log_offset,
+    milliseconds,
+    properties_text,
+    store_times,
+)
 from pointsman_client.transports.rocketmq.pulling import GRID_SECONDS, SEARCHER, number, pull_fields, read_pulled
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.transports.rocketmq.sending import DEFAULT_TOPIC, DEFAULT_TOPIC_QUEUE_NUMS, SendRequests
@@ -29,9 +42,12 @@ PAUSE_SECONDS = 0.5
 """Pause after a pull that a broker should have held but did not, such as a slave that is behind."""
 IN_THREAD_BYTES = 128 * 1024
 """Messages of this size and more are encoded and decoded in a thread: compressing them would block the event loop."""
+NO_THREAD = "no thread was free in time: the application's own calls of asyncio.to_thread may use all of them"
 
 _VERSION_WITH_EXACT_SEARCH = 441
 """5.1.4; before, a search by time returns the nearest message."""
+
+ResultT = TypeVar("ResultT")
 
 _STATUSES: dict[int, SendStatus] = {
     BrokerResponseCode.SUCCESS: SendStatus.SEND_OK,
@@ -44,10 +60,10 @@ _STATUSES: dict[int, SendStatus] = {
 class RocketmqTransport:
     """Carries messages to and from RocketMQ brokers, 4.9 or later.
 
-    Implements ``Transport``, ``SendsBack``, ``SendsOneWay`` and ``CreatesTopics``. Each broker has one connection,
-    opened when it is first used. A receipt has no offset for a delayed message: the broker puts it into an internal
-    topic first. A batch cannot contain delayed messages. Properties that RocketMQ uses itself, such as ``DELAY``,
-    cannot be sent and are not in received messages.
+    Implements ``Transport``, ``SendsBack``, ``SendsOneWay``, ``ChecksMessages`` and ``CreatesTopics``. Each broker has
+    one connection, opened when it is first used. A receipt has no offset for a delayed message: the broker puts it into
+    an internal topic first. A batch cannot contain delayed messages. Properties that RocketMQ uses itself, such as
+    ``DELAY``, cannot be sent and are not in received messages.
     """
 
     ends_in_time = True
@@ -79,7 +95,7 @@ class RocketmqTransport:
     ) -> SendReceipt:
         """See :meth:`Transport.send`."""
         deadline = asyncio.get_running_loop().time() + timeout_seconds
-        head, body = await self._to_request(addr, queue, messages, timeout_seconds=timeout_seconds)
+        head, body = await self._to_request(addr, queue, messages, deadline)
         link = self._links.get(addr) or self._link(addr)
         connection = link.connection or await link.connect(deadline)
         command = (await connection.request(head, body, deadline)).command
@@ -96,34 +112,38 @@ class RocketmqTransport:
     ) -> None:
         """See :meth:`SendsOneWay.send_one_way`; ``max_unsent_bytes`` limits the buffer."""
         deadline = asyncio.get_running_loop().time() + timeout_seconds
-        head, body = await self._to_request(addr, queue, messages, timeout_seconds=timeout_seconds, is_one_way=True)
+        head, body = await self._to_request(addr, queue, messages, deadline, is_one_way=True)
         link = self._link(addr)
         connection = link.connection or await link.connect(deadline)
-        connection.send_one_way(head, body)
+        connection.send_one_way(head, body, deadline)
+
+    def check(self, queue: MessageQueue, message: OutgoingMessage) -> None:
+        """See :meth:`ChecksMessages.check`. How long a message may be delayed depends on the broker."""
+        properties_text(message, queue.topic)
 
     async def _to_request(
         self,
         addr: str,
         queue: MessageQueue,
         messages: Sequence[OutgoingMessage],
+        deadline: float,
         *,
-        timeout_seconds: float,
         is_one_way: bool = False,
     ) -> tuple[bytes, bytes]:
         first = messages[0]
         version = 0
         if first.due_at is not None:
-            version = self._link(addr).version
+            # How a broker delays messages depends on its version, which may have changed since its last connection.
+            connection = self._link(addr).connection
+            version = 0 if connection is None else connection.version
             if not version:
-                # How a broker delays messages depends on its version, which any response has.
-                await self.min_offset(addr, queue, timeout_seconds=timeout_seconds)
+                await self._offset(addr, queue, BrokerRequestCode.GET_MIN_OFFSET, {}, deadline)
                 version = self._link(addr).version
-        now = self._clock.utc_now()
+        now, encode = self._clock.utc_now(), self._requests.to_request
         if len(first.message.body) < IN_THREAD_BYTES:
-            return self._requests.to_request(queue, messages, now=now, version=version, is_one_way=is_one_way)
-        return await asyncio.to_thread(
-            self._requests.to_request, queue, messages, now=now, version=version, is_one_way=is_one_way
-        )
+            return encode(queue, messages, now=now, version=version, is_one_way=is_one_way)
+        encode = partial(encode, queue, messages, now=now, version=version, is_one_way=is_one_way)
+        return await _in_thread(encode, deadline, BrokerUnreachableError(addr, NO_THREAD))
 
     async def pull(
         self,
@@ -173,7 +193,8 @@ class RocketmqTransport:
                 )
             except AbandonedError:
                 continue
-            pulled = await self._to_pulled(addr, queue, offset, response, max_messages)
+            read_by = max(deadline, sent_at + timeout_seconds)
+            pulled = await self._to_pulled(addr, queue, offset, response, max_messages, read_by)
             now = loop.time()
             if pulled.next_offset != offset or pulled.is_reset or now >= ends_at:
                 return pulled
@@ -183,7 +204,7 @@ class RocketmqTransport:
                 return pulled
 
     async def _to_pulled(
-        self, addr: str, queue: MessageQueue, offset: int, response: Response, max_messages: int
+        self, addr: str, queue: MessageQueue, offset: int, response: Response, max_messages: int, deadline: float
     ) -> PulledMessages:
         command, body = response
         read = partial(
@@ -196,7 +217,9 @@ class RocketmqTransport:
             max_messages=max_messages,
             max_body_bytes=self._options.max_body_bytes,
         )
-        return read() if len(body) < IN_THREAD_BYTES else await asyncio.to_thread(read)
+        if len(body) < IN_THREAD_BYTES:
+            return read()
+        return await _in_thread(read, deadline, BrokerTimeoutError(addr, NO_THREAD))
 
     async def send_back(
         self,
@@ -301,3 +324,12 @@ class RocketmqTransport:
         if link is None:
             link = self._links[addr] = Link(addr, self._options)
         return link
+
+
+async def _in_thread(work: Callable[[], ResultT], deadline: float, late: BrokerError) -> ResultT:
+    """Return the result of work that takes long; raise ``late`` if it has not ended by the deadline."""
+    try:
+        async with asyncio.timeout_at(deadline):
+            return await asyncio.to_thread(work)
+    except TimeoutError:
+        raise late from None

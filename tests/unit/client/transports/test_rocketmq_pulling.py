@@ -11,7 +11,7 @@ from pointsman.remoting.codes import BrokerResponseCode as Code
 from pointsman.remoting.frames import Command
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerRefusedError, OffsetBeyondEndError, UnreadableMessageError
-from pointsman_client.transports.rocketmq.message_codec import MAX_UNWRAPPED
+from pointsman_client.transports.rocketmq.message_codec import MAX_BATCHED, MAX_UNWRAPPED
 from pointsman_client.transports.rocketmq.pulling import read_pulled
 from pointsman_client.transports.transport import PulledMessages
 from tests.fakes.stored_messages import batch_record, stored_message
@@ -54,6 +54,15 @@ def test_a_stored_batch_is_read_in_parts() -> None:
         sizes.append(len(found.messages))
         offset = found.next_offset
     assert sizes == [MAX_UNWRAPPED, MAX_UNWRAPPED, 6]
+
+
+def test_batches_that_end_before_the_offset_cost_a_bounded_time() -> None:
+    body = batch_record(b"")
+    far = stored_message(zlib.compress(body), offset=0, sys_flag=0xC1)
+    assert pulled(far, MAX_BATCHED + 1, nextBeginOffset=str(MAX_BATCHED + 1)).messages == ()
+    before = stored_message(zlib.compress(body * (MAX_BODY // len(body))), offset=0, sys_flag=0xC1)
+    with pytest.raises(UnreadableMessageError, match=f"batches before it have more than {MAX_BODY} bytes"):
+        pulled(before * 2, 50_000, nextBeginOffset="50000")
 
 
 @pytest.mark.parametrize("next_offset", ["-9223372036854775808", "0", "1"])
