@@ -83,7 +83,8 @@ class NameServerClient:
             value = getattr(options, option)
             if value is not None and not self.is_rocketmq:
                 problem = f"is for {ROCKETMQ_SCHEME} addresses only: use credentials"
-                raise InvalidOptionError(option, value, problem)
+                # Not its value, which may be the secret.
+                raise InvalidOptionError(option, type(value), problem)
         self._options = options
         self._clock: Clock = options.clock or SystemClock()
         self._hook = options.metrics_hook or MetricsHook()

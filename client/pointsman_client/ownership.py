@@ -70,9 +70,11 @@ class Resources:
         if isinstance(options.name_servers, NameServerClient):
             self.client, self._owns_client = options.name_servers, False
             for option in ("credentials", "rocketmq_tls", "rocketmq_access_key"):
-                if getattr(options, option) is not None:
+                value = getattr(options, option)
+                if value is not None:
                     problem = "must be set on the client passed in, which opens the connections"
-                    raise InvalidOptionError(option, getattr(options, option), problem)
+                    # Not its value, which may be the secret.
+                    raise InvalidOptionError(option, type(value), problem)
             if zone and zone.lower() != self.client.zone.lower():
                 problem = f"differs from the zone of the client passed in, {self.client.zone!r}; set it on that client"
                 raise InvalidOptionError(zone_option, zone, problem)

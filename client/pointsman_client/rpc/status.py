@@ -35,7 +35,7 @@ def grpc_errors_of(addr: str, *, not_found: Callable[[], NotFoundError] | None =
             if _cancellations() > cancellations:
                 raise asyncio.CancelledError
     except asyncio.CancelledError:
-        if not _cancellations():
+        if _cancellations() <= cancellations:
             # The caller was not cancelled: the channel was closed during its call.
             raise ClientClosedError from None
         raise

@@ -8,7 +8,7 @@ import contextlib
 import grpc.aio
 import pytest
 
-from pointsman_client.errors import AgentFailedError
+from pointsman_client.errors import AgentFailedError, ClientClosedError
 from pointsman_client.rpc.links import AgentLink, AgentLinks
 from pointsman_client.rpc.status import grpc_errors_of
 from tests.fakes.redis_process import free_port
@@ -39,6 +39,23 @@ async def test_a_reader_of_a_refused_stream_is_cancelled_at_any_moment() -> None
                 assert isinstance(reader.exception(), AgentFailedError)
     finally:
         await links.close(timeout_seconds=5.0)
+
+
+async def test_a_call_of_a_task_that_was_cancelled_before_it_ends_with_the_client() -> None:
+    """Only a cancellation during the call is the caller's own."""
+
+    async def clean_up() -> None:
+        try:
+            await asyncio.sleep(60.0)
+        except asyncio.CancelledError:
+            with grpc_errors_of("ns1:9876"):
+                raise asyncio.CancelledError from None  # what gRPC raises when its channel is closed
+
+    caller = asyncio.create_task(clean_up())
+    await asyncio.sleep(0)
+    caller.cancel()
+    with pytest.raises(ClientClosedError):
+        await caller
 
 
 @pytest.mark.parametrize("error", [None, grpc.aio.UsageError("closed"), asyncio.InvalidStateError("finished")])

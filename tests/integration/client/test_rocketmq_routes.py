@@ -326,6 +326,12 @@ def test_an_account_is_an_option_for_rocketmq_name_servers() -> None:
     assert "secret" not in str(caught.value)
     with pytest.raises(InvalidOptionError, match=r"^rocketmq_access_key = .* must be set on the client passed in"):
         Producer(NameServerClient("rocketmq://a:1"), rocketmq_access_key=account)
+    for refused in (
+        lambda: NameServerClient("a:1", rocketmq_access_key="secret"),  # type: ignore[arg-type]
+        lambda: Producer(NameServerClient("rocketmq://a:1"), rocketmq_access_key="secret"),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(InvalidOptionError, match=r"^rocketmq_access_key = <class 'str'>"):
+            refused()
     with pytest.raises(InvalidOptionError, match=r"^access_key = <class 'str'> must be an AccessKey or None"):
         NameServerClient("rocketmq://a:1", rocketmq_access_key="secret")  # type: ignore[arg-type]
     assert sync.Producer("rocketmq://a:1", rocketmq_access_key=account).client.rocketmq_access_key is account
