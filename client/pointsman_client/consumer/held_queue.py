@@ -237,22 +237,22 @@ class HeldQueue:
     def _move_to(self, messages: ProcessQueue, offset: int) -> None:
         self.needs_reset = True
         messages.move_to(offset)
-        self._idle.set()
 
     def finish(self, message: ReceivedMessage) -> None:
         """Record that a message is finished."""
         messages = self.process_queue
         if messages is None:
             return
-        if messages.finish(message):
-            if self._was_full and not messages.is_full:
-                self._was_full = False
-                self._wakeup.wake()
-            self._idle.set()
+        messages.finish(message)
+        if self._was_full and not messages.is_full:
+            self._was_full = False
+            self._wakeup.wake()
+        self._idle.set()
 
     def give_back(self, message: ReceivedMessage) -> None:
         """Return a message to the queue, to be handed out again."""
-        if self.process_queue is not None and self.process_queue.give_back(message):
+        if self.process_queue is not None:
+            self.process_queue.give_back(message)
             self._idle.set()
 
     def pause(self, *, paused: bool) -> None:

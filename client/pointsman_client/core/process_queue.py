@@ -34,7 +34,9 @@ class FlowLimits:
 class ProcessQueue:
     """One queue's messages. Each offset is in flight at most once at a time.
 
-    Messages in flight are compared by identity: after :meth:`move_to` the same offset may be in flight again.
+    Messages in flight are compared by identity: after :meth:`move_to` another one may have the same offset. Those in
+    flight before it still count until they are finished or given back, without another effect: while their listener
+    runs, a queue must not be handed over, nor its next message be handed out in order.
     """
 
     def __init__(self, start_offset: int, *, limits: FlowLimits, now: float) -> None:
@@ -43,6 +45,8 @@ class ProcessQueue:
         """In offset order."""
         self._waiting: deque[ReceivedMessage] = deque()
         self._in_flight: dict[int, ReceivedMessage] = {}
+        self._in_flight_before: list[ReceivedMessage] = []
+        """From before the last moves."""
         self._highest = start_offset
         self._size_bytes = 0
         self._dropped = False
@@ -62,9 +66,10 @@ class ProcessQueue:
         self.next_pull_offset = next_offset
 
     def move_to(self, offset: int) -> None:
-        """Continue at another offset; pulled messages are dropped, also those in flight."""
+        """Continue at another offset; pulled messages are dropped."""
         self._unfinished.clear()
         self._waiting.clear()
+        self._in_flight_before += self._in_flight.values()
         self._in_flight.clear()
         self._size_bytes = 0
         self.next_pull_offset = offset
@@ -99,18 +104,20 @@ class ProcessQueue:
         return message
 
     def finish(self, message: ReceivedMessage) -> bool:
-        """Record that a message is processed; False if it was not in flight here."""
+        """Record that a message is processed; False if it was not in flight here, or before a move."""
         offset = message.queue_offset
         if self._in_flight.get(offset) is not message:
+            self._end_before(message)
             return False
         del self._in_flight[offset], self._unfinished[offset]
         self._size_bytes -= len(message.body)
         return True
 
     def give_back(self, message: ReceivedMessage) -> bool:
-        """Return a failed message from in flight to waiting, in its order; False if it was not in flight here."""
+        """Return a failed message from in flight to waiting, in its order; False as for :meth:`finish`."""
         offset = message.queue_offset
         if self._in_flight.get(offset) is not message:
+            self._end_before(message)
             return False
         del self._in_flight[offset]
         # Replacing the value of a key retains its position.
@@ -118,6 +125,9 @@ class ProcessQueue:
         if not self._dropped:
             self._waiting = deque(sorted((again, *self._waiting), key=_offset_of))
         return True
+
+    def _end_before(self, message: ReceivedMessage) -> None:
+        self._in_flight_before = [each for each in self._in_flight_before if each is not message]
 
     # To the store
 
@@ -151,7 +161,7 @@ class ProcessQueue:
     @property
     def in_flight(self) -> int:
         """Number of messages being processed by a listener."""
-        return len(self._in_flight)
+        return len(self._in_flight) + len(self._in_flight_before)
 
     @property
     def unfinished(self) -> int:

@@ -68,8 +68,9 @@ def test_finishing_after_a_move_does_not_finish_the_same_offset_again() -> None:
     queue.move_to(0)
     queue.put([message(0)], 1)
     queue.take()
+    assert queue.in_flight == 2
     assert not queue.finish(before)
-    assert queue.commit_offset == 0
+    assert (queue.commit_offset, queue.in_flight) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -129,6 +130,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         self.queue = queue_from(10)
         self.states: dict[int, str] = {}
         self.handed: dict[int, ReceivedMessage] = {}
+        self.handed_before: list[ReceivedMessage] = []
         self.next = 10
         self.dropped = False
 
@@ -171,7 +173,14 @@ class QueueAgainstModel(RuleBasedStateMachine):
         self.next = max(0, self.next - back)
         self.queue.move_to(self.next)
         self.states.clear()
+        self.handed_before += self.handed.values()
         self.handed.clear()
+
+    @precondition(lambda self: self.handed_before)
+    @rule(data=st.data(), gives_back=st.booleans())
+    def end_before(self, data: st.DataObject, gives_back: bool) -> None:
+        taken = self.handed_before.pop(data.draw(st.integers(0, len(self.handed_before) - 1)))
+        assert not (self.queue.give_back(taken) if gives_back else self.queue.finish(taken))
 
     @precondition(lambda self: not self.dropped)
     @rule()
@@ -185,7 +194,7 @@ class QueueAgainstModel(RuleBasedStateMachine):
         assert self.queue.commit_offset == min(self.states, default=self.next)
         assert self.queue.next_pull_offset == self.next
         assert self.queue.unfinished == len(self.states)
-        assert self.queue.in_flight == len(self.handed)
+        assert self.queue.in_flight == len(self.handed) + len(self.handed_before)
         assert self.queue.size_bytes == sum(offset % 3 for offset in self.states)
         if not self.dropped:
             assert self.queue.waiting == len(waiting)
