@@ -151,12 +151,18 @@ class ListenerPool:
                 return  # Abandoned, or the pool is closed.
             now = self._clock.monotonic()
             self._settle(call, end, now - call.began_at)
-            if worker.cancelling() or contextvars.copy_context() != self._context:
+            if worker.cancelling() or self._is_context_changed():
                 return
             if now >= turn_ends_at:
                 await asyncio.sleep(0)
                 now = self._clock.monotonic()
                 turn_ends_at = now + TURN_SECONDS
+
+    def _is_context_changed(self) -> bool:
+        try:
+            return contextvars.copy_context() != self._context
+        except Exception:  # noqa: BLE001  # of the application: a value that cannot be compared, such as an array
+            return True
 
     def _next_call(self, now: float) -> _Call | None:
         while self._ring and not self._is_closed:

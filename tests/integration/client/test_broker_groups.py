@@ -36,6 +36,9 @@ from tests.fakes.memory_group import RoutesInMemory
 from tests.fakes.stored_messages import stored_message
 
 Join = Callable[..., Awaitable[PushConsumer]]
+RESET = Command(
+    code=Request.RESET_CONSUMER_CLIENT_OFFSET, flag=ONE_WAY_FLAG, ext={"topic": "orders", "group": "billing"}
+)
 
 
 @pytest.fixture
@@ -310,14 +313,56 @@ async def test_a_reset_by_the_members_reads_again_and_moves_the_committed_offset
     broker.answers[Request.PULL_MESSAGE] = Answer(
         Code.PULL_NOT_FOUND, {"nextBeginOffset": "1", "minOffset": "0", "maxOffset": "3"}
     )
-    reset = Command(
-        code=Request.RESET_CONSUMER_CLIENT_OFFSET, flag=ONE_WAY_FLAG, ext={"topic": "orders", "group": "billing"}
-    )
-    broker.push(reset, b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"orders"}:1}}')
+    broker.push(RESET, b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"orders"}:1}}')
     await eventually(lambda: broker.offsets["orders", 0] == 1)
     del broker.answers[Request.PULL_MESSAGE]
     await eventually(lambda: seen == ["0", "1", "2", "1", "2"])
     await eventually(lambda: broker.offsets["orders", 0] == 3)
+
+
+async def test_a_reset_of_an_ordered_queue_waits_for_the_listener(
+    join: Join, broker: GroupBroker, routes: RoutesInMemory
+) -> None:
+    """Neither this member nor another one gets a message while the call from before the reset runs."""
+    running: list[str] = []
+    calls: list[str] = []
+    ended = asyncio.Event()
+
+    async def listener(message: ReceivedMessage) -> None:
+        running.append(message.body.decode())
+        calls.append("+".join(running))
+        if message.body == b"2":
+            await ended.wait()
+        running.remove(message.body.decode())
+
+    routes.set(routed("orders", {"a": broker.addr}, queues=1))
+    await put(broker, "0", "1", "2")
+    settings: dict[str, Any] = {"ordered": True, "listener": listener, "handover_timeout_seconds": 0.2}
+    first = await join(**settings, client_id="2@1")
+    await eventually(lambda: calls == ["0", "1", "2"])
+    broker.push(RESET, b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"orders"}:1}}')
+    await eventually(lambda: broker.offsets.get(("orders", 0)) == 1)
+    await join(**settings, client_id="1@1")
+    await eventually(lambda: first.describe()["releasing"])
+    await asyncio.sleep(0.5)
+    assert calls == ["0", "1", "2"]
+    ended.set()
+    await eventually(lambda: calls == ["0", "1", "2", "1", "2"])
+
+
+async def test_an_operator_may_reset_many_topics_at_once(
+    join: Join, broker: GroupBroker, seen: list[str], routes: RoutesInMemory
+) -> None:
+    topics = [f"orders-{number}" for number in range(3 * MAX_REQUESTS_PER_SECOND)]
+    for topic in topics:
+        routes.set(routed(topic, {"a": broker.addr}, queues=1))
+        await put(broker, topic, topic=topic)
+    await join(subscriptions=dict.fromkeys(topics, "*"))
+    await eventually(lambda: sorted(seen) == sorted(topics))
+    for topic in topics:
+        body = f'{{"offsetTable":{{{{"brokerName":"a","queueId":0,"topic":"{topic}"}}:0}}}}'
+        broker.push(RESET, body.encode())
+    await eventually(lambda: sorted(seen) == sorted(topics * 2))
 
 
 async def test_a_reset_at_the_broker_is_reported_once_by_a_pull(
@@ -461,6 +506,7 @@ async def test_a_flood_of_requests_costs_little_and_keeps_nothing_else_waiting(
     ignored = [text for text in caplog.messages if "state of a transaction" in text]
     # A few seconds at most on a busy machine.
     assert len(served) + len(ignored) <= 10 * MAX_REQUESTS_PER_SECOND
+    assert [text for text in caplog.messages if f"requests of broker {broker.addr} are rejected: more than" in text]
 
 
 def test_the_transport_decides_what_coordinates_groups() -> None:

@@ -280,6 +280,22 @@ async def test_the_first_commit_of_a_new_group_creates_it_by_a_pull(
     assert (sent(broker, Request.PULL_MESSAGE), sent(broker, Request.UPDATE_CONSUMER_OFFSET)) == (1, 3)
 
 
+async def test_a_broker_that_does_not_respond_delays_no_commit_at_others(
+    store: BrokerOffsetStore, broker: GroupBroker, routes: RoutesInMemory
+) -> None:
+    async with GroupBroker() as other:
+        routes.set(routed("orders", {"a": broker.addr, "b": other.addr}))
+        broker.held.add(Request.UPDATE_CONSUMER_OFFSET)
+        queues = [queue_of(number, broker_name=name) for number in range(2) for name in "ab"]
+        commit = asyncio.ensure_future(store.commit(dict.fromkeys(queues, 5)))
+        await other.until_asked(Request.UPDATE_CONSUMER_OFFSET, 2)
+        assert sent(broker, Request.UPDATE_CONSUMER_OFFSET) == 1
+        assert not commit.done()
+        broker.held.clear()
+        broker.release()
+        assert await commit == {}
+
+
 async def test_one_broker_down_does_not_keep_the_others_from_commits(
     store: BrokerOffsetStore, broker: GroupBroker, routes: RoutesInMemory
 ) -> None:

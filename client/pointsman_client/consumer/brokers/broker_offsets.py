@@ -17,7 +17,7 @@ from pointsman.wire.clock import Clock
 from pointsman_client.consumer.brokers.member_links import MemberLinks, any_addr
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, RoutedBrokers
 from pointsman_client.core.message_queue import MessageQueue, to_subscribe_queues
-from pointsman_client.core.route import TopicRoute
+from pointsman_client.core.route import BrokerKey, TopicRoute
 from pointsman_client.errors import (
     BrokerRefusedError,
     BrokerTimeoutError,
@@ -121,19 +121,32 @@ class BrokerOffsetStore:
                     await self._update(queue, addr, offset)
                 self._confirmed[queue] = _Confirmed(addr, offset, self._clock.monotonic())
 
-            # Of two first offsets of a topic that arrive together a broker may lose one, and reports success for both
-            # (``ConsumerOffsetManager.commitOffset``): one goes ahead.
-            known = {_topic_at_broker(queue) for queue in self._confirmed}
-            first = {_topic_at_broker(queue): queue for queue in missing if _topic_at_broker(queue) not in known}
-            _, failed = await self._for_each(first.values(), commit_one)
-            errors = {_topic_at_broker(queue): error for queue, error in failed.items()}
-            others = [queue for queue in missing if first.get(_topic_at_broker(queue)) != queue]
-            failed |= {queue: errors[at] for queue in others if (at := _topic_at_broker(queue)) in errors}
-            _, others_failed = await self._for_each([queue for queue in others if queue not in failed], commit_one)
-            failed |= others_failed
+            # Each broker by itself: one that hangs must not delay the commits of others.
+            by_broker: defaultdict[BrokerKey, list[MessageQueue]] = defaultdict(list)
+            for queue in missing:
+                by_broker[queue.broker_key].append(queue)
+            failures = await asyncio.gather(*(self._commit_at(each, commit_one) for each in by_broker.values()))
+            failed = {queue: error for each in failures for queue, error in each.items()}
             for queue in failed:
                 self._confirmed.pop(queue, None)
             return failed
+
+    async def _commit_at(
+        self, queues: Collection[MessageQueue], commit_one: Callable[[MessageQueue, str], Awaitable[None]]
+    ) -> dict[MessageQueue, PointsmanError]:
+        """Commit queues of one broker; return the failures.
+
+        Of two first offsets of a topic that arrive together a broker may lose one, and reports success for both
+        (``ConsumerOffsetManager.commitOffset``): one goes ahead.
+        """
+        known = {(queue.broker_key, queue.topic) for queue in self._confirmed}
+        first = {queue.topic: queue for queue in queues if (queue.broker_key, queue.topic) not in known}
+        _, failed = await self._for_each(first.values(), commit_one)
+        errors = {queue.topic: error for queue, error in failed.items()}
+        others = [queue for queue in queues if first.get(queue.topic) != queue]
+        failed |= {queue: errors[queue.topic] for queue in others if queue.topic in errors}
+        _, others_failed = await self._for_each([queue for queue in others if queue not in failed], commit_one)
+        return failed | others_failed
 
     async def _update(self, queue: MessageQueue, addr: str, offset: int) -> None:
         ext = self._ext(queue) | {"commitOffset": str(offset)}
@@ -235,7 +248,3 @@ class BrokerOffsetStore:
 
     def _ext(self, queue: MessageQueue) -> dict[str, str]:
         return {"consumerGroup": self._group, "topic": queue.topic, "queueId": str(queue.queue_id)}
-
-
-def _topic_at_broker(queue: MessageQueue) -> tuple[str, str, str]:
-    return (*queue.broker_key, queue.topic)

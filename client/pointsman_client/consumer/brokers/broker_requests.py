@@ -25,9 +25,11 @@ from pointsman_client.transports.rocketmq.message_codec import decode_messages, 
 
 SendReply = Callable[[Reply], None]
 MAX_REQUESTS_PER_SECOND = 10
-"""Per broker; further ones are rejected with SYSTEM_BUSY. Notices of changed members cost nothing and do not count."""
+"""Per broker; further ones are rejected with SYSTEM_BUSY. Notices of changed members cost nothing and do not count, and
+resets count by their bytes: an operator may reset many topics."""
 MAX_RESET_QUEUES = 10_000
 MAX_RESET_BYTES = 4 * 1024 * 1024
+"""Of one reset, and of all resets of a broker in a second."""
 _QUEUE_AND_OFFSET = re.compile(r"(\{[^{}]*\}):(-?[0-9]{1,19})\b")
 """An entry of a map whose keys are objects, as fastjson writes it."""
 
@@ -47,15 +49,20 @@ class BrokerRequests:
         self._started_at = request.clock.utc_now()
         self._consuming: asyncio.Task[None] | None = None
         self._second = 0
-        self._in_second = Counter[str]()
+        self._in_second = Counter[tuple[str, bool]]()
+        self._busy_addrs: set[str] = set()
+        """Brokers that sent too much in this second."""
 
     def handle(self, addr: str, command: Command, body: bytes, reply: SendReply) -> None:
         """Handle one request of the broker at ``addr``; see ``RequestHandler``."""
         group = command.ext.get("consumerGroup") or command.ext.get("group")
         if command.code == BrokerRequestCode.NOTIFY_CONSUMER_IDS_CHANGED and group == self._request.group:
             self._on_list_changed()
-        elif self._is_too_many(addr):
-            problem = f"more than {MAX_REQUESTS_PER_SECOND} requests per second"
+        elif self._is_too_many(addr, command, body):
+            problem = f"more than {MAX_REQUESTS_PER_SECOND} requests, or {MAX_RESET_BYTES} bytes of resets, in a second"
+            if addr not in self._busy_addrs:
+                self._busy_addrs.add(addr)
+                logger.warning("requests of broker %s are rejected: %s", addr, problem)
             reply(Reply(BrokerResponseCode.SYSTEM_BUSY, problem))
         elif command.code == BrokerRequestCode.CHECK_TRANSACTION_STATE:
             logger.info("request of %s for the state of a transaction ignored: this client sends no transactions", addr)
@@ -77,13 +84,16 @@ class BrokerRequests:
         if self._consuming is not None:
             await end_tasks([self._consuming], timeout_seconds=0.5)
 
-    def _is_too_many(self, addr: str) -> bool:
+    def _is_too_many(self, addr: str, command: Command, body: bytes) -> bool:
         second = int(self._clock.monotonic())
         if second != self._second:
             self._second = second
             self._in_second.clear()
-        self._in_second[addr] += 1
-        return self._in_second[addr] > MAX_REQUESTS_PER_SECOND
+            self._busy_addrs.clear()
+        is_reset = command.code == BrokerRequestCode.RESET_CONSUMER_CLIENT_OFFSET
+        before = self._in_second[addr, is_reset]
+        self._in_second[addr, is_reset] += len(body) + 1 if is_reset else 1
+        return before >= (MAX_RESET_BYTES if is_reset else MAX_REQUESTS_PER_SECOND)
 
     def _reset(self, addr: str, command: Command, body: bytes) -> None:
         """Reset offsets, as brokers before 5.2 have it done by the members."""

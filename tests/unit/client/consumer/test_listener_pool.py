@@ -88,6 +88,30 @@ async def test_no_call_sees_context_variables_that_another_set(make: Make, waits
     assert seen == ["of the consumer"] * 5
 
 
+async def test_a_context_variable_that_cannot_be_compared_is_a_change(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Array:
+        def __eq__(self, other: object) -> bool:
+            raise ValueError("the truth value is ambiguous")
+
+        __hash__ = None  # type: ignore[assignment]
+
+    variable = contextvars.ContextVar[Array]("variable")
+    variable.set(first := Array())
+    seen: list[bool] = []
+
+    async def listener(_: ReceivedMessage) -> None:
+        seen.append(variable.get() is first)
+        variable.set(Array())
+
+    made = make(listener)
+    made.put(5)
+    await settle()
+    assert seen == [True] * 5
+    assert caplog.messages == []
+
+
 async def test_calls_that_change_nothing_share_a_task(make: Make) -> None:
     tasks: set[asyncio.Task[Any] | None] = set()
     variable = contextvars.ContextVar("variable", default=0)
