@@ -350,7 +350,7 @@ async def test_a_reset_of_an_ordered_queue_waits_for_the_listener(
     await eventually(lambda: calls == ["0", "1", "2", "1", "2"])
 
 
-async def test_an_operator_may_reset_many_topics_at_once(
+async def test_an_operator_may_reset_many_topics_in_a_second(
     join: Join, broker: GroupBroker, seen: list[str], routes: RoutesInMemory
 ) -> None:
     topics = [f"orders-{number}" for number in range(3 * MAX_REQUESTS_PER_SECOND)]
