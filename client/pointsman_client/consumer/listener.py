@@ -62,12 +62,11 @@ class ListenerCaller:
     async def call(self, message: ReceivedMessage) -> CallEnd:
         """Call the listener and wait for its end. Raises only CancelledError, and logs nothing."""
         try:
-            if self.is_plain:
-                result = await self._threads.run(lambda: self._listener(message))
+            if not self.is_plain:
+                result = await cast("Awaitable[ListenerResult]", self._listener(message))
             else:
-                result = self._listener(message)
-            if inspect.isawaitable(result):
-                result = await result
+                returned = await self._threads.run(lambda: self._listener(message))
+                result = await returned if inspect.isawaitable(returned) else returned
         except Exception as error:  # noqa: BLE001  # of the application: a failure is a result
             return raised(error)
         if result is None or result is ConsumeResult.SUCCESS:
