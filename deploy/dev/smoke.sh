@@ -3,12 +3,14 @@
 set -euo pipefail
 uv=$PWD/$1
 export UV_PYTHON_DOWNLOADS=never
-# The wire, TLS and roles, the agent, messages through Redis from both facades, the command line, and a night of Spark.
+# The wire, TLS and roles, the agent, messages through Redis from both facades and through RocketMQ's protocol, the command
+# line, and a night of Spark.
 tests=(
   tests/integration/namesrv/test_{registration,keep_alive,routes,watch,tls,access}.py
   tests/integration/namesrv/remoting
   tests/integration/broker_agent/test_command.py
-  tests/integration/client/test_{client_credentials,push_consumer_agents,redis_transport,sync_client,ctl_process}.py
+  tests/integration/client/test_{client_credentials,push_consumer_agents,redis_transport,rocketmq_transport,sync_client,ctl_process}.py
+  tests/unit/client/transports
   tests/spark/test_command.py::test_findings_are_exit_1_and_are_printed
 )
 # What is deprecated between two versions of others is theirs to settle.
