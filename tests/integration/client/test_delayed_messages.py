@@ -137,8 +137,8 @@ async def test_redis_refuses_a_delay_because_it_would_hold_up_the_queue(setup: S
                 await producer.send_batch([Message("orders", b"now"), in_seconds(setup, 20)])
             assert (await producer.send_to(QUEUE, Message("orders", b"now"))).queue_offset == 0
             redis.kill()
+            outbox = Park(Outbox(tmp_path / "outbox"))
+            assert (await producer.send_to(QUEUE, Message("orders", b"waits"), on_unavailable=outbox)).is_parked
             with pytest.raises(InvalidMessageError, match="is not supported with Redis"):
-                await producer.send_to(
-                    QUEUE, in_seconds(setup, 20), on_unavailable=Park(Outbox(tmp_path / "outbox")), timeout_seconds=1.0
-                )
-            assert producer.parked == 0
+                await producer.send_to(QUEUE, in_seconds(setup, 20), on_unavailable=outbox)
+            assert producer.parked == 1
