@@ -3,7 +3,7 @@
 A configuration is a frozen dataclass of sections, each a frozen dataclass of plain values: ``bool``, ``int``,
 ``float``, ``str``, tuples of these, tuples of tables (dataclasses), and ``dict[str, str]``. A section may define
 ``problems(self) -> Iterable[str]`` for its rules, each line as ``field: what is wrong``; so may the configuration, for
-rules between sections.
+rules between sections. A field with ``repr=False`` is a secret: no problem shows its value.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def load(
     for name, section_type in sections.items():
         table = values.get(name, {})
         if not isinstance(table, dict):
-            problems.append(f"{source}: {name}: must be a table, not {table!r}")
+            problems.append(f"{source}: {name}: must be a table, not {_named(table)}")
             table = {}
         kwargs[name] = tree.table(section_type, table, where=name)
     problems += [f"{source}: {line}" for line in tree.take_problems()]
@@ -224,6 +224,11 @@ def _spoken(hint: Any) -> str:  # noqa: ANN401  # a type
     )
 
 
+def _named(value: object) -> str:
+    """Return a value of a wrong type for a message; of a list or table only what it is: it may contain a secret."""
+    return "a list" if isinstance(value, list) else "a table" if isinstance(value, dict) else repr(value)
+
+
 class _Reader:
     """Converts TOML values to typed ones, collecting problems instead of raising."""
 
@@ -237,41 +242,42 @@ class _Reader:
         return found
 
     def table(self, table_type: type[Any], table: Mapping[str, Any], *, where: str) -> dict[str, Any]:
-        hints = {field.name: hint for field, hint in _fields(table_type)}
+        fields = {field.name: (field, hint) for field, hint in _fields(table_type)}
         kwargs: dict[str, Any] = {}
         for key, value in table.items():
-            if key not in hints:
-                self._problems.append(f"{where}.{key}: no such setting; there are {', '.join(hints)}")
+            if key not in fields:
+                self._problems.append(f"{where}.{key}: no such setting; there are {', '.join(fields)}")
                 continue
-            kwargs[key] = self.value(value, hints[key], where=f"{where}.{key}")
+            field, hint = fields[key]
+            kwargs[key] = self.value(value, hint, where=f"{where}.{key}", is_secret=not field.repr)
         return kwargs
 
-    def value(self, value: Any, hint: Any, *, where: str) -> Any:  # noqa: ANN401  # typed by hint
+    def value(self, value: Any, hint: Any, *, where: str, is_secret: bool = False) -> Any:  # noqa: ANN401  # typed by hint
         origin = typing.get_origin(hint)
         if origin is tuple:
             if not isinstance(value, list):
-                self._refuse(where, f"must be a list, not {value!r}")
+                self._refuse(where, f"must be a list, not {_named(value)}")
                 return ()
             inner = typing.get_args(hint)[0]
             if isinstance(inner, type) and dataclasses.is_dataclass(inner):
                 return tuple(self._row(inner, item, where=f"{where}[{i}]") for i, item in enumerate(value))
             return tuple(self.value(item, inner, where=f"{where}[{i}]") for i, item in enumerate(value))
         if origin is dict:
-            if isinstance(value, dict) and all(isinstance(item, str) for item in value.values()):
-                return value
-            self._refuse(where, f"must be a table of strings, not {value!r}")
-            return {}
+            if not isinstance(value, dict):
+                self._refuse(where, f"must be a table of strings, not {_named(value)}")
+                return {}
+            return {key: self.value(item, str, where=f"{where}.{key}") for key, item in value.items()}
         if hint is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if origin is types.UnionType:
             raise TypeError(f"{where}: a setting has one type")
         if type(value) is not hint:
-            self._refuse(where, f"must be {_spoken(hint)}, not {value!r}")
+            self._refuse(where, f"must be {_spoken(hint)}" + ("" if is_secret else f", not {_named(value)}"))
         return value
 
     def _row(self, row_type: type[Any], item: Any, *, where: str) -> Any:  # noqa: ANN401  # an instance of row_type
         if not isinstance(item, dict):
-            self._refuse(where, f"must be a table, not {item!r}")
+            self._refuse(where, f"must be a table, not {_named(item)}")
             return None
         return self.build(row_type, self.table(row_type, item, where=where), where=where)
 

@@ -36,6 +36,8 @@ WHOLE_REQUEST_SECONDS = 10.0
 MAX_CONNECTIONS = 64
 """Each connection has a thread. For one more, the oldest without a complete request is closed, else the new one."""
 STOP_TIMEOUT_SECONDS = 2.0
+SERVER_NAME = "pointsman"
+"""The Server header: no versions of Python and its library."""
 POLL_SECONDS = 1.0
 """Interval of the check for slow connections; without connections the server sleeps."""
 
@@ -166,6 +168,9 @@ class _Handler(WSGIRequestHandler):
             self.server.note_request(self.request)
         return is_whole
 
+    def version_string(self) -> str:
+        return SERVER_NAME
+
     def get_stderr(self) -> TextIO:
         return _ToLog()
 
@@ -222,17 +227,38 @@ class MonitoringServer:
         self._server.server_close()
 
     def _answer(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = environ["PATH_INFO"]
-        if path == "/metrics":
-            return self._metrics(environ, start_response)
-        if path == "/healthz":
-            healthy, facts = self._health()
-            body = json.dumps({"healthy": healthy} | facts).encode() + b"\n"
-            start_response("200 OK" if healthy else "503 Service Unavailable", [("Content-Type", "application/json")])
-            return [body]
-        return self._site(environ, start_response)
+        def start(status: str, headers: list[tuple[str, str]], *error: Any) -> Callable[[bytes], object]:  # noqa: ANN401  # WSGI's
+            return start_response(status, [*headers, ("Server", SERVER_NAME)], *error)
+
+        path, method = environ["PATH_INFO"], environ["REQUEST_METHOD"]
+        if path not in {"/metrics", "/healthz"}:
+            return self._site(environ, start)
+        if method not in {"GET", "HEAD"}:
+            start("405 Method Not Allowed", [("Allow", "GET, HEAD"), _TEXT])
+            return [b"use GET or HEAD\n"]
+        status, headers, body = self._measured(environ) if path == "/metrics" else self._healthz()
+        start(status, [*headers, ("Content-Length", str(len(body)))])
+        return [] if method == "HEAD" else [body]
+
+    def _measured(self, environ: WSGIEnvironment) -> tuple[str, list[tuple[str, str]], bytes]:
+        started: list[tuple[str, list[tuple[str, str]]]] = []
+
+        def start(status: str, headers: list[tuple[str, str]], *_error: object) -> Callable[[bytes], object]:
+            started.append((status, headers))
+            return lambda _: None
+
+        body = b"".join(self._metrics({**environ, "REQUEST_METHOD": "GET"}, start))
+        return (*started[0], body)
+
+    def _healthz(self) -> tuple[str, list[tuple[str, str]], bytes]:
+        healthy, facts = self._health()
+        body = json.dumps({"healthy": healthy} | facts).encode() + b"\n"
+        return "200 OK" if healthy else "503 Service Unavailable", [("Content-Type", "application/json")], body
+
+
+_TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
 def _no_site(_environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-    start_response("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+    start_response("404 Not Found", [_TEXT])
     return [b"Paths: /metrics and /healthz.\n"]

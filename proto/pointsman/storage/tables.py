@@ -14,6 +14,7 @@ import errno
 import hashlib
 import logging
 import os
+import secrets
 import shutil
 import sqlite3
 import stat
@@ -118,10 +119,8 @@ class TableFile:
         also when the disk is read-only. Then :meth:`read_copy` may help.
         """
         self.close()
-        is_new = not self._refuse_special()
-        if is_new:
-            with contextlib.suppress(PermissionError):  # SQLite reports it
-                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, self._mode))
+        if not self._refuse_special():
+            self._create()
         elif not os.access(self.path, os.W_OK):
             raise OSError(errno.EROFS, "the disk or the file is read-only", str(self.path))
         with self._as_os_error(is_opening=True):
@@ -134,30 +133,51 @@ class TableFile:
             except BaseException:  # re-raised below
                 self.close()
                 raise
-        if is_new:
-            _sync_folder(self.path.parent)
         self._opened_as = self._identity()
         return rows
 
     def _prepare(self, connection: sqlite3.Connection) -> dict[str, list[Row]]:
         # Single owner, no shared memory: any file system will do.
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-        is_empty = self._check(connection)
-        if is_empty:
-            # Removed rows make the file shorter.
-            connection.execute("PRAGMA auto_vacuum = FULL")
+        self._check(connection)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(f"PRAGMA journal_size_limit = {_MAX_IDLE_LOG_BYTES}")
         # Each commit is synced before it is acknowledged.
         connection.execute("PRAGMA synchronous = FULL")
-        if is_empty:
-            connection.execute("BEGIN IMMEDIATE")
+        return self._rows(connection)
+
+    def _create(self) -> None:
+        """Create the file with all tables under another name, and give it its own when it is on disk.
+
+        So an empty file is never one that was being created, but one that has lost its content.
+        """
+        with contextlib.closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+            connection.execute("PRAGMA auto_vacuum = FULL")  # removed rows make the file shorter
             connection.execute(f"PRAGMA application_id = {self._application_id}")
             connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
             for table in self.tables.values():
                 connection.execute(table.create())
-            connection.execute("COMMIT")
-        return self._rows(connection)
+            content = connection.serialize()
+        fresh = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}.new")
+        try:
+            with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, self._mode), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(fresh, self.path)
+            except FileExistsError:  # another process was faster
+                pass
+            except OSError:  # a file system without links
+                fresh.replace(self.path)
+        except (FileNotFoundError, PermissionError) as error:
+            # No PermissionError: that is an existing file which this user may not read.
+            problem = "its folder does not exist or cannot be written"
+            raise OSError(errno.ENOENT, problem, str(self.path)) from error
+        finally:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+        _sync_folder(self.path.parent)
 
     def read_copy(self) -> dict[str, list[Row]]:
         """Read all rows of a file that cannot be opened for writing, from a copy. Raises as :meth:`open` does.
@@ -263,16 +283,17 @@ class TableFile:
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
+            if not self.path.exists():  # removed by an operator; its log has to follow
+                for name in self.files[1:]:
+                    with contextlib.suppress(OSError):
+                        (self.path.parent / name).unlink()
 
     # --- internals --------------------------------------------------------------------------------------------
 
-    def _check(self, connection: sqlite3.Connection) -> bool:
-        """Refuse a damaged or foreign file; return whether it is empty."""
+    def _check(self, connection: sqlite3.Connection) -> None:
+        """Refuse a damaged or foreign file."""
         (application_id,) = connection.execute("PRAGMA application_id").fetchone()
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (objects,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if (application_id, version, objects) == (0, 0, 0):
-            return True
         if application_id != self._application_id:
             raise TablesRefused(f"belongs to another application: its id is {application_id:#x}")
         if version != FORMAT_VERSION:
@@ -280,7 +301,6 @@ class TableFile:
         (found,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
         if found != "ok":
             raise TablesDamaged(f"is damaged: {found}")
-        return False
 
     def _rows(self, connection: sqlite3.Connection) -> dict[str, list[Row]]:
         read: dict[str, list[Row]] = {}
@@ -316,16 +336,25 @@ class TableFile:
         return stamps
 
     def _refuse_special(self) -> bool:
-        """Refuse a link, a pipe or a folder at the path; return whether the file exists. Raises PermissionError."""
+        """Refuse a link, a pipe, a folder or an empty file at the path; return whether the file exists.
+
+        Raises PermissionError.
+        """
+        # Looked up first: another process that is creating the file writes its log after it.
+        logs = [name for name in self.files[1:] if (self.path.parent / name).exists()]
         try:
             found = self.path.lstat()
         except FileNotFoundError:
+            if logs:  # a new file must not replay it
+                raise TablesDamaged(f"is damaged: it is missing, but its {logs[0]} is there") from None
             return False
         if not stat.S_ISREG(found.st_mode):
             raise TablesRefused("is not a file")
         # Without opening it: closing a file releases all locks of this process on it.
         if not os.access(self.path, os.R_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self.path))
+        if found.st_size == 0:
+            raise TablesDamaged("is damaged: it is empty")
         return True
 
     def _identity(self) -> tuple[int, int] | None:

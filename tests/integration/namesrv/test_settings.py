@@ -562,7 +562,7 @@ async def test_a_folder_that_an_operator_removed_is_filled_again_with_all_settin
         assert [row[1] for row in on_disk(state)["kv"]] == ["first", "second"]
 
 
-@pytest.mark.parametrize("damage", ["garbage", "foreign"])
+@pytest.mark.parametrize("damage", ["garbage", "foreign", "empty"])
 async def test_a_damaged_database_is_moved_and_the_server_starts(
     clock: ManualClock, state: Path, damage: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -570,7 +570,8 @@ async def test_a_damaged_database_is_moved_and_the_server_starts(
         await peer.admin.PutKv(put("k"))
     file = state / FILE_NAME
     content = file.read_bytes()
-    file.write_bytes(b"x" * 5_000 if damage == "garbage" else content[:68] + b"\0\0\0\7" + content[72:])
+    broken = {"garbage": b"x" * 5_000, "foreign": content[:68] + b"\0\0\0\7" + content[72:], "empty": b""}
+    file.write_bytes(broken[damage])
     async with serving(clock, state) as (_, peer):
         assert await settings(peer) == {}
         (complaint,) = (await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())).complaints

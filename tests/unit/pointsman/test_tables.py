@@ -218,6 +218,9 @@ def test_no_copy_is_read_of_a_file_that_changes_all_the_time(
     ("kind", "problem"),
     [
         ("garbage", "damaged: file is not a database"),
+        ("empty", "damaged: it is empty"),
+        ("without its tables", "another application: its id is 0x0"),
+        ("gone beside its log", "damaged: it is missing, but its things.db-wal is there"),
         ("foreign", "another application"),
         ("newer", "format version 9"),
         ("changed value", "digest"),
@@ -234,6 +237,15 @@ def test_damaged_and_foreign_files_are_refused(tmp_path: Path, kind: str, proble
     match kind:
         case "garbage":
             file.path.write_bytes(b"not a database, but long enough to be taken for the header of one" * 100)
+        case "empty":
+            file.path.write_bytes(b"")
+        case "without its tables":
+            file.path.unlink()
+            with sqlite3.connect(file.path) as other:
+                other.execute("VACUUM")
+            other.close()
+        case "gone beside its log":
+            file.path.rename(tmp_path / "things.db-wal")
         case "changed value":
             file.path.write_bytes(file.path.read_bytes().replace(b"brass", b"glass"))
         case "foreign" | "newer":
@@ -271,12 +283,39 @@ def test_no_flipped_bit_and_no_cut_changes_a_row_unnoticed(tmp_path: Path, full:
             continue
         finally:
             file.close()
-        # Bits that mean nothing may flip. An empty file is a new one.
-        assert read == whole or (at == 0 and not any(read.values()))
+        # Bits that mean nothing may flip.
+        assert read == whole
 
 
 def _flipped(content: bytes, at: int, chance: random.Random) -> bytes:
     return content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_new_file_has_its_name_only_when_it_is_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_links: bool
+) -> None:
+    link, sizes = os.link, list[int]()
+
+    def note(source: Path, target: Path) -> None:
+        assert not target.exists()
+        sizes.append(source.stat().st_size)
+        if not has_links:
+            raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", note)
+    file = table_file(tmp_path)
+    assert file.open() == {"sizes": [], "names": []}
+    file.close()
+    assert sizes == [file.path.stat().st_size]
+    assert [path.name for path in tmp_path.iterdir()] == ["things.db"]
+
+
+def test_a_folder_that_does_not_exist_is_named_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="its folder does not exist or cannot be written") as refused:
+        table_file(tmp_path / "missing").open()
+    assert (refused.value.errno, refused.value.filename) == (errno.ENOENT, str(tmp_path / "missing" / "things.db"))
 
 
 def test_a_full_disk_is_a_full_disk_and_room_is_room(tmp_path: Path) -> None:
