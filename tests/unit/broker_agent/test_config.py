@@ -63,6 +63,24 @@ def test_printed_settings_read_back_equal(tmp_path: Path) -> None:
     assert load(again, {}) == config
 
 
+@pytest.mark.parametrize(
+    ("toml", "problem"),
+    [
+        ('[probe]\npassword = ["s3cret"]', "probe.password: must be a string"),
+        ('[probe]\npassword = { value = "s3cret" }', "probe.password: must be a string"),
+        ("[probe]\npassword = 73537", "probe.password: must be a string"),
+        ('[[probe]]\npassword = "s3cret"', "probe: must be a table, not a list"),
+    ],
+)
+def test_a_password_of_a_wrong_type_is_not_shown_in_its_problem(tmp_path: Path, toml: str, problem: str) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(toml)
+    with pytest.raises(ConfigError) as refused:
+        load(path, {})
+    assert f"{path}: {problem}" in refused.value.problems
+    assert not [line for line in refused.value.problems if "s3cret" in line or "73537" in line]
+
+
 def test_a_password_is_never_printed(tmp_path: Path) -> None:
     config = load(written(tmp_path, {"probe": {"kind": '"redis"', "password": '"secret"'}}), {})
 

@@ -159,7 +159,7 @@ def test_rules_of_a_table_are_not_checked_while_its_types_are_wrong(tmp_path: Pa
         "main.count: must be a whole number, not 'ten'",
         "main.on: must be true or false, not 1",
         "main.names: must be a list, not 'a'",
-        "main.labels: must be a table of strings, not {'a': 1}",
+        "main.labels.a: must be a string, not 1",
         "rows.row[0].size: must be a whole number, not 1.5",
         "rows.row[0].name: must be given",
         "rows.row[1].name: must be a string, not 3",
