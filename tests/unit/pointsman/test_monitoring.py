@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import selectors
 import socket
@@ -79,6 +80,37 @@ def test_health_is_200_while_healthy_and_503_while_not(server: MonitoringServer,
     health.healthy = False
     status, body = get(server, "/healthz")
     assert (status, json.loads(body)["healthy"]) == (503, False)
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz"])
+def test_head_has_the_headers_of_get_and_no_body(server: MonitoringServer, path: str) -> None:
+    with request(server, "GET", path) as full, request(server, "HEAD", path) as head:
+        assert (head.status, head.read()) == (200, b"")
+        assert head.headers["Content-Length"] == str(len(full.read()))
+        assert head.headers["Content-Type"] == full.headers["Content-Type"]
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/healthz"])
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "TRACE", "OPTIONS"])
+def test_other_methods_are_refused_with_those_allowed(server: MonitoringServer, method: str, path: str) -> None:
+    with request(server, method, path) as answer:
+        assert (answer.status, answer.headers["Allow"], answer.read()) == (405, "GET, HEAD", b"use GET or HEAD\n")
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/", "/" + "x" * 70_000])
+def test_the_server_header_has_no_versions(server: MonitoringServer, path: str) -> None:
+    with request(server, "GET", path) as answer:
+        assert answer.headers.get_all("Server") == ["pointsman"]
+
+
+@contextlib.contextmanager
+def request(server: MonitoringServer, method: str, path: str) -> Iterator[http.client.HTTPResponse]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+    try:
+        connection.request(method, path)
+        yield connection.getresponse()
+    finally:
+        connection.close()
 
 
 def test_any_other_path_lists_the_existing_ones(server: MonitoringServer) -> None:
