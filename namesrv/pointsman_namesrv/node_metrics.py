@@ -294,7 +294,7 @@ class Metrics:
             self.heartbeat_age.labels(quantile).set(ages[min(len(ages) - 1, int(share * len(ages)))] if ages else 0.0)
 
     def show_guard(self, active: Collection[str], overdue: Collection[str], known: Collection[str]) -> None:
-        """Set the guard's gauges: clusters in which it is on, those in which it is overdue, and all known clusters."""
+        """Set the guard's gauges: clusters in which it is on, in which it is overdue, and which have any."""
         for cluster in self._guarded - set(known):
             self.guard_active.remove(cluster)
         self._guarded = (self._guarded & set(known)) | set(active)

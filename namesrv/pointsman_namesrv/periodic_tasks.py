@@ -85,7 +85,7 @@ class PeriodicTasks:
         await self._clock.sleep(0)  # with 10,000 brokers each half holds the loop for some 20 ms
         metrics.show_brokers(core.members())
         metrics.show_ages(sorted(now - replica.pulse.last_seen for _, replica in core.members()))
-        known = core.guard.clusters()
+        known = core.guard.clusters_in_use()
         active = [cluster for cluster in known if core.guard.status(cluster).active]
         metrics.show_guard(active, core.guard.overdue(), known)
         metrics.topics.set(core.routes.topic_count())

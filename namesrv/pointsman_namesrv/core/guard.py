@@ -350,6 +350,12 @@ class Guard:
         """Return the clusters with any state, sorted."""
         return sorted(self._watches)
 
+    def clusters_in_use(self) -> list[str]:
+        """Return the clusters that have a registered broker or a mode set by an operator, sorted."""
+        return sorted(
+            cluster for cluster, watch in self._watches.items() if watch.registered or watch.mode is not GuardMode.AUTO
+        )
+
     def overdue(self) -> list[str]:
         """Return the clusters whose guard has been on for longer than its limit, sorted."""
         return sorted(cluster for cluster, watch in self._watches.items() if watch.is_overdue)

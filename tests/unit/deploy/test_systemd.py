@@ -148,6 +148,11 @@ def test_a_bad_configuration_is_not_tried_again(name: str) -> None:
     assert "2" in unit(name).one("RestartPreventExitStatus").split()
 
 
+@pytest.mark.parametrize("name", DAEMONS)
+def test_a_crashed_daemon_leaves_no_core_dump_with_its_secrets(name: str) -> None:
+    assert unit(name).one("LimitCORE") == "0"
+
+
 def test_the_stop_timeout_covers_the_daemons_shutdown() -> None:
     ends = pointsman_namesrv.app.HISTORY_STOP_SECONDS + pointsman_namesrv.app.SNAPSHOT_STOP_SECONDS
     name_server = load_name_server(None, {}).server.stop_grace_seconds + ends

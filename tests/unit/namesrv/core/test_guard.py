@@ -263,6 +263,20 @@ def test_a_disabled_guard_still_has_the_mode_hold() -> None:
     assert judge.status("c1").active
 
 
+def test_a_cluster_is_in_use_while_it_has_a_broker_or_a_mode() -> None:
+    lost = cut(3, of=4)
+    judge = judged(lost)
+    assert judge.status("c1").active
+    judge.set_mode("c2", GuardMode.HOLD, until=None, now=NOW)
+    assert judge.clusters_in_use() == ["c1", "c2"]
+    for each in lost:
+        judge.note_departed(each, lost=False, now=NOW)
+    judge.set_mode("c2", GuardMode.AUTO, until=None, now=NOW)
+    judged([], judge=judge)
+    assert "c1" in judge.clusters()
+    assert judge.clusters_in_use() == []
+
+
 def test_one_more_failing_probe_is_judged_when_it_could_turn_the_guard_on() -> None:
     judge = judged(cut(1, 4))
     assert [judge.might_turn_on("c1") for _ in range(2)] == [False, True]
