@@ -7,25 +7,41 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic
 
 import click
 from rich.console import RenderableType
+from rich.text import Text
 
 from pointsman.v1 import broker_pb2, route_service_pb2
-from pointsman.wire.json_document import MASTER_ID, Document
+from pointsman.wire.json_document import Document
 from pointsman.wire.names import addr_problem, is_rocketmq
 from pointsman_client import AgentFailedError, NameServerFailedError
 from pointsman_ctl.access_options import RocketmqAccess
 from pointsman_ctl.command_options import in_cluster
-from pointsman_ctl.error_report import EXIT_OK, ErrorReport, agents_failed, failure_sentence
+from pointsman_ctl.error_report import (
+    EXIT_FAILED,
+    EXIT_OK,
+    ErrorReport,
+    agents_failed,
+    failure_sentence,
+    failure_text,
+)
+from pointsman_ctl.found_agents import Agent, FoundAgents, MissingBroker, agents_in, noun_of
 from pointsman_ctl.invocation import Invocation
 from pointsman_ctl.name_server_queries import clusters_of, rocketmq_brokers_of
 from pointsman_ctl.operator_texts import counted
-from pointsman_ctl.output_layout import node_document
+from pointsman_ctl.output_layout import ALARM, node_document
 from pointsman_ctl.rocketmq_broker import RocketmqBroker
 from pointsman_ctl.rocketmq_name_server import PointsmanRequiredError
 from pointsman_ctl.server_calls import (
@@ -42,85 +58,13 @@ from pointsman_ctl.server_calls import (
 )
 
 MAX_CONCURRENT_AGENTS = 32
+MAX_MISSING = 10
+"""Brokers that are not counted and are listed; of the others only the number is shown."""
+NOT_COUNTED = "BROKERS_NOT_COUNTED"
+NOT_LISTED = "RocketMQ's name servers do not list brokers that are down: if there are any, they are not counted"
 BrokerQuery = Callable[[RocketmqBroker, float], Awaitable[ResultT]]
 """Queries one RocketMQ broker, with a deadline for all its calls."""
 NameServerResponses = Sequence[NodeResponse[route_service_pb2.GetClusterInfoResponse]]
-
-
-@dataclass(frozen=True, slots=True)
-class Agent:
-    """An agent and its brokers."""
-
-    addr: str
-    brokers: tuple[str, ...] = ()
-    """CLUSTER/BROKER/ID, sorted; empty for an agent named by its address."""
-    is_rocketmq: bool = False
-    """Whether it is a RocketMQ broker itself, at its own address."""
-
-    @property
-    def name(self) -> str:
-        """The brokers where they are known, else the address."""
-        return ", ".join(self.brokers) or self.addr
-
-    @property
-    def queues_of(self) -> str:
-        """The broker whose queues it serves, the same for all replicas of a broker name."""
-        return self.brokers[0].rpartition("/")[0] if self.brokers else self.addr
-
-    def __str__(self) -> str:
-        return f"{self.addr} ({self.name})" if self.brokers else self.addr
-
-
-def counted_agents(agents: Sequence[Agent]) -> str:
-    """Return their number with what they are: RocketMQ brokers, or agents."""
-    return counted(len(agents), noun_of(agents))
-
-
-def noun_of(agents: Iterable[Agent]) -> str:
-    """Return ``broker`` if all are RocketMQ brokers, else ``agent``."""
-    return "broker" if all(agent.is_rocketmq for agent in agents) else "agent"
-
-
-@dataclass(frozen=True, slots=True)
-class FoundAgents:
-    """The agents that name servers know."""
-
-    agents: tuple[Agent, ...]
-    """By address."""
-    without: tuple[str, ...]
-    """Brokers whose agent has no usable address, sorted."""
-
-
-def agents_in(
-    clusters: Iterable[route_service_pb2.ClusterData], *, replicas_too: bool, rocketmq: Collection[str] = ()
-) -> FoundAgents:
-    """Return each agent of the masters, or of all replicas, once; ``rocketmq``: CLUSTER/BROKER/ID of RocketMQ brokers.
-
-    If name servers report different agents for a broker, all of them are returned.
-    """
-    brokers: dict[tuple[str, bool], set[str]] = {}
-    unreachable, reachable = set(), set()
-    for cluster in clusters:
-        for data in cluster.broker_datas:
-            for replica in data.replicas if replicas_too else _served_by(data):
-                name = f"{data.cluster}/{data.broker_name}/{replica.broker_id}"
-                is_rocketmq = name in rocketmq and not replica.agent_addr
-                addr = replica.addr if is_rocketmq else replica.agent_addr
-                if addr_problem(addr):
-                    unreachable.add(name)
-                else:
-                    reachable.add(name)
-                    brokers.setdefault((addr, is_rocketmq), set()).add(name)
-    agents = (Agent(addr, tuple(sorted(names)), each) for (addr, each), names in sorted(brokers.items()))
-    return FoundAgents(tuple(agents), tuple(sorted(unreachable - reachable)))
-
-
-def _served_by(data: broker_pb2.BrokerData) -> Iterator[broker_pb2.BrokerReplica]:
-    """Yield the master, or the acting master."""
-    for position, replica in enumerate(data.replicas):
-        if replica.broker_id == MASTER_ID or (position == 0 and data.acting_master):
-            yield replica
-            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +76,8 @@ class AgentChoice:
     cluster: str = ""
     """Only agents of this cluster; empty: all."""
     replicas_too: bool = False
+    absent: frozenset[str] = frozenset()
+    """Which brokers that are not routed are queried, too: OUT, GONE."""
 
 
 def read_agent_addrs(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
@@ -168,13 +114,17 @@ def of_agents(command: Callable[..., int]) -> Callable[..., int]:
     def chosen(*arguments: object, addrs: tuple[str, ...], cluster: str, replicas_too: bool, **options: object) -> int:
         if addrs and (cluster or replicas_too):
             raise click.UsageError("--agent cannot be combined with --cluster or --all")
-        return command(*arguments, choice=AgentChoice(addrs, cluster, replicas_too), **options)
+        choice = AgentChoice(addrs, cluster, replicas_too, absent=frozenset({"OUT", "GONE"}))
+        return command(*arguments, choice=choice, **options)
 
     return chosen
 
 
 def of_every_agent(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options --agent and --cluster to a change, which receives them as ``choice``, with replicas."""
+    """Add the options --agent and --cluster to a change, which receives them as ``choice``, with replicas.
+
+    Brokers that are OUT are changed, too, because they return as they are. Departed ones are not.
+    """
 
     @agent_option
     @in_cluster
@@ -182,7 +132,8 @@ def of_every_agent(command: Callable[..., int]) -> Callable[..., int]:
     def chosen(*arguments: object, addrs: tuple[str, ...], cluster: str, **options: object) -> int:
         if addrs and cluster:
             raise click.UsageError("--agent cannot be combined with --cluster")
-        return command(*arguments, choice=AgentChoice(addrs, cluster, replicas_too=True), **options)
+        choice = AgentChoice(addrs, cluster, replicas_too=True, absent=frozenset({"OUT"}))
+        return command(*arguments, choice=choice, **options)
 
     return chosen
 
@@ -201,6 +152,31 @@ class QueryResult(Generic[ResultT_co]):
     def received(self) -> list[tuple[Agent, ResultT_co]]:
         """The agents that responded, with their responses."""
         return [(agent, node.response) for agent, node in self.responses if node.response is not None]
+
+    @property
+    def missing(self) -> list[MissingBroker]:
+        """The chosen brokers whose data is not in the responses, by name.
+
+        A broker that is not routed is not missing where another replica of it responded, which serves in its place.
+        """
+        absent, found = self.found.absent, list(self.found.missing)
+        for agent, node in self.responses:
+            if node.failure is not None:
+                why = failure_text(node.failure)
+                found += [
+                    MissingBroker(name, absent.get(name, ""), why, agent.addr)
+                    for name in agent.brokers or (agent.addr,)
+                ]
+        served = {agent.queues_of for agent, _ in self.received}
+        return sorted(
+            (each for each in found if self.choice.replicas_too or not (each.state and each.group in served)),
+            key=lambda each: each.name,
+        )
+
+    @property
+    def is_absent_known(self) -> bool:
+        """Whether the name servers report brokers that are not routed; RocketMQ's do not."""
+        return all(node.response.HasField("absent") for node in self.name_servers if node.response is not None)
 
 
 class AgentRound:
@@ -260,13 +236,20 @@ async def agent_round(
     PointsmanRequiredError for RocketMQ name servers, which know no agents.
     """
     nodes: NameServerResponses = ()
-    found = FoundAgents(tuple(map(Agent, choice.addrs)), ())
+    found = FoundAgents(tuple(map(Agent, choice.addrs)))
     if not choice.addrs:
         if not with_rocketmq and is_rocketmq(invocation.name_servers[0]):
             raise PointsmanRequiredError(invocation.name_servers[0])
         nodes, rocketmq = await _query_name_servers(invocation, choice, with_rocketmq=with_rocketmq)
-        clusters = [each for node in nodes if node.response for each in node.response.clusters]
-        found = agents_in(clusters, replicas_too=choice.replicas_too, rocketmq=rocketmq)
+        responses = [node.response for node in nodes if node.response is not None]
+        clusters = [each for response in responses for each in response.clusters]
+        absent = [
+            each
+            for response in responses
+            for each in response.absent.brokers
+            if ("OUT" if each.broker.is_registered else "GONE") in choice.absent
+        ]
+        found = agents_in(clusters, replicas_too=choice.replicas_too, rocketmq=rocketmq, absent=absent)
     async with invocation.connections(AgentFailedError) as to:
         asking = AgentRound(choice, found, nodes, to, invocation.rocketmq_access, invocation.timeout_seconds)
         try:
@@ -299,47 +282,124 @@ def finish(
     document: Document,
     parts: Iterable[RenderableType],
     *,
-    is_change: bool = False,
+    unknown: Sequence[str] = (),
 ) -> int:
-    """Show the responses, report failed agents on standard error, and return the exit code.
+    """Show the responses to a query, name what is not known, and return the exit code: 0 if nothing is missing.
 
-    A query succeeds when one agent responds, a change when all do.
+    ``unknown``: what else is not known, each in a sentence.
     """
-    failures = {node.addr: node.failure for _, node in result.responses if node.failure is not None}
+    missing = result.missing
+    if result.received:
+        lines = [Text(line, style=ALARM) for line in (*_missing_lines(missing), *unknown)]
+        if not result.is_absent_known and is_rocketmq(invocation.name_servers[0]):
+            lines.append(Text(NOT_LISTED, style="dim"))
+        invocation.show({**document, **_to_missing_document(result, missing)}, [*parts, *lines])
+    is_complete = warn_of_name_servers(invocation, result.name_servers, with_absent=True)
+    if not result.responses:
+        see = "clusters" if is_rocketmq(invocation.name_servers[0]) else "brokers"
+        return invocation.fail(_no_agents(missing, cluster=result.choice.cluster, see=see))
+    if not result.received:
+        return invocation.fail(_agents_failed(result, is_change=False))
+    if missing:
+        return invocation.fail(missing_report(missing))
+    if unknown:
+        return invocation.fail(ErrorReport(NOT_COUNTED, "; ".join(unknown), "see `pointsmanctl brokers`"))
+    return EXIT_OK if is_complete else EXIT_FAILED
+
+
+def finish_change(
+    invocation: Invocation, result: QueryResult[object], document: Document, parts: Iterable[RenderableType]
+) -> int:
+    """Show the responses to a change, report failed agents on standard error, and return the exit code.
+
+    A change succeeds when all agents applied it.
+    """
     if result.received:
         invocation.show(document, parts)
     warn_of_name_servers(invocation, result.name_servers)
     if not result.responses:
-        see = "clusters" if is_rocketmq(invocation.name_servers[0]) else "brokers"
-        return invocation.fail(_no_agents(result.found.without, cluster=result.choice.cluster, see=see))
-    if result.found.without:
-        where = ", ".join(result.found.without)
+        return invocation.fail(_no_agents(result.missing, cluster=result.choice.cluster, see="brokers"))
+    if result.found.missing:
+        where = ", ".join(each.name for each in result.found.missing)
         invocation.warn("AGENT_UNKNOWN", f"agent address unknown for {where}", "set [rpc] listen of their agents")
-    if not failures:
+    if len(result.received) == len(result.responses):
         return EXIT_OK
+    return invocation.fail(_agents_failed(result, is_change=True))
+
+
+def _agents_failed(result: QueryResult[object], *, is_change: bool) -> ErrorReport:
+    failures = {node.addr: node.failure for _, node in result.responses if node.failure is not None}
     noun = noun_of(agent for agent, _ in result.responses)
-    report = agents_failed(failures, of=[node.addr for _, node in result.responses], is_change=is_change, noun=noun)
-    if is_change or not result.received:
-        return invocation.fail(report)
-    invocation.warn(report.code, report.message, report.hint)
-    return EXIT_OK
+    return agents_failed(failures, of=[node.addr for _, node in result.responses], is_change=is_change, noun=noun)
 
 
-def warn_of_name_servers(invocation: Invocation, nodes: NameServerResponses) -> None:
-    """Warn of name servers that failed, and if all are WARMING."""
+def missing_report(missing: Sequence[MissingBroker]) -> ErrorReport:
+    """Name the brokers that are not counted."""
+    more = f" and {len(missing) - MAX_MISSING} more" if len(missing) > MAX_MISSING else ""
+    named = ", ".join(f"{each} ({each.reason})" for each in missing[:MAX_MISSING])
+    hint = "see `pointsmanctl brokers`"
+    if any(each.state == "GONE" for each in missing):
+        hint += "; remove a broker that does not return with `pointsmanctl evict CLUSTER/BROKER/ID`"
+    servers = {each.addr: each.why for each in missing if each.addr}
+    return ErrorReport(NOT_COUNTED, f"{counted(len(missing), 'broker')} not counted: {named}{more}", hint, servers)
+
+
+def _missing_lines(missing: Sequence[MissingBroker]) -> Iterator[str]:
+    for each in missing[:MAX_MISSING]:
+        yield f"{each}: not counted ({each.reason})"
+    if len(missing) > MAX_MISSING:
+        yield f"{len(missing) - MAX_MISSING} more brokers: not counted"
+
+
+def _to_missing_document(result: QueryResult[object], missing: Sequence[MissingBroker]) -> Document:
+    """Render what is not counted."""
+    brokers = [
+        {"broker": each.name, "state": each.state or None, "addr": each.addr or None, "reason": each.why}
+        for each in missing
+    ]
+    return {"notCounted": brokers, "isAbsentKnown": result.is_absent_known}
+
+
+def warn_of_name_servers(invocation: Invocation, nodes: NameServerResponses, *, with_absent: bool = False) -> bool:
+    """Warn of name servers that failed, and if all are WARMING; return whether none of their brokers can be missing.
+
+    ``with_absent``: brokers that are not routed must not be missing, either.
+    """
+    is_complete = True
     for node in nodes:
         if isinstance(node.failure, NameServerFailedError):
+            is_complete = False
             invocation.warn(
                 node.failure.code, failure_sentence(node.addr, node.failure), "brokers that only it knows are missing"
             )
+        if node.response is None or not with_absent or is_rocketmq(node.addr):
+            continue
+        if not node.response.HasField("absent"):
+            is_complete = False
+            message = f"{node.addr} is older than this pointsmanctl: brokers that are OUT or departed are missing"
+            invocation.warn(NOT_COUNTED, message, "upgrade it")
+        elif left_out := node.response.absent.left_out:
+            is_complete = False
+            message = f"{node.addr} does not list {counted(left_out, 'broker')} that are OUT or departed"
+            invocation.warn(NOT_COUNTED, message, "give --cluster, or see `pointsmanctl brokers`")
     states = [node.response.node_state for node in nodes if node.response is not None]
     if states and all(state == broker_pb2.NODE_STATE_WARMING for state in states):
         invocation.warn_if_warming(broker_pb2.NODE_STATE_WARMING)
+        return False
+    return is_complete
 
 
 def to_agents_document(result: QueryResult[ResultT], to_result: Callable[[ResultT], Document]) -> list[Document]:
     """Render the response or the failure of each agent."""
-    return [{"brokers": list(agent.brokers), **node_document(node, to_result)} for agent, node in result.responses]
+    absent = result.found.absent
+    return [
+        {
+            "brokers": list(agent.brokers),
+            "absent": [{"broker": name, "state": absent[name]} for name in agent.brokers if name in absent],
+            **node_document(node, to_result),
+        }
+        for agent, node in result.responses
+    ]
 
 
 async def _query_name_servers(
@@ -373,11 +433,12 @@ async def _query_name_servers(
         return nodes, frozenset(name for each in lists for name in each.response or ())
 
 
-def _no_agents(without: Sequence[str], *, cluster: str, see: str) -> ErrorReport:
+def _no_agents(missing: Sequence[MissingBroker], *, cluster: str, see: str) -> ErrorReport:
     """Report that there is no agent to query; ``see``: the command that shows the brokers."""
     where = f" of cluster {cluster}" if cluster else ""
-    if without:
-        message = f"no broker{where} has registered an agent address: {', '.join(without)}"
+    if missing:
+        named = ", ".join(str(each) for each in missing[:MAX_MISSING])
+        message = f"no broker{where} has an agent that can be queried: {named}"
         return ErrorReport("NO_AGENT", message, "set [rpc] listen of their agents, or give --agent HOST:PORT")
-    message = f"the name servers know no master{where}"
-    return ErrorReport("NO_AGENT", message, f"see `pointsmanctl {see}`; --all queries replicas, too")
+    message = f"the name servers know no broker{where}"
+    return ErrorReport("NO_AGENT", message, f"see `pointsmanctl {see}`")

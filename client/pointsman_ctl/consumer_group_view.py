@@ -13,7 +13,7 @@ from rich.text import Text
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import enum_name
 from pointsman.wire.wire_time import seconds_of
-from pointsman_ctl.agent_round import Agent, counted_agents
+from pointsman_ctl.found_agents import Agent, counted_agents
 from pointsman_ctl.operator_texts import counted, duration_text, printable, utc_of
 from pointsman_ctl.output_layout import ALARM, WARNING, new_table
 

@@ -16,7 +16,7 @@ from pointsman.v1 import agent_service_pb2 as wire
 from pointsman.wire.json_document import enum_name, to_document
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import AgentFailedError
-from pointsman_ctl.agent_round import Agent, AgentChoice, agent_round, read_agent_addrs, warn_of_name_servers
+from pointsman_ctl.agent_round import AgentChoice, agent_round, read_agent_addrs, warn_of_name_servers
 from pointsman_ctl.command_options import (
     CommandT,
     ReplicaTarget,
@@ -27,6 +27,7 @@ from pointsman_ctl.command_options import (
     yes_option,
 )
 from pointsman_ctl.error_report import EXIT_OK, EXIT_TIMED_OUT, ErrorReport
+from pointsman_ctl.found_agents import Agent
 from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.name_completion import complete_replicas
 from pointsman_ctl.operator_texts import duration_text, printable

@@ -18,12 +18,14 @@ from pointsman_ctl.agent_round import (
     AgentChoice,
     QueryResult,
     agent_round,
-    counted_agents,
     finish,
+    finish_change,
+    missing_report,
     of_agents,
     of_every_agent,
     query_agents,
     to_agents_document,
+    warn_of_name_servers,
 )
 from pointsman_ctl.command_options import by_option, duration_option, read_name
 from pointsman_ctl.consumer_group_view import (
@@ -38,7 +40,8 @@ from pointsman_ctl.consumer_group_view import (
     groups_parts,
     shared_groups,
 )
-from pointsman_ctl.error_report import ErrorReport, failure_sentence
+from pointsman_ctl.error_report import ErrorReport
+from pointsman_ctl.found_agents import counted_agents
 from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.name_completion import chosen_cluster, completer
 from pointsman_ctl.operator_texts import printable, utc_of
@@ -74,10 +77,10 @@ complete_groups = completer(_group_names)
 def groups(invocation: Invocation, choice: AgentChoice) -> int:
     """List consumer groups.
 
-    Merged from the agents of all masters: each agent knows the consumers that read from its broker. RocketMQ brokers
-    have no agent and are queried themselves. MEMBERS counts each
+    Merged from the agents of all masters, those of brokers that are OUT or departed too: each agent knows the
+    consumers that read from its broker. RocketMQ brokers have no agent and are queried themselves. MEMBERS counts each
     client once; >= marks a lower limit, after a timeout. AGENTS is the number of agents that know the group, of those
-    that responded. Failed agents are listed on standard error; exits 1 if all failed.
+    that responded. Brokers that are not counted are listed; then it exits 1.
 
     \b
     FLAGS:
@@ -91,8 +94,10 @@ def groups(invocation: Invocation, choice: AgentChoice) -> int:
     JSON: groups[].{group, members, isExact, agents[], messageModels[],
             topics[], flags[]},
           agents[].{addr, brokers[], state, groups[].{group, members,
-            messageModel, topics[], isConflicting, isPinned}}
-          or {addr, brokers[], error}
+            messageModel, topics[], isConflicting, isPinned},
+            absent[].{broker, state}}
+          or {addr, brokers[], absent[], error},
+          notCounted[].{broker, state, addr, reason}, isAbsentKnown
 
     \b
     Examples:
@@ -133,8 +138,8 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
     SINCE is when the member joined, LAST HEARTBEAT the time since its last heartbeat to any agent, SUBSCRIPTIONS its
     topics with their tags. AGENTS is the number of agents that know the member, of those that know the group. Lines
     below the table show disagreements, conflicts, the pin, and delayed changes. RocketMQ brokers are queried
-    themselves: they know CLIENT, its language and version, and not SINCE and LAST HEARTBEAT. Exits 1 if the group has
-    no members or no agent responded.
+    themselves: they know CLIENT, its language and version, and not SINCE and LAST HEARTBEAT. Brokers that are not
+    counted are listed; then it exits 1, as for a group without members.
 
     \b
     JSON: group, isAgreed, messageModels[],
@@ -148,8 +153,10 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
               pinnedClientIds[], pinnedUntil},
             members[].{clientId, peer, consumeType, joinedAt, silentForSeconds,
               subscriptions[], isConnected, isConflicting}, notifies,
-            holdDownSeconds, watchers}}
-          or {addr, brokers[], error}; group is null where it has no members
+            holdDownSeconds, watchers}, absent[].{broker, state}}
+          or {addr, brokers[], absent[], error}; group is null where it has
+            no members,
+          notCounted[].{broker, state, addr, reason}, isAbsentKnown
 
     \b
     Examples:
@@ -170,10 +177,11 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
 
 
 def fail_unknown_group(invocation: Invocation, result: QueryResult[object], problem: str) -> int:
-    """Report that no agent that responded knows the group, and the agents that failed; return the exit code."""
-    for _, node in result.responses:
-        if node.failure is not None:
-            invocation.warn(node.failure.code, failure_sentence(node.addr, node.failure))
+    """Report that no agent that responded knows the group, and the brokers not counted; return the exit code."""
+    warn_of_name_servers(invocation, result.name_servers, with_absent=True)
+    if missing := result.missing:
+        report = missing_report(missing)
+        invocation.warn(report.code, report.message, report.hint)
     message = f"{problem} at the {counted_agents([agent for agent, _ in result.received])} that responded"
     return invocation.fail(
         ErrorReport("GROUP_NOT_FOUND", message, "see `pointsmanctl groups`, or query replicas with --all")
@@ -216,11 +224,11 @@ def pin(
     To try a new version on one host, or to debug one consumer. The other members stay in the group without queues. A
     pinned member may join later; while no pinned member is in the group, it is balanced as usual. The pin ends after
     --for, with unpin, or when the agent restarts. Repeating the command replaces it. Sent to the agents of masters and
-    replicas; exits 1 if one failed.
+    replicas, those of brokers that are OUT too; exits 1 if one failed.
 
     \b
-    JSON: agents[].{addr, brokers[], pinnedClientIds[], until}
-          or {addr, brokers[], error}
+    JSON: agents[].{addr, brokers[], absent[], pinnedClientIds[], until}
+          or {addr, brokers[], absent[], error}
 
     \b
     Examples:
@@ -239,11 +247,12 @@ def pin(
 def unpin(invocation: Invocation, group: str, choice: AgentChoice, by: str) -> int:
     """End the pin of GROUP; all members share its queues again.
 
-    Sent to the agents of masters and replicas; exits 1 if one failed. Repeating it is safe.
+    Sent to the agents of masters and replicas, those of brokers that are OUT too; exits 1 if one failed. Repeating it
+    is safe.
 
     \b
-    JSON: agents[].{addr, brokers[], pinnedClientIds[], until}
-          or {addr, brokers[], error}; until is null
+    JSON: agents[].{addr, brokers[], absent[], pinnedClientIds[], until}
+          or {addr, brokers[], absent[], error}; until is null
 
     \b
     Examples:
@@ -262,7 +271,7 @@ def _pin_everywhere(invocation: Invocation, choice: AgentChoice, request: wire.P
         Text(f"{agent}: {_pin_text(request.group, node.response)}") if node.response else failure_line(node)
         for agent, node in result.responses
     ]
-    return finish(invocation, result, {"agents": to_agents_document(result, to_document)}, lines, is_change=True)
+    return finish_change(invocation, result, {"agents": to_agents_document(result, to_document)}, lines)
 
 
 def _pin_text(group: str, pin: wire.PinGroupResponse) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import click
@@ -15,7 +16,6 @@ from pointsman.wire.group_topics import is_retry_topic
 from pointsman.wire.json_document import Document, to_document
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.agent_round import (
-    Agent,
     AgentChoice,
     QueryResult,
     finish,
@@ -24,6 +24,7 @@ from pointsman_ctl.agent_round import (
     to_agents_document,
 )
 from pointsman_ctl.command_options import read_name
+from pointsman_ctl.found_agents import Agent
 from pointsman_ctl.group_commands import complete_groups, fail_unknown_group
 from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.operator_texts import counted, duration_text, printable
@@ -47,14 +48,17 @@ def locks(invocation: Invocation, group: str, choice: AgentChoice) -> int:
     """Show the queue locks of consumers.
 
     A consumer locks the queues that it reads at the broker's agent. LAST RENEWAL is the time since the owner renewed
-    the lock. An EXPIRED lock goes to the next consumer that requests it. Failed agents are listed on standard error;
-    exits 1 if all failed.
+    the lock. An EXPIRED lock goes to the next consumer that requests it. The locks of a group's retry topic are listed
+    after its others. Agents of brokers that are OUT or departed are queried too. Brokers that are not counted are
+    listed; then it exits 1.
 
     \b
     JSON: locks[].{group, topic, agent, brokers[], queueId, clientId,
             renewedAgoSeconds, isExpired},
-          agents[].{addr, brokers[], lifetimeSeconds, locks}
-          or {addr, brokers[], error}
+          agents[].{addr, brokers[], absent[].{broker, state},
+            lifetimeSeconds, locks}
+          or {addr, brokers[], absent[], error},
+          notCounted[].{broker, state, addr, reason}, isAbsentKnown
 
     \b
     Examples:
@@ -76,16 +80,22 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
     Of all groups, or of GROUP. COMMITTED is the offset of the next message to read, MAX that after the last message,
     LAG the difference; MAX is missing if the broker does not report it. BEYOND END: the committed offset is above MAX,
     so the queue has lost messages. RocketMQ brokers are queried themselves; they report 0 for a queue that the group
-    has not committed. The second table has the total of each group. Empty queues of retry topics are
-    hidden without --retry; totals and JSON include them. Failed agents are listed on standard error; exits 1 if all
-    failed, or if GROUP has no committed offset.
+    has not committed. The second table has the total of each group: QUEUES without those of retry topics, LAG with
+    them. Queues of retry topics without known messages are hidden without --retry; JSON includes them.
+
+    Agents of brokers that are OUT or departed are queried too. A broker that is not counted is listed, and so is one
+    that is OUT and does not report MAX; then it exits 1, as it does if GROUP has no committed offset. A broker that
+    unregistered or was evicted is not queried.
 
     \b
     JSON: offsets[].{group, topic, agent, brokers[], queueId, committedOffset,
             maxOffset, lag, isBeyondEnd}; maxOffset and lag are null if not known,
-          totals[].{group, queues, lag, queuesWithoutEnd},
-          agents[].{addr, brokers[], durableWithinSeconds, offsets}
-          or {addr, brokers[], error}
+          totals[].{group, queues, lag, queuesWithoutEnd, retryQueues,
+            retryQueuesWithoutEnd},
+          agents[].{addr, brokers[], absent[].{broker, state},
+            durableWithinSeconds, offsets}
+          or {addr, brokers[], absent[], error},
+          notCounted[].{broker, state, addr, reason}, isAbsentKnown
 
     \b
     Examples:
@@ -105,7 +115,8 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
         return fail_unknown_group(invocation, result, f"consumer group {group} has no committed offset")
     document = to_offsets_document(result, rows, totals)
     shown = rows if retry else without_empty_retries(rows)
-    return finish(invocation, result, document, offsets_parts(shown, totals, folded=len(rows) - len(shown)))
+    parts = offsets_parts(shown, totals, folded=len(rows) - len(shown))
+    return finish(invocation, result, document, parts, unknown=unknown_ends(rows, result.found.absent))
 
 
 async def locks_of(server: Server, deadline: float, group: str) -> locks_wire.ListQueueLocksResponse:
@@ -149,47 +160,96 @@ class GroupTotal:
 
     group: str
     queues: int
+    """Number of queues, except those of retry topics."""
     lag: int
-    """Sum over the queues whose end is known."""
+    """Sum over the queues whose end is known, those of retry topics too."""
     without_end: int
-    """Number of queues whose end is unknown."""
+    """Number of queues whose end is unknown, except those of retry topics."""
+    retry_queues: int = 0
+    """Number of queues of retry topics."""
+    retry_without_end: int = 0
+    """Number of queues of retry topics whose end is unknown."""
 
 
 def offset_rows(responses: Iterable[tuple[Agent, offsets_wire.ListOffsetsResponse]]) -> list[OffsetRow]:
     """Return the offsets sorted by group, topic, agent and queue."""
     rows = [OffsetRow(agent, progress) for agent, response in responses for progress in response.progress]
-    return sorted(rows, key=lambda row: (*_place(row.progress), row.agent.name, row.progress.committed.queue_id))
+    return sorted(
+        rows,
+        key=lambda row: (
+            *_place(row.progress.group, row.progress.committed.topic),
+            row.agent.name,
+            row.progress.committed.queue_id,
+        ),
+    )
 
 
 def without_empty_retries(rows: Sequence[OffsetRow]) -> list[OffsetRow]:
-    """Remove empty queues of retry topics: each group has 16 per broker, and most are empty."""
+    """Remove queues of retry topics without known messages: each group has 16 per broker, and most are empty."""
     return [
         row
         for row in rows
-        if not (is_retry_topic(row.progress.committed.topic) and row.lag == 0 and not row.is_beyond_end)
+        if not (is_retry_topic(row.progress.committed.topic) and not row.lag and not row.is_beyond_end)
     ]
 
 
 def group_totals(rows: Sequence[OffsetRow]) -> list[GroupTotal]:
-    """Return a total for each group; a queue listed by several replicas counts once, with its highest offset."""
-    furthest: dict[tuple[str, str, str, int], OffsetRow] = {}
+    """Return a total for each group; a queue listed by several replicas counts once, with its highest offset and end.
+
+    The end may be known at another replica than the offset: that of a master that is OUT, at the one acting for it.
+    """
+    replicas: dict[tuple[str, str, str, int], list[OffsetRow]] = {}
     for row in rows:
-        committed = row.progress.committed
-        queue = (row.progress.group, committed.topic, row.agent.queues_of, committed.queue_id)
-        other = furthest.get(queue)
-        if other is None or committed.offset > other.progress.committed.offset:
-            furthest[queue] = row
-    of_group: dict[str, list[int | None]] = {}
-    for (group, *_), row in furthest.items():
-        of_group.setdefault(group, []).append(row.lag)
+        replicas.setdefault(_queue_of(row), []).append(row)
+    lags: dict[str, dict[bool, list[int | None]]] = {}
+    for (group, topic, *_), listed in replicas.items():
+        of_group = lags.setdefault(group, {False: [], True: []})
+        of_group[is_retry_topic(topic)].append(_lag_of(listed))
     return [
-        GroupTotal(group, len(lags), sum(lag for lag in lags if lag is not None), lags.count(None))
-        for group, lags in sorted(of_group.items())
+        GroupTotal(
+            group,
+            queues=len(own),
+            lag=sum(lag for lag in (*own, *retry) if lag is not None),
+            without_end=own.count(None),
+            retry_queues=len(retry),
+            retry_without_end=retry.count(None),
+        )
+        for group, (own, retry) in sorted((group, (each[False], each[True])) for group, each in lags.items())
     ]
 
 
-def _place(progress: offsets_wire.QueueProgress) -> tuple[str, str]:
-    return progress.group, progress.committed.topic
+def _lag_of(replicas: Sequence[OffsetRow]) -> int | None:
+    """Return the number of unread messages of one queue; None: unknown at all its replicas."""
+    ends = [row.max_offset for row in replicas if row.max_offset is not None]
+    return max(0, max(ends) - max(row.progress.committed.offset for row in replicas)) if ends else None
+
+
+def unknown_ends(rows: Sequence[OffsetRow], absent: Mapping[str, str]) -> list[str]:
+    """Name the brokers that are not routed, responded, and have queues whose end no replica knows.
+
+    ``absent``: OUT or GONE by CLUSTER/BROKER/ID.
+    """
+    known = {_queue_of(row) for row in rows if row.max_offset is not None}
+    without = Counter(
+        name
+        for row in rows
+        if row.max_offset is None and _queue_of(row) not in known
+        for name in row.agent.brokers
+        if name in absent
+    )
+    return [
+        f"{name} {absent[name]}: the lag of {counted(count, 'queue')} is unknown" for name, count in without.items()
+    ]
+
+
+def _queue_of(row: OffsetRow) -> tuple[str, str, str, int]:
+    committed = row.progress.committed
+    return row.progress.group, committed.topic, row.agent.queues_of, committed.queue_id
+
+
+def _place(group: str, topic: str) -> tuple[str, bool, str]:
+    """Sort the retry topic of a group after its others."""
+    return group, is_retry_topic(topic), topic
 
 
 def to_locks_document(result: QueryResult[locks_wire.ListQueueLocksResponse]) -> Document:
@@ -238,7 +298,14 @@ def to_offsets_document(
         for row in rows
     ]
     sums = [
-        {"group": total.group, "queues": total.queues, "lag": total.lag, "queuesWithoutEnd": total.without_end}
+        {
+            "group": total.group,
+            "queues": total.queues,
+            "lag": total.lag,
+            "queuesWithoutEnd": total.without_end,
+            "retryQueues": total.retry_queues,
+            "retryQueuesWithoutEnd": total.retry_without_end,
+        }
         for total in totals
     ]
     return {"offsets": offsets, "totals": sums, "agents": to_agents_document(result, of_agent)}
@@ -257,7 +324,7 @@ def locks_parts(responses: Sequence[tuple[Agent, locks_wire.ListQueueLocksRespon
         "GROUP", "TOPIC", "BROKER", "QUEUE", "OWNER", "LAST RENEWAL", "STATUS", right=("QUEUE", "LAST RENEWAL")
     )
     found = [(lock, agent, response) for agent, response in responses for lock in response.locks]
-    found.sort(key=lambda row: (row[0].group, row[0].queue.topic, row[1].name, row[0].queue.queue_id))
+    found.sort(key=lambda row: (*_place(row[0].group, row[0].queue.topic), row[1].name, row[0].queue.queue_id))
     for lock, agent, response in found:
         table.add_row(
             printable(lock.group),
@@ -293,14 +360,21 @@ def offsets_parts(rows: Sequence[OffsetRow], totals: Sequence[GroupTotal], *, fo
     if rows:
         yield table
     if folded:
-        yield Text(f"{counted(folded, 'empty queue')} of retry topics hidden; show with --retry", style="dim")
+        yield Text(f"{counted(folded, 'queue')} of retry topics hidden; show with --retry", style="dim")
     yield ""
     sums = new_table("GROUP", "QUEUES", "LAG", "UNKNOWN LAG", right=("QUEUES", "LAG", "UNKNOWN LAG"))
     for total in totals:
-        known = total.queues - total.without_end
-        unknown = counted(total.without_end, "queue") if total.without_end else "-"
-        sums.add_row(printable(total.group), str(total.queues), str(total.lag) if known else "-", unknown)
+        known = total.queues + total.retry_queues - total.without_end - total.retry_without_end
+        lag = str(total.lag) if known else "-"
+        sums.add_row(printable(total.group), str(total.queues), lag, _unknown_text(total))
     yield sums
+
+
+def _unknown_text(total: GroupTotal) -> str:
+    unknown = counted(total.without_end, "queue") if total.without_end else ""
+    if total.retry_without_end:
+        unknown += f"{' and ' if unknown else ''}{counted(total.retry_without_end, 'retry queue')}"
+    return unknown or "-"
 
 
 def _number(number: int | None) -> str:

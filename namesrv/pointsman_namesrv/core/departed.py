@@ -7,6 +7,7 @@ Until then a client in the middle of an outage must not get "not found" for its 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from pointsman_namesrv.core.events import Reason
@@ -28,14 +29,20 @@ class DepartedBroker(NamedTuple):
 
 
 class AbsentBroker(NamedTuple):
-    """Why a broker of a topic is not in the routes."""
+    """Why a broker is not in the routes."""
 
-    identity: BrokerIdentity
+    registration: Registration
+    """Its last registration, of a departed one without what :meth:`DepartedBrokers.note` drops."""
     phase: Phase
     """OUT (registered) or GONE."""
     reason: Reason | None
     since: float | None
     """Monotonic seconds; None: unknown after a restart."""
+
+    @property
+    def identity(self) -> BrokerIdentity:
+        """Return who it is."""
+        return self.registration.identity
 
 
 class DepartedBrokers:
@@ -58,7 +65,7 @@ class DepartedBrokers:
         return list(self._brokers.values())
 
     def note(self, broker: DepartedBroker) -> None:
-        """Remember the identity and topics of a broker that was lost."""
+        """Remember the identity, topics and agent of a broker that was lost."""
         last = broker.registration
         position = last.identity.position
         self.drop(position)
@@ -69,6 +76,8 @@ class DepartedBrokers:
             topics=last.topics,
             data_version=last.data_version,
             acting_master=last.acting_master,
+            agent_addr=last.agent_addr,
+            from_broker=last.from_broker,
         )
         self._brokers[position] = broker._replace(registration=lean)
         self._of_group.setdefault(last.identity.group_key, {})[position.broker_id] = self._brokers[position]
@@ -122,15 +131,19 @@ class DepartedBrokers:
             return None
         return found[lowest]
 
+    def groups(self) -> Iterable[GroupKey]:
+        """Return the replica groups that lost a broker."""
+        return self._of_group.keys()
+
     def absent(self, key: GroupKey, group: Group | None) -> list[AbsentBroker]:
         """Return each broker of a group that is lost or not routed, by broker id."""
         found = [
-            AbsentBroker(broker.registration.identity, Phase.GONE, broker.reason, broker.at)
+            AbsentBroker(broker.registration, Phase.GONE, broker.reason, broker.at)
             for broker in self._of_group.get(key, {}).values()
         ]
         if group is not None:
             found += [
-                AbsentBroker(replica.identity, replica.state.phase, replica.state.reason, replica.state_since)
+                AbsentBroker(replica.registration, replica.state.phase, replica.state.reason, replica.state_since)
                 for replica in group.replicas.values()
                 if not replica.is_routed
             ]

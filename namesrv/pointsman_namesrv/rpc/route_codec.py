@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pointsman.v1 import route_service_pb2 as wire
@@ -12,7 +13,7 @@ from pointsman_namesrv.core.route_table import Route
 from pointsman_namesrv.rpc.broker_codec import broker_data, to_identity
 
 MAX_ABSENT = 1_000
-"""Absent brokers that a route names at most."""
+"""Absent brokers that a route or the list of clusters names at most."""
 GONE_DIGEST = b""
 """Digest of a topic without a route."""
 
@@ -80,6 +81,21 @@ def absent_broker(broker: AbsentBroker, *, unix_offset: float) -> wire.AbsentBro
     if broker.since is not None:
         encoded.since.FromMilliseconds(round((broker.since + unix_offset) * 1_000))
     return encoded
+
+
+def absent_brokers(brokers: Sequence[AbsentBroker], *, unix_offset: float) -> wire.AbsentBrokers:
+    """Encode which brokers are not routed, and where their agents serve."""
+    return wire.AbsentBrokers(
+        brokers=[
+            wire.AbsentBrokerAgent(
+                broker=absent_broker(broker, unix_offset=unix_offset),
+                agent_addr=broker.registration.agent_addr,
+                is_rocketmq=broker.registration.from_broker is not None,
+            )
+            for broker in brokers[:MAX_ABSENT]
+        ],
+        left_out=max(0, len(brokers) - MAX_ABSENT),
+    )
 
 
 def gone(topic: str, *, boot: int, counter: int) -> bytes:

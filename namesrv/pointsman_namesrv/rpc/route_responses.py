@@ -41,7 +41,7 @@ class RouteResponses:
         self.boot = boot
         """Identifies this run in every revision; random."""
         self._routes = routes
-        self._unix_offset = unix_offset
+        self.unix_offset = unix_offset
         self._max_bytes = max_bytes
         self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
         self._bytes = 0
@@ -79,7 +79,7 @@ class RouteResponses:
             refuse_if_any(name_violations("cluster", cluster))
         refuse_if_any(text_violations("zone", zone))
         route = self._routes.current(topic, cluster=cluster, zone=zone)
-        response = route_response(route, boot=self.boot, unix_offset=self._unix_offset)
+        response = route_response(route, boot=self.boot, unix_offset=self.unix_offset)
         size = len(response.route) + len(response.unchanged) + sum(map(sys.getsizeof, key)) + ENTRY_OVERHEAD_BYTES
         self._count_built()
         self._keep(key, _Entry(response, route.counter, self._routes.change, size))
@@ -108,5 +108,5 @@ class RouteResponses:
                     fresh = self._routes.current(key[0], cluster=key[1], zone=key[2])
                 except TopicNotFound:
                     raise AssertionError(f"{key} is cached, but the topic does not exist") from None
-                response = route_response(fresh, boot=self.boot, unix_offset=self._unix_offset)
+                response = route_response(fresh, boot=self.boot, unix_offset=self.unix_offset)
                 assert entry.response == response  # noqa: S101

@@ -17,6 +17,7 @@ from pointsman_namesrv.core.node_refusals import TopicNotFound
 from pointsman_namesrv.core.request_rules import duplicate_topic, name_violations, text_violations
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc import broker_codec
+from pointsman_namesrv.rpc.route_codec import absent_brokers
 from pointsman_namesrv.rpc.route_responses import RouteResponses
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 
@@ -132,13 +133,20 @@ class RouteServicer:
         )
 
     async def get_cluster_info(self, request: bytes) -> bytes:
-        """Return clusters and their groups. Raises DecodeError, InvalidRequest, ClusterNotFound."""
+        """Return clusters and their groups. Raises DecodeError, InvalidRequest, ClusterNotFound.
+
+        A cluster whose brokers have all departed is not in the list, but known as long as they are remembered.
+        """
         query = wire.GetClusterInfoRequest.FromString(request)
         if query.cluster:
             refuse_if_any(name_violations("cluster", query.cluster))
-        response = wire.GetClusterInfoResponse(node_state=broker_codec.node_state(self._lifecycle.state))
+        absent = self._core.absent_brokers(query.cluster)
+        response = wire.GetClusterInfoResponse(
+            node_state=broker_codec.node_state(self._lifecycle.state),
+            absent=absent_brokers(absent, unix_offset=self._responses.unix_offset),
+        )
         rested_at = self._clock.monotonic()
-        for cluster, groups in self._core.clusters(query.cluster):
+        for cluster, groups in self._core.clusters(query.cluster, may_be_empty=bool(absent)):
             data = response.clusters.add(cluster=cluster)
             for group in groups:
                 data.broker_datas.append(broker_codec.broker_data(group))

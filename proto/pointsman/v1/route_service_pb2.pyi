@@ -606,25 +606,93 @@ class GetClusterInfoResponse(_message.Message):
 
     CLUSTERS_FIELD_NUMBER: _builtins.int
     NODE_STATE_FIELD_NUMBER: _builtins.int
+    ABSENT_FIELD_NUMBER: _builtins.int
     node_state: _broker_pb2.NodeState.ValueType
     """WARMING: the list may be incomplete."""
     @_builtins.property
     def clusters(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClusterData]:
         """The clusters."""
 
+    @_builtins.property
+    def absent(self) -> Global___AbsentBrokers:
+        """Brokers that are not routed. Unset: the name server is older than this field and does not report them."""
+
     def __init__(
         self,
         *,
         clusters: _abc.Iterable[Global___ClusterData] | None = ...,
         node_state: _broker_pb2.NodeState.ValueType = ...,
+        absent: Global___AbsentBrokers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clusters", b"clusters", "node_state", b"node_state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "clusters", b"clusters", "node_state", b"node_state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetClusterInfoResponse: _TypeAlias = GetClusterInfoResponse  # noqa: Y015
+
+@_typing.final
+class AbsentBrokers(_message.Message):
+    """Brokers that are not routed, for tools that query their agents."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKERS_FIELD_NUMBER: _builtins.int
+    LEFT_OUT_FIELD_NUMBER: _builtins.int
+    left_out: _builtins.int
+    """How many others there are."""
+    @_builtins.property
+    def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___AbsentBrokerAgent]:
+        """Sorted by (cluster, broker name, broker id), at most 1,000. Departed brokers are listed for `remember_hours`, unless
+        they unregistered or an operator evicted them.
+        """
+
+    def __init__(
+        self,
+        *,
+        brokers: _abc.Iterable[Global___AbsentBrokerAgent] | None = ...,
+        left_out: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "left_out", b"left_out"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbsentBrokers: _TypeAlias = AbsentBrokers  # noqa: Y015
+
+@_typing.final
+class AbsentBrokerAgent(_message.Message):
+    """A broker that is not routed, and its agent."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_FIELD_NUMBER: _builtins.int
+    AGENT_ADDR_FIELD_NUMBER: _builtins.int
+    IS_ROCKETMQ_FIELD_NUMBER: _builtins.int
+    agent_addr: _builtins.str
+    """Where its agent serves consumer groups, queue locks and offsets; empty: it does not, or the broker has no agent."""
+    is_rocketmq: _builtins.bool
+    """Whether the broker registered itself, as RocketMQ's do."""
+    @_builtins.property
+    def broker(self) -> Global___AbsentBroker:
+        """The broker."""
+
+    def __init__(
+        self,
+        *,
+        broker: Global___AbsentBroker | None = ...,
+        agent_addr: _builtins.str = ...,
+        is_rocketmq: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_addr", b"agent_addr", "broker", b"broker", "is_rocketmq", b"is_rocketmq"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AbsentBrokerAgent: _TypeAlias = AbsentBrokerAgent  # noqa: Y015
 
 @_typing.final
 class ClusterData(_message.Message):

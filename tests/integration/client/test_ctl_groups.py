@@ -67,6 +67,12 @@ async def a_fleet(clock: ManualClock | SystemClock) -> AsyncIterator[Fleet]:
                 await consumer.crash()
 
 
+def total(**counts: int) -> dict[str, object]:
+    """The total of the group ``billing``."""
+    zeros = dict.fromkeys(("queues", "lag", "queuesWithoutEnd", "retryQueues", "retryQueuesWithoutEnd"), 0)
+    return {"group": "billing", **zeros, **counts}
+
+
 @pytest.fixture
 async def fleet(clock: ManualClock) -> AsyncIterator[Fleet]:
     async with a_fleet(clock) as fleet:
@@ -106,6 +112,7 @@ async def test_groups_are_merged_from_all_masters_and_each_client_counts_once(fl
     assert agents[fleet.one.addr] == {
         "addr": fleet.one.addr,
         "brokers": ["c1/a/0"],
+        "absent": [],
         "state": "READY",
         "groups": [
             {
@@ -279,7 +286,8 @@ async def test_offsets_have_a_lag_where_the_end_is_known_and_a_total_per_group(f
         "audit         1    -      1 queue\n"
         "billing       3   10      1 queue\n"
     )
-    assert printed.document["totals"] == [{"group": "billing", "queues": 3, "lag": 10, "queuesWithoutEnd": 1}]
+    assert printed.document["totals"] == [total(queues=3, lag=10, queuesWithoutEnd=1)]
+    assert (printed.document["notCounted"], printed.document["isAbsentKnown"]) == ([], True)
     assert printed.document["offsets"][0] == {
         "group": "billing",
         "topic": "orders",
@@ -303,7 +311,9 @@ async def test_empty_retry_queues_are_shown_on_demand_and_always_in_json(fleet: 
     )
 
     assert "%RETRY%" not in table.out
-    assert "16 empty queues of retry topics hidden; show with --retry\n" in table.out
+    assert "16 queues of retry topics hidden; show with --retry\n" in table.out
+    assert table.out.splitlines()[-1].split() == ["billing", "1", "10", "-"]
+    assert printed.document["totals"] == [total(queues=1, lag=10, retryQueues=16)]
     assert whole.out.count("%RETRY%billing") == 16
     assert "not shown" not in whole.out
     assert len(printed.document["offsets"]) == 17
@@ -317,7 +327,7 @@ async def test_many_pages_are_one_result_and_a_replicas_copy_counts_once(fleet: 
     printed = await fleet.json("--timeout", "20", "offsets", "billing", "--all")
 
     assert len(printed.document["offsets"]) == 2_501
-    assert printed.document["totals"] == [{"group": "billing", "queues": 2_500, "lag": 2_500, "queuesWithoutEnd": 0}]
+    assert printed.document["totals"] == [total(queues=2_500, lag=2_500)]
 
 
 # Pins
@@ -361,18 +371,22 @@ async def test_a_pin_that_one_agent_rejected_names_the_others_and_fails(fleet: F
 # Agents that cannot be found or reached
 
 
-async def test_a_query_names_the_agents_that_did_not_respond_and_succeeds_while_one_does(fleet: Fleet) -> None:
+async def test_a_query_lists_the_brokers_that_are_not_counted_and_exits_with_1(fleet: Fleet) -> None:
     await fleet.join(fleet.one, A, reads("billing"))
     await fleet.two.stop()
     table, printed = await asyncio.gather(fleet.ctl("groups"), fleet.json("groups"))
 
-    assert table.code == printed.code == 0
+    assert table.code == printed.code == 1
     assert table.out.splitlines()[1].split()[:3] == ["billing", "1", "1/1"]
+    assert table.out.splitlines()[-1] == f"c1/b/0: not counted ({fleet.two.addr}: connection refused)"
     assert table.err == (
-        f"pointsmanctl: 1 of 2 agents failed: {fleet.two.addr} (connection refused); "
-        "data that only they have is missing\n"
+        f"pointsmanctl: 1 broker not counted: c1/b/0 ({fleet.two.addr}: connection refused); "
+        "see `pointsmanctl brokers`\n"
     )
-    assert json.loads(printed.err)["warning"]["code"] == "AGENT_FAILED"
+    assert json.loads(printed.err)["error"]["code"] == "BROKERS_NOT_COUNTED"
+    assert printed.document["notCounted"] == [
+        {"broker": "c1/b/0", "state": None, "addr": fleet.two.addr, "reason": "connection refused"}
+    ]
     failed = next(agent for agent in printed.document["agents"] if agent["addr"] == fleet.two.addr)
     assert (failed["brokers"], failed["error"]["code"]) == (["c1/b/0"], "AGENT_FAILED")
 
@@ -383,8 +397,8 @@ async def test_a_broker_without_an_agents_address_is_named(fleet: Fleet) -> None
     await fleet.one.register(fleet.name_server, agent_addr="")
     none = await fleet.json("offsets")
 
-    assert some.code == 0
-    assert "agent address unknown for c1/b/0" in some.err
+    assert some.code == 1
+    assert "1 broker not counted: c1/b/0 (agent address unknown)" in some.err
     error = json.loads(none.err)["error"]
     assert (none.code, none.out, error["code"]) == (1, "", "NO_AGENT")
     assert "c1/a/0, c1/b/0" in error["message"]
@@ -407,7 +421,7 @@ async def test_agents_given_by_address_are_queried_without_a_name_server(fleet: 
         "check that the agent runs and is reachable from here, or give another address with --agent\n"
     )
     assert f"no name server is responding: {closed}" in lost.err
-    assert partly.code == 0
+    assert partly.code == 1
     assert f"{closed} is not responding (connection refused); brokers that only it knows are missing" in partly.err
 
 
@@ -425,10 +439,10 @@ async def test_an_agent_that_hangs_costs_only_its_deadline(fleet: Fleet) -> None
         host, port = deaf.getsockname()
         made = await ctl("--timeout", "0.5", "groups", "--agent", fleet.one.addr, "--agent", f"{host}:{port}")
 
-    assert made.code == 0
+    assert made.code == 1
     # Whichever ends first: the call, or gRPC's attempt to connect.
     words = ("no response in time", "connected, but not responding")
-    assert any(f"1 of 2 agents failed: {host}:{port} ({each})" in made.err for each in words)
+    assert any(f"1 broker not counted: {host}:{port} ({each})" in made.err for each in words)
     assert "billing" in made.out
 
 

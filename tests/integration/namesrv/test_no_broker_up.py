@@ -12,7 +12,12 @@ from grpc import StatusCode
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import route_service_pb2 as route
-from pointsman.v1.broker_pb2 import BrokerIdentity
+from pointsman.v1.broker_pb2 import (
+    PROBE_EVIDENCE_STRONG,
+    PROBE_STATUS_FAILING,
+    BrokerHealth,
+    BrokerIdentity,
+)
 from pointsman.v1.registration_service_pb2 import UNREGISTER_REASON_DRAIN, UnregisterBrokerRequest
 from pointsman.wire.manual_clock import ManualClock
 from tests.fakes import wire
@@ -134,3 +139,49 @@ async def test_a_restart_keeps_expired_brokers_for_their_remaining_time(
         grpc.aio.insecure_channel(app.addr) as channel,
     ):
         assert len((await Peer(channel).route.GetTopicRoute(ORDERS)).route.broker_datas) == 1
+
+
+async def absent(peer: Peer, cluster: str = "") -> list[tuple[str, bool, str, bool]]:
+    """What the list of clusters says of brokers that are not routed."""
+    found = (await peer.route.GetClusterInfo(route.GetClusterInfoRequest(cluster=cluster))).absent
+    return [
+        (each.broker.identity.broker_name, each.broker.is_registered, each.agent_addr, each.is_rocketmq)
+        for each in found.brokers
+    ]
+
+
+async def test_the_agents_of_brokers_that_are_out_or_departed_are_listed_also_after_a_restart(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    failing = BrokerHealth(status=PROBE_STATUS_FAILING, evidence=PROBE_EVIDENCE_STRONG)
+    both = [("a", False, "a:9880", False), ("b", True, "b:9880", False)]
+    out = wire.identity("b", addr="b:10911")
+    async with (
+        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        peer = Peer(channel)
+        nothing = await peer.route.GetClusterInfo(route.GetClusterInfoRequest())
+        assert nothing.HasField("absent")
+        topic = wire.topic("orders")
+        await peer.registration.RegisterBroker(wire.registration(topic, who=WHO, agent_addr="a:9880"))
+        await clock.advance(LATER)
+        await peer.registration.RegisterBroker(
+            wire.registration(topic, who=out, agent_addr="b:9880", health=failing, expiry=3_600)
+        )
+        up = wire.identity("up", addr="up:10911", cluster="c2")
+        await peer.registration.RegisterBroker(wire.registration(topic, who=up, agent_addr="up:9880"))
+        assert await absent(peer) == both
+        assert (await absent(peer, "c1"), await absent(peer, "c2")) == (both, [])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("pointsman_namesrv.rpc.route_codec.MAX_ABSENT", 1)
+            bounded = (await peer.route.GetClusterInfo(route.GetClusterInfoRequest())).absent
+        assert (len(bounded.brokers), bounded.left_out) == (1, 1)
+    async with (
+        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
+        grpc.aio.insecure_channel(app.addr) as channel,
+    ):
+        peer = Peer(channel)
+        assert await absent(peer) == both
+        await peer.admin.EvictBroker(admin.EvictBrokerRequest(cluster="c1", broker_name="b", by="ops"))
+        assert await absent(peer, "c1") == both[:1]  # all of its brokers have departed, and it is known

@@ -15,6 +15,7 @@ from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
     Evidence,
+    FromBroker,
     GroupKey,
     Health,
     ProbeVerdict,
@@ -248,3 +249,25 @@ def test_a_restart_restores_lost_brokers_except_for_taken_or_expired_positions(
         core.restore_departed(lost, now=0.0)
     assert absent(core, "of-a") == [GONE]
     assert (absent(core, "of-b"), absent(core, "of-c"), absent(core)) == (None, None, [])
+
+
+def test_absent_brokers_have_their_agents_and_rocketmq_brokers_are_marked(core: NameServer) -> None:
+    core.register(registration("a", agent_addr="a:9880"), now=0.0)
+    core.register(registration("b", from_broker=FromBroker()), now=0.0)
+    core.register(replace(registration("z"), identity=BrokerIdentity("c2", "z", 0, "z:1")), now=0.0)
+    core.sweep(now=LATER)
+    core.register(registration("c", agent_addr="c:9880", health=REFUSING), now=LATER)
+    core.register(registration("d", agent_addr="d:9880"), now=LATER)
+
+    def of(cluster: str = "") -> list[tuple[str, Phase, str, bool]]:
+        return [
+            (each.identity.broker_name, each.phase, each.registration.agent_addr, bool(each.registration.from_broker))
+            for each in core.absent_brokers(cluster)
+        ]
+
+    assert of("c1") == [
+        ("a", Phase.GONE, "a:9880", False),
+        ("b", Phase.GONE, "", True),
+        ("c", Phase.OUT, "c:9880", False),
+    ]
+    assert of() == [*of("c1"), ("z", Phase.GONE, "", False)]
