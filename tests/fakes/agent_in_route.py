@@ -10,6 +10,7 @@ from dataclasses import replace
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
+from pointsman.v1.broker_pb2 import BrokerHealth
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.clock import Clock
@@ -118,11 +119,15 @@ class WholeAgent:
             ]
         )
 
-    async def register(self, name_server: NameServerApp, *, agent_addr: str | None = None) -> None:
+    async def register(
+        self, name_server: NameServerApp, *, agent_addr: str | None = None, health: BrokerHealth | None = None
+    ) -> None:
         """Register the broker with the address of its agent, unless another one is given."""
         async with grpc.aio.insecure_channel(name_server.addr) as channel:
             addr = self.addr if agent_addr is None else agent_addr
-            request = wire.registration(wire.topic("orders"), who=self.identity, agent_addr=addr, agent_version="0.1.0")
+            request = wire.registration(
+                wire.topic("orders"), who=self.identity, agent_addr=addr, agent_version="0.1.0", health=health
+            )
             await RegistrationServiceStub(channel).RegisterBroker(request)
 
     async def stop(self) -> None:

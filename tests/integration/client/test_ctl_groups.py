@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.v1.broker_pb2 import PROBE_EVIDENCE_STRONG, PROBE_STATUS_FAILING, BrokerHealth
 from pointsman.wire.clock import SystemClock
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.drain_lag import GroupLag, LagReport
@@ -403,6 +404,125 @@ async def test_a_broker_without_an_agents_address_is_named(fleet: Fleet) -> None
     assert (none.code, none.out, error["code"]) == (1, "", "NO_AGENT")
     assert "c1/a/0, c1/b/0" in error["message"]
     assert "--agent HOST:PORT" in error["hint"]
+
+
+REFUSING = BrokerHealth(status=PROBE_STATUS_FAILING, evidence=PROBE_EVIDENCE_STRONG)
+
+
+async def test_the_lag_of_a_broker_that_is_out_is_unknown_and_exits_with_1(fleet: Fleet) -> None:
+    fleet.one.offsets.commit("billing", {QueueKey("orders", 0): 90}, reset=False)
+    fleet.one.ends.table = {QueueKey("orders", 0): 100}
+    fleet.two.offsets.commit("billing", {QueueKey("orders", 0): 5, QueueKey("%RETRY%billing", 0): 0}, reset=False)
+    await fleet.two.register(fleet.name_server, health=REFUSING)
+    table, printed, listed = await asyncio.gather(
+        fleet.ctl("offsets", "billing"), fleet.json("offsets", "billing"), fleet.ctl("groups")
+    )
+
+    assert table == Ended(
+        1,
+        "GROUP    TOPIC   BROKER  QUEUE  COMMITTED  MAX  LAG  STATUS\n"
+        "billing  orders  c1/a/0      0         90  100   10  -\n"
+        "billing  orders  c1/b/0      0          5    -    -  -\n"
+        "1 queue of retry topics hidden; show with --retry\n"
+        "\n"
+        "GROUP    QUEUES  LAG                UNKNOWN LAG\n"
+        "billing       2   10  1 queue and 1 retry queue\n"
+        "c1/b/0 OUT: the lag of 2 queues is unknown\n",
+        "pointsmanctl: c1/b/0 OUT: the lag of 2 queues is unknown; see `pointsmanctl brokers`\n",
+    )
+    assert printed.code == 1
+    assert printed.document["totals"] == [
+        total(queues=2, lag=10, queuesWithoutEnd=1, retryQueues=1, retryQueuesWithoutEnd=1)
+    ]
+    assert {agent["addr"]: agent["absent"] for agent in printed.document["agents"]} == {
+        fleet.one.addr: [],
+        fleet.two.addr: [{"broker": "c1/b/0", "state": "OUT"}],
+    }
+    assert listed.code == 0
+
+
+@pytest.mark.parametrize("command", [("groups",), ("group", "billing"), ("locks",), ("offsets", "billing")])
+async def test_a_broker_that_departed_and_does_not_respond_is_not_counted(
+    clock: ManualClock, command: tuple[str, ...]
+) -> None:
+    async with (
+        running_name_server(clock=clock) as app,
+        whole_agents(("b", 0), clock=clock, name_servers=[app]) as (gone,),
+    ):
+        await clock.advance(130.0)
+        async with whole_agents(("a", 0), clock=clock, name_servers=[app]) as (up,):
+            await clock.advance(0.1)
+            up.offsets.commit("billing", {QueueKey("orders", 0): 1}, reset=False)
+            consumers = [Consumer(agent.addr, A) for agent in (up, gone)]
+            for consumer in consumers:
+                await consumer.beat(reads("billing"))
+            both = await ctl("--namesrv", app.addr, "-o", "json", *command)
+            await consumers[1].crash()
+            await gone.stop()
+            table, printed = await asyncio.gather(
+                ctl("--namesrv", app.addr, *command), ctl("--namesrv", app.addr, "-o", "json", *command)
+            )
+            await consumers[0].crash()
+
+    assert both.code == 0  # its agent responds, though it no longer reaches the name server
+    assert [agent["absent"] for agent in both.document["agents"] if agent["addr"] == gone.addr] == [
+        [{"broker": "c1/b/0", "state": "GONE"}]
+    ]
+    assert table.code == printed.code == 1
+    assert table.out.splitlines()[-1] == f"c1/b/0 GONE: not counted ({gone.addr}: connection refused)"
+    assert "1 broker not counted: c1/b/0 GONE" in table.err
+    assert "remove a broker that does not return with `pointsmanctl evict CLUSTER/BROKER/ID`" in table.err
+    assert printed.document["notCounted"] == [
+        {"broker": "c1/b/0", "state": "GONE", "addr": gone.addr, "reason": "connection refused"}
+    ]
+
+
+async def test_a_group_that_only_a_broker_without_a_response_knows_is_unknown_and_the_broker_is_named(
+    fleet: Fleet,
+) -> None:
+    await fleet.two.register(fleet.name_server, health=REFUSING)
+    await fleet.two.stop()
+    made = await fleet.ctl("offsets", "billing")
+
+    assert made.code == 1
+    assert f"1 broker not counted: c1/b/0 OUT ({fleet.two.addr}: connection refused)" in made.err
+    assert "consumer group billing has no committed offset at the 1 agent that responded" in made.err
+
+
+async def test_a_name_server_that_does_not_report_absent_brokers_is_named(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As one that is older than the field.
+    monkeypatch.setattr("pointsman_namesrv.rpc.routes.absent_brokers", lambda *_, **__: None)
+    made = await fleet.json("groups")
+
+    assert (made.code, made.document["isAbsentKnown"]) == (1, False)
+    assert "is older than this pointsmanctl: brokers that are OUT or departed are missing" in made.err
+
+
+async def test_a_pin_is_sent_to_a_broker_that_is_out(fleet: Fleet) -> None:
+    await fleet.two.register(fleet.name_server, health=REFUSING)
+    made = await fleet.json("pin", "billing", "--to", A, "--for", "1h")
+
+    assert (made.code, len(made.document["agents"])) == (0, 3)
+    assert fleet.two.groups.core.pinned_count == 1
+
+
+async def test_the_locks_of_retry_topics_are_listed_after_the_others_of_the_group(
+    fleet: Fleet, clock: ManualClock
+) -> None:
+    queues = [QueueKey("%RETRY%billing", 0), QueueKey("orders", 0)]
+    fleet.one.locks.lock("billing", A, queues, now=clock.monotonic())
+    fleet.one.locks.lock("audit", A, [QueueKey("%RETRY%audit", 0), QueueKey("bills", 0)], now=clock.monotonic())
+    table = await fleet.ctl("locks")
+
+    rows = [line.split()[:2] for line in table.out.splitlines()[1:]]
+    assert rows == [
+        ["audit", "bills"],
+        ["audit", "%RETRY%audit"],
+        ["billing", "orders"],
+        ["billing", "%RETRY%billing"],
+    ]
 
 
 async def test_agents_given_by_address_are_queried_without_a_name_server(fleet: Fleet) -> None:
