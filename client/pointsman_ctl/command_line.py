@@ -72,7 +72,8 @@ def options(ctx: click.Context) -> None:
     \b
     Exit codes:
       0    success
-      1    failed, not found, or one of several servers failed
+      1    failed, not found, one of several servers failed, or a broker is
+           not counted
       2    wrong usage
       3    drain-broker: drained, but a wait timed out or messages are unread
       130  Ctrl-C

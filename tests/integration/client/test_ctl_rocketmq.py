@@ -16,7 +16,9 @@ from pointsman.remoting.codes import BrokerRequestCode as Request
 from pointsman.remoting.codes import BrokerResponseCode as Code
 from pointsman.remoting.frames import Command
 from pointsman.wire.clock import SystemClock
+from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import AccessKey
+from pointsman_ctl.agent_round import NOT_LISTED
 from pointsman_ctl.error_report import ACCESS_KEY_HINT
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
@@ -126,10 +128,11 @@ async def test_groups_are_merged_from_the_brokers(fleet: Fleet, kind: str) -> No
         0,
         "GROUP    MEMBERS  AGENTS  MODEL       TOPICS  FLAGS\n"
         "audit          2     2/2  CLUSTERING  orders  DIFFERS\n"
-        "billing        2     2/2  CLUSTERING  orders  DIFFERS\n",
+        "billing        2     2/2  CLUSTERING  orders  DIFFERS\n" + ("" if kind == GRPC else f"{NOT_LISTED}\n"),
         "",
     )
     document = await fleet.json(kind, "groups")
+    assert (document["notCounted"], document["isAbsentKnown"]) == ([], kind == GRPC)
     assert [each["group"] for each in document["groups"]] == ["audit", "billing"]
     assert {each["addr"]: each["brokers"] for each in document["agents"]} == {
         fleet.a.addr: ["c1/a/0"],
@@ -162,14 +165,15 @@ async def test_members_have_their_language_and_version(fleet: Fleet, kind: str) 
     await fleet.b.stop()
     partly = await fleet.ctl(kind, "--output", "json", "offsets", "idle")
     warning, error = map(json.loads, partly.err.splitlines())
-    assert (warning["warning"]["code"], error["error"]["code"]) == ("BROKER_FAILED", "GROUP_NOT_FOUND")
+    assert (warning["warning"]["code"], error["error"]["code"]) == ("BROKERS_NOT_COUNTED", "GROUP_NOT_FOUND")
 
 
 @through_both
 async def test_offsets_have_their_ends(fleet: Fleet, kind: str) -> None:
     for arguments in (["offsets", "billing"], ["offsets"]):
         document = await fleet.json(kind, *arguments)
-        assert document["totals"] == [{"group": "billing", "queues": 4, "lag": 10, "queuesWithoutEnd": 0}]
+        (total,) = document["totals"]
+        assert (total["group"], total["queues"], total["lag"], total["queuesWithoutEnd"]) == ("billing", 4, 10, 0)
         assert document["offsets"][0] == {
             "group": "billing",
             "topic": "orders",
@@ -192,8 +196,8 @@ async def test_brokers_that_fail_are_named(fleet: Fleet, kind: str) -> None:
     ):
         fleet.b.answers[Request.GET_CONSUME_STATS] = answer
         some = await fleet.ctl(kind, "offsets", "billing")
-        assert some.code == 0
-        assert "1 of 2 brokers failed" in some.err
+        assert some.code == 1
+        assert "1 broker not counted: c1/b/0" in some.err
         assert fleet.b.addr in some.err
         assert text in some.err
     fleet.a.dropped.add(Request.GET_CONSUME_STATS)
@@ -202,13 +206,54 @@ async def test_brokers_that_fail_are_named(fleet: Fleet, kind: str) -> None:
     assert f"{fleet.a.addr} (no response in time)" in none.err
     await fleet.b.stop()
     refused = await fleet.ctl(kind, "group", "billing")
-    assert refused.code == 0
-    assert f"{fleet.b.addr} (connection refused)" in refused.err
+    assert refused.code == 1
+    assert f"c1/b/0 ({fleet.b.addr}: connection refused)" in refused.err
     await fleet.a.stop()
     down = await fleet.ctl(kind, "groups")
     assert down.code == 1
     assert "no broker is responding" in down.err
     assert "check that the broker runs" in down.err
+
+
+async def test_the_lag_does_not_fall_when_a_broker_departs(clock: ManualClock) -> None:
+    async with (
+        running_name_server(clock=clock, remoting=RemotingConfig(listen="127.0.0.1:0")) as server,
+        GroupBroker() as a,
+        GroupBroker() as b,
+        AsyncExitStack() as stack,
+    ):
+        fleet = Fleet(server, a, b, stack)
+        await fleet.register("b", b.addr)
+        await clock.advance(130.0)
+        await fleet.register("a", a.addr)
+        assert (await fleet.json(GRPC, "offsets", "billing"))["totals"][0]["lag"] == 10
+        await b.stop()
+        made = await fleet.ctl(GRPC, "-o", "json", "offsets", "billing")
+
+    assert made.code == 1
+    assert made.document["notCounted"] == [
+        {"broker": "c1/b/0", "state": "GONE", "addr": b.addr, "reason": "connection refused"}
+    ]
+    assert json.loads(made.err)["error"]["code"] == "BROKERS_NOT_COUNTED"
+
+
+@through_both
+async def test_a_slave_without_a_master_is_named_and_counts_with_all(kind: str) -> None:
+    async with (
+        running_name_server(remoting=RemotingConfig(listen="127.0.0.1:0")) as server,
+        GroupBroker() as a,
+        GroupBroker() as slave,
+        AsyncExitStack() as stack,
+    ):
+        fleet = Fleet(server, a, slave, stack)
+        await fleet.register("a", a.addr)
+        await fleet.register("b", slave.addr, 1)
+        made = await fleet.ctl(kind, "-o", "json", "offsets", "billing")
+        whole = await fleet.json(kind, "offsets", "billing", "--all")
+
+    assert made.code == 1
+    assert [(each["broker"], each["state"]) for each in made.document["notCounted"]] == [("c1/b", "NO MASTER")]
+    assert whole["totals"][0]["lag"] == 10
 
 
 @through_both
@@ -249,8 +294,9 @@ async def test_a_name_server_that_is_down(fleet: Fleet, kind: str) -> None:
         assert none.code == 1
         assert "no name server is responding" in none.err
         alive = f"{scheme}{fleet.name_server.remoting_addr if kind == REMOTING else fleet.name_server.addr}"
-        for command in ("topics", "groups"):
-            assert (await ctl("--namesrv", f"{scheme}{closed},{alive}", command)).code == 0
+        for command, code in (("topics", 0), ("groups", 1)):
+            made = await ctl("--namesrv", f"{scheme}{closed},{alive}", command)
+            assert (made.code, "brokers that only it knows are missing" in made.err) == (code, bool(code))
 
 
 @through_both
