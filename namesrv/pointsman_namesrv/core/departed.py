@@ -7,7 +7,7 @@ Until then a client in the middle of an outage must not get "not found" for its 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from pointsman_namesrv.core.events import Reason
@@ -131,9 +131,10 @@ class DepartedBrokers:
             return None
         return found[lowest]
 
-    def groups(self) -> Iterable[GroupKey]:
-        """Return the replica groups that lost a broker."""
-        return self._of_group.keys()
+    def all_absent(self, groups: Mapping[GroupKey, Group], cluster: str = "") -> list[AbsentBroker]:
+        """Return the lost brokers and those of ``groups`` that are not routed, of one cluster or all, by identity."""
+        keys = sorted(key for key in {*groups, *self._of_group} if not cluster or key.cluster == cluster)
+        return [each for key in keys for each in self.absent(key, groups.get(key))]
 
     def absent(self, key: GroupKey, group: Group | None) -> list[AbsentBroker]:
         """Return each broker of a group that is lost or not routed, by broker id."""

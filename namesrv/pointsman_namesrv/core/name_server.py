@@ -29,7 +29,7 @@ from pointsman_namesrv.core.broker_responses import (
     UnregisterResponse,
     UnregisterStatus,
 )
-from pointsman_namesrv.core.departed import REMEMBER_SECONDS, AbsentBroker, DepartedBroker, DepartedBrokers
+from pointsman_namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker, DepartedBrokers
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.flap_penalties import Penalties
 from pointsman_namesrv.core.group import Group, Replica
@@ -604,21 +604,12 @@ class NameServer:
         )
         return sorted(members, key=lambda member: member[1].identity)
 
-    def clusters(self, cluster: str = "", *, may_be_empty: bool = False) -> list[tuple[str, list[Group]]]:
-        """Return clusters and their groups, sorted by name. Raises ClusterNotFound for an unknown name.
-
-        ``may_be_empty``: a name without groups is known nevertheless.
-        """
+    def clusters(self, cluster: str = "") -> list[tuple[str, list[Group]]]:
+        """Return clusters and their groups, sorted by name. Raises ClusterNotFound for an unknown name."""
         found = [(name, groups) for name, groups in self.routes.iter_clusters() if not cluster or name == cluster]
-        if cluster and not found and not may_be_empty:
+        if cluster and not found:
             raise ClusterNotFound(cluster)
         return found
-
-    def absent_brokers(self, cluster: str = "") -> list[AbsentBroker]:
-        """Return the brokers that are registered and not routed, and the departed ones, sorted by identity."""
-        keys = {*self.routes.groups, *self.departed.groups()}
-        wanted = sorted(key for key in keys if not cluster or key.cluster == cluster)
-        return [each for key in wanted for each in self.departed.absent(key, self.routes.groups.get(key))]
 
     def topic_names(self, cluster: str = "") -> list[str]:
         """Return the names of topics, sorted. Raises ClusterNotFound for an unknown cluster."""

@@ -13,7 +13,7 @@ from pointsman.wire.refusals import FieldViolation, InvalidRequest, refuse_if_an
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.core.node_refusals import TopicNotFound
+from pointsman_namesrv.core.node_refusals import ClusterNotFound, TopicNotFound
 from pointsman_namesrv.core.request_rules import duplicate_topic, name_violations, text_violations
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc import broker_codec
@@ -140,13 +140,19 @@ class RouteServicer:
         query = wire.GetClusterInfoRequest.FromString(request)
         if query.cluster:
             refuse_if_any(name_violations("cluster", query.cluster))
-        absent = self._core.absent_brokers(query.cluster)
+        absent = self._core.departed.all_absent(self._core.routes.groups, query.cluster)
+        try:
+            clusters = self._core.clusters(query.cluster)
+        except ClusterNotFound:
+            if not absent:
+                raise
+            clusters = []
         response = wire.GetClusterInfoResponse(
             node_state=broker_codec.node_state(self._lifecycle.state),
             absent=absent_brokers(absent, unix_offset=self._responses.unix_offset),
         )
         rested_at = self._clock.monotonic()
-        for cluster, groups in self._core.clusters(query.cluster, may_be_empty=bool(absent)):
+        for cluster, groups in clusters:
             data = response.clusters.add(cluster=cluster)
             for group in groups:
                 data.broker_datas.append(broker_codec.broker_data(group))

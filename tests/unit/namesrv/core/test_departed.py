@@ -262,7 +262,7 @@ def test_absent_brokers_have_their_agents_and_rocketmq_brokers_are_marked(core: 
     def of(cluster: str = "") -> list[tuple[str, Phase, str, bool]]:
         return [
             (each.identity.broker_name, each.phase, each.registration.agent_addr, bool(each.registration.from_broker))
-            for each in core.absent_brokers(cluster)
+            for each in core.departed.all_absent(core.routes.groups, cluster)
         ]
 
     assert of("c1") == [
