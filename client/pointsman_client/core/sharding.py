@@ -15,7 +15,7 @@ from hashlib import blake2b
 from itertools import count, repeat
 from struct import Struct
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from pointsman_client.core.checks import check_number
 from pointsman_client.core.message_queue import MessageQueue, to_order_queues, why_without_queue, write_queue_counts
@@ -41,11 +41,32 @@ class QueueOfKey(Protocol):
 
 
 class ShardingMap(Protocol):
-    """A rule that maps keys to queues. A custom one consists of two classes with one method each."""
+    """A rule that maps keys to queues. A custom one consists of two classes with one method each.
+
+    A producer keeps each ``second`` value of a key in order by itself, unless the rule has the method
+    ``spreads(topic, key)`` and it returns False: ``second`` does not decide the key's queue.
+    """
 
     def over(self, queues: Sequence[MessageQueue]) -> QueueOfKey:
         """Apply the rule to a topic's queues. Raises :class:`InvalidOptionError` if there are none."""
         ...
+
+
+@runtime_checkable
+class SpreadsKeys(Protocol):
+    """A rule that says which keys have sub-shards."""
+
+    def spreads(self, topic: str, key: str) -> bool:
+        """Whether ``second`` decides the key's queue in this topic."""
+        ...
+
+
+class OrderKey(NamedTuple):
+    """What a producer keeps in order: a key, or one sub-shard of it."""
+
+    key: str
+    second: str | None = None
+    """None: the key has no sub-shards."""
 
 
 class HashRing:
@@ -62,6 +83,10 @@ class HashRing:
     def over(self, queues: Sequence[MessageQueue]) -> QueueOfKey:
         """Build the ring."""
         return _Ring(_checked(queues), self._points_per_queue)
+
+    def spreads(self, topic: str, key: str) -> bool:  # noqa: ARG002 - the protocol's
+        """No key has sub-shards."""
+        return False
 
 
 class _Ring:
@@ -88,6 +113,10 @@ class ModuloMap:
     def over(self, queues: Sequence[MessageQueue]) -> QueueOfKey:
         """Use the queues in their order, which determines the result."""
         return _Modulo(_checked(queues))
+
+    def spreads(self, topic: str, key: str) -> bool:  # noqa: ARG002 - the protocol's
+        """No key has sub-shards."""
+        return False
 
 
 class _Modulo:
@@ -124,6 +153,13 @@ class ExplicitTable:
             {prefix: queue for prefix, queue in self._prefixes.items() if queue.topic == topic},
             self._fallback.over(queues),
         )
+
+    def spreads(self, topic: str, key: str) -> bool:
+        """Whether the other map has sub-shards of a key without an entry."""
+        queues = [self._keys.get(key), *(queue for prefix, queue in self._prefixes.items() if key.startswith(prefix))]
+        if any(queue is not None and queue.topic == topic for queue in queues):
+            return False
+        return not isinstance(self._fallback, SpreadsKeys) or self._fallback.spreads(topic, key)
 
 
 class _Table:
@@ -165,6 +201,12 @@ class SubShards:
         return _HotKeys(
             {key: _heaviest(queues, key, shards) for key, shards in self._sub_shards.items()}, self._others.over(queues)
         )
+
+    def spreads(self, topic: str, key: str) -> bool:
+        """Whether the key is one of the hot keys, or has sub-shards in the other map."""
+        if key in self._sub_shards:
+            return True
+        return not isinstance(self._others, SpreadsKeys) or self._others.spreads(topic, key)
 
 
 class _HotKeys:
@@ -274,6 +316,8 @@ class _TopicMap:
     configured: ConfiguredQueues
     queues: tuple[MessageQueue, ...] = ()
     map: QueueOfKey | None = field(default=None)
+    earliest: QueueOfKey | None = field(default=None)
+    """The first map since :meth:`KeyQueues.keep_earliest`."""
 
 
 class KeyQueues:
@@ -284,6 +328,33 @@ class KeyQueues:
         self._sharding = sharding
         self._zone = zone
         self._topics: dict[str, _TopicMap] = {}
+        self._with_earliest: set[str] = set()
+
+    def order_key(self, topic: str, key: str, second: str | None) -> OrderKey | None:
+        """Return what is kept in order with a message; None: nothing, its key is spread without a second value."""
+        rule = self._sharding
+        spreads = rule.spreads(topic, key) if isinstance(rule, SpreadsKeys) else second is not None
+        if not spreads:
+            return OrderKey(key)
+        return None if second is None else OrderKey(key, second)
+
+    def keep_earliest(self, topic: str) -> None:
+        """Keep the topic's map as it is now, or the first one if there is none yet, for :meth:`earliest_queue_of`."""
+        self._with_earliest.add(topic)
+        seen = self._topics.get(topic)
+        if seen is not None and seen.earliest is None:
+            seen.earliest = seen.map
+
+    def forget_earliest(self, topic: str) -> None:
+        """End :meth:`keep_earliest`."""
+        self._with_earliest.discard(topic)
+        if topic in self._topics:
+            self._topics[topic].earliest = None
+
+    def earliest_queue_of(self, topic: str, key: str, *, second: str | None = None) -> MessageQueue | None:
+        """Return the key's queue in the map that is kept; None: no map is."""
+        seen = self._topics.get(topic)
+        return None if seen is None or seen.earliest is None else seen.earliest.queue_of(key, second=second)
 
     def queue_of(self, route: TopicRoute, key: str, *, second: str | None = None) -> MessageQueue:
         """Return the key's queue for the topic's route; it may not be writable now.
@@ -302,6 +373,8 @@ class KeyQueues:
             raise NoWritableQueueError(route.topic, why)
         if topic.map is None or queues is not topic.queues:
             topic.queues, topic.map = queues, self._sharding.over(queues)
+            if topic.earliest is None and route.topic in self._with_earliest:
+                topic.earliest = topic.map
         return topic.map.queue_of(key, second=second)
 
     def queue_as_seen(self, topic: str, key: str, *, second: str | None = None) -> MessageQueue | None:

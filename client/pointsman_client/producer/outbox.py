@@ -19,6 +19,7 @@ from pointsman.storage.tables import Row, Table, TableFile, TablesDamaged, Table
 from pointsman_client.core.checks import check_number
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.sharding import OrderKey
 from pointsman_client.errors import OutboxFailedError, OutboxFullError
 
 logger = logging.getLogger(__name__)
@@ -39,11 +40,15 @@ class Parked:
     """Sequence number, in the order of parking."""
     queue: MessageQueue
     outgoing: OutgoingMessage
+    order_key: OrderKey | None = None
+    """What it is kept in order with besides its queue; None: nothing, or it is not known."""
+    is_of_earlier_version: bool = False
+    """Whether it was parked by a version that did not store keys."""
 
     @property
     def size(self) -> int:
         """Bytes that count against ``max_bytes``."""
-        return self.outgoing.size + ROW_BYTES
+        return self.outgoing.size + ROW_BYTES + sum(len((text or "").encode()) for text in self.order_key or ())
 
 
 class Outbox:
@@ -81,9 +86,9 @@ class Outbox:
         self._next_number = waiting[-1].number + 1 if waiting else 0
         return waiting
 
-    def add(self, queue: MessageQueue, outgoing: OutgoingMessage) -> Parked:
+    def add(self, queue: MessageQueue, outgoing: OutgoingMessage, order_key: OrderKey | None = None) -> Parked:
         """Number and count a message that is to be written. Raises :class:`OutboxFullError`. Does not block."""
-        parked = Parked(self._next_number, queue, outgoing)
+        parked = Parked(self._next_number, queue, outgoing, order_key)
         if self._waiting_bytes + parked.size > self.max_bytes:
             raise OutboxFullError(str(self.path), self.max_bytes)
         self._next_number += 1
@@ -162,6 +167,7 @@ def _values(parked: Parked) -> Row:
         "keys": list(message.keys),
         "properties": dict(message.properties),
         "due_at": None if outgoing.due_at is None else outgoing.due_at.isoformat(),
+        "order_key": parked.order_key,
     }
     return json.dumps(head), bytes(message.body)
 
@@ -171,7 +177,7 @@ def _read(row: Row) -> Parked:
     if not (isinstance(number, int) and isinstance(head, str) and isinstance(body, bytes)):
         raise TablesRefused("is damaged: a row is not a message")
     values = json.loads(head)
-    due_at = values.get("due_at")  # earlier versions have none
+    due_at, order_key = values.get("due_at"), values.get("order_key")  # earlier versions have none
     return Parked(
         number,
         MessageQueue(values["topic"], values["cluster"], values["broker_name"], values["queue_id"]),
@@ -181,6 +187,8 @@ def _read(row: Row) -> Parked:
             datetime.fromisoformat(values["born_at"]),
             due_at=None if due_at is None else datetime.fromisoformat(due_at),
         ),
+        None if order_key is None else OrderKey(*order_key),
+        is_of_earlier_version="order_key" not in values,
     )
 
 

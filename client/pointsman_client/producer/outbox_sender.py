@@ -7,14 +7,21 @@ import logging
 import math
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup, end_tasks, finish_tasks, start_task
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.errors import ClientClosedError, InvalidInputError, OutboxFailedError, PointsmanError
+from pointsman_client.core.sharding import OrderKey
+from pointsman_client.errors import (
+    ClientClosedError,
+    InvalidInputError,
+    OutboxFailedError,
+    PointsmanError,
+    QueueUnavailableError,
+)
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.producer.outbox import Outbox, Parked
 
@@ -33,6 +40,9 @@ MAX_PARALLEL_QUEUES = 16
 SendParked = Callable[[MessageQueue, Sequence[OutgoingMessage]], Awaitable[object]]
 """Sends to exactly this queue; raises a PointsmanError if the messages were not stored."""
 
+QueuesInstead = Callable[[MessageQueue], Callable[[OrderKey], MessageQueue] | None]
+"""Returns the map of keys to use for a queue that was removed permanently; None: it is only not writable now."""
+
 ResultT = TypeVar("ResultT")
 
 
@@ -46,19 +56,39 @@ class _Batch:
     """Empty: the transaction is on the disk."""
 
 
+@dataclass(slots=True)
+class _KeyInOrder:
+    """The waiting messages of one order key."""
+
+    queue: MessageQueue
+    """That of the last one."""
+    waiting: int = 0
+
+
 class OutboxSender:
     """Parks messages in one producer's outbox, and runs the task that sends them."""
 
     def __init__(
-        self, outbox: Outbox, *, clock: Clock, send: SendParked, max_batch_size: int, metrics_hook: MetricsHook
+        self,
+        outbox: Outbox,
+        *,
+        clock: Clock,
+        send: SendParked,
+        queues_instead: QueuesInstead,
+        max_batch_size: int,
+        metrics_hook: MetricsHook,
     ) -> None:
         self._outbox = outbox
         self._send = send
+        self._queues_instead = queues_instead
         self._max_batch_size = max_batch_size
         self._metrics_hook = metrics_hook
         self._clock = clock
         self._wakeup = Wakeup(clock)
         self._lanes: dict[MessageQueue, deque[Parked]] = {}
+        self._keys: dict[tuple[str, OrderKey], _KeyInOrder] = {}
+        self._keyless: Counter[MessageQueue] = Counter()
+        """Number of waiting messages of an earlier version, whose keys are not known."""
         self._failing: set[MessageQueue] = set()
         self._refused: list[Parked] = []
         """Messages that transport or broker do not accept: they wait, too, but hold up no others."""
@@ -81,19 +111,34 @@ class OutboxSender:
         """Whether messages wait for the queue; later ones must then be parked, too, to keep the order."""
         return queue in self._lanes
 
+    def queue_of_key(self, topic: str, order_key: OrderKey) -> MessageQueue | None:
+        """Return the queue for which messages of the key wait; None: no message of it waits."""
+        key = self._keys.get((topic, order_key))
+        return None if key is None else key.queue
+
+    @property
+    def queues(self) -> frozenset[MessageQueue]:
+        """Queues for which messages wait."""
+        return frozenset(self._lanes)
+
+    @property
+    def queues_without_keys(self) -> frozenset[MessageQueue]:
+        """Queues for which messages wait that an earlier version parked: the keys of these are not known."""
+        return frozenset(self._keyless)
+
     @property
     def waiting(self) -> int:
         """Number of waiting messages."""
         return sum(self._waiting.values())
 
-    async def put(self, queue: MessageQueue, outgoing: OutgoingMessage) -> None:
+    async def put(self, queue: MessageQueue, outgoing: OutgoingMessage, order_key: OrderKey | None) -> None:
         """Park a message after the others of its queue.
 
         Raises :class:`OutboxFullError`, :class:`OutboxFailedError`.
         """
         if self._closed:
             raise ClientClosedError
-        await self._shielded(self._put(queue, outgoing))
+        await self._shielded(self._put(queue, outgoing, order_key))
 
     def wake(self) -> None:
         """Retry now, because a route changed."""
@@ -113,7 +158,7 @@ class OutboxSender:
             if self._clock.monotonic() >= self._retry_refused_at:
                 refused, self._refused, self._retry_refused_at = self._refused, [], math.inf
                 for parked in refused:
-                    self._lanes.setdefault(parked.queue, deque()).append(parked)
+                    self._append(parked)
             waiting = list(self._lanes)
             for begin in range(0, len(waiting), MAX_PARALLEL_QUEUES):
                 async with asyncio.TaskGroup() as group:
@@ -137,7 +182,8 @@ class OutboxSender:
                 if len(batch) == 1:
                     text = "parked message %s cannot be sent to %s; it stays in the outbox, tried again in an hour: %s"
                     logger.warning(text, batch[0].outgoing.message_id, queue, error)
-                    self._refused += self._pop(queue, 1)
+                    # Its key's later messages overtake it, so the key need not keep its queue for it.
+                    self._refused += [replace(each, order_key=None) for each in self._pop(queue, 1)]
                     self._retry_refused_at = min(
                         self._retry_refused_at, self._clock.monotonic() + REFUSED_RETRY_SECONDS
                     )
@@ -146,6 +192,8 @@ class OutboxSender:
                 if queue not in self._failing:
                     logger.warning("%d parked messages cannot be sent to %s yet; retrying: %s", len(lane), queue, error)
                 self._failing.add(queue)
+                if isinstance(error, QueueUnavailableError):
+                    self._move(queue)
                 return
             else:
                 self._failing.discard(queue)
@@ -167,9 +215,32 @@ class OutboxSender:
     def _add(self, parked: Parked) -> None:
         if not self._lanes:
             self._wakeup.wake()
-        self._lanes.setdefault(parked.queue, deque()).append(parked)
+        self._append(parked)
         self._waiting[parked.queue.topic] += 1
         self._metrics_hook.parked(topic=parked.queue.topic, waiting=self._waiting[parked.queue.topic])
+
+    def _append(self, parked: Parked) -> None:
+        self._lanes.setdefault(parked.queue, deque()).append(parked)
+        if parked.is_of_earlier_version:
+            self._keyless[parked.queue] += 1
+        if parked.order_key is not None:
+            key = self._keys.setdefault((parked.queue.topic, parked.order_key), _KeyInOrder(parked.queue))
+            key.queue = parked.queue
+            key.waiting += 1
+
+    def _move(self, queue: MessageQueue) -> None:
+        """Let messages of a queue that was removed follow their keys; those without a key remain."""
+        queue_of = self._queues_instead(queue)
+        if queue_of is None:
+            return
+        moved = 0
+        for each in self._pop(queue, len(self._lanes[queue])):
+            other = queue if each.order_key is None else queue_of(each.order_key)
+            moved += other != queue
+            self._append(replace(each, queue=other))
+        if moved:
+            logger.warning("%d parked messages follow their keys to other queues: %s was removed", moved, queue)
+            self._wakeup.wake()
 
     async def _remove_sent(self, queue: MessageQueue, batch: Sequence[Parked]) -> None:
         try:
@@ -185,10 +256,20 @@ class OutboxSender:
         popped = [lane.popleft() for _ in range(number)]
         if not lane:
             del self._lanes[queue]
+        for parked in popped:
+            if parked.is_of_earlier_version:
+                self._keyless[queue] -= 1
+                if not self._keyless[queue]:
+                    del self._keyless[queue]
+            if parked.order_key is not None:
+                key = self._keys[queue.topic, parked.order_key]
+                key.waiting -= 1
+                if not key.waiting:
+                    del self._keys[queue.topic, parked.order_key]
         return popped
 
-    async def _put(self, queue: MessageQueue, outgoing: OutgoingMessage) -> None:
-        parked = self._outbox.add(queue, outgoing)
+    async def _put(self, queue: MessageQueue, outgoing: OutgoingMessage, order_key: OrderKey | None) -> None:
+        parked = self._outbox.add(queue, outgoing, order_key)
         try:
             await self._write(added=[parked])
         except OutboxFailedError:

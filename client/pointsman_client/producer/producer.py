@@ -16,7 +16,7 @@ from pointsman_client.core.checks import check_function, check_seconds
 from pointsman_client.core.message import Message, OutgoingMessage, check_batch, check_key, check_message, check_size
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendMode, SendResult
-from pointsman_client.core.sharding import HashRing, KeyQueues
+from pointsman_client.core.sharding import HashRing, KeyQueues, OrderKey
 from pointsman_client.errors import (
     ClientClosedError,
     ClientNotStartedError,
@@ -25,7 +25,6 @@ from pointsman_client.errors import (
     PointsmanError,
     SendFailedError,
     TooManyInFlightError,
-    TopicNotFoundError,
 )
 from pointsman_client.ownership import Resources
 from pointsman_client.producer.explicit_send import ExplicitSends, check_queue
@@ -100,7 +99,7 @@ class Producer:
                     # If it was made before a fork, producers in the children would assign the same message ids.
                     self._rng.seed()
                 sender = Sender(self._resources, options=self._options, rng=self._rng)
-                sends = ExplicitSends(self._resources, sender, options=self._options)
+                sends = ExplicitSends(self._resources, sender, options=self._options, key_queues=self._key_queues)
                 try:
                     if isinstance(self._options.on_unavailable, Park):
                         await sends.open(self._options.on_unavailable.outbox)
@@ -251,31 +250,34 @@ class Producer:
 
         The map covers all queues of the topic, also those that cannot be written: see
         :mod:`~pointsman_client.core.sharding`. When all brokers of a topic are down, its last known map is used;
-        without one :class:`TopicNotFoundError` is raised. ``second``: distributes a key that has sub-shards.
+        without one :class:`TopicNotFoundError` is raised. A key with parked messages keeps its queue until they are
+        sent, also when queues are added. ``second``: distributes a key that has sub-shards.
         """
         sends, outgoing, deadline = self._begin(message, timeout_seconds)
         check_key(key)
         if second is not None:
             check_key(second, name="second")
-        queue: MessageQueue | None
-        try:
-            route = await sends.sender.topic_route(message.topic, deadline)
-            queue = self._key_queues.queue_of(route, key, second=second)
-        except TopicNotFoundError:
-            # All its brokers are down: the key stays at its queue.
-            queue = self._key_queues.queue_as_seen(message.topic, key, second=second)
-            if queue is None:
-                raise
-        return await self._explicit(sends, outgoing, queue, on_unavailable, deadline)
+        what = self._on_unavailable(on_unavailable)
+        queue = await sends.queue_of_key(message.topic, key, second=second, on_unavailable=what, deadline=deadline)
+        order_key = self._key_queues.order_key(message.topic, key, second)
+        return await self._explicit(sends, outgoing, queue, what, deadline, order_key)
 
     def drop_absent_brokers(self, topic: str) -> None:
         """Make :meth:`send_by_key` use only the brokers in the route, after others were removed permanently.
 
-        Keys of the removed brokers move. Without this call a broker retains its keys while the producer runs.
+        Keys of the removed brokers move, with their parked messages. Without this call a broker retains its keys while
+        the producer runs.
         """
         self._key_queues.drop_absent(topic)
+        if self._sends is not None:
+            self._sends.drop_absent(topic)
 
     # Implementation
+
+    def _on_unavailable(self, given: OnUnavailable | None) -> OnUnavailable:
+        what = self._options.on_unavailable if given is None else given
+        check_on_unavailable(what)
+        return what
 
     def _begin(self, message: Message, timeout_seconds: float | None) -> tuple[ExplicitSends, OutgoingMessage, float]:
         sends = self._usable()
@@ -335,12 +337,13 @@ class Producer:
         queue: MessageQueue,
         on_unavailable: OnUnavailable | None,
         deadline: float,
+        order_key: OrderKey | None = None,
     ) -> SendResult:
-        what = self._options.on_unavailable if on_unavailable is None else on_unavailable
-        check_on_unavailable(what)
+        what = self._on_unavailable(on_unavailable)
 
         async def send(messages: Sequence[OutgoingMessage]) -> tuple[SendResult, ...]:
-            return (await sends.send(queue, messages[0], on_unavailable=what, deadline=deadline),)
+            sent = await sends.send(queue, messages[0], on_unavailable=what, deadline=deadline, order_key=order_key)
+            return (sent,)
 
         return (await self._counted([outgoing], send))[0]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,7 +12,10 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.sharding import (
     ExplicitTable,
     HashRing,
+    KeyQueues,
     ModuloMap,
+    OrderKey,
+    QueueOfKey,
     ShardingMap,
     SubShards,
     java_hash_code,
@@ -21,6 +25,7 @@ from tests.fakes.queues import queues, short
 
 KEYS = [f"customer-{number}" for number in range(6_000)]
 EIGHT = queues(a=4, b=4)
+OF_BILLS = MessageQueue("bills", "c1", "a", 0)
 TWELVE = queues(a=4, b=4, c=4)
 
 
@@ -162,6 +167,44 @@ def test_sub_shards_inside_another_map_get_the_second_value(outer: ShardingMap) 
     assert [whole.queue_of("big", second=each) for each in seconds] == [
         spread.queue_of("big", second=each) for each in seconds
     ]
+
+
+class _OwnMap:
+    """A map of an application: it does not say which keys have sub-shards."""
+
+    def over(self, queues: Sequence[MessageQueue]) -> QueueOfKey:
+        return HashRing().over(queues)
+
+
+@pytest.mark.parametrize(
+    ("map_", "keys_with_sub_shards"),
+    [
+        (HashRing(), ""),
+        (ModuloMap(), ""),
+        (SubShards({"big": 2}), "big"),
+        (SubShards({"bigger": 4}, others=SubShards({"big": 2})), "big bigger"),
+        (ExplicitTable({"big": EIGHT[0]}, fallback=SubShards({"big": 2, "bigger": 2})), "bigger"),
+        (ExplicitTable({}, prefixes={"big": EIGHT[0]}, fallback=SubShards({"big": 2, "bigger": 2})), ""),
+        (ExplicitTable({"big": OF_BILLS}, prefixes={"b": OF_BILLS}, fallback=SubShards({"big": 2})), "big"),
+        (_OwnMap(), "big bigger vip"),
+        (ExplicitTable({"vip": EIGHT[0]}, fallback=_OwnMap()), "big bigger"),
+    ],
+)
+def test_a_sub_shard_is_kept_in_order_by_itself_and_other_keys_whatever_their_second_value(
+    map_: ShardingMap, keys_with_sub_shards: str
+) -> None:
+    maps = KeyQueues(map_)
+    for key in ("big", "bigger", "vip"):
+        shard = maps.order_key("orders", key, "7")
+        if key not in keys_with_sub_shards.split():
+            assert shard == maps.order_key("orders", key, None) == OrderKey(key)
+        else:
+            assert shard == OrderKey(key, "7")
+
+
+def test_a_hot_key_without_a_second_value_has_no_order_to_keep() -> None:
+    assert KeyQueues(SubShards({"big": 2})).order_key("orders", "big", None) is None
+    assert KeyQueues(_OwnMap()).order_key("orders", "big", None) == OrderKey("big")
 
 
 @pytest.mark.parametrize("map_", [HashRing(), ModuloMap(), ExplicitTable({}), SubShards({})])

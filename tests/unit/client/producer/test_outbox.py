@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -20,6 +21,7 @@ from hypothesis import strategies as st
 from pointsman.storage.tables import TableFile
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.sharding import OrderKey
 from pointsman_client.errors import InvalidOptionError, OutboxFailedError, OutboxFullError
 from pointsman_client.producer.outbox import ROW_BYTES, Outbox, Parked, _read, _values
 from tests.fakes.faults import refuse_to_write
@@ -89,6 +91,22 @@ def test_a_message_is_read_as_it_was_written(
     message = Message.unchecked("orders", body, tag, tuple(keys), properties)
     parked = Parked(7, QUEUE, OutgoingMessage(message, "id", BORN_AT, due_at=due_at))
     assert _read((7, *_values(parked))) == parked
+
+
+def test_a_message_of_a_version_without_keys_says_so() -> None:
+    parked = Parked(7, QUEUE, outgoing(1), OrderKey("customer", "ä"))
+    head, body = _values(parked)
+    assert isinstance(head, str)
+    assert _read((7, head, body)) == parked
+    key = f', "order_key": {json.dumps(parked.order_key)}'
+    assert _read((7, head.replace(key, ""), body)) == Parked(7, QUEUE, outgoing(1), is_of_earlier_version=True)
+
+
+def test_the_bound_counts_keys(tmp_path: Path) -> None:
+    with opened(tmp_path / "outbox", max_bytes=ROW_BYTES + 5) as (outbox, _):
+        with pytest.raises(OutboxFullError):
+            outbox.add(QUEUE, outgoing(0), OrderKey("ä", "123"))
+        outbox.add(QUEUE, outgoing(0), OrderKey("ä", "12"))
 
 
 def test_a_message_of_a_version_without_delays_is_due() -> None:
