@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from pointsman.remoting.bodies import MAX_SHOWN, BadBodyError, read_object, shown, to_object
-from pointsman.remoting.frames import version_text
+from pointsman.remoting.frames import MAX_FRAME_BYTES, version_text
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.wire.group_topics import retry_topic
@@ -39,7 +39,9 @@ class ConnectedGroup:
 
 def read_groups(body: bytes) -> list[str]:
     """Read the names of all groups, sorted. Raises BadBodyError."""
-    table = to_object(read_object(body).get("subscriptionGroupTable"), "subscriptionGroupTable")
+    # 45 items and 450 bytes for a group: the largest frame has fewer.
+    found = read_object(body, max_items=MAX_FRAME_BYTES // 8)
+    table = to_object(found.get("subscriptionGroupTable"), "subscriptionGroupTable")
     return sorted(map(_valid, table))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pointsman.remoting.bodies import read_json
+from pointsman.remoting.bodies import TooManyItemsError, read_json
 from pointsman.wire.names import (
     MAX_BROKER_ID,
     MAX_QUEUES,
@@ -111,6 +111,8 @@ def _problems(cluster: str, name: str, number: str, addr: object, zone: str) -> 
 def _json_object(body: bytes, code: str) -> Mapping[str, object]:
     try:
         found = read_json(body)
+    except TooManyItemsError as error:
+        raise BadResponse(f"the body of a response to {code} {error}") from error
     except ValueError as error:
         raise BadResponse(f"the body of a response to {code} is not JSON: {error}") from error
     return _mapping(found, f"the body of a response to {code}")

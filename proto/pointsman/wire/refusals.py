@@ -133,5 +133,5 @@ def field_violations(field: str, value: str, problem: str | None) -> Sequence[Fi
 
 def shown(value: object) -> str:
     """Format a value for an error: quoted, in ASCII without control characters, at most 80 of them."""
-    text = ascii(value)
+    text = ascii(value[:80] if isinstance(value, str) else value)
     return text if len(text) <= 80 else f"{text[:77]}..."
