@@ -27,7 +27,7 @@ from tests.fakes.brokers_under_test import BORN_AT, QUEUE, READER, RedisBrokers,
 from tests.fakes.condition import eventually
 from tests.fakes.consumer_agents import until_true
 from tests.fakes.redis_process import free_port
-from tests.fakes.scripted_redis import scripted_redis
+from tests.fakes.scripted_redis import endless_redis, scripted_redis
 from tests.fakes.silent_proxy import silent_proxy
 
 pytestmark = pytest.mark.redis
@@ -47,13 +47,19 @@ async def send(transport: Transport, addr: str, *bodies: str, timeout_seconds: f
 
 
 async def pull(
-    transport: Transport, addr: str, offset: int, *, wait_seconds: float = 0.0, timeout_seconds: float = 30.0
+    transport: Transport,
+    addr: str,
+    offset: int,
+    *,
+    wait_seconds: float = 0.0,
+    timeout_seconds: float = 30.0,
+    max_messages: int = 32,
 ) -> Any:
     return await transport.pull(
         addr,
         QUEUE,
         offset,
-        max_messages=32,
+        max_messages=max_messages,
         wait_seconds=wait_seconds,
         timeout_seconds=timeout_seconds,
         reader=READER,
@@ -232,6 +238,68 @@ async def test_a_closed_port_a_name_without_address_and_another_protocol_are_unr
                 with pytest.raises(BrokerUnreachableError, match=addr):
                     await call
     await transport.close()
+
+
+@pytest.mark.parametrize(
+    ("begin", "again"),
+    [
+        (b"$536870912\r\n", b"x" * 65_536),
+        (b"*999999\r\n", b"$4\r\nxxxx\r\n" * 6_000),
+        (b"*999999\r\n", b"*0\r\n" * 16_000),
+        (b"", b"*2\r\n*0\r\n" * 8_000),
+        (b"+", b"x" * 65_536),
+    ],
+    ids=["text", "array", "empty-arrays", "nested-arrays", "line"],
+)
+async def test_a_reply_without_an_end_costs_its_connection_and_no_memory(begin: bytes, again: bytes) -> None:
+    async with endless_redis(begin, again) as server:
+        transport = RedisStreamsTransport(max_reply_bytes=1_000_000)
+        with pytest.raises(
+            (BrokerTimeoutError, BrokerUnreachableError), match=r"a reply has more than 65664 bytes|Max nesting"
+        ):
+            await send(transport, server.addr, "a", timeout_seconds=60.0)
+        # The limit, and what the buffers of both sides hold.
+        assert server.bytes_sent < 12_000_000
+        with pytest.raises(BrokerUnreachableError, match=r"a reply has more than 1000128 bytes|Max nesting"):
+            await pull(transport, server.addr, 0, timeout_seconds=60.0)
+        await transport.close()
+
+
+@pytest.mark.parametrize("header", [b"*900000000\r\n", b"*1\r\n*900000000\r\n", b"*99999999999999\r\n"])
+async def test_an_array_that_announces_millions_of_elements_is_not_made(header: bytes) -> None:
+    async with endless_redis(header, b":1\r\n") as server:
+        transport = RedisStreamsTransport()
+        with pytest.raises((BrokerTimeoutError, BrokerUnreachableError), match="an array announces a million"):
+            await send(transport, server.addr, "a", timeout_seconds=60.0)
+        await transport.close()
+
+
+async def test_an_array_that_does_not_fit_into_the_memory_costs_its_connection() -> None:
+    async with endless_redis(b"*4294967295\r\n", b":1\r\n" * 1_000) as server:
+        transport = RedisStreamsTransport()
+        with pytest.raises(BrokerUnreachableError, match="the connection broke"):
+            await pull(transport, server.addr, 0, timeout_seconds=60.0)
+        await transport.close()
+
+
+async def test_a_reply_without_an_end_to_the_password_costs_its_connection() -> None:
+    async with endless_redis(b"$536870912\r\n", b"x" * 65_536) as server:
+        transport = RedisStreamsTransport(password="secret")
+        with pytest.raises(BrokerUnreachableError, match=r"cannot connect: .*a reply has more than 65536 bytes"):
+            await send(transport, server.addr, "a", timeout_seconds=60.0)
+        await transport.close()
+
+
+async def test_replies_within_the_limit_are_read_one_by_one(brokers: RedisBrokers) -> None:
+    transport, addr = brokers.open(max_reply_bytes=3_000_000), await brokers.add()
+    bodies = [f"{number}" * 500_000 for number in range(5)]
+    for body in bodies:
+        await send(transport, addr, body)
+    for number, body in enumerate(bodies):
+        (message,) = (await pull(transport, addr, number, max_messages=1)).messages
+        assert message.body == body.encode()
+    many = await send(transport, addr, *(["x"] * 5_000))
+    assert many.queue_offsets == tuple(range(5, 5_005))
 
 
 async def test_a_connection_that_breaks_before_the_response_leaves_the_result_of_a_send_unknown(

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from redis.asyncio import Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -21,6 +20,11 @@ from pointsman_client.errors import InvalidOptionError
 from pointsman_client.transports.redis_streams.age_trim import AgeTrimmer
 from pointsman_client.transports.redis_streams.appending import Appender
 from pointsman_client.transports.redis_streams.blocking_reader import GREETING, BlockingReader
+from pointsman_client.transports.redis_streams.bounded_replies import (
+    SHORT_REPLY_BYTES,
+    BoundedConnection,
+    BoundedTlsConnection,
+)
 from pointsman_client.transports.redis_streams.lane import Lane
 from pointsman_client.transports.redis_streams.options import RedisOptions
 from pointsman_client.transports.redis_streams.reading import Entries, Reader, key_of
@@ -42,19 +46,20 @@ class RedisBroker:
     """See :class:`pointsman_client.transports.transport.Transport`, for one address."""
 
     def __init__(self, addr: str, options: RedisOptions, clock: Clock) -> None:
-        def lane(greeting: bytes = b"", *, must_greet: bool = True) -> Lane:
+        def lane(max_reply_bytes: int, greeting: bytes = b"", *, must_greet: bool = True) -> Lane:
             return Lane(
                 addr,
                 lambda: _new_connection(addr, options),
+                max_reply_bytes=max_reply_bytes,
                 connect_timeout_seconds=options.connect_timeout_seconds,
                 greeting=greeting,
                 must_greet=must_greet,
             )
 
         self.is_retired = False
-        self._writing = lane(_FSYNC_CHECK if options.wait_fsync else b"")
-        self._reading = lane()
-        self._waiting = lane(GREETING, must_greet=False)
+        self._writing = lane(SHORT_REPLY_BYTES, _FSYNC_CHECK if options.wait_fsync else b"")
+        self._reading = lane(options.max_reply_bytes)
+        self._waiting = lane(options.max_reply_bytes, GREETING, must_greet=False)
         self._appender = Appender(addr, self._writing, options)
         self._reader = Reader(addr, self._reading)
         self._blocking_reader = BlockingReader(addr, self._waiting, self._execute)
@@ -183,9 +188,9 @@ def check_connection(options: RedisOptions) -> None:
         raise InvalidOptionError("ssl", options.ssl, f"is not valid for redis-py's SSLConnection: {error}") from error
 
 
-def _new_connection(addr: str, options: RedisOptions) -> Connection:
+def _new_connection(addr: str, options: RedisOptions) -> BoundedConnection | BoundedTlsConnection:
     host, port = split_addr(addr)
-    kind: type[Connection] = Connection if options.ssl is None else SSLConnection
+    kind = BoundedConnection if options.ssl is None else BoundedTlsConnection
     more: Mapping[str, Any] = options.ssl or {}
     return kind(
         host=host,

@@ -6,28 +6,32 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from redis.asyncio import Connection
-
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, ClientClosedError
+from pointsman_client.transports.redis_streams.bounded_replies import BoundedConnection, BoundedTlsConnection
 from pointsman_client.transports.redis_streams.link import CONNECTION_ERRORS, Link, ReplyLostError
 from pointsman_client.transports.redis_streams.refusal import is_error_reply, refused
 
 
 class Lane:
-    """At most one open link. ``greeting`` is the first command on every connection. An error reply to it closes the
-    connection; without ``must_greet`` it is ignored."""
+    """At most one open link, whose replies have at most ``max_reply_bytes`` each.
+
+    ``greeting`` is the first command on every connection. An error reply to it closes the connection; without
+    ``must_greet`` it is ignored.
+    """
 
     def __init__(
         self,
         addr: str,
-        new_connection: Callable[[], Connection],
+        new_connection: Callable[[], BoundedConnection | BoundedTlsConnection],
         *,
+        max_reply_bytes: int,
         connect_timeout_seconds: float,
         greeting: bytes = b"",
         must_greet: bool = True,
     ) -> None:
         self._addr = addr
         self._new_connection = new_connection
+        self._max_reply_bytes = max_reply_bytes
         self._connect_timeout_seconds = connect_timeout_seconds
         self._greeting = greeting
         self._must_greet = must_greet
@@ -122,7 +126,7 @@ class Lane:
                 self._link.close()
 
     async def _open(self) -> Link:
-        link = Link(self._addr, await self._connect())
+        link = Link(self._addr, await self._connect(), max_reply_bytes=self._max_reply_bytes)
         is_greeted = False
         try:
             if self._greeting:
@@ -133,7 +137,7 @@ class Lane:
                 link.close()
         return link
 
-    async def _connect(self) -> Connection:
+    async def _connect(self) -> BoundedConnection | BoundedTlsConnection:
         connection = self._new_connection()
         is_connected = False
         try:

@@ -14,14 +14,20 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
-from redis.asyncio import Connection
 from redis.exceptions import RedisError
 
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError
+from pointsman_client.transports.redis_streams.bounded_replies import (
+    BYTES_PER_REPLY,
+    SHORT_REPLY_BYTES,
+    BoundedConnection,
+    BoundedTlsConnection,
+)
 from pointsman_client.transports.redis_streams.refusal import ERROR_REPLIES
 
-CONNECTION_ERRORS = (RedisError, OSError, EOFError, ValueError)
-"""Errors of a connection; ValueError: the server does not use RESP."""
+CONNECTION_ERRORS = (RedisError, OSError, EOFError, ValueError, MemoryError)
+"""Errors of a connection; ValueError: the server does not use RESP, or a reply is too long; MemoryError: a reply
+announces more elements than fit into the memory."""
 
 
 class ReplyLostError(BrokerTimeoutError):
@@ -31,8 +37,11 @@ class ReplyLostError(BrokerTimeoutError):
 class Link:
     """An open connection. Error replies of the server are returned as values."""
 
-    def __init__(self, addr: str, connection: Connection) -> None:
+    def __init__(
+        self, addr: str, connection: BoundedConnection | BoundedTlsConnection, *, max_reply_bytes: int
+    ) -> None:
         self.addr = addr
+        self._max_reply_bytes = max_reply_bytes
         self.is_usable = True
         self.greeting: Any = None
         """Reply to the first request of the link's owner."""
@@ -106,8 +115,11 @@ class Link:
             await self._connection.disconnect(nowait=True)
 
     async def _read(self) -> None:
-        read = self._connection.read_response
+        read, stream = self._connection.read_response, self._connection.replies
+        stream.limit = self._limit
+        stream.has_messages = self._max_reply_bytes > SHORT_REPLY_BYTES
         while True:
+            stream.end_reply()
             try:
                 reply = await read(disable_decoding=True, disconnect_on_error=False)
             except ERROR_REPLIES as error:
@@ -120,6 +132,10 @@ class Link:
                 self._unreplied.popleft()
                 if not exchange.outcome.done():
                     exchange.outcome.set_result(exchange.received)
+
+    def _limit(self) -> int:
+        replies = self._unreplied[0].replies if self._unreplied else 1
+        return self._max_reply_bytes + replies * BYTES_PER_REPLY
 
     async def _write(self) -> None:
         while True:

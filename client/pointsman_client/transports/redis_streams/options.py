@@ -36,6 +36,9 @@ class RedisOptions:
     """Timeout of the wait for replicas or disk."""
     connect_timeout_seconds: float = 3.0
     """Timeout for connecting and authentication."""
+    max_reply_bytes: int = 256 * 1024 * 1024
+    """Maximum size of a reply to a pull, bytes: at least ``pull_batch_size`` messages of the largest size that
+    producers of the topics send. A server that sends more is treated as unreachable."""
     clock: Clock | None = None
     """Clock, for tests; None: the system clock."""
 
@@ -46,6 +49,7 @@ class RedisOptions:
             check_seconds("max_age_seconds", self.max_age_seconds)
         if self.max_length is not None:
             check_number("max_length", self.max_length)
+        check_number("max_reply_bytes", self.max_reply_bytes)
         check_number("wait_replicas", self.wait_replicas, at_least=0)
         check_number("db", self.db, at_least=0)
         if self.username is not None and self.password is None:

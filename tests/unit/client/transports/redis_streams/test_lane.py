@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from pointsman_client.errors import ClientClosedError
+from pointsman_client.transports.redis_streams.bounded_replies import BoundedStream
 from pointsman_client.transports.redis_streams.lane import Lane, cancel_request
 
 
@@ -15,6 +16,7 @@ class Connection:
     """A connection of redis-py to a server that never responds."""
 
     is_connected = False
+    replies = BoundedStream(None)
 
     async def connect(self) -> None:
         self.is_connected = True
@@ -30,7 +32,7 @@ class Connection:
 @pytest.mark.parametrize("turns", range(8))
 async def test_a_lane_that_is_closed_while_it_opens_closes_its_connection(turns: int) -> None:
     connection: Any = Connection()
-    lane = Lane("10.0.0.1:6379", lambda: connection, connect_timeout_seconds=9.0)
+    lane = Lane("10.0.0.1:6379", lambda: connection, max_reply_bytes=9, connect_timeout_seconds=9.0)
     opening = asyncio.create_task(lane.open(timeout_seconds=9.0))
     for _ in range(turns):
         await asyncio.sleep(0)
