@@ -79,7 +79,7 @@ async def brokers(fleet: Fleet, query: Query, _pause: Pause) -> object:
         "addr": fleet.addr,
         "node": fleet.node,
         "nodeState": fleet.lifecycle.state,
-        "brokers": (fleet.status_of(group, replica) for group, replica in members if _is_held(group, replica)),
+        "brokers": (fleet.status_of(group, replica) for group, replica in members if is_held(group, replica)),
         "conditions": (
             {"cluster": key.cluster, "brokerName": key.broker_name, "condition": NO_MASTER}
             for key in without_master(core)
@@ -180,7 +180,7 @@ def _departed_unplanned(fleet: Fleet, position: Position) -> bool:
     return last is Phase.GONE and not is_planned
 
 
-def _is_held(group: Group, replica: Replica) -> bool:
+def is_held(group: Group, replica: Replica) -> bool:
     """Return whether a replica is still registered: brokers come and go while a document is built."""
     return group.replicas.get(replica.identity.broker_id) is replica
 

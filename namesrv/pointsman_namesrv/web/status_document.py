@@ -15,7 +15,7 @@ from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.rpc import admin_codec
-from pointsman_namesrv.web.fleet_documents import Fleet, departed, departed_document, without_master
+from pointsman_namesrv.web.fleet_documents import Fleet, departed, departed_document, is_held, without_master
 from pointsman_namesrv.web.loop_documents import Pause, Query
 from pointsman_namesrv.web.peer_comparison import PeerResult
 
@@ -82,7 +82,7 @@ async def status(
         ],
         "search": search,
         "found": overview.found,
-        "brokers": (fleet.status_of(group, replica) for group, replica in overview.first),
+        "brokers": (fleet.status_of(*member) for member in overview.first if is_held(*member)),
         "gone": [departed_document(fleet, score) for score in lost[:MAX_GONE]],
         "events": (
             to_document(admin_codec.broker_event(record)) for record in reversed(fleet.recent.latest(MAX_EVENTS))
@@ -110,6 +110,8 @@ async def _overview(fleet: Fleet, search: str, pause: Pause) -> _Overview:
     matching: list[_Member] = []
     for member in list(fleet.core.members()):
         group, replica = member
+        if not is_held(group, replica):
+            continue
         phase = replica.state.phase
         overview.phases[phase.value] += 1
         overview.by_cluster.setdefault(group.key.cluster, Counter())[phase.value] += 1
@@ -119,7 +121,6 @@ async def _overview(fleet: Fleet, search: str, pause: Pause) -> _Overview:
         if search in f"{group.key}".lower():
             matching.append(member)
         await pause()
-    overview.found = len(matching)
 
     def rank(member: _Member) -> tuple[object, ...]:
         group, replica = member
@@ -129,8 +130,10 @@ async def _overview(fleet: Fleet, search: str, pause: Pause) -> _Overview:
     # In parts: a large fleet takes longer than a slice.
     rows = iter(matching)
     while part := list(islice(rows, 1_000)):
-        overview.first = heapq.nsmallest(MAX_BROKERS, [*overview.first, *part], key=rank)
+        held = (member for member in (*overview.first, *part) if is_held(*member))
+        overview.first = heapq.nsmallest(MAX_BROKERS, held, key=rank)
         await pause()
+    overview.found = sum(is_held(*member) for member in matching)
     return overview
 
 

@@ -251,6 +251,33 @@ async def test_of_a_large_fleet_the_unhealthy_are_shown_and_any_can_be_found(
     assert (await ask(server.monitoring_port, f"/v1/status?search={'x' * 263}")).status == 400
 
 
+@pytest.mark.parametrize("leaving_from", [3, 22])
+async def test_brokers_that_leave_while_the_page_is_built_are_left_out_of_it(
+    server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch, leaving_from: int
+) -> None:
+    """One leaves at each step of the build, from the counting or from the ranking on."""
+    for number in range(40):
+        await register(peer, "orders", name=f"broker-{number:02}")
+    steps, leaving = 0, (number for number in range(39, 0, -1))
+
+    async def leave(_: object) -> None:
+        nonlocal steps
+        steps += 1
+        if steps >= leaving_from and (number := next(leaving, None)) is not None:
+            server.core.evict("c1", f"broker-{number:02}", 0, now=server.clock.monotonic(), detail={})
+
+    monkeypatch.setattr(loop_documents._Slices, "pause", leave)
+
+    answer = await ask(server.monitoring_port, "/v1/status")
+
+    assert answer.status == 200
+    assert steps > 60
+    states = {broker["state"] for broker in answer.document["brokers"]}
+    assert answer.document["brokers"][0]["brokerName"] == "broker-00"
+    assert states <= {"UP"}
+    assert len(answer.document["brokers"]) <= answer.document["found"] < 40
+
+
 # --- bounds ---------------------------------------------------------------------------------------------------
 
 
