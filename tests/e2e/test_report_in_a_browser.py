@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from selenium.webdriver.common.by import By
+from selenium.webdriver.remote.webelement import WebElement
 
+from pointsman_report.report.broker_plots import StateBar
 from pointsman_report.report.collect import with_findings
 from pointsman_report.report.page import page
 from pointsman_report.report.sections.broker_states import Drawn
-from tests.fakes.browser import browser, complaints
+from tests.fakes.browser import browser, complaints, is_no_wider_than, set_width
 from tests.fakes.busy_report import busy_report
 from tests.fakes.report_contents import a_broker, calm_report
 
@@ -43,3 +45,34 @@ def test_the_report_is_rendered_completely_names_are_text_and_a_script_would_not
         )
         assert shown.title == title
         assert "Content Security Policy" in json.dumps(complaints(shown))
+
+
+def test_on_a_phone_plots_fit_the_page_and_each_row_of_a_table_is_a_card(tmp_path: Path) -> None:
+    report = busy_report()
+    start, end = report.interval.window
+    bars = [StateBar(*broker.key, "up", planned=False, start=start, end=end) for broker in report.brokers]
+    file = tmp_path / "page.html"
+    file.write_text(page(report, Drawn(bars)), encoding="utf-8")
+    with browser(tmp_path / "profile") as shown:
+        for width in (390, 500, 1280):
+            set_width(shown, width)
+            shown.get(file.as_uri())
+            assert is_no_wider_than(shown, width)
+            plots = [plot for plot in shown.find_elements(By.CSS_SELECTOR, "#states svg") if plot.is_displayed()]
+            (plot,) = plots
+            assert plot.rect["width"] <= width
+            assert letters_of(plot) >= 7
+            cell = shown.find_element(By.CSS_SELECTOR, "#outages tbody td")
+            label = shown.execute_script("return getComputedStyle(arguments[0], '::before').content", cell)
+            assert label == ('"Down at"' if width < 600 else "none")
+            hidden = [
+                cell
+                for cell in shown.find_elements(By.CSS_SELECTOR, "tbody td")
+                if not cell.is_displayed() or cell.rect["x"] + cell.rect["width"] > width
+            ]
+            assert hidden == []
+
+
+def letters_of(plot: WebElement) -> float:
+    """Height of the lowest text of a plot, in pixels."""
+    return min(text.rect["height"] for text in plot.find_elements(By.TAG_NAME, "text"))

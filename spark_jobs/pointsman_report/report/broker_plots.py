@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -80,7 +80,14 @@ class Curve(NamedTuple):
     at_start: float
 
 
-def timeline(names: list[tuple[Key, str]], intervals: Iterable[StateBar], *, window: Window, zone: ZoneInfo) -> str:
+def timeline(
+    names: list[tuple[Key, str]],
+    intervals: Iterable[StateBar],
+    *,
+    window: Window,
+    zone: ZoneInfo,
+    width: float = WIDE_INCHES,
+) -> str:
     """Draw one bar for each broker, in the given order: up, down, planned, and blank without monitoring."""
     row_inches = min(0.26, max(0.17, 12 / max(len(names), 1)))
     position = {key: n for n, (key, _) in enumerate(names)}
@@ -90,7 +97,7 @@ def timeline(names: list[tuple[Key, str]], intervals: Iterable[StateBar], *, win
         if end >= start:
             colour = UP if bar.state == "up" else PLANNED if bar.planned else DOWN
             bars.setdefault((colour, position[bar.key]), []).append((start, end))
-    with figure(width=WIDE_INCHES, height=0.75 + row_inches * len(names)) as (drawn, axes):
+    with figure(width=width, height=0.75 + row_inches * len(names)) as (drawn, axes):
         thickness = row_inches * 72 * 0.72
         ordered = sorted(_limited(bars, window).items(), key=lambda bar: BACK_TO_FRONT.index(bar[0][0]))
         for (colour, n), own in ordered:
@@ -129,7 +136,16 @@ def _joined(bars: list[Bar], pixel: int) -> list[Bar]:
     return kept
 
 
-def heat_map(found: Transitions, *, start: int, zone: ZoneInfo) -> str:
+def within(found: Transitions, *, start: int, window: Window) -> tuple[int, Transitions]:
+    """Return the start and the time steps that overlap the window. ``start``: that of the first step."""
+    step = found.step_seconds * 1_000_000
+    first = min(max(0, (window[0] - start) // step), found.columns)
+    last = max(first, min(found.columns, -(-(window[1] - start) // step)))
+    rows = [replace(row, downs=row.downs[first:last]) for row in found.rows]
+    return start + first * step, Transitions(found.step_seconds, last - first, rows)
+
+
+def heat_map(found: Transitions, *, start: int, zone: ZoneInfo, width: float = WIDE_INCHES) -> str:
     """Draw a row for each broker and a cell for each step of time; darker by the logarithm of the count."""
     rows, columns, step = found.rows, found.columns, found.step_seconds * 1_000_000
     most = max(max(row.downs) for row in rows)
@@ -143,7 +159,7 @@ def heat_map(found: Transitions, *, start: int, zone: ZoneInfo) -> str:
                 corners = [(left, n - 0.46), (right, n - 0.46), (right, n + 0.46), (left, n + 0.46), (left, n - 0.46)]
                 cells.setdefault(shade, []).extend(corners)
                 numbered.append(((left + right) / 2, n, count))
-    with figure(width=WIDE_INCHES, height=0.75 + 0.22 * len(rows)) as (drawn, axes):
+    with figure(width=width, height=0.75 + 0.22 * len(rows)) as (drawn, axes):
         one = [Path.MOVETO, *[Path.LINETO] * 3, Path.CLOSEPOLY]
         for shade, corners in sorted(cells.items()):
             path = Path(corners, one * (len(corners) // 5))
@@ -174,9 +190,10 @@ def penalty_curves(
     *,
     window: Window,
     zone: ZoneInfo,
+    width: float = WIDE_INCHES,
 ) -> str:
     """Draw each broker's decaying penalty and the two thresholds."""
-    with figure(width=WIDE_INCHES, height=3.4) as (drawn, axes):
+    with figure(width=width, height=3.4) as (drawn, axes):
         lines, top = [], parameters.suppress_above
         for (broker, _, at_start), colour in zip(curves, CURVE_COLOURS, strict=False):
             own = [(charge.at, charge.penalty) for charge in charges if charge.key == broker]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Any
@@ -69,6 +69,16 @@ def figure(*, width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
         yield drawn, axes
 
 
+def drawn_twice(draw: Callable[..., str]) -> dict[str, str]:
+    """Return a plot for screens and paper, and one for phones, on which the letters of the first are too small."""
+    return {"plot": draw(), "narrow": draw(width=HALF_INCHES)}
+
+
+def _is_narrow(axes: Axes) -> bool:
+    drawn = axes.get_figure(root=True)
+    return drawn is not None and drawn.get_figwidth() <= HALF_INCHES
+
+
 def time_axis(axes: Axes, window: tuple[int, int], zone: ZoneInfo) -> None:
     # Days and hours in the format of the tables; the first day is in the label.
     shown: Any = {
@@ -76,7 +86,8 @@ def time_axis(axes: Axes, window: tuple[int, int], zone: ZoneInfo) -> None:
         "zero_formats": ["", "%Y", "%m-%d", "%m-%d", "%H:%M", "%H:%M"],
         "show_offset": False,
     }
-    locator = mdates.AutoDateLocator(tz=zone, minticks=4, maxticks=9)  # type: ignore[no-untyped-call]
+    least, most = (3, 5) if _is_narrow(axes) else (4, 9)
+    locator = mdates.AutoDateLocator(tz=zone, minticks=least, maxticks=most)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator, tz=zone, **shown))  # type: ignore[no-untyped-call]
     axes.set_xlim(in_days(window[0]), in_days(window[1]))
@@ -88,7 +99,7 @@ def time_axis(axes: Axes, window: tuple[int, int], zone: ZoneInfo) -> None:
 
 def legend(axes: Axes, lines: list[Line2D], names: list[str]) -> None:
     """Add a legend above the plot. Without explicit lines Matplotlib would omit names that begin with an underscore."""
-    columns = 5 if sum(map(len, names)) < 80 else 3
+    columns = 2 if _is_narrow(axes) else 5 if sum(map(len, names)) < 80 else 3
     placed = axes.legend(lines, names, frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
     for entry in placed.get_texts():
         entry.set_parse_math(False)

@@ -6,12 +6,13 @@ place: jinja2 escapes them, and control characters are replaced.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from importlib import resources
 from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from pointsman_report.report.contents import Report
 from pointsman_report.report.formatting import (
@@ -61,6 +62,14 @@ def _shown(value: object) -> str:
     return NO_VALUE if value is None else printable(str(value))
 
 
+def labelled(cells: Markup, titles: list[str]) -> Markup:
+    """Add the title of its column to each cell of a row: on a phone the row is a card without a header."""
+    titled = iter(titles)
+    return Markup(_CELL.sub(lambda cell: f'{cell[0]} data-label="{escape(next(titled))}"', cells))  # noqa: S704 - as above
+
+
+_CELL = re.compile(r"<t[dh](?= |>)")
+
 TEMPLATES = Environment(
     loader=PackageLoader("pointsman_report.report"),
     autoescape=True,
@@ -70,7 +79,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
     keep_trailing_newline=True,
 )
-for _filter in (ahead_or_behind, cause_name, counted, duration, members, milliseconds, number, percent, some):
+for _filter in (ahead_or_behind, cause_name, counted, duration, labelled, members, milliseconds, number, percent, some):
     TEMPLATES.filters[_filter.__name__] = _filter
 TEMPLATES.globals |= {"ADVICE": ADVICE, "STATES": STATES}
 # HTML is marked as Markup where it is made; templates cannot mark a string as safe.

@@ -23,12 +23,20 @@ from pointsman_report.report.broker_plots import (
     penalty_curves,
     shade_of,
     timeline,
+    within,
 )
 from pointsman_report.report.drawing import VARIABLES
 from pointsman_report.report.sections.availability_trend import ClusterDay, TrendDay, availability_plot
 from pointsman_report.report.sections.heartbeat_times import BeatsUpTo, histogram
 from pointsman_report.report.sections.incident_list import IncidentPoint, incident_scatter
-from pointsman_report.report.sections.outage_lengths import Step, cumulative
+from pointsman_report.report.sections.outage_lengths import (
+    Distribution,
+    Outage,
+    OutageLengths,
+    Step,
+    cumulative,
+    outages_section,
+)
 from pointsman_report.report.span import Span
 from tests.fakes.report_contents import DAY, TIME, a_row
 
@@ -133,3 +141,37 @@ def test_without_data_there_is_no_plot() -> None:
     assert availability_plot([a_day("2026-03-05", c=ClusterDay(0.9, 0.999))]) == ""
     assert cumulative([], "x") == histogram([]) == ""
     assert availability_plot([a_day("2026-03-04", c=ClusterDay(None, 0.999))]) == ""
+
+
+@pytest.mark.parametrize(
+    ("window", "start", "downs"),
+    [
+        ((0, 4), 0, [0, 1, 9, 2]),
+        ((1.1, 1.2), 1, [1]),
+        ((1.9, 2.1), 1, [1, 9]),
+        ((2, 3), 2, [9]),
+        ((3.5, 9), 3, [2]),
+        ((5, 9), 4, []),
+    ],
+)
+def test_the_heat_map_covers_the_hours_with_data(window: tuple[float, float], start: int, downs: list[int]) -> None:
+    hour = 3_600_000_000
+    found = Transitions(3_600, columns=4, rows=[BrokerDowns("c", "b", 0, downs=[0, 1, 9, 2])])
+
+    begin, shown = within(found, start=7 * hour, window=(int((7 + window[0]) * hour), int((7 + window[1]) * hour)))
+
+    assert (begin, shown.columns, shown.rows[0].downs) == ((7 + start) * hour, len(downs), downs)
+
+
+def test_outages_that_are_shown_as_equally_long_are_sorted_by_time() -> None:
+    lengths = (("10:00:16", 3.04), ("10:00:10", 2.96), ("10:00:13", 2.99), ("10:00:01", 3.2), ("10:00:05", 1.0))
+    listed = [
+        (f"b{at}", a_row(Outage, start_at=f"2026-03-05T{at}.000Z", seconds=seconds, last_sign_of_life_at=None))
+        for at, seconds in lengths
+    ]
+
+    shown = outages_section(OutageLengths(Distribution(), Distribution(), 0), listed, left_out=0)
+
+    assert shown is not None
+    times = [outage.start_at[11:19] for _, outage in shown.shown["longest"]]
+    assert times == ["10:00:01", "10:00:10", "10:00:13", "10:00:16", "10:00:05"]

@@ -6,13 +6,24 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 from zoneinfo import ZoneInfo
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from pointsman_report.io import Warehouse, days_from
-from pointsman_report.report.drawing import CURVE_COLOURS, FAINT, INK, WIDE_INCHES, figure, legend, svg, time_axis
+from pointsman_report.report.drawing import (
+    CURVE_COLOURS,
+    FAINT,
+    INK,
+    WIDE_INCHES,
+    drawn_twice,
+    figure,
+    legend,
+    svg,
+    time_axis,
+)
 from pointsman_report.report.section import Section, section
 from pointsman_report.report.sections.broker_scores import FLAPPING_NOW
 from pointsman_report.report.span import Span
@@ -142,10 +153,10 @@ def trend_section(found: Trend) -> Section | None:
     if len(found.days) < 2:
         return None
     rows = {"Last 7 days": found.seven_days, "Last 30 days": found.thirty_days}
-    return section("trend", "Trend", rows=rows, plot=availability_plot(found.days))
+    return section("trend", "Trend", rows=rows, **drawn_twice(partial(availability_plot, found.days)))
 
 
-def availability_plot(days: list[TrendDay]) -> str:
+def availability_plot(days: list[TrendDay], *, width: float = WIDE_INCHES) -> str:
     """Draw a line for each cluster, those with the most downtime first; missing days are gaps."""
     clusters = [(name, day.date, of_day) for day in days for name, of_day in day.clusters.items()]
     known = {(name, day): of_day.availability for name, day, of_day in clusters if of_day.availability is not None}
@@ -157,7 +168,7 @@ def availability_plot(days: list[TrendDay]) -> str:
     worst = sorted(missing, key=lambda name: (-missing[name], name))[:LINES]
     first, last = date.fromisoformat(days[0].date), date.fromisoformat(days[-1].date)
     slos = sorted({of_day.slo for _, _, of_day in clusters if of_day.slo is not None})
-    with figure(width=WIDE_INCHES, height=3.0) as (drawn, axes):
+    with figure(width=width, height=3.0) as (drawn, axes):
         lines = []
         for name, colour in zip(worst, CURVE_COLOURS, strict=False):
             line = [100 * known.get((name, day.isoformat()), math.nan) for day in days_from(first, last)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from pyspark.sql import functions as F
 
@@ -17,7 +18,9 @@ from pointsman_report.report.broker_plots import (
     heat_map,
     penalty_curves,
     timeline,
+    within,
 )
+from pointsman_report.report.drawing import drawn_twice
 from pointsman_report.report.section import Section, section
 from pointsman_report.report.sections.worst_brokers import Broker
 from pointsman_report.report.span import Interval, Span, Window
@@ -112,23 +115,25 @@ def state_sections(
     window = _window_of(interval, drawn.intervals)
     return (
         _up_and_down(brokers[:MAX_TIMELINES], drawn, interval, window, in_all=in_all),
-        _hours(found, interval),
+        _hours(found, interval, window),
         _penalty(brokers, drawn, interval, flapping, window),
     )
 
 
 def _up_and_down(shown: list[Broker], drawn: Drawn, interval: Interval, window: Window, *, in_all: int) -> Section:
     names = [(broker.key, broker.label) for broker in shown]
-    plot = timeline(names, drawn.intervals, window=window, zone=interval.time.zone)
-    return section("states", "Up and down", left_out=in_all - len(shown), plot=plot)
+    draw = partial(timeline, names, drawn.intervals, window=window, zone=interval.time.zone)
+    return section("states", "Up and down", left_out=in_all - len(shown), **drawn_twice(draw))
 
 
-def _hours(found: Transitions, interval: Interval) -> Section | None:
-    if not found.rows or found.columns < 2:
+def _hours(found: Transitions, interval: Interval, window: Window) -> Section | None:
+    """The steps with data; a single one needs no plot."""
+    start, shown = within(found, start=interval.window[0], window=window)
+    if not shown.rows or shown.columns < 2:
         return None
     unit = "hour" if found.step_seconds == 3_600 else "day"
-    plot = heat_map(found, start=interval.window[0], zone=interval.time.zone)
-    return section("hours", f"Outages by {unit}", unit=unit, plot=plot)
+    draw = partial(heat_map, shown, start=start, zone=interval.time.zone)
+    return section("hours", f"Outages by {unit}", unit=unit, **drawn_twice(draw))
 
 
 def _penalty(
@@ -139,6 +144,6 @@ def _penalty(
         return None
     half_lives = (window[0] - interval.window[0]) / (flapping.half_life_minutes * 60e6)
     curves = [Curve(broker.key, broker.label, broker.penalty_start * 2**-half_lives) for broker in scored]
-    plot = penalty_curves(curves, drawn.charges, flapping, window=window, zone=interval.time.zone)
+    draw = partial(penalty_curves, curves, drawn.charges, flapping, window=window, zone=interval.time.zone)
     points, half_life = f"{flapping.points_outage:g}", f"{flapping.half_life_minutes:g}"
-    return section("penalty", "Flap penalty", points=points, half_life=half_life, plot=plot)
+    return section("penalty", "Flap penalty", points=points, half_life=half_life, **drawn_twice(draw))

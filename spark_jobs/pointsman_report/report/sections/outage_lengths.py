@@ -7,6 +7,7 @@ outages.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -195,7 +196,10 @@ def outages_section(found: OutageLengths, listed: list[tuple[str, Outage]], *, l
     lengths, delays = found.outage_seconds, found.detection_seconds
     if not listed and not lengths.count:
         return None
-    longest = sorted(listed, key=lambda pair: (-pair[1].seconds, pair[1].start_at, pair[0]))[:LISTED]
+    by_length = sorted(listed, key=lambda pair: (-pair[1].seconds, pair[1].start_at, pair[0]))[:LISTED]
+    # Outages that the table shows as equally long are sorted by time.
+    equal = groupby(by_length, key=lambda pair: duration(pair[1].seconds))
+    longest = [pair for _, own in equal for pair in sorted(own, key=lambda pair: (pair[1].start_at, pair[0]))]
     in_all = len(listed) + left_out
     return section(
         "outages",
