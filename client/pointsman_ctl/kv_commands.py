@@ -12,10 +12,13 @@ from rich.text import Text
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.json_document import Document
 from pointsman_client import OrderTopicConfError, RequestRejectedError, Revision, TopicRoute, to_publish_queues
-from pointsman_ctl.command_options import CommandGroup, by_option, read_name
+from pointsman_client.routes.codec import to_topic_route
+from pointsman_ctl.command_options import CommandGroup, by_option, confirm, read_name, yes_option
 from pointsman_ctl.error_report import EXIT_FAILED, EXIT_OK, KeyNotFoundError
 from pointsman_ctl.invocation import Invocation, pass_invocation
+from pointsman_ctl.key_moves import KeyMoves, key_moves, largest
 from pointsman_ctl.name_completion import complete_topics
+from pointsman_ctl.name_server_queries import route_of
 from pointsman_ctl.operator_texts import printable
 from pointsman_ctl.output_layout import new_table, node_documents, node_parts
 from pointsman_ctl.server_calls import NodeResponse, Server
@@ -165,9 +168,10 @@ def order_topic_list(invocation: Invocation) -> int:
 @order_topic.command("set")
 @click.argument("topic", callback=read_name, shell_complete=complete_topics)
 @click.argument("configuration", metavar="BROKER:QUEUES;...")
+@yes_option
 @by_option
 @pass_invocation
-def order_topic_set(invocation: Invocation, topic: str, configuration: str, by: str) -> int:
+def order_topic_set(invocation: Invocation, topic: str, configuration: str, yes: bool, by: str) -> int:
     """Make TOPIC an order topic with these queues, in this order.
 
     Quote the value: in a shell a semicolon ends the command. A server rejects more queues than a registered broker has
@@ -175,8 +179,15 @@ def order_topic_set(invocation: Invocation, topic: str, configuration: str, by: 
     clients ignore the surplus, and `info` reports it. Sent to all servers listed; exits 1 if one failed. Repeating it
     is safe.
 
+    Other queues than now, or another order of them, move keys. A moved key is out of order until its old queue is
+    empty. So the queues that change and the share of keys that move are shown before, and you must confirm (without a
+    terminal: --yes).
+
     \b
-    JSON: nodes[].{addr, changed} or {addr, error}
+    JSON: nodes[].{addr, changed, keyMoves} or {addr, error};
+          keyMoves: null if no key moves, else {queuesBefore, queuesAfter,
+          changedQueues, movedKeys.{hashRing, modulo}, brokers[].{cluster,
+          brokerName, queuesBefore, queuesAfter}}
 
     \b
     Examples:
@@ -190,26 +201,33 @@ def order_topic_set(invocation: Invocation, topic: str, configuration: str, by: 
         raise click.BadParameter(str(error), param_hint="'BROKER:QUEUES;...'") from error
     if not configuration:
         raise click.BadParameter("must not be empty; see `order-topic remove`", param_hint="'BROKER:QUEUES;...'")
-    return _put(invocation, ORDER_TOPIC_NAMESPACE, topic, configuration, by)
+    moves = _confirmed(invocation, topic, configuration, yes=yes)
+    return _put(
+        invocation, ORDER_TOPIC_NAMESPACE, topic, configuration, by, what=_what_moves(moves), facts=_facts(moves)
+    )
 
 
 @order_topic.command("remove")
 @click.argument("topic", callback=read_name, shell_complete=complete_topics)
+@yes_option
 @by_option
 @pass_invocation
-def order_topic_remove(invocation: Invocation, topic: str, by: str) -> int:
+def order_topic_remove(invocation: Invocation, topic: str, yes: bool, by: str) -> int:
     """Remove the order configuration of TOPIC.
 
-    Sent to all servers listed; exits 1 if one failed or if none had it as an order topic.
+    If keys move, you must confirm, as with `order-topic set`. Sent to all servers listed; exits 1 if one failed or if
+    none had it as an order topic.
 
     \b
-    JSON: nodes[].{addr, changed} or {addr, error}
+    JSON: nodes[].{addr, changed, keyMoves} or {addr, error}; see
+          `order-topic set`
 
     \b
     Examples:
       pointsmanctl order-topic remove orders
       pointsmanctl --namesrv ns1:9876,ns2:9876 order-topic remove orders
     """
+    moves = _confirmed(invocation, topic, "", yes=yes)
     request = admin.DeleteKvRequest(namespace=ORDER_TOPIC_NAMESPACE, key=topic, by=by)
 
     async def change(server: Server, deadline: float) -> Outcome:
@@ -219,7 +237,7 @@ def order_topic_remove(invocation: Invocation, topic: str, by: str) -> int:
             if refusal.status is grpc.StatusCode.NOT_FOUND:
                 raise not_there(server, f"{topic} is not an order topic", "ORDER_TOPIC_NOT_FOUND") from refusal
             raise
-        return Outcome(f"{topic} is no longer an order topic")
+        return Outcome(f"{topic} is no longer an order topic{_what_moves(moves)}", facts=_facts(moves))
 
     return change_every(invocation, change, absent=f"{topic} was not an order topic")
 
@@ -229,12 +247,43 @@ def _query(invocation: Invocation, namespace: str) -> list[NodeResponse[admin.Li
     return invocation.query_every(lambda server, deadline: server.call(server.admin.ListKv, request, deadline=deadline))
 
 
-def _put(invocation: Invocation, namespace: str, key: str, value: str, by: str) -> int:
+def _confirmed(invocation: Invocation, topic: str, configuration: str, *, yes: bool) -> KeyMoves | None:
+    """Return what the change does to keys, confirmed; None: it moves no key, as far as name servers responded."""
+
+    async def compare(server: Server, deadline: float) -> KeyMoves:
+        return key_moves(to_topic_route(await route_of(server, deadline, topic)), configuration)
+
+    nodes = invocation.query_every(compare)
+    moves = largest([node.response for node in nodes if node.response is not None])
+    if moves is not None:
+        confirm(f"Keys of topic {topic} move: {moves.text()}. Change its order configuration?", yes=yes)
+    return moves
+
+
+def _what_moves(moves: KeyMoves | None) -> str:
+    return "" if moves is None else f"; {moves.text()}"
+
+
+def _facts(moves: KeyMoves | None) -> Document:
+    return {"keyMoves": None if moves is None else moves.document()}
+
+
+def _put(
+    invocation: Invocation,
+    namespace: str,
+    key: str,
+    value: str,
+    by: str,
+    *,
+    what: str = "",
+    facts: Document | None = None,
+) -> int:
     request = admin.PutKvRequest(namespace=namespace, key=key, value=value, by=by)
 
     async def change(server: Server, deadline: float) -> Outcome:
         response = await server.call(server.admin.PutKv, request, deadline=deadline)
-        return Outcome(f"{namespace} {key} {'set' if response.changed else 'unchanged'}", response.changed)
+        text = f"{namespace} {key} {'set' if response.changed else 'unchanged'}{what}"
+        return Outcome(text, response.changed, facts or {})
 
     return change_every(invocation, change)
 

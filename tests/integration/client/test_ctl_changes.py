@@ -108,14 +108,14 @@ async def test_a_broker_name_of_several_clusters_or_of_none_is_an_error_that_nam
 
 
 async def test_order_topics_are_keys_of_their_namespace(pair: Pair) -> None:
-    assert (await pair.ctl("order-topic", "set", "orders", "broker-a:4;broker-b:4")).code == 0
+    assert (await pair.ctl("order-topic", "set", "orders", "broker-a:4;broker-b:4", "--yes")).code == 0
     table, printed, kv, route = await asyncio.gather(
         pair.ctl("order-topic", "list"),
         pair.json("order-topic", "list"),
         pair.json("kv", "list"),
         pair.json("route", "orders"),
     )
-    removed = await pair.ctl("order-topic", "remove", "orders")
+    removed = await pair.ctl("order-topic", "remove", "orders", "--yes")
     left = await pair.json("kv", "list")
 
     assert "orders  broker-a:4;broker-b:4\n" in table.out
@@ -125,6 +125,52 @@ async def test_order_topics_are_keys_of_their_namespace(pair: Pair) -> None:
     assert kv.document["nodes"][0]["entries"][0]["namespace"] == "ORDER_TOPIC_CONFIG"
     assert route.document["orderTopicConf"] == "broker-a:4;broker-b:4"
     assert (removed.code, [node["entries"] for node in left.document["nodes"]]) == (0, [[], []])
+
+
+async def test_keys_that_an_order_configuration_moves_are_shown_before_it_applies(pair: Pair) -> None:
+    """Broker-a has 4 queues of the topic."""
+    denied, denied_json = await asyncio.gather(
+        pair.ctl("order-topic", "set", "orders", "broker-a:3;broker-b:2"),
+        pair.json("order-topic", "set", "orders", "broker-a:3;broker-b:2"),
+    )
+    unchanged = await pair.json("kv", "list")
+    question = (
+        "Keys of topic orders move: 3 of 6 queues change (c1/broker-a 4 -> 3, c1/broker-b 0 -> 2); "
+        "50% of the keys with HashRing, 85% with ModuloMap or RocketMQ's hash. Change its order configuration?"
+    )
+    assert (denied.code, denied_json.code) == (2, 2)
+    assert f"{question} No terminal for the confirmation: add --yes" in " ".join(denied.err.split())
+    assert question in json.loads(denied_json.err)["error"]["message"]
+    assert [node["entries"] for node in unchanged.document["nodes"]] == [[], []]
+
+    made = await pair.json("order-topic", "set", "orders", "broker-a:3;broker-b:2", "--yes")
+    assert [node["keyMoves"] for node in made.document["nodes"]] == [
+        {
+            "queuesBefore": 4,
+            "queuesAfter": 5,
+            "changedQueues": 3,
+            "movedKeys": {"hashRing": 0.5, "modulo": 0.85},
+            "brokers": [
+                {"cluster": "c1", "brokerName": "broker-a", "queuesBefore": 4, "queuesAfter": 3},
+                {"cluster": "c1", "brokerName": "broker-b", "queuesBefore": 0, "queuesAfter": 2},
+            ],
+        }
+    ] * 2
+    swapped = await ctl("--namesrv", pair.one.addr, "order-topic", "set", "orders", "broker-b:2;broker-a:3", "--yes")
+    assert "; only the order changes; 0% of the keys with HashRing, 100% with ModuloMap" in swapped.out
+    removed = await ctl("--namesrv", pair.one.addr, "order-topic", "remove", "orders", stdin=Terminal("n\n"))
+    assert removed.code == 1
+    assert "3 of 6 queues change (c1/broker-a 3 -> 4, c1/broker-b 2 -> 0)" in " ".join(removed.err.split())
+
+
+async def test_an_order_configuration_that_moves_no_key_needs_no_confirmation(pair: Pair) -> None:
+    same = await pair.json("order-topic", "set", "orders", "broker-a:4")
+    again = await pair.json("order-topic", "set", "orders", "broker-a:4")
+    new = await pair.json("order-topic", "set", "bills", "broker-a:3")
+    removed = await pair.json("order-topic", "remove", "orders")
+
+    assert [each.code for each in (same, again, new, removed)] == [0, 0, 0, 0]
+    assert [node["keyMoves"] for each in (same, again, new, removed) for node in each.document["nodes"]] == [None] * 8
 
 
 async def test_a_key_is_the_value_alone_while_all_servers_agree(pair: Pair) -> None:
@@ -290,7 +336,7 @@ async def test_a_topic_that_brokers_have_is_not_deleted_and_the_error_names_them
         ["delete-topic", "orders", "--force", "--yes"],
         ["kv", "put", "NS", "key", "1"],
         ["kv", "delete", "NS", "known"],
-        ["order-topic", "set", "orders", "broker-a:4"],
+        ["order-topic", "set", "orders", "broker-a:4", "--yes"],
         ["guard", "off", "--cluster", "c1"],
         ["maintenance", "on", "c1", "--for", "5m"],
         ["maintenance", "off", "c1"],
@@ -379,8 +425,8 @@ async def test_on_a_terminal_the_operator_is_prompted(pair: Pair, answer: str, c
         ["kv", "put", "NS", "key", "2"],
         ["kv", "delete", "NS", "key"],
         ["order-topic", "list"],
-        ["order-topic", "set", "orders", "broker-a:3"],
-        ["order-topic", "remove", "orders"],
+        ["order-topic", "set", "orders", "broker-a:3", "--yes"],
+        ["order-topic", "remove", "orders", "--yes"],
     ],
     ids=" ".join,
 )
@@ -388,7 +434,7 @@ async def test_every_key_of_the_json_output_is_documented_in_the_help(
     pair: Pair, capsys: pytest.CaptureFixture[str], command: list[str]
 ) -> None:
     await change_at(pair.one, "kv", "put", "NS", "key", "1")
-    await change_at(pair.one, "order-topic", "set", "orders", "broker-a:4")
+    await change_at(pair.one, "order-topic", "set", "orders", "broker-a:4", "--yes")
     await change_at(pair.one, "maintenance", "on", "c1", "--for", "5m")
 
     made = await ctl("--namesrv", pair.one.addr, "-o", "json", *command)

@@ -73,11 +73,11 @@ async def queues_of_sends(producer: Producer) -> set[int]:
 async def test_a_configuration_beyond_the_topic_is_rejected_with_broker_and_both_numbers(rig: Rig) -> None:
     await rig.register(2)
 
-    refused = await ctl("--namesrv", rig.addr, "order-topic", "set", "orders", "broker-a:5")
+    refused = await ctl("--namesrv", rig.addr, "order-topic", "set", "orders", "broker-a:5", "--yes")
 
     assert refused.code == 1
     assert "configures 5 queues of topic orders on broker broker-a, which has 2" in refused.err
-    assert (await ctl("--namesrv", rig.addr, "order-topic", "set", "orders", "broker-a:2")).code == 0
+    assert (await ctl("--namesrv", rig.addr, "order-topic", "set", "orders", "broker-a:2", "--yes")).code == 0
 
 
 async def test_queues_beyond_the_topic_get_no_message_where_the_configuration_came_before_the_broker(
