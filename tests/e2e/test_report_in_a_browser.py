@@ -13,7 +13,7 @@ from pointsman_report.report.broker_plots import StateBar
 from pointsman_report.report.collect import with_findings
 from pointsman_report.report.page import page
 from pointsman_report.report.sections.broker_states import Drawn
-from tests.fakes.browser import browser, complaints, is_no_wider_than, set_width
+from tests.fakes.browser import browser, complaints, fits_width, set_width
 from tests.fakes.busy_report import busy_report
 from tests.fakes.report_contents import a_broker, calm_report
 
@@ -57,7 +57,7 @@ def test_on_a_phone_plots_fit_the_page_and_each_row_of_a_table_is_a_card(tmp_pat
         for width in (390, 500, 1280):
             set_width(shown, width)
             shown.get(file.as_uri())
-            assert is_no_wider_than(shown, width)
+            assert fits_width(shown, width)
             plots = [plot for plot in shown.find_elements(By.CSS_SELECTOR, "#states svg") if plot.is_displayed()]
             (plot,) = plots
             assert plot.rect["width"] <= width

@@ -24,7 +24,7 @@ from pointsman_agent.config import (
 )
 from tests.fakes import wire
 from tests.fakes.agent_process import agent_process
-from tests.fakes.browser import browser, complaints, is_no_wider_than, set_width
+from tests.fakes.browser import browser, complaints, fits_width, set_width
 from tests.fakes.real_name_server import real_name_server
 
 pytestmark = pytest.mark.e2e
@@ -80,7 +80,7 @@ async def test_the_page_shows_that_a_broker_fails_and_is_back_without_a_reload(t
             await shows(page, "headline", "All 2 brokers are UP")
 
             await asyncio.to_thread(set_width, page, 390)
-            assert await asyncio.to_thread(is_no_wider_than, page, 390)
+            assert await asyncio.to_thread(fits_width, page, 390)
             assert "UP" in (await asyncio.to_thread(text, page, "events")).splitlines()
             await asyncio.to_thread(set_width, page, 1280)
             assert "REREGISTERED" in text(page, "events")

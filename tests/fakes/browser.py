@@ -55,6 +55,6 @@ def set_width(page: Chrome, width: int) -> None:
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)  # type: ignore[no-untyped-call]
 
 
-def is_no_wider_than(page: Chrome, width: int) -> bool:
+def fits_width(page: Chrome, width: int) -> bool:
     """Whether a reader sees the whole page without scrolling sideways."""
     return int(page.execute_script("return document.documentElement.scrollWidth")) <= width  # type: ignore[no-untyped-call]
