@@ -63,10 +63,14 @@ class ClientServices:
     ) -> None:
         """``master_agent`` returns the address of the agent of a slave's master; empty if there is none."""
         self._config = config
-        self.groups = ConsumerGroups(
-            _rules(config.groups), clock=clock, boot=secrets.randbits(64), max_watchers=config.groups.max_watchers
-        )
         self.locks, self.offsets = QueueLocks(), Offsets()
+        self.groups = ConsumerGroups(
+            _rules(config.groups),
+            clock=clock,
+            boot=secrets.randbits(64),
+            max_watchers=config.groups.max_watchers,
+            lock_owner=lambda client_id: self.locks.owner_of(client_id, now=clock.monotonic()),
+        )
         self.flusher = Flusher(
             self.offsets,
             _build_store(config, is_master=is_master, clock=clock),
@@ -115,7 +119,7 @@ class ClientServices:
         )
         self._services = [
             self.groups.service(),
-            QueueLockServicer(self.locks, topics=topics, clock=clock).service(),
+            QueueLockServicer(self.locks, topics=topics, owners=self.groups.owners, clock=clock).service(),
             OffsetServicer(replica, flushers=self._flushers, topics=topics, ends=ends, clock=clock).service(),
         ]
         self._access = Access(

@@ -339,7 +339,9 @@ class NameServerConfig:
         if self.monitoring.tls and not self.tls.is_on:
             yield "monitoring.tls: needs tls.certificate and tls.key"
         yield from self.access.unauthenticated(
-            has_certificates=self.tls.requires_certificates, has_remoting=bool(self.remoting.listen)
+            has_certificates=self.tls.requires_certificates,
+            has_remoting=bool(self.remoting.listen),
+            has_groups=False,
         )
         listen, directory = self.monitoring.listen, self.snapshot.directory
         if listen == self.server.listen and not listen.endswith(":0"):

@@ -107,7 +107,9 @@ class WholeAgent:
         await self.server.start(
             [
                 self.groups.service(),
-                QueueLockServicer(self.locks, topics=lambda: topics, clock=self.clock).service(),
+                QueueLockServicer(
+                    self.locks, topics=lambda: topics, owners=self.groups.owners, clock=self.clock
+                ).service(),
                 OffsetServicer(
                     ReplicaOffsets(self.offsets),
                     flushers=[self.flusher],

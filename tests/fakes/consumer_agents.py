@@ -101,7 +101,7 @@ class ConsumerAgent:
         await self.server.start(
             [
                 self.groups.service(),
-                QueueLockServicer(self.locks, topics=topics, clock=self._clock).service(),
+                QueueLockServicer(self.locks, topics=topics, owners=self.groups.owners, clock=self._clock).service(),
                 OffsetServicer(
                     self.replica_offsets, flushers=[self.flusher], topics=topics, ends=self.ends, clock=self._clock
                 ).service(),

@@ -52,6 +52,8 @@ class _Stream:
     """None: the stream does not hold all groups that it named."""
     last_beat_at: float
     is_connected: bool = True
+    identity: str = ""
+    """The authenticated caller."""
     groups: dict[str, ConsumerGroup] = field(default_factory=dict)
     """Those in which this stream holds the client."""
     subscriptions: int = 0
@@ -97,10 +99,10 @@ class Groups:
 
     # --- calls by clients and operators -------------------------------------------------------------------------
 
-    def beat(self, beat: MembershipBeat, *, stream: int, peer: str, now: float) -> BeatAnswer:
+    def beat(self, beat: MembershipBeat, *, stream: int, peer: str, now: float, identity: str = "") -> BeatAnswer:
         """Record a heartbeat. ``stream`` is numbered by first heartbeats, rising; ``peer`` is its connection.
 
-        Raises GroupLimitReached.
+        ``identity``: the authenticated caller, see :meth:`owner_of`. Raises GroupLimitReached.
         """
         streams = self._clients.get(beat.client_id, {})
         own = streams.get(stream)
@@ -115,7 +117,7 @@ class Groups:
         removals = self._remove(refused, Cause.LIMIT)
         own = self._clients.get(beat.client_id, {}).get(stream)
         if own is None:
-            own = self._open(_Stream(beat.client_id, stream, peer, beat, now))
+            own = self._open(_Stream(beat.client_id, stream, peer, beat, now, identity=identity))
         self._graces.pop(own.key, None)
         own.is_connected, own.last_beat_at = True, now
         touched, took_over = self._join(own, named, now=now)
@@ -151,6 +153,10 @@ class Groups:
         named = set(groups)
         streams = [each for each in self._clients.get(client_id, {}).values() if each.is_connected]
         return {each.peer for each in streams if not named or named & each.groups.keys()}
+
+    def owner_of(self, client_id: str) -> str:
+        """Return the identity whose streams hold a client id; empty: unknown, or there are none."""
+        return next((each.identity for each in self._clients.get(client_id, {}).values()), "")
 
     def leave(self, client_id: str, groups: Iterable[str] = (), *, now: float) -> Changes:
         """Remove a client from these groups, or from all until its next heartbeat."""

@@ -9,6 +9,7 @@ Locks are in memory only, as in RocketMQ: after a restart each owner gets its lo
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -34,6 +35,13 @@ class _Lock:
     renewed_at: float
 
 
+@dataclass(slots=True)
+class _Owner:
+    identity: str
+    locks: int
+    renewed_at: float
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class HeldLock:
     """One lock, for operators."""
@@ -52,6 +60,8 @@ class QueueLocks:
         self.lifetime = lifetime
         self._max_locks = max_locks
         self._groups: dict[str, dict[QueueKey, _Lock]] = {}
+        self._owners: dict[str, _Owner] = {}
+        """Of each client with locks."""
         self._count = 0
         self._oldest = float("-inf")
         """No lock was renewed before this moment."""
@@ -65,10 +75,17 @@ class QueueLocks:
         """Number of groups with locks."""
         return len(self._groups)
 
-    def lock(self, group: str, client_id: str, queues: Sequence[QueueKey], *, now: float) -> list[QueueKey]:
+    def owner_of(self, client_id: str, *, now: float) -> str:
+        """Return the identity that took a client's locks; empty: unknown, or it has no lock that has not expired."""
+        owner = self._owners.get(client_id)
+        return "" if owner is None or now - owner.renewed_at > self.lifetime else owner.identity
+
+    def lock(
+        self, group: str, client_id: str, queues: Sequence[QueueKey], *, now: float, identity: str = ""
+    ) -> list[QueueKey]:
         """Lock or renew each of ``queues`` that is free, expired or the client's own; return those, in their order.
 
-        Raises TooManyLocks.
+        ``identity``: the authenticated caller. Raises TooManyLocks.
         """
         self._make_room(group, queues, now=now)
         locks = self._groups.get(group, {})
@@ -79,9 +96,11 @@ class QueueLocks:
                 locks[queue] = _Lock(client_id, now)
                 self._count += 1
             elif lock.client_id == client_id or self._is_expired(lock, now=now):
+                self._note_ended(lock.client_id)
                 lock.client_id, lock.renewed_at = client_id, now
             else:
                 continue
+            self._note_taken(client_id, identity, now=now)
             granted.append(queue)
         if locks:
             self._groups[group] = locks
@@ -95,6 +114,7 @@ class QueueLocks:
             lock = locks.get(queue)
             if lock is not None and lock.client_id == client_id:
                 del locks[queue]
+                self._note_ended(client_id)
                 released.append(queue)
         self._count -= len(released)
         if not locks:
@@ -129,6 +149,19 @@ class QueueLocks:
             raise AssertionError(f"{len(locks)} locks, counted {self._count}, allowed {self._max_locks}")
         if any(lock.renewed_at < self._oldest for lock in locks):
             raise AssertionError("a lock is older than the oldest")
+        if {each: owner.locks for each, owner in self._owners.items()} != Counter(lock.client_id for lock in locks):
+            raise AssertionError("the owners' locks are counted wrongly")
+
+    def _note_taken(self, client_id: str, identity: str, *, now: float) -> None:
+        owner = self._owners.setdefault(client_id, _Owner(identity, 0, now))
+        owner.identity, owner.renewed_at = identity, now
+        owner.locks += 1
+
+    def _note_ended(self, client_id: str) -> None:
+        owner = self._owners[client_id]
+        owner.locks -= 1
+        if not owner.locks:
+            del self._owners[client_id]
 
     def _is_expired(self, lock: _Lock, *, now: float) -> bool:
         return now - lock.renewed_at > self.lifetime
@@ -153,6 +186,7 @@ class QueueLocks:
             for queue, lock in list(locks.items()):
                 if self._is_expired(lock, now=now):
                     del locks[queue]
+                    self._note_ended(lock.client_id)
                     self._count -= 1
                 else:
                     self._oldest = min(self._oldest, lock.renewed_at)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 
-from pointsman.service.access import ADMINS, CLIENTS, Rules, author
+from pointsman.service.access import ADMINS, CLIENTS, Caller, Rules, author, check_group
 from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Peer
 from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman.service.rpc.request_fields import page
@@ -37,6 +37,7 @@ from pointsman_agent.groups.silent_streams import SilentStreams
 from pointsman_agent.groups.tallies import Gauges, GroupCollector, Tallies
 from pointsman_agent.rpc.agent_fields import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, name_violations
 from pointsman_agent.rpc.agent_refusals import HeldByOther, LimitExceeded, NotFound, stopping
+from pointsman_agent.rpc.client_owners import ClientOwners
 
 RULES: Rules = {
     "KeepMembership": CLIENTS,
@@ -55,8 +56,18 @@ log = logging.getLogger(__name__)
 class ConsumerGroups:
     """The service. ``boot`` is random; :meth:`run` must run while it is served."""
 
-    def __init__(self, rules: GroupRules, *, clock: Clock, boot: int, max_watchers: int) -> None:
+    def __init__(
+        self,
+        rules: GroupRules,
+        *,
+        clock: Clock,
+        boot: int,
+        max_watchers: int,
+        lock_owner: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        """``lock_owner`` returns the identity that took a client's queue locks."""
         self.core = Groups(rules, boot=boot, now=clock.monotonic())
+        self.owners = ClientOwners(self.core.owner_of, lock_owner)
         self.watches = GroupWatches(self.core, encode=self._encode_membership, clock=clock, max_watchers=max_watchers)
         self.tallies = Tallies()
         self._timer = GroupTimer(self.core, clock=clock, apply=self._apply)
@@ -114,7 +125,7 @@ class ConsumerGroups:
     async def keep_membership(self, requests: AsyncIterator[bytes], write: Write, peer: Peer) -> None:
         """Process the heartbeats of one client."""
         self._refuse_while_draining()
-        stream = MemberStream(self, write, peer=peer.addr)
+        stream = MemberStream(self, write, peer=peer.addr, caller=peer.caller)
         self._streams.add(stream)
         self._silent.add(stream)
         try:
@@ -130,6 +141,7 @@ class ConsumerGroups:
         """Send the membership of a group whenever it changes."""
         request = wire.WatchGroupRequest.FromString(request_bytes)
         group_codec.check_watch(request)
+        check_group(peer.caller, request.group)
         self._refuse_while_draining()
         await self.watches.watch(request.group, write, peer=peer.key)
         raise Ended(stopping())
@@ -141,10 +153,14 @@ class ConsumerGroups:
         self._entered[number] = stream
         return number
 
-    def take_beat(self, beat: MembershipBeat, *, stream: int, peer: str) -> BeatAnswer:
-        """Process one heartbeat of a stream. Raises LimitExceeded."""
+    def take_beat(self, beat: MembershipBeat, *, stream: int, peer: str, caller: Caller | None) -> BeatAnswer:
+        """Process one heartbeat of a stream. Raises LimitExceeded and PermissionDenied."""
+        identity, now = "", self._clock.monotonic()
+        if caller is not None:
+            self.owners.check(beat.client_id, caller)
+            identity = caller.identity
         try:
-            answer = self.core.beat(beat, stream=stream, peer=peer, now=self._clock.monotonic())
+            answer = self.core.beat(beat, stream=stream, peer=peer, now=now, identity=identity)
         except GroupLimitReached as reached:
             raise _limit_exceeded(reached) from reached
         self.tallies.beats[answer.status] += 1
@@ -172,6 +188,9 @@ class ConsumerGroups:
     def leave_groups(self, request: wire.LeaveGroupsRequest, peer: Peer) -> wire.LeaveGroupsResponse:
         """Remove a client that leaves. A client whose stream comes from another host is refused."""
         group_codec.check_leave(request)
+        for group in request.groups:
+            check_group(peer.caller, group)
+        self.owners.check(request.client_id, peer.caller)
         host = _host(peer.addr)
         for holder in sorted(self.core.holders(request.client_id, request.groups)):
             if _host(holder) != host:
@@ -180,17 +199,21 @@ class ConsumerGroups:
         self._apply(changes)
         return wire.LeaveGroupsResponse(left=sorted(group for removal in changes.removals for group in removal.groups))
 
-    def get_membership(self, request: wire.GetMembershipRequest) -> wire.GetMembershipResponse:
+    def get_membership(
+        self, request: wire.GetMembershipRequest, caller: Caller | None = None
+    ) -> wire.GetMembershipResponse:
         """Return the membership of a group as its watchers are sent it, if the caller does not know it."""
         refuse_if_any(name_violations("group", request.group))
+        check_group(caller, request.group)
         known = (request.known.boot, request.known.counter)
         if request.HasField("known") and known == (self.core.boot, self.core.revision(request.group)):
             return wire.GetMembershipResponse()
         return wire.GetMembershipResponse(membership=self._membership(request.group))
 
-    def get_group(self, request: wire.GetGroupRequest) -> wire.GetGroupResponse:
+    def get_group(self, request: wire.GetGroupRequest, caller: Caller | None = None) -> wire.GetGroupResponse:
         """Return one group, for operators."""
         refuse_if_any(name_violations("group", request.group))
+        check_group(caller, request.group)
         members = self.core.members(request.group)
         if not members:
             raise self._unknown(request.group)
@@ -203,10 +226,10 @@ class ConsumerGroups:
             watchers=self.watches.count_of(request.group),
         )
 
-    def list_groups(self, request: wire.ListGroupsRequest) -> wire.ListGroupsResponse:
-        """Return one page of groups."""
+    def list_groups(self, request: wire.ListGroupsRequest, caller: Caller | None = None) -> wire.ListGroupsResponse:
+        """Return one page of the groups that the caller may use."""
         names, token = page(
-            self.core.names(),
+            [name for name in self.core.names() if caller is None or caller.may_use(name)],
             size=request.page_size,
             token=request.page_token,
             default=DEFAULT_PAGE_SIZE,

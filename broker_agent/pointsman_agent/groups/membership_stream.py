@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from pointsman.service.access import Caller, check_group
 from pointsman.service.rpc.calling_peer import ENDING_SECONDS
 from pointsman.service.rpc.handler_table import Ended, Write
 from pointsman.v1 import consumer_group_service_pb2 as wire
@@ -24,8 +25,8 @@ class Membership(Protocol):
         """Number a stream with its first heartbeat: of two that claim one client, the later claim wins."""
         ...
 
-    def take_beat(self, beat: MembershipBeat, *, stream: int, peer: str) -> BeatAnswer:
-        """Process one heartbeat. Raises LimitExceeded."""
+    def take_beat(self, beat: MembershipBeat, *, stream: int, peer: str, caller: Caller | None) -> BeatAnswer:
+        """Process one heartbeat. Raises LimitExceeded, and PermissionDenied for the client id of another identity."""
         ...
 
     def take_end(self, client_id: str, *, stream: int, by_us: bool) -> None:
@@ -40,10 +41,11 @@ class Membership(Protocol):
 class MemberStream:
     """An open stream."""
 
-    def __init__(self, membership: Membership, write: Write, *, peer: str) -> None:
+    def __init__(self, membership: Membership, write: Write, *, peer: str, caller: Caller | None = None) -> None:
         self.number = 0
         """0 until the first heartbeat."""
         self.peer = peer
+        self._caller = caller
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine of grpc.aio runs in one
         self.task = task
@@ -92,7 +94,7 @@ class MemberStream:
     async def run(self, requests: AsyncIterator[bytes]) -> None:
         """Respond to heartbeats until the client disconnects, or until :meth:`drain`.
 
-        Raises DecodeError, InvalidRequest, LimitExceeded, and Ended with the reason of a refusal.
+        Raises DecodeError, InvalidRequest, LimitExceeded, PermissionDenied, and Ended with the reason of a refusal.
         """
         try:
             await self._answer(requests)
@@ -123,7 +125,7 @@ class MemberStream:
             if self._is_taken_over:
                 answer = TAKEN_OVER
             else:
-                answer = self._membership.take_beat(beat, stream=self.number, peer=self.peer)
+                answer = self._membership.take_beat(beat, stream=self.number, peer=self.peer, caller=self._caller)
             if answer is not last_answer or not response:
                 response, last_answer = self._membership.encode(answer), answer
             self._is_at_work = False
@@ -146,6 +148,8 @@ class MemberStream:
 
     def _read(self, request: bytes) -> MembershipBeat:
         beat = group_codec.beat(wire.KeepMembershipRequest.FromString(request))
+        for each in beat.groups:
+            check_group(self._caller, each.group)
         if self._client_id and beat.client_id != self._client_id:
             problem = f"must stay {shown(self._client_id)} on one stream, not {shown(beat.client_id)}"
             raise InvalidRequest([FieldViolation("client_id", problem)])

@@ -7,7 +7,7 @@ from itertools import chain
 
 from google.protobuf.duration_pb2 import Duration
 
-from pointsman.service.access import BROKERS, CLIENTS, Rule, Rules
+from pointsman.service.access import BROKERS, CLIENTS, Caller, Rule, Rules, check_group
 from pointsman.service.rpc.calling_peer import Peer
 from pointsman.service.rpc.rpc_server import Service
 from pointsman.v1 import offset_service_pb2 as wire
@@ -68,6 +68,7 @@ class OffsetServicer:
                 self._queues.violations("offsets", request.offsets, must_exist=True),
             )
         )
+        check_group(peer.caller, request.group)
         self._refuse_until_loaded()
         offsets = {QueueKey(each.topic, each.queue_id): each.offset for each in request.offsets}
         _refuse_beyond(offsets, await self._max_offsets(offsets))
@@ -78,7 +79,7 @@ class OffsetServicer:
             raise _too_many(error, request.group) from error
         return wire.CommitOffsetsResponse(kept=_to_messages(kept))
 
-    def get_offsets(self, request: wire.GetOffsetsRequest) -> wire.GetOffsetsResponse:
+    def get_offsets(self, request: wire.GetOffsetsRequest, caller: Caller | None = None) -> wire.GetOffsetsResponse:
         """See offset_service.proto. A queue that the broker no longer has may still have an offset."""
         refuse_if_any(
             chain(
@@ -86,6 +87,7 @@ class OffsetServicer:
                 self._queues.violations("queues", request.queues, must_exist=False),
             )
         )
+        check_group(caller, request.group)
         self._refuse_until_loaded()
         return wire.GetOffsetsResponse(
             offsets=_to_messages(
@@ -96,6 +98,7 @@ class OffsetServicer:
     def begin_topics(self, request: wire.BeginTopicsRequest, peer: Peer) -> wire.BeginTopicsResponse:
         """See offset_service.proto. A moment in the future, by this machine's clock, counts as now."""
         refuse_if_any(chain(name_violations("group", request.group), self._topic_violations(request.topics)))
+        check_group(peer.caller, request.group)
         self._refuse_until_loaded()
         now = utc_millis(self._clock)
         moments = {
@@ -113,9 +116,12 @@ class OffsetServicer:
             response.topics.add(topic=topic).first_consumed_at.FromMilliseconds(moment)
         return response
 
-    async def list_offsets(self, request: wire.ListOffsetsRequest) -> wire.ListOffsetsResponse:
+    async def list_offsets(
+        self, request: wire.ListOffsetsRequest, caller: Caller | None = None
+    ) -> wire.ListOffsetsResponse:
         """See offset_service.proto."""
         limit, after = read_page(group=request.group, page_size=request.page_size, page_token=request.page_token)
+        check_group(caller, request.group)
         self._refuse_until_loaded()
         found = self._offsets.page(limit=limit + 1, group=request.group, after=after)
         rows, token = cut(found, limit=limit, place_of=lambda row: row[0])

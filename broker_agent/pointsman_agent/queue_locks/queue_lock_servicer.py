@@ -8,7 +8,7 @@ from itertools import chain
 from google.protobuf.duration_pb2 import Duration
 from prometheus_client import CollectorRegistry, Gauge
 
-from pointsman.service.access import CLIENTS, Rules
+from pointsman.service.access import CLIENTS, Caller, Rules, check_group
 from pointsman.service.rpc.rpc_server import Service
 from pointsman.v1 import queue_lock_service_pb2 as wire
 from pointsman.wire.clock import Clock
@@ -26,6 +26,7 @@ from pointsman_agent.rpc.agent_fields import (
     to_queues,
 )
 from pointsman_agent.rpc.agent_refusals import LimitExceeded
+from pointsman_agent.rpc.client_owners import ClientOwners
 
 RULES: Rules = {"LockQueues": CLIENTS, "UnlockQueues": CLIENTS, "ListQueueLocks": CLIENTS}
 SERVICE = wire.DESCRIPTOR.services_by_name["QueueLockService"]
@@ -34,8 +35,11 @@ SERVICE = wire.DESCRIPTOR.services_by_name["QueueLockService"]
 class QueueLockServicer:
     """Serves ``locks``. ``topics`` returns the broker's current topics."""
 
-    def __init__(self, locks: QueueLocks, *, topics: Callable[[], TopicSet], clock: Clock) -> None:
+    def __init__(
+        self, locks: QueueLocks, *, topics: Callable[[], TopicSet], owners: ClientOwners, clock: Clock
+    ) -> None:
         self._locks = locks
+        self._owners = owners
         self._queues = QueueFields(topics)
         self._clock = clock
 
@@ -43,30 +47,42 @@ class QueueLockServicer:
         """Return the service for the server."""
         return Service(descriptor=SERVICE, servicer=self, rules=RULES)
 
-    def lock_queues(self, request: wire.LockQueuesRequest) -> wire.LockQueuesResponse:
+    def lock_queues(self, request: wire.LockQueuesRequest, caller: Caller | None = None) -> wire.LockQueuesResponse:
         """See queue_lock_service.proto."""
-        self._check(request, must_exist=True)
-        queues = to_queues(request.queues)
+        self._check(request, caller, must_exist=True)
+        queues, identity = to_queues(request.queues), "" if caller is None else caller.identity
+        now = self._clock.monotonic()
         try:
-            granted = self._locks.lock(request.group, request.client_id, queues, now=self._clock.monotonic())
+            granted = self._locks.lock(request.group, request.client_id, queues, now=now, identity=identity)
         except TooManyLocks as error:
             raise LimitExceeded("queue locks", error.bound) from error
         return wire.LockQueuesResponse(granted=_to_messages(granted), lifetime=self._lifetime())
 
-    def unlock_queues(self, request: wire.UnlockQueuesRequest) -> wire.UnlockQueuesResponse:
+    def unlock_queues(
+        self, request: wire.UnlockQueuesRequest, caller: Caller | None = None
+    ) -> wire.UnlockQueuesResponse:
         """See queue_lock_service.proto. A queue that the broker no longer has is unlocked as well."""
-        self._check(request, must_exist=False)
+        self._check(request, caller, must_exist=False)
         released = self._locks.unlock(request.group, request.client_id, to_queues(request.queues))
         return wire.UnlockQueuesResponse(released=_to_messages(released))
 
-    def list_queue_locks(self, request: wire.ListQueueLocksRequest) -> wire.ListQueueLocksResponse:
+    def list_queue_locks(
+        self, request: wire.ListQueueLocksRequest, caller: Caller | None = None
+    ) -> wire.ListQueueLocksResponse:
         """See queue_lock_service.proto."""
         limit, after = read_page(group=request.group, page_size=request.page_size, page_token=request.page_token)
+        check_group(caller, request.group)
         found = self._locks.page(now=self._clock.monotonic(), limit=limit + 1, group=request.group, after=after)
         held, token = cut(found, limit=limit, place_of=_place_of)
         return wire.ListQueueLocksResponse(locks=map(_to_lock, held), next_page_token=token, lifetime=self._lifetime())
 
-    def _check(self, request: wire.LockQueuesRequest | wire.UnlockQueuesRequest, *, must_exist: bool) -> None:
+    def _check(
+        self,
+        request: wire.LockQueuesRequest | wire.UnlockQueuesRequest,
+        caller: Caller | None,
+        *,
+        must_exist: bool,
+    ) -> None:
         refuse_if_any(
             chain(
                 name_violations("group", request.group),
@@ -74,6 +90,8 @@ class QueueLockServicer:
                 self._queues.violations("queues", request.queues, must_exist=must_exist),
             )
         )
+        check_group(caller, request.group)
+        self._owners.check(request.client_id, caller)
 
     def _lifetime(self) -> Duration:
         return _to_duration(self._locks.lifetime)

@@ -26,6 +26,7 @@ from pointsman.service.config import ConfigError
 from pointsman.service.rate_limit import RateLimit
 from pointsman.service.token_file import TokenFileError, is_token, read_token_file, token_digest
 from pointsman.wire.clock import Clock
+from pointsman.wire.group_topics import DLQ_PREFIX, RETRY_PREFIX
 from pointsman.wire.refusals import Refusal, shown
 
 KNOWN_CERTIFICATES = 4_096
@@ -73,6 +74,8 @@ class Caller:
     roles: frozenset[Role] = frozenset()
     brokers: frozenset[tuple[str, str]] = frozenset()
     """Cluster and broker name (or ANY_NAME) that it may write."""
+    groups: frozenset[str] = frozenset()
+    """Consumer groups that it may use, or prefixes with ANY_NAME at the end; empty: all."""
     is_revoked: bool = False
     """Whether its token was removed: its streams end."""
 
@@ -80,8 +83,20 @@ class Caller:
         """Return whether it may write data of a broker name."""
         return Role.ADMIN in self.roles or (cluster, broker_name) in self.brokers or (cluster, ANY_NAME) in self.brokers
 
+    def may_use(self, group: str) -> bool:
+        """Return whether it may use a consumer group, or its retries and dead letters."""
+        if not self.groups or not self.roles.isdisjoint(_FOR_ALL_GROUPS):
+            return True
+        name = group.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
+        return any(
+            name.startswith(each[: -len(ANY_NAME)]) if each.endswith(ANY_NAME) else name == each for each in self.groups
+        )
+
     def __str__(self) -> str:
         return f"{self.proof} {shown(self.identity)}"
+
+
+_FOR_ALL_GROUPS = frozenset({Role.ADMIN, Role.BROKER})
 
 
 def check_writes(caller: Caller | None, cluster: str, broker_name: str) -> None:
@@ -94,6 +109,19 @@ def check_writes(caller: Caller | None, cluster: str, broker_name: str) -> None:
         "an operator can add it to [[access.grants]]",
         identity=caller.identity,
         reason=Reason.OTHER_BROKER,
+    )
+
+
+def check_group(caller: Caller | None, group: str) -> None:
+    """Raise PermissionDenied for a caller that may not use a consumer group (empty: all of them); None may."""
+    if caller is None or caller.may_use(group):
+        return
+    what = f"group {shown(group)}" if group else "all groups together"
+    raise PermissionDenied(
+        f"{caller} may not use {what}, only {', '.join(sorted(caller.groups))[:300]}; "
+        "an operator can add a grant to [[access.grants]] of the agent",
+        identity=caller.identity,
+        reason=Reason.OTHER_GROUP,
     )
 
 
@@ -125,6 +153,8 @@ class Reason(StrEnum):
     NO_GRANT = "no_grant"
     WRONG_ROLE = "wrong_role"
     OTHER_BROKER = "other_broker"
+    OTHER_GROUP = "other_group"
+    OTHER_CLIENT = "other_client"
     RATE = "rate"
 
 
@@ -410,7 +440,8 @@ class Access:
     def _caller(self, identity: str, proof: str, grants: Sequence[Grant]) -> Caller:
         brokers = frozenset((g.cluster, g.broker_name) for g in grants if g.role == Role.BROKER)
         roles = {Role(grant.role) for grant in grants}
-        caller = Caller(identity, proof, frozenset(roles), brokers)
+        groups = frozenset(grant.group for grant in grants if grant.role == Role.CLIENT)
+        caller = Caller(identity, proof, frozenset(roles), brokers, frozenset() if "" in groups else groups)
         if self._own is not None and Role.BROKER in roles and not caller.may_write(*self._own):
             caller.roles -= {Role.BROKER}
         return caller

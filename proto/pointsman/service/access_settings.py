@@ -39,6 +39,9 @@ class Grant:
     """For role broker: the cluster of the brokers that it may write."""
     broker_name: str = ""
     """For role broker: the broker name that it may write; `*`: every broker name of the cluster."""
+    group: str = ""
+    """For role client, at agents: the consumer group that it may use, with its `%RETRY%` and `%DLQ%`; `*` at the end:
+    all groups that begin so. Empty: every group."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this row."""
@@ -55,6 +58,10 @@ class Grant:
                 yield from fault("broker_name", self.broker_name, name_problem(self.broker_name))
         elif self.cluster or self.broker_name:
             yield f"role: {self.role!r} is for all clusters and brokers: remove cluster and broker_name"
+        if self.group and self.role != Role.CLIENT:
+            yield f"group: {self.group!r} has no effect for role {self.role!r}: remove it, or use role 'client'"
+        elif self.group and self.group != ANY_NAME:
+            yield from fault("group", self.group, name_problem(self.group.removesuffix(ANY_NAME)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +99,11 @@ class AccessSettings:
             if grant in self.grants[:index]:
                 yield f"grants[{index}]: is a duplicate of grants[{self.grants.index(grant)}]"
 
-    def unauthenticated(self, *, has_certificates: bool, has_remoting: bool) -> Iterator[str]:
-        """Rules between sections: grants without an authenticator would deny every call."""
+    def unauthenticated(self, *, has_certificates: bool, has_remoting: bool, has_groups: bool) -> Iterator[str]:
+        """Rules between sections: grants without an authenticator would deny every call.
+
+        ``has_groups``: whether this daemon has consumer groups.
+        """
         if self.grants and not self.tokens and not has_certificates:
             yield (
                 "access.grants: need an authenticator, else no caller has an identity: set access.tokens (a file of "
@@ -104,6 +114,11 @@ class AccessSettings:
                 yield (
                     f"access.grants[{index}].address: {grant.address!r} has no effect: addresses apply to RocketMQ's "
                     "port alone, and remoting.listen is empty"
+                )
+            if grant.group and not has_groups:
+                yield (
+                    f"access.grants[{index}].group: {grant.group!r} has no effect at a name server: "
+                    "set it in the configuration of the agents"
                 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,12 @@ from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
 from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceStub
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import OffsetsSection, RpcSection, load
+from pointsman_agent.groups.group_servicer import RULES as GROUP_RULES
+from pointsman_agent.offsets.servicer import RULES as OFFSET_RULES
+from pointsman_agent.queue_locks.queue_lock_servicer import RULES as LOCK_RULES
 from tests.fakes.access_tokens import TokenFolder
 from tests.fakes.condition import eventually
+from tests.fakes.group_agent import reads
 from tests.fakes.refusal import refusal_of
 from tests.fakes.running_agent import RunningAgent, agent_config, running_agent, until
 
@@ -34,12 +38,14 @@ GRANTS = (
     Grant("client", "app"),
     Grant("broker", "slave-of-a", cluster="c1", broker_name="a"),
     Grant("broker", "broker-b", cluster="c1", broker_name="b"),
+    Grant("client", "billing", group="billing*"),
+    Grant("client", "audit", group="audit"),
 )
 
 
 @pytest.fixture
 def tokens(tmp_path: Path) -> TokenFolder:
-    return TokenFolder(tmp_path, "ops", "app", "slave-of-a", "broker-b")
+    return TokenFolder(tmp_path, "ops", "app", "slave-of-a", "broker-b", "billing", "audit")
 
 
 @pytest.fixture
@@ -96,8 +102,143 @@ async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_cal
         "app": ["pin", "drain", "info"],
         "slave-of-a": ["locks", "offsets", "groups", "pin", "drain"],
         "broker-b": list(calls),
+        # Lists of all groups, and a group that is not theirs.
+        "billing": ["locks", "offsets", "pin", "drain", "hand over", "info"],
+        "audit": ["locks", "offsets", "pin", "drain", "hand over", "info"],
     }
     assert {await outcome(call(())) for call in calls.values()} == {StatusCode.UNAUTHENTICATED}
+
+
+def consumer(channel: grpc.aio.Channel, tokens: TokenFolder, who: str, client_id: str, group: str) -> Any:
+    """The first response to a heartbeat of a new stream, which stays open with the channel."""
+
+    async def beat() -> groups_wire.KeepMembershipResponse:
+        stream = ConsumerGroupServiceStub(channel).KeepMembership(metadata=tokens.header(who))
+        await stream.write(groups_wire.KeepMembershipRequest(client_id=client_id, groups=[reads(group)]))
+        answer = await stream.read()
+        assert isinstance(answer, groups_wire.KeepMembershipResponse)
+        streams.append(stream)
+        return answer
+
+    return beat()
+
+
+streams: list[Any] = []
+"""Open streams; gRPC ends a stream that nothing refers to."""
+
+
+@pytest.fixture(autouse=True)
+def no_streams() -> Iterator[None]:
+    yield
+    streams.clear()
+
+
+async def test_a_client_with_groups_may_make_no_call_about_another_group(
+    channel: grpc.aio.Channel, tokens: TokenFolder, agent: RunningAgent
+) -> None:
+    groups, offsets = ConsumerGroupServiceStub(channel), OffsetServiceStub(channel)
+    locks = QueueLockServiceStub(channel)
+    locked: dict[str, Any] = {"client_id": "10.0.0.1@1", "queues": [locks_wire.LockedQueue(topic="orders", queue_id=0)]}
+    calls: dict[str, Callable[[str, Any], Any]] = {
+        "KeepMembership": lambda group, _: consumer(channel, tokens, "billing", "10.0.0.1@1", group),
+        "LeaveGroups": lambda group, who: groups.LeaveGroups(
+            groups_wire.LeaveGroupsRequest(client_id="10.0.0.1@1", groups=[group]), metadata=who
+        ),
+        "WatchGroup": lambda group, who: groups.WatchGroup(
+            groups_wire.WatchGroupRequest(group=group, client_id="10.0.0.1@1"), metadata=who
+        ).read(),
+        "GetMembership": lambda group, who: groups.GetMembership(
+            groups_wire.GetMembershipRequest(group=group), metadata=who
+        ),
+        "GetGroup": lambda group, who: groups.GetGroup(groups_wire.GetGroupRequest(group=group), metadata=who),
+        "LockQueues": lambda group, who: locks.LockQueues(
+            locks_wire.LockQueuesRequest(group=group, **locked), metadata=who
+        ),
+        "UnlockQueues": lambda group, who: locks.UnlockQueues(
+            locks_wire.UnlockQueuesRequest(group=group, **locked), metadata=who
+        ),
+        "ListQueueLocks": lambda group, who: locks.ListQueueLocks(
+            locks_wire.ListQueueLocksRequest(group=group), metadata=who
+        ),
+        "CommitOffsets": lambda group, who: offsets.CommitOffsets(
+            offsets_wire.CommitOffsetsRequest(group=group), metadata=who
+        ),
+        "GetOffsets": lambda group, who: offsets.GetOffsets(offsets_wire.GetOffsetsRequest(group=group), metadata=who),
+        "BeginTopics": lambda group, who: offsets.BeginTopics(
+            offsets_wire.BeginTopicsRequest(group=group), metadata=who
+        ),
+        "ListOffsets": lambda group, who: offsets.ListOffsets(
+            offsets_wire.ListOffsetsRequest(group=group), metadata=who
+        ),
+    }
+    methods = {each for rules in (GROUP_RULES, LOCK_RULES, OFFSET_RULES) for each, rule in rules.items() if rule.roles}
+    assert calls.keys() == methods - {"ListGroups"}
+    who = tokens.header("billing")
+    for method, call in calls.items():
+        assert await outcome(call("audit", who)) is StatusCode.PERMISSION_DENIED, method
+        labels = {"method": method, "reason": "other_group"}
+        assert agent.agent.metrics.registry.get_sample_value("pointsman_agent_denied_calls_total", labels) == 1
+        for group in ("billing-eu", "%RETRY%billing-eu"):
+            assert await outcome(call(group, who)) is not StatusCode.PERMISSION_DENIED, method
+
+
+async def test_groups_are_listed_to_those_who_may_use_them(channel: grpc.aio.Channel, tokens: TokenFolder) -> None:
+    await consumer(channel, tokens, "billing", "10.0.0.1@1", "billing-eu")
+    await consumer(channel, tokens, "audit", "10.0.0.2@2", "audit")
+
+    async def listed(who: str) -> list[str]:
+        request = groups_wire.ListGroupsRequest()
+        answer = await ConsumerGroupServiceStub(channel).ListGroups(request, metadata=tokens.header(who))
+        return [each.group for each in answer.groups]
+
+    assert [await listed(each) for each in ("billing", "audit", "app", "ops")] == [
+        ["billing-eu"],
+        ["audit"],
+        ["audit", "billing-eu"],
+        ["audit", "billing-eu"],
+    ]
+
+
+async def test_a_client_id_and_its_locks_belong_to_the_identity_that_made_them(
+    channel: grpc.aio.Channel, tokens: TokenFolder, agent: RunningAgent
+) -> None:
+    groups, locks = ConsumerGroupServiceStub(channel), QueueLockServiceStub(channel)
+    member = "10.0.0.1@1"
+    named: dict[str, Any] = {
+        "group": "billing",
+        "client_id": member,
+        "queues": [locks_wire.LockedQueue(topic="orders", queue_id=0)],
+    }
+
+    async def attacks(who: str) -> set[StatusCode]:
+        header = tokens.header(who)
+        return {
+            await outcome(consumer(channel, tokens, who, member, "billing")),
+            await outcome(
+                groups.LeaveGroups(
+                    groups_wire.LeaveGroupsRequest(client_id=member, groups=["billing"]), metadata=header
+                )
+            ),
+            await outcome(locks.UnlockQueues(locks_wire.UnlockQueuesRequest(**named), metadata=header)),
+            await outcome(locks.LockQueues(locks_wire.LockQueuesRequest(**named), metadata=header)),
+        }
+
+    async def lock() -> list[int]:
+        request = locks_wire.LockQueuesRequest(**named)
+        answer = await locks.LockQueues(request, metadata=tokens.header("billing"))
+        return [each.queue_id for each in answer.granted]
+
+    await consumer(channel, tokens, "billing", member, "billing")
+    assert await attacks("app") == {StatusCode.PERMISSION_DENIED}
+    assert await lock() == [0]
+    await groups.LeaveGroups(groups_wire.LeaveGroupsRequest(client_id=member), metadata=tokens.header("billing"))
+    assert agent.agent._services is not None
+    assert agent.agent._services.groups.core.names() == []
+    assert await attacks("app") == {StatusCode.PERMISSION_DENIED}
+    await locks.UnlockQueues(locks_wire.UnlockQueuesRequest(**named), metadata=tokens.header("billing"))
+    assert await attacks("app") == {StatusCode.OK}
+    assert await outcome(consumer(channel, tokens, "billing", member, "billing")) is StatusCode.PERMISSION_DENIED
+    assert await outcome(consumer(channel, tokens, "ops", member, "billing")) is StatusCode.OK
 
 
 async def test_a_pin_is_logged_with_its_authenticated_author(
@@ -136,5 +277,5 @@ def test_the_section_is_the_name_servers_and_an_address_has_no_effect_here(tmp_p
     assert load(file, {}).access == access
     with file.open("a", encoding="utf-8") as more:
         more.write('\n[[access.grants]]\nrole = "client"\naddress = "10.0.0.0/8"\n')
-    with pytest.raises(ConfigError, match=r"access.grants\[4\].address: '10.0.0.0/8' has no effect"):
+    with pytest.raises(ConfigError, match=r"access.grants\[6\].address: '10.0.0.0/8' has no effect"):
         load(file, {})

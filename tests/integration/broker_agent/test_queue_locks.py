@@ -17,6 +17,7 @@ from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_locks import QueueLocks
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer, register_lock_metrics
+from pointsman_agent.rpc.client_owners import ClientOwners
 from tests.fakes.agent_services import served, topic_set
 from tests.fakes.refusal import refusal_of
 
@@ -58,7 +59,7 @@ def queues(ids: Sequence[int], topic: str = "orders") -> list[wire.LockedQueue]:
 async def serving(clock: ManualClock) -> AsyncIterator[Serving]:
     """Topics orders, of 2,000 queues, and bills, of two; 1,500 locks at most."""
     locks = QueueLocks(max_locks=1_500)
-    servicer = QueueLockServicer(locks, topics=lambda: held.topics, clock=clock)
+    servicer = QueueLockServicer(locks, topics=lambda: held.topics, owners=ClientOwners(), clock=clock)
     async with served(servicer.service()) as channel:
         held = Serving(stub_of(channel), topic_set(orders=2_000, bills=2))
         yield held

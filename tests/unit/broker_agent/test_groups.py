@@ -197,6 +197,20 @@ def test_a_pause_is_credited_at_most_up_to_the_silence(groups: Groups) -> None:
     assert groups.members("g")[0].last_beat_at == START + 300.0
 
 
+def test_a_client_belongs_to_the_identity_of_its_streams_until_the_last_ends(groups: Groups) -> None:
+    assert groups.owner_of("c1") == ""
+    groups.beat(beat("c1", subscribed()), stream=1, peer="p", now=START, identity="alice")
+    groups.beat(beat("c1", subscribed("h")), stream=2, peer="p", now=START, identity="alice")
+    groups.end_stream("c1", stream=1, by_us=False, now=START)
+    groups.advance(now=START + 60.0)
+    assert groups.owner_of("c1") == "alice"
+    groups.end_stream("c1", stream=2, by_us=False, now=START + 60.0)
+    groups.advance(now=START + 61.0)
+    assert groups.owner_of("c1") == "alice"
+    groups.advance(now=START + 120.0)
+    assert groups.owner_of("c1") == ""
+
+
 def test_a_leave_of_some_groups_keeps_the_others(groups: Groups) -> None:
     join(groups, A, subscribed("g"), subscribed("h"))
     assert groups.leave(A, ["h", "unknown"], now=START) == Changes(frozenset({"h"}), (Removal(A, Cause.LEFT, ("h",)),))

@@ -74,6 +74,23 @@ def test_a_former_owner_cannot_unlock_a_lock_with_a_new_owner(locks: QueueLocks)
     assert len(locks) == 1
 
 
+def test_a_client_belongs_to_the_identity_of_its_locks_until_the_last_ends(locks: QueueLocks) -> None:
+    assert locks.owner_of("c1", now=0.0) == ""
+    locks.lock("g", "c1", [Q0, Q1], now=0.0, identity="alice")
+    locks.lock("h", "c1", [Q0], now=10.0, identity="alice")
+    locks.unlock("g", "c1", [Q0, Q1])
+    assert (locks.owner_of("c1", now=70.0), locks.owner_of("c1", now=70.1)) == ("alice", "")
+    locks.lock("h", "c1", [Q0], now=80.0, identity="alice")
+    locks.unlock("h", "c1", [Q0])
+    assert locks.owner_of("c1", now=80.0) == ""
+
+
+def test_an_expired_lock_that_another_client_takes_is_no_longer_its_former_owners(locks: QueueLocks) -> None:
+    locks.lock("g", "c1", [Q0], now=0.0, identity="alice")
+    locks.lock("g", "c2", [Q0], now=61.0, identity="bob")
+    assert (locks.owner_of("c1", now=61.0), locks.owner_of("c2", now=61.0)) == ("", "bob")
+
+
 def test_a_group_without_locks_is_dropped(locks: QueueLocks) -> None:
     locks.lock("g", "c1", [Q0], now=0.0)
     assert locks.group_count == 1

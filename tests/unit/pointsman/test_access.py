@@ -27,6 +27,7 @@ from pointsman.service.access import (
     Rule,
     Unauthenticated,
     author,
+    check_group,
     check_writes,
 )
 from pointsman.service.access_settings import AccessSettings, Grant, Role, check_files
@@ -223,6 +224,43 @@ def test_a_broker_writes_its_own_name_and_an_admin_any(tmp_path: Path) -> None:
             check_writes(broker, cluster, name)
         assert caught.value.reason is Reason.OTHER_BROKER
         assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("grants", "may", "may_not"),
+    [
+        (
+            ("billing",),
+            ("billing", "%RETRY%billing", "%DLQ%billing"),
+            ("billing2", "bill", "Billing", "%RETRY%audit", ""),
+        ),
+        (("billing*",), ("billing", "billing-eu", "%DLQ%billing-eu"), ("bil", "audit", "%RETRY%", "")),
+        (("billing", "audit*"), ("billing", "audit-1"), ("billing-1",)),
+        (("*",), ("billing", "audit", ""), ()),
+        (("billing", ""), ("billing", "audit", ""), ()),
+    ],
+)
+def test_a_client_uses_the_groups_of_its_grants(
+    tmp_path: Path, grants: tuple[str, ...], may: tuple[str, ...], may_not: tuple[str, ...]
+) -> None:
+    caller = Rig(tmp_path, *(Grant("client", "app", group=each) for each in grants)).call(CLIENTS, "app")
+    for group in may:
+        check_group(caller, group)
+    for group in may_not:
+        with pytest.raises(PermissionDenied, match=r"may not use (group|all groups together)") as caught:
+            check_group(caller, group)
+        assert caught.value.reason is Reason.OTHER_GROUP
+
+
+def test_an_admin_and_the_broker_itself_use_every_group(tmp_path: Path) -> None:
+    limited = Grant("client", "x", group="billing")
+    check_group(None, "audit")
+    for more in (Grant("admin", "x"), Grant("broker", "x", cluster="c1", broker_name="a")):
+        caller = Rig(tmp_path, limited, more, own=("c1", "a")).call(CLIENTS, "x")
+        check_group(caller, "audit")
+    other = Rig(tmp_path, limited, Grant("broker", "x", cluster="c1", broker_name="a"), own=("c1", "b"))
+    with pytest.raises(PermissionDenied):
+        check_group(other.call(CLIENTS, "x"), "audit")
 
 
 def test_on_an_agent_a_broker_needs_the_grant_of_that_agents_broker(tmp_path: Path) -> None:
@@ -447,6 +485,8 @@ def test_check_warns_of_tokens_without_a_grant_and_of_loose_permissions(tmp_path
         (Grant("broker", "x", cluster="c1", broker_name="a b"), "broker_name: 'a b'"),
         (Grant("broker", "x", cluster="*", broker_name="*"), "cluster: '*'"),
         (Grant("client", "x", cluster="c1"), "remove cluster and broker_name"),
+        (Grant("client", "x", group="b*c"), "group: 'b*c'"),
+        (Grant("admin", "x", group="billing"), "group: 'billing' has no effect for role 'admin'"),
     ],
 )
 def test_a_grant_that_cannot_be_is_named(grant: Grant, problem: str) -> None:
@@ -454,14 +494,17 @@ def test_a_grant_that_cannot_be_is_named(grant: Grant, problem: str) -> None:
 
 
 def test_sound_grants_have_no_problem() -> None:
-    for grant in (ADMIN, CLIENT, BROKER, Grant("admin", "spiffe://example/ops"), Grant("client", address="10.0.0.7")):
+    more = [Grant("client", "x", group=group) for group in ("billing", "billing*", "*")]
+    for grant in (ADMIN, CLIENT, BROKER, Grant("admin", "spiffe://x/ops"), Grant("client", address="10.0.0.7"), *more):
         assert list(grant.problems()) == []
 
 
 def test_grants_need_an_authenticator_and_tokens_need_grants() -> None:
     grants = AccessSettings(grants=(ADMIN,))
-    assert "need an authenticator" in "".join(grants.unauthenticated(has_certificates=False, has_remoting=True))
-    assert list(grants.unauthenticated(has_certificates=True, has_remoting=False)) == []
+    assert "need an authenticator" in "".join(
+        grants.unauthenticated(has_certificates=False, has_remoting=True, has_groups=True)
+    )
+    assert list(grants.unauthenticated(has_certificates=True, has_remoting=False, has_groups=True)) == []
     assert "has no effect without [[access.grants]]" in "".join(AccessSettings(tokens="x").problems())
     assert "grants[1]: is a duplicate of grants[0]" in list(
         AccessSettings(tokens="x", grants=(ADMIN, ADMIN)).problems()
@@ -470,4 +513,13 @@ def test_grants_need_an_authenticator_and_tokens_need_grants() -> None:
 
 def test_an_address_without_its_port_has_no_effect() -> None:
     settings = AccessSettings(tokens="x", grants=(Grant("client", address="10.0.0.0/8"),))
-    assert "has no effect" in "".join(settings.unauthenticated(has_certificates=False, has_remoting=False))
+    assert "has no effect" in "".join(
+        settings.unauthenticated(has_certificates=False, has_remoting=False, has_groups=True)
+    )
+
+
+def test_a_group_at_a_name_server_has_no_effect() -> None:
+    settings = AccessSettings(tokens="x", grants=(Grant("client", "app", group="billing*"),))
+    assert list(settings.unauthenticated(has_certificates=False, has_remoting=False, has_groups=True)) == []
+    [problem] = settings.unauthenticated(has_certificates=False, has_remoting=False, has_groups=False)
+    assert problem.startswith("access.grants[0].group: 'billing*' has no effect at a name server")
