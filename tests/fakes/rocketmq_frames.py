@@ -12,6 +12,7 @@ from typing import Any
 from pointsman.remoting.frames import Command, Frame, FrameReader, encode
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "rocketmq_frames"
+STATIC_FOLDER = FOLDER.with_name("rocketmq_static_topics")
 REQUESTS = sorted(path.name.removesuffix(".request.bin") for path in FOLDER.glob("*.request.bin"))
 """The names of all recorded requests."""
 _STRING_OR_KEY = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|(?<=[{,])(-?\w+)(?=:)')
@@ -42,6 +43,25 @@ def frames(data: bytes) -> list[Frame]:
 def read_upstream(body: bytes) -> Any:
     """JSON as RocketMQ writes it, with bare numbers as keys."""
     return json.loads(_STRING_OR_KEY.sub(lambda found: found[1] or f'"{found[2]}"', body.decode()))
+
+
+def static_frame(name: str) -> bytes:
+    """A frame of brokers with a static topic, recorded by tests/real_rocketmq/record_static_topics.py."""
+    return (STATIC_FOLDER / f"{name}.bin").read_bytes()
+
+
+def mapping_info(broker_name: str, queue_ids: Mapping[int, int], **fields: object) -> dict[str, object]:
+    """The mapping of a static topic of four logical queues, as a 5.x broker registers it."""
+    return {
+        "bname": broker_name,
+        "currIdMap": {str(logical): physical for logical, physical in queue_ids.items()},
+        "dirty": False,
+        "epoch": 1,
+        "scope": "__global__",
+        "topic": "S",
+        "totalQueues": 4,
+        **fields,
+    }
 
 
 def topic_config(topic: str, **fields: object) -> dict[str, object]:

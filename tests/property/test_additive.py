@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from hypothesis import settings
@@ -14,8 +15,15 @@ from pointsman_namesrv.core.guard import GuardRules
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig, Registration
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.core.node_refusals import FirstOfOneTopic, HeldByAgent, IdentityHeld, TopicNotFound
+from pointsman_namesrv.core.node_refusals import (
+    FirstOfOneTopic,
+    HeldByAgent,
+    IdentityHeld,
+    NotUnregistered,
+    TopicNotFound,
+)
 from pointsman_namesrv.core.request_rules import IntervalBounds
+from pointsman_namesrv.core.static_topics import QueueMapping
 
 NAMES, TOPICS = ("a", "b.example"), ("t1", "t2", "t3", "t4")
 WHO = st.builds(
@@ -27,6 +35,7 @@ WHO = st.builds(
 )
 TABLE = st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 3), max_size=4)
 STREAM = st.integers(-3, -1)
+STATIC = st.just(dict[str, int]()) | st.dictionaries(st.sampled_from(TOPICS), st.integers(1, 3), max_size=2)
 
 
 class Brokers(RuleBasedStateMachine):
@@ -42,13 +51,22 @@ class Brokers(RuleBasedStateMachine):
         self.word = AdditiveRegistrations(self.core, bounds=IntervalBounds(), max_topics=100)
         self.counters: dict[BrokerIdentity, int] = {}
         self.sent: dict[BrokerIdentity, dict[str, int]] = {}
+        self.mapped: dict[BrokerIdentity, dict[str, int]] = {}
+        """The epoch of the mapping of each static topic."""
 
-    @rule(who=WHO, table=TABLE, stream=STREAM, changed=st.booleans())
-    def register(self, who: BrokerIdentity, table: dict[str, int], stream: int, changed: bool) -> None:
+    @rule(who=WHO, table=TABLE, stream=STREAM, changed=st.booleans(), static=STATIC)
+    def register(
+        self, who: BrokerIdentity, table: dict[str, int], stream: int, changed: bool, static: dict[str, int]
+    ) -> None:
         counter = self.counters[who] = self.counters.get(who, 0) + changed
         before = self.core.registration_of(who)
         incoming = self.word.begin(who)
         incoming.add({topic: (queues, queues, 6, 0) for topic, queues in table.items()})
+        mappings = {
+            topic: QueueMapping(who.broker_name, "__global__", 2, epoch, False, ((0, 0),))
+            for topic, epoch in static.items()
+        }
+        incoming.add_mappings(mappings, [])
         claim = Claim(identity=who, data_version=DataVersion(0, counter, counter))
         deleted = self.core.overrides.hidden_under(who.group_key, claim.data_version)
         try:
@@ -66,7 +84,9 @@ class Brokers(RuleBasedStateMachine):
             assert held is before
             return
         added = {} if before is None else {name: queues.read_queue_nums for name, queues in before.topics.items()}
-        self.sent[who] = added | {topic: queues for topic, queues in table.items() if topic not in deleted}
+        sent = self.sent[who] = added | {topic: queues for topic, queues in table.items() if topic not in deleted}
+        known = {} if before is None else {name: each.epoch for name, each in before.static_topics.mappings.items()}
+        self.mapped[who] = {topic: epoch for topic, epoch in (known | static).items() if topic in sent}
 
     @rule(who=WHO)
     def agent_registers(self, who: BrokerIdentity) -> None:
@@ -81,7 +101,8 @@ class Brokers(RuleBasedStateMachine):
 
     @rule(who=WHO, stream=STREAM)
     def leave(self, who: BrokerIdentity, stream: int) -> None:
-        self.word.unregister(who.group_key, who.addr, who.broker_id, stream=stream, now=self.now)
+        with suppress(NotUnregistered):
+            self.word.unregister(who.group_key, who.addr, who.broker_id, stream=stream, now=self.now)
 
     @rule(who=WHO, stream=STREAM, by_us=st.booleans())
     def end_stream(self, who: BrokerIdentity, stream: int, by_us: bool) -> None:
@@ -94,7 +115,7 @@ class Brokers(RuleBasedStateMachine):
         except TopicNotFound:
             return
         assert not self.core.routes.holders(topic)
-        for table in self.sent.values():
+        for table in (*self.sent.values(), *self.mapped.values()):
             table.pop(topic, None)
 
     @rule(name=st.sampled_from(NAMES), topic=st.sampled_from(TOPICS))
@@ -124,6 +145,7 @@ class Brokers(RuleBasedStateMachine):
             self.core.restore(replace(registration), 2**40 + self.boots, now=self.now)
             for topic in self.core.overrides.tombstones.get(who.group_key, {}):
                 self.sent.get(who, {}).pop(topic, None)
+                self.mapped.get(who, {}).pop(topic, None)
 
     @invariant()
     def tables_are_whole(self) -> None:
@@ -135,6 +157,19 @@ class Brokers(RuleBasedStateMachine):
             if replica.registration.from_broker is not None:
                 held = {topic: queues.read_queue_nums for topic, queues in replica.registration.topics.items()}
                 assert held == self.sent[replica.identity]
+                mappings = replica.registration.static_topics.mappings
+                assert {topic: each.epoch for topic, each in mappings.items()} == self.mapped[replica.identity]
+
+    @invariant()
+    def routes_have_the_mappings_of_their_groups(self) -> None:
+        for topic in self.core.routes.topic_names():
+            route = self.core.routes.route(topic)
+            found = {}
+            for key, _ in route.queues:
+                contributor = self.core.routes.groups[key].contributor()
+                if contributor is not None and topic in contributor.registration.static_topics.mappings:
+                    found[key] = contributor.registration.static_topics.mappings[topic]
+            assert dict(route.static_mappings) == found
 
 
 TestBrokers = Brokers.TestCase

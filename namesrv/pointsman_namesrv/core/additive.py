@@ -8,11 +8,11 @@ holds a registration, the frames of its broker count as heartbeats and nothing e
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from pointsman.wire.names import MIN_EXPIRY_INTERVALS, addr_problem, registered_name_problem
-from pointsman.wire.refusals import InvalidRequest
+from pointsman.wire.refusals import InvalidRequest, shown
 from pointsman_namesrv.core.broker_responses import BeatStatus
 from pointsman_namesrv.core.events import Event, Reason
 from pointsman_namesrv.core.group import Group, MemberView, Replica
@@ -26,9 +26,17 @@ from pointsman_namesrv.core.model import (
     TopicTable,
 )
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.core.node_refusals import FirstOfOneTopic, HeldByAgent, LimitExceeded
+from pointsman_namesrv.core.node_refusals import FirstOfOneTopic, HeldByAgent, LimitExceeded, NotUnregistered
 from pointsman_namesrv.core.request_rules import IntervalBounds, registration_violations, topic_violations
 from pointsman_namesrv.core.staging import StagedTopics, Staging, staged
+from pointsman_namesrv.core.static_topics import (
+    MAX_QUEUES_PER_BROKER,
+    QUEUES_LIMIT,
+    QueueMapping,
+    StaticTopics,
+    queue_count,
+    static_topics,
+)
 
 INTERVAL, EXPIRY = 30.0, 120.0
 """Expiry of a broker that declares none (``registerNameServerPeriod``, ``DEFAULT_BROKER_CHANNEL_EXPIRED_TIME``)."""
@@ -71,6 +79,11 @@ class Incoming:
         self.bad_topics = 0
         self.first_bad = ""
         """Violation of the first invalid topic."""
+        self.mappings: dict[str, QueueMapping] = {}
+        """Of static topics."""
+        self.unmapped: frozenset[str] = frozenset()
+        """Static topics whose mapping is invalid. Without it clients would send to other queues than they mean, so
+        these topics are not added."""
         self._max_topics = max_topics
         self._checked: dict[tuple[int, ...], QueueConfig] = {}
 
@@ -90,6 +103,24 @@ class Incoming:
         self.staging.add(good)
         if len(self.staging.topics) > self._max_topics:
             raise LimitExceeded("topics_per_broker", self._max_topics)
+
+    def add_mappings(self, mappings: Mapping[str, QueueMapping], unmapped: Collection[str]) -> None:
+        """Add the mappings of static topics; ``unmapped``: topics whose mapping could not be read.
+
+        Raises LimitExceeded.
+        """
+        if (count := queue_count(mappings)) > MAX_QUEUES_PER_BROKER:
+            raise LimitExceeded(QUEUES_LIMIT, MAX_QUEUES_PER_BROKER, field="topicQueueMappingInfoMap", value=count)
+        invalid = set(unmapped)
+        for topic, mapping in mappings.items():
+            problem = mapping.problem(topic)
+            if problem is None:
+                self.mappings[sys.intern(topic)] = mapping
+            else:
+                invalid.add(topic)
+                self.first_bad = self.first_bad or f"the mapping of static topic {shown(topic)}: {problem}"
+        self.bad_topics += len(invalid)
+        self.unmapped = frozenset(invalid)
 
     def _check(self, topic: str, numbers: tuple[int, int, int, int]) -> QueueConfig | None:
         queues = QueueConfig(*numbers)
@@ -136,16 +167,19 @@ class AdditiveRegistrations:
         if _is_another_store(claim.data_version, held.data_version):
             if len(incoming.staging.topics) == 1:
                 return self._beat(held, stream=stream, now=now)
-            return self._replace(claim, incoming.staging.finish(), stream=stream, now=now)
-        changed = _without(self._changed(incoming, held.topics), self._deleted(claim))
+            topics = self._staged(incoming, incoming.unmapped, held=incoming.held)
+            static = static_topics(incoming.mappings, topics.topics)
+            return self._replace(claim, topics, static, stream=stream, now=now)
+        changed = _without(self._changed(incoming, held.topics), self._deleted(claim) | incoming.unmapped)
         room = self._max_topics - len(held.topics)
         if len(changed) > room and sum(topic not in held.topics for topic in changed) > room:
             raise LimitExceeded("topics_per_broker", self._max_topics)
         if held != self._registration(claim, held):
-            topics = {**held.topics, **changed} if changed else held.topics
-            return self._replace(claim, StagedTopics(topics, held.topics, changed), stream=stream, now=now)
+            table = {**held.topics, **changed} if changed else held.topics
+            static = held.static_topics.merged(incoming.mappings, table)
+            return self._replace(claim, StagedTopics(table, held.topics, changed), static, stream=stream, now=now)
         events: tuple[Event, ...] = ()
-        if changed or claim.data_version != held.data_version:
+        if changed or claim.data_version != held.data_version or self._remaps(incoming, held):
             events = self._core.update_topics(
                 identity,
                 holder.generation,
@@ -156,6 +190,7 @@ class AdditiveRegistrations:
                 max_topics=self._max_topics,
                 now=now,
                 keeps_wipe=len(incoming.staging.topics) == 1 and not is_part,
+                mappings=incoming.mappings,
             ).events
         beaten = self._beat(self._registration_of(identity), stream=stream, now=now)
         return replace(beaten, events=(*events, *beaten.events))
@@ -191,16 +226,21 @@ class AdditiveRegistrations:
         return None if replica is None else replica.registration.data_version
 
     def unregister(self, key: GroupKey, addr: str, broker_id: int, *, stream: int, now: float) -> tuple[Event, ...]:
-        """Unregister a broker.
+        """Unregister a broker; an unknown one is accepted too.
 
-        Not if an agent holds it, nor on a connection other than the live one that sends its heartbeats: that is an
-        earlier process.
+        Not on a connection other than the live one that sends its heartbeats: it may be an earlier process of the same
+        broker, whose late word would remove the one that runs. Raises NotUnregistered, also for a broker that its
+        agent holds, and for another broker id at that address.
         """
         replica = self._at(key, addr)
-        if replica is None or replica.registration.from_broker is None or replica.identity.broker_id != broker_id:
+        if replica is None:
             return ()
+        if replica.registration.from_broker is None:
+            raise NotUnregistered(replica.identity, "its agent holds the registration, and unregisters it")
+        if replica.identity.broker_id != broker_id:
+            raise NotUnregistered(replica.identity, f"the request names broker id {broker_id}")
         if replica.pulse.stream not in {None, stream}:
-            return ()
+            raise NotUnregistered(replica.identity, "another connection, which is open, sends its heartbeats")
         return self._core.unregister(replica.identity, replica.generation, reason=Reason.SHUTDOWN, now=now).events
 
     def end_stream(self, identity: BrokerIdentity, *, stream: int, now: float, by_us: bool) -> tuple[Event, ...]:
@@ -232,25 +272,37 @@ class AdditiveRegistrations:
     # --- internals --------------------------------------------------------------------------------------------
 
     def _first(self, claim: Claim, incoming: Incoming, *, stream: int, now: float) -> Accepted:
-        topics: TopicTable = incoming.staging.topics
-        if len(topics) == 1 and not incoming.bad_topics:
+        if len(incoming.staging.topics) == 1 and not incoming.bad_topics:
             raise FirstOfOneTopic
-        held, deleted = self._core.held_topics(claim.identity), self._deleted(claim)
-        if not topics.keys().isdisjoint(deleted):
-            topics = _without(topics, deleted)
-        is_compared = incoming.held is held and topics is incoming.staging.topics
-        known = incoming.staging.finish() if is_compared else staged(topics, held=held)
-        return self._replace(claim, known, stream=stream, now=now)
+        held = self._core.held_topics(claim.identity)
+        known = self._staged(incoming, self._deleted(claim) | incoming.unmapped, held=held)
+        return self._replace(claim, known, static_topics(incoming.mappings, known.topics), stream=stream, now=now)
 
-    def _replace(self, claim: Claim, topics: StagedTopics, *, stream: int, now: float) -> Accepted:
+    @staticmethod
+    def _staged(incoming: Incoming, left_out: frozenset[str], *, held: TopicTable) -> StagedTopics:
+        topics: TopicTable = incoming.staging.topics
+        if incoming.held is held and topics.keys().isdisjoint(left_out):
+            return incoming.staging.finish()
+        return staged(_without(topics, left_out), held=held)
+
+    @staticmethod
+    def _remaps(incoming: Incoming, held: Registration) -> bool:
+        before = held.static_topics
+        return any(before.get(topic) != mapping for topic, mapping in incoming.mappings.items() if topic in held.topics)
+
+    def _replace(
+        self, claim: Claim, topics: StagedTopics, static: StaticTopics, *, stream: int, now: float
+    ) -> Accepted:
         """Register all topics."""
         identity = claim.identity
         holder = self._holder(identity)
-        registration = replace(self._registration(claim), topics=topics.topics)
-        if holder is not None and holder.identity == identity:
-            registration = replace(
-                self._registration(claim, holder.registration), topics=topics.topics, data_version=claim.data_version
-            )
+        held = holder.registration if holder is not None and holder.identity == identity else None
+        registration = replace(
+            self._registration(claim, held),
+            topics=topics.topics,
+            static_topics=static,
+            data_version=claim.data_version,
+        )
         registered = self._core.register(registration, topics=topics, now=now, peer=peer_key(stream))
         accepted = self._core.routes.groups[identity.group_key].replicas[identity.broker_id]
         accepted.pulse.stream = stream

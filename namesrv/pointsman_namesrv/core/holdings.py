@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from pointsman_namesrv.core.group import Replica
 from pointsman_namesrv.core.model import Registration, TopicTable
 from pointsman_namesrv.core.node_refusals import LimitExceeded
+from pointsman_namesrv.core.static_topics import BYTES_LIMIT, MAX_BYTES, StaticTopics
 
 MAX_DETAIL_BYTES = 64 * 1024 * 1024
 """Memory of the details of all brokers together, mainly labels."""
@@ -72,12 +73,13 @@ class Holdings:
 
 
 class PeerHoldings:
-    """How much the registrations use of the node's bounds: brokers, topics, bytes of details."""
+    """How much the registrations use of the node's bounds: brokers, topics, bytes of details and of static topics."""
 
     def __init__(self, *, max_brokers: int, max_topics: int) -> None:
         self.brokers = Holdings("brokers", max_brokers, field="broker")
         self.topics = Holdings("topics", max_topics, field="topics")
         self._details = Holdings("bytes_of_broker_details", MAX_DETAIL_BYTES, field="broker")
+        self.static_topics = Holdings(BYTES_LIMIT, MAX_BYTES, field="topicQueueMappingInfoMap")
 
     def refuse_beyond(
         self, peer: str, registration: Registration, *, topics: TopicTable, replaced: Collection[Replica]
@@ -86,12 +88,24 @@ class PeerHoldings:
         self.brokers.refuse_beyond(peer, 1, freed=_sums(replaced, lambda _: 1))
         self.topics.refuse_beyond(peer, len(topics), freed=_sums(replaced, _topic_count))
         self._details.refuse_beyond(peer, detail_bytes(registration), freed=_sums(replaced, _detail_bytes))
+        self.static_topics.refuse_beyond(
+            peer, registration.static_topics.size, freed=_sums(replaced, _static_topic_bytes)
+        )
+
+    def change_topics(self, replica: Replica, topics: TopicTable, static_topics: StaticTopics) -> None:
+        """Count other topics of a replica before they are applied. Raises LimitExceeded, and then counts nothing."""
+        peer, held = replica.peer, replica.registration
+        self.topics.refuse_beyond(peer, len(topics), freed={peer: len(held.topics)})
+        self.static_topics.refuse_beyond(peer, static_topics.size, freed={peer: held.static_topics.size})
+        self.topics.add(peer, len(topics) - len(held.topics))
+        self.static_topics.add(peer, static_topics.size - held.static_topics.size)
 
     def count(self, replica: Replica, sign: int) -> None:
         """Count a replica, or with -1 discount it."""
         self.brokers.add(replica.peer, sign)
         self.topics.add(replica.peer, sign * _topic_count(replica))
         self._details.add(replica.peer, sign * _detail_bytes(replica))
+        self.static_topics.add(replica.peer, sign * _static_topic_bytes(replica))
 
     def move(self, replica: Replica, peer: str) -> None:
         """Count a broker from now on for the connection that it moved to."""
@@ -105,6 +119,7 @@ class PeerHoldings:
         self.brokers.check_invariants(_sums(replicas, lambda _: 1))
         self.topics.check_invariants(_sums(replicas, _topic_count))
         self._details.check_invariants(_sums(replicas, _detail_bytes))
+        self.static_topics.check_invariants(_sums(replicas, _static_topic_bytes))
 
 
 def _topic_count(replica: Replica) -> int:
@@ -113,6 +128,10 @@ def _topic_count(replica: Replica) -> int:
 
 def _detail_bytes(replica: Replica) -> int:
     return detail_bytes(replica.registration)
+
+
+def _static_topic_bytes(replica: Replica) -> int:
+    return replica.registration.static_topics.size
 
 
 def _sums(replicas: Iterable[Replica], amount: Callable[[Replica], int]) -> Counter[str]:

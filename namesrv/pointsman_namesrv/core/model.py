@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
 from pointsman.wire.names import PERM_WRITE
+from pointsman_namesrv.core.static_topics import NO_STATIC_TOPICS, StaticTopics
 
 MASTER_ID = 0
 
@@ -165,6 +166,19 @@ class Registration:
     filter_servers: tuple[str, ...] = ()
     from_broker: FromBroker | None = None
     """None: an agent registered it."""
+    static_topics: StaticTopics = NO_STATIC_TOPICS
+    """Those of its topics that are static; only of a broker that registered itself."""
+
+    def without(self, deleted: Collection[str]) -> Registration:
+        """Return it without some topics."""
+        if not deleted:
+            return self
+        kept = {topic: queues for topic, queues in self.topics.items() if topic not in deleted}
+        return replace(self, topics=kept, static_topics=self.static_topics.within(kept))
+
+    def shares_topics_with(self, other: Registration) -> bool:
+        """Return whether both have the same tables, compared by identity."""
+        return self.topics is other.topics and self.static_topics is other.static_topics
 
     @property
     def shown_acting_master(self) -> bool:

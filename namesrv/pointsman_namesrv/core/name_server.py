@@ -64,6 +64,7 @@ from pointsman_namesrv.core.replica_state import UP, Facts, Phase, ReplicaState,
 from pointsman_namesrv.core.reported_queue_stats import QueueStats
 from pointsman_namesrv.core.route_table import RouteTable
 from pointsman_namesrv.core.staging import StagedTopics, staged
+from pointsman_namesrv.core.static_topics import NO_STATIC_TOPICS, QueueMapping
 
 GENERATIONS = 2**64
 MAX_ROWS_PER_SWEEP = 500
@@ -164,7 +165,7 @@ class NameServer:
         reappears = group.contributor() is replica and self.overrides.end_tombstones(registration)
         disappears = group.key in self.overrides.tombstones and registration.data_version != _data_version(holder)
         visibly = vacated is not None or bool(ended) or replica.visible != (None if holder is None else holder.visible)
-        has_other_topics = holder is None or replica.registration.topics is not holder.registration.topics
+        has_other_topics = holder is None or not registration.shares_topics_with(holder.registration)
         if visibly or reappears or disappears or has_other_topics:
             self.routes.refresh(group, visibly=visibly, staged=topics)
         if holder is None or not replica.renews(holder):
@@ -187,9 +188,7 @@ class NameServer:
             return
         if registration.from_broker is not None:
             # Its registrations only add: topics deleted after the snapshot was written would return for good.
-            deleted = self.overrides.tombstones.get(key, {})
-            kept = {topic: queues for topic, queues in registration.topics.items() if topic not in deleted}
-            registration = replace(registration, topics=kept) if deleted else registration
+            registration = registration.without(self.overrides.tombstones.get(key, {}))
         topics = staged(registration.topics, held=self.held_topics(registration.identity))
         replica = self._new_replica(replace(registration, topics=topics.topics), None, now=now)
         replica.generation = generation
@@ -236,8 +235,11 @@ class NameServer:
         max_topics: int,
         now: float,
         keeps_wipe: bool = False,
+        mappings: Mapping[str, QueueMapping] = NO_STATIC_TOPICS.mappings,
     ) -> TopicsUpdated:
         """Apply a delta to a registered topic set; ``keeps_wipe``: see :meth:`Overrides.keep_wipe`.
+
+        ``mappings``: of static topics, new or changed; one of a topic that is not held is ignored.
 
         Raises BrokerUnknown, StaleGeneration, StaleDataVersion, InvalidRequest for a removed topic that is not held,
         and LimitExceeded for a set of more than ``max_topics``, or at the bound of the node.
@@ -262,9 +264,9 @@ class NameServer:
             del topics[topic]
         if len(topics) > max_topics:
             raise LimitExceeded("topics_per_broker", max_topics, field="changed", value=len(topics))
-        self.held.topics.refuse_beyond(replica.peer, len(topics), freed={replica.peer: len(held.topics)})
-        self.held.topics.add(replica.peer, len(topics) - len(held.topics))
-        replica.registration = replace(held, topics=topics, data_version=data_version)
+        static = held.static_topics.merged(mappings, topics)
+        self.held.change_topics(replica, topics, static)
+        replica.registration = replace(held, topics=topics, data_version=data_version, static_topics=static)
         group = self.routes.groups[identity.group_key]
         if group.contributor() is replica:
             self.overrides.end_tombstones(replica.registration)

@@ -160,6 +160,16 @@ class HeldByAgent(Refusal):
         super().__init__(f"broker {identity} is registered by its agent as {holder_addr}")
 
 
+class NotUnregistered(Refusal):
+    """A broker remains registered, because the request is not its own."""
+
+    code = "NOT_UNREGISTERED"
+    status = "FAILED_PRECONDITION"
+
+    def __init__(self, identity: BrokerIdentity, why: str) -> None:
+        super().__init__(f"broker {identity} was not unregistered: {why}")
+
+
 class StaleGeneration(Refusal):
     """Another registration holds the identity."""
 

@@ -22,6 +22,7 @@ from pointsman_namesrv.core.model import MASTER_ID, DataVersion, GroupKey, Queue
 from pointsman_namesrv.core.node_refusals import BrokerUnknown, TopicNotFound
 from pointsman_namesrv.core.overrides import NEXT_REGISTRATION, Overrides, wiped_against
 from pointsman_namesrv.core.staging import StagedTopics
+from pointsman_namesrv.core.static_topics import NO_STATIC_TOPICS, QueueMapping, StaticTopics
 
 TOPICS_PER_STEP = 5_000
 """Topics that are indexed within one call; about 3 ms."""
@@ -44,6 +45,7 @@ class Contribution:
     hidden: frozenset[str] = frozenset()
     absent: bool = False
     """Whether no broker is up: the topics are known, but not routed."""
+    static_topics: StaticTopics = NO_STATIC_TOPICS
 
     def queues(self, topic: str) -> QueueConfig | None:
         """Return the queues as they are in routes, or would be if a broker were up."""
@@ -54,7 +56,9 @@ class Contribution:
 
     def differs_from(self, other: Contribution) -> bool:
         """Return whether a reader may see a difference; topic tables are compared by identity."""
-        return self.topics is not other.topics or (self.read_only, self.hidden, self.absent) != (
+        if self.topics is not other.topics or self.static_topics is not other.static_topics:
+            return True
+        return (self.read_only, self.hidden, self.absent) != (
             other.read_only,
             other.hidden,
             other.absent,
@@ -125,6 +129,8 @@ class Route:
     queues: tuple[tuple[GroupKey, QueueConfig], ...]
     groups: tuple[Group, ...]
     order_topic_conf: str = ""
+    static_mappings: tuple[tuple[GroupKey, QueueMapping], ...] = ()
+    """Of a static topic: the logical queues that each group leads, whatever the zone."""
     absent: tuple[AbsentBroker, ...] = ()
     """Groups that had the topic, sorted, where no broker is up; else empty."""
 
@@ -187,6 +193,18 @@ class RouteTable:
         self._hide(key, before.hidden, after.hidden)
         if after.topics is not before.topics:
             self._follow(group, before.topics, after.topics, staged)
+        if after.static_topics is not before.static_topics:
+            self._note_mappings(group, after.static_topics.differences(before.static_topics))
+
+    def _note_mappings(self, group: Group, topics: Iterable[str]) -> None:
+        """Move the revision of each topic whose mapping changed; of all of the group's while the index lags."""
+        for topic in topics:
+            self.touched.note(topic)
+            entry = self._index.get(topic)
+            if entry is None or self._lags:
+                group.version = self.change
+            else:
+                entry.version = self.change
 
     def _hide(self, key: GroupKey, before: frozenset[str], after: frozenset[str]) -> None:
         if after != before:
@@ -213,7 +231,8 @@ class RouteTable:
             return NOTHING
         read_only = registration.identity.broker_id != MASTER_ID or group.key in self._overrides.wipes
         hidden = self._overrides.hidden(registration)
-        return Contribution(registration.topics, read_only, hidden, absent=contributor is None)
+        static = registration.static_topics
+        return Contribution(registration.topics, read_only, hidden, contributor is None, static)
 
     def registration_behind(self, key: GroupKey) -> Registration | None:
         """Return the registration that provides a group's topics, whether a broker is up or not."""
@@ -329,6 +348,9 @@ class RouteTable:
         keys = sorted(key for key in everywhere if key not in self._absent and (not cluster or key.cluster == cluster))
         if not keys:
             raise TopicNotFound(topic, cluster)
+        static = tuple(
+            (key, mapping) for key in keys if (mapping := self._contributions[key].static_topics.get(topic)) is not None
+        )
         if zone:
             keys = [key for key in keys if self._is_near(self.groups[key], zone)]
         queues = ((key, self._contributions[key].queues(topic)) for key in keys)
@@ -338,6 +360,7 @@ class RouteTable:
             tuple((key, of_group) for key, of_group in queues if of_group is not None),
             tuple(self.groups[key] for key in keys),
             self._order_topics.get(topic, ""),
+            static,
         )
 
     def current(self, topic: str, *, cluster: str = "", zone: str = "") -> Route:
@@ -355,7 +378,7 @@ class RouteTable:
             raise TopicNotFound(topic, cluster)
         absent = [broker for key in keys for broker in self._departed.absent(key, self.groups.get(key))]
         conf = self._order_topics.get(topic, "")
-        return Route(topic, self._counter(topic, everywhere), (), (), conf, tuple(absent))
+        return Route(topic, self._counter(topic, everywhere), (), (), conf, absent=tuple(absent))
 
     @staticmethod
     def _is_near(group: Group, zone: str) -> bool:

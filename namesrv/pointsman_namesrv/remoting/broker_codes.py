@@ -34,6 +34,7 @@ from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
 from pointsman_namesrv.core.request_rules import MAX_INCARNATION_LENGTH
 from pointsman_namesrv.core.staging import BYTES_OF_STAGED_TOPIC, COMING_IN_LIMIT
+from pointsman_namesrv.core.static_topics import QueueMapping
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.remoting.fields import number, optional_number, read_json, text
@@ -169,7 +170,7 @@ class BrokerCodes:
             accepted = self._registrations.register(
                 claim, incoming, stream=connection.stream, now=self._now(), is_part=held is not None
             )
-            has_all = not self._registrations.has_deleted(claim)
+            has_all = not self._registrations.has_deleted(claim) and not incoming.unmapped
             self._remember(facts, identity, body, start, end, accepted.registration, has_all=has_all)
             self._note_faults(identity, reader, bad=reader.bad_topics + incoming.bad_topics, first=incoming.first_bad)
         self._bind(connection, accepted)
@@ -194,6 +195,8 @@ class BrokerCodes:
                     raise LimitExceeded(COMING_IN_LIMIT, bound.bound, value=bound.total + grown)
                 taken += grown
                 yield None
+            mappings = {topic: QueueMapping._make(mapping) for topic, mapping in reader.mappings.items()}
+            incoming.add_mappings(mappings, reader.unmapped)
         finally:
             if share is not None:
                 bound.give_back(share)
@@ -265,20 +268,17 @@ class BrokerCodes:
         """Count the ignored topics of a registration, and log them once."""
         if bad:
             self._metrics.remoting.topics_skipped.inc(bad)
-        if (not bad and not reader.has_static_topics) or identity in self._said or len(self._said) >= SAID_ONCE:
+        if not bad or identity in self._said or len(self._said) >= SAID_ONCE:
             return
         self._said.add(identity)
-        facts: dict[str, object] = {"broker": str(identity), "topics": bad}
-        if bad:
-            facts["first"] = first or f"topic {shown(reader.first_bad)} cannot be read"
-        if reader.has_static_topics:
-            facts["static_topics"] = "their mappings are in no route"
+        first = first or f"topic {shown(reader.first_bad)} cannot be read"
+        facts: dict[str, object] = {"broker": str(identity), "topics": bad, "first": first}
         log.warning("ignored topics of a registration", extra={"facts": facts})
 
     # --- 104, 217, 322, 904 -----------------------------------------------------------------------------------
 
     def unregister(self, connection: BrokerConnection, command: Command, _: bytes) -> ReadyResponse:
-        """Unregister a broker; an unknown one is accepted too. Raises InvalidRequest."""
+        """Unregister a broker; an unknown one is accepted too. Raises InvalidRequest, NotUnregistered."""
         identity = _identity(command)
         events = self._registrations.unregister(
             identity.group_key, identity.addr, identity.broker_id, stream=connection.stream, now=self._clock.monotonic()

@@ -22,6 +22,7 @@ from pointsman_namesrv.remoting.fields import text
 from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
 
 MAX_SHOWN_NAME = 300
+SETTINGS_ARE_A_FILE = "settings are a file: change it and restart this name server"
 
 ChangeT = TypeVar("ChangeT", PermChange, TopicDeletion, Change)
 
@@ -125,7 +126,7 @@ class OperatorCodes:
 
     def update_settings(self) -> ReadyResponse:
         """Refuse the change: only the configuration file changes this name server's settings."""
-        return ReadyResponse(code=ResponseCode.NO_PERMISSION, remark="Can not update config in black list.")
+        return ReadyResponse(code=ResponseCode.NO_PERMISSION, remark=SETTINGS_ARE_A_FILE)
 
     def show_settings(self) -> ReadyResponse:
         """Return the settings that RocketMQ has as well, under its names."""

@@ -20,6 +20,7 @@ from pointsman_namesrv.core.group import Group
 from pointsman_namesrv.core.model import MASTER_ID, GroupKey
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.route_table import Route
+from pointsman_namesrv.core.static_topics import QueueMapping
 
 FAQ = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
 MEMBER_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
@@ -136,10 +137,11 @@ class TableResponses:
         if self._rules.order_message_enable and route.order_topic_conf:
             order = b',"orderTopicConf":' + compact(route.order_topic_conf)
         # RocketMQ sorts keys alphabetically; no client depends on it.
-        return b'{"brokerDatas":[%b],"filterServerTable":{}%b,"queueDatas":[%b]}' % (
+        return b'{"brokerDatas":[%b],"filterServerTable":{}%b,"queueDatas":[%b]%b}' % (
             b",".join(broker_datas),
             order,
             b",".join(queue_datas),
+            _static_mappings(route) if route.static_mappings else b"",
         )
 
     def _has_acting_master(self, group: Group, topic: str) -> bool:
@@ -259,6 +261,28 @@ def _within_frame(response: ReadyResponse) -> ReadyResponse:
         return response
     remark = f"the response has {len(response)} bytes, a RocketMQ frame at most {MAX_FRAME_BYTES}"
     return ReadyResponse(code=ResponseCode.SYSTEM_ERROR, remark=remark)
+
+
+def _static_mappings(route: Route) -> bytes:
+    """Encode which broker leads which logical queues of a static topic, by broker name."""
+    # A broker's own mapping precedes one that another registered under its name.
+    own = [mapping for key, mapping in route.static_mappings if mapping.broker_name == key.broker_name]
+    by_name: dict[str, QueueMapping] = {}
+    for mapping in (*own, *(mapping for _, mapping in route.static_mappings)):
+        by_name.setdefault(mapping.broker_name, mapping)
+    table = {
+        name: {
+            "bname": name,
+            "currIdMap": {str(logical): physical for logical, physical in mapping.queue_ids},
+            "dirty": mapping.dirty,
+            "epoch": mapping.epoch,
+            "scope": mapping.scope,
+            "topic": route.topic,
+            "totalQueues": mapping.total_queues,
+        }
+        for name, mapping in sorted(by_name.items())
+    }
+    return b',"topicQueueMappingByBroker":' + compact(table)
 
 
 def _topic_list(names: list[str]) -> bytes:

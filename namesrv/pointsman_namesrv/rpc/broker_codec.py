@@ -41,6 +41,7 @@ from pointsman_namesrv.core.request_rules import (
     registration_violations,
     topic_violations,
 )
+from pointsman_namesrv.core.static_topics import QueueMapping
 
 DEFAULT_HEARTBEAT_INTERVAL = 30.0
 DEFAULT_EXPIRY = 120.0
@@ -452,3 +453,32 @@ def broker_event(event: Event, *, event_at: datetime, seq: int) -> admin_service
         encoded.interval.CopyFrom(duration(event.interval))
     encoded.detail.CopyFrom(ParseDict(dict(event.detail), Struct()))
     return encoded
+
+
+def to_static_topic_mapping(
+    mapping: QueueMapping, *, topic: str = "", cluster: str = ""
+) -> broker_pb2.StaticTopicMapping:
+    """Encode the mapping of a static topic; topic and cluster where the message around it has none."""
+    return broker_pb2.StaticTopicMapping(
+        topic=topic,
+        cluster=cluster,
+        broker_name=mapping.broker_name,
+        scope=mapping.scope,
+        total_queues=mapping.total_queues,
+        epoch=mapping.epoch,
+        dirty=mapping.dirty,
+        logical_queue_ids=[logical for logical, _ in mapping.queue_ids],
+        physical_queue_ids=[physical for _, physical in mapping.queue_ids],
+    )
+
+
+def static_topic_mapping(message: broker_pb2.StaticTopicMapping) -> QueueMapping:
+    """Decode the mapping of a static topic, unchecked."""
+    return QueueMapping(
+        broker_name=message.broker_name,
+        scope=message.scope,
+        total_queues=message.total_queues,
+        epoch=message.epoch,
+        dirty=message.dirty,
+        queue_ids=tuple(zip(message.logical_queue_ids, message.physical_queue_ids, strict=False)),
+    )

@@ -10,7 +10,7 @@ from pointsman.v1 import route_service_pb2 as wire
 from pointsman_namesrv.core.departed import AbsentBroker
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.core.route_table import Route
-from pointsman_namesrv.rpc.broker_codec import broker_data, to_identity
+from pointsman_namesrv.rpc.broker_codec import broker_data, to_identity, to_static_topic_mapping
 
 MAX_ABSENT = 1_000
 """Absent brokers that a route or the list of clusters names at most."""
@@ -55,6 +55,9 @@ def route_response(route: Route, *, boot: int, unix_offset: float = 0.0) -> Rout
         ],
         broker_datas=[broker_data(group) for group in route.groups],
         order_topic_conf=route.order_topic_conf,
+        static_topic_mappings=[
+            to_static_topic_mapping(mapping, cluster=key.cluster) for key, mapping in route.static_mappings
+        ],
     )
     # No map fields, and everything sorted: the same route has the same bytes on every node.
     digest = hashlib.sha256(encoded.SerializeToString(deterministic=True)).digest()[:8]

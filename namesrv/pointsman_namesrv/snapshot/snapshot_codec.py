@@ -16,9 +16,13 @@ from pointsman.v1 import broker_pb2, registration_service_pb2, snapshot_pb2
 from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.refusals import Refusal, shown
 from pointsman_namesrv.core.events import Reason
-from pointsman_namesrv.core.model import FromBroker, Health, QueueConfig, Registration
+from pointsman_namesrv.core.model import FromBroker, Health, QueueConfig, Registration, TopicTable
 from pointsman_namesrv.core.request_rules import IntervalBounds
+from pointsman_namesrv.core.static_topics import MAX_QUEUES_PER_BROKER, StaticTopics, queue_count, static_topics
 from pointsman_namesrv.rpc import broker_codec
+
+MAX_CHUNK_MAPPINGS = 100
+"""Mappings of static topics in one message."""
 
 
 class ContentRefused(Exception):
@@ -52,6 +56,10 @@ def encode_broker(registration: Registration, generation: int, health: Health) -
     # Encoded messages may be joined; one of all topics would hold the interpreter, and so the loop, for too long.
     while chunk := list(itertools.islice(topics, MAX_CHUNK_TOPICS)):
         parts.append(snapshot_pb2.SnapshotBroker(topics=itertools.starmap(_topic, chunk)).SerializeToString())
+    mappings = iter(registration.static_topics.mappings.items())
+    while few := list(itertools.islice(mappings, MAX_CHUNK_MAPPINGS)):
+        static = [broker_codec.to_static_topic_mapping(mapping, topic=topic) for topic, mapping in few]
+        parts.append(snapshot_pb2.SnapshotBroker(static_topics=static).SerializeToString())
     return b"".join(parts)
 
 
@@ -110,10 +118,22 @@ def decode_broker(content: bytes, *, bounds: IntervalBounds, max_topics: int) ->
             raise ContentRefused(f"holds {len(message.topics)} topics of {max_topics} allowed")
         registration = broker_codec.registration(message.broker, bounds=bounds)
         topics = broker_codec.topics(message.topics, path="topics")
+        static = _static_topics(message, topics)
     except (DecodeError, Refusal) as error:
         raise ContentRefused(f"breaks a rule: {error}") from error
     from_broker = FromBroker(message.from_broker.acting_master) if message.HasField("from_broker") else None
-    return replace(registration, topics=topics, from_broker=from_broker), message.generation
+    known = replace(registration, topics=topics, from_broker=from_broker, static_topics=static)
+    return known, message.generation
+
+
+def _static_topics(message: snapshot_pb2.SnapshotBroker, topics: TopicTable) -> StaticTopics:
+    mappings = {each.topic: broker_codec.static_topic_mapping(each) for each in message.static_topics}
+    if (count := queue_count(mappings)) > MAX_QUEUES_PER_BROKER:
+        raise ContentRefused(f"holds {count} queues of static topics of {MAX_QUEUES_PER_BROKER} allowed")
+    for topic, mapping in mappings.items():
+        if (problem := mapping.problem(topic)) is not None:
+            raise ContentRefused(f"breaks a rule: {problem}")
+    return static_topics(mappings, topics)
 
 
 def _exactly(seconds: float) -> Duration:

@@ -11,7 +11,7 @@ import json
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Final, NamedTuple
 
 SLICE_TOPICS = 500
@@ -29,6 +29,14 @@ _VALUE_BYTES = 4_096
 _LONG_VALUE_BYTES = 64 * 1024
 _STEP_TOKENS = 1_000
 _STEP_KEYS = 500
+_STEP_QUEUES = 250
+_BYTES_OF_QUEUE = 250
+"""Memory of a logical queue while it is read: an entry of the table and a pair of numbers."""
+_BYTES_OF_MAPPING = 1_000
+_NUMBER_BYTES = 32
+_ID_DIGITS = 9
+_QUEUE_IDS: Final = "currIdMap"
+_MAPPING_FIELDS: Final = {"bname", "scope", "totalQueues", "epoch", "dirty", "topic", _QUEUE_IDS}
 _WINDOW_BYTES = 32 * 1024
 _ENDS_TRIED = 20
 _MAX_LONG = 2**63 - 1
@@ -69,14 +77,28 @@ class TopicConfig(NamedTuple):
     topic_sys_flag: int = 0
 
 
+class MappingInfo(NamedTuple):
+    """The logical queues of a static topic that one broker leads (RocketMQ ``TopicQueueMappingInfo``)."""
+
+    broker_name: str
+    scope: str
+    total_queues: int
+    epoch: int
+    dirty: bool
+    queue_ids: tuple[tuple[int, int], ...]
+    """Logical and physical id of each queue, sorted."""
+
+
 class RegisterBody:
     """Reads one body. The attributes are complete at the end of :meth:`slices`."""
 
     def __init__(self) -> None:
         self.data_version = Version()
         self.filter_servers: list[str] = []
-        self.has_static_topics = False
-        """Whether it contains mappings of static topics, which are not read."""
+        self.mappings: dict[str, MappingInfo] = {}
+        """Of static topics."""
+        self.unmapped: list[str] = []
+        """Static topics whose mapping cannot be read."""
         self.bad_topics = 0
         self.first_bad = ""
         """The name of the first topic that could not be read."""
@@ -124,11 +146,11 @@ class RegisterBody:
                 self.data_version = data_version(walk.value())
             elif key == "filterServerList":
                 self._take_filter_servers(walk.value())
+            elif key == "topicQueueMappingInfoMap" and walk.opens():
+                for topic in walk.members():
+                    yield from self._mapping(walk, topic)
             else:
-                before = walk.at
                 yield from walk.skip()
-                if key == "topicQueueMappingInfoMap" and walk.at - before > len("{ }"):
-                    self.has_static_topics = True
 
     def _table(self, walk: _Walk) -> Iterator[dict[str, TopicConfig]]:
         read: dict[str, TopicConfig] = {}
@@ -164,6 +186,45 @@ class RegisterBody:
                 return config
         self._note_bad(topic)
         return None
+
+    def _mapping(self, walk: _Walk, topic: str = "") -> Iterator[dict[str, TopicConfig]]:
+        """Read the mapping of one static topic; in a compressed body its name is a field of it."""
+        fields: dict[str, object] = {}
+        if walk.opens():
+            for key in walk.members():
+                if key == _QUEUE_IDS and walk.opens():
+                    fields[key] = yield from self._queue_ids(walk)
+                elif key in _MAPPING_FIELDS:
+                    fields[key] = walk.small_value()
+                    if fields[key] is _TOO_LARGE:
+                        yield from walk.skip()
+                else:
+                    yield from walk.skip()
+        else:
+            yield from walk.skip()
+        self.memory += _BYTES_OF_MAPPING
+        name, mapping = topic or fields.get("topic"), _to_mapping(fields)
+        if mapping is None or not isinstance(name, str):
+            self.unmapped.append(str(name)[:_VALUE_BYTES])
+        else:
+            self.mappings[name] = mapping
+        yield {}
+
+    def _queue_ids(self, walk: _Walk) -> Generator[dict[str, TopicConfig], None, tuple[tuple[int, int], ...] | None]:
+        """Read the queues of a mapping; None: one is not a pair of whole numbers."""
+        found, is_valid = dict[int, int](), True
+        for number, logical in enumerate(walk.members()):
+            physical = walk.small_value(_NUMBER_BYTES)
+            if physical is _TOO_LARGE:
+                yield from walk.skip()
+            if type(physical) is int and logical.isascii() and logical.isdigit() and len(logical) <= _ID_DIGITS:
+                found[int(logical)] = physical
+            else:
+                is_valid = False
+            if number % _STEP_QUEUES == _STEP_QUEUES - 1:
+                self.memory += _STEP_QUEUES * _BYTES_OF_QUEUE
+                yield {}
+        return tuple(sorted(found.items())) if is_valid else None
 
     def _take_filter_servers(self, value: object) -> None:
         if isinstance(value, list):
@@ -208,8 +269,8 @@ class RegisterBody:
                 read = {}
         yield read
         self._take_filter_servers(_loaded(reader.text()))
-        if version >= COMPRESSED_WITH_MAPPINGS and reader.has_more:
-            self.has_static_topics = reader.number() > 0
+        for _ in range(reader.number() if version >= COMPRESSED_WITH_MAPPINGS and reader.has_more else 0):
+            yield from self._mapping(_Walk(reader.text()))
 
 
 def mapping_version_span(body: bytes) -> tuple[int, int]:
@@ -281,6 +342,23 @@ def read_data_version(body: bytes) -> Version | None:
     if len(body) > _LONG_VALUE_BYTES:
         raise UnreadableBody(f"the data version has {len(body)} bytes")
     return data_version(_loaded(body.decode(errors="replace")))
+
+
+def _to_mapping(fields: Mapping[str, object]) -> MappingInfo | None:
+    """Convert a TopicQueueMappingInfo of JSON; None: a field is missing or of another type."""
+    broker_name, scope = fields.get("bname"), fields.get("scope")
+    total_queues, epoch = fields.get("totalQueues"), fields.get("epoch")
+    dirty, queue_ids = fields.get("dirty", False), fields.get(_QUEUE_IDS, ())
+    if (
+        isinstance(broker_name, str)
+        and isinstance(scope, str)
+        and type(total_queues) is int
+        and type(epoch) is int
+        and isinstance(dirty, bool)
+        and isinstance(queue_ids, tuple)
+    ):
+        return MappingInfo(broker_name, scope, total_queues, epoch, dirty, queue_ids)
+    return None
 
 
 class _TooLarge:

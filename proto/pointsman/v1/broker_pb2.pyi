@@ -246,6 +246,66 @@ class TopicConfig(_message.Message):
 Global___TopicConfig: _TypeAlias = TopicConfig  # noqa: Y015
 
 @_typing.final
+class StaticTopicMapping(_message.Message):
+    """The logical queues of a static topic that one broker leads (RocketMQ `TopicQueueMappingInfo`). A broker takes every
+    queue id of such a topic for a logical one.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    SCOPE_FIELD_NUMBER: _builtins.int
+    TOTAL_QUEUES_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    DIRTY_FIELD_NUMBER: _builtins.int
+    LOGICAL_QUEUE_IDS_FIELD_NUMBER: _builtins.int
+    PHYSICAL_QUEUE_IDS_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """The topic; empty in a route."""
+    cluster: _builtins.str
+    """The cluster of the broker that registered it; empty in a snapshot."""
+    broker_name: _builtins.str
+    """Its broker name (`bname`)."""
+    scope: _builtins.str
+    """`__global__`; RocketMQ's clients name the broker of its logical queues `__syslo__global__`."""
+    total_queues: _builtins.int
+    """Logical queues of the topic on all brokers, 0 to 65,535."""
+    epoch: _builtins.int
+    """Of two mappings of a logical queue the one with the higher epoch applies."""
+    dirty: _builtins.bool
+    """As it was registered."""
+    @_builtins.property
+    def logical_queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ids of the logical queues, ascending."""
+
+    @_builtins.property
+    def physical_queue_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The id of the physical queue of each."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        scope: _builtins.str = ...,
+        total_queues: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        dirty: _builtins.bool = ...,
+        logical_queue_ids: _abc.Iterable[_builtins.int] | None = ...,
+        physical_queue_ids: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "cluster", b"cluster", "dirty", b"dirty", "epoch", b"epoch", "logical_queue_ids", b"logical_queue_ids", "physical_queue_ids", b"physical_queue_ids", "scope", b"scope", "topic", b"topic", "total_queues", b"total_queues"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StaticTopicMapping: _TypeAlias = StaticTopicMapping  # noqa: Y015
+
+@_typing.final
 class BrokerHealth(_message.Message):
     """The broker's health according to its agent."""
 

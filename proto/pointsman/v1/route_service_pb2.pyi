@@ -394,6 +394,7 @@ class TopicRoute(_message.Message):
     BROKER_DATAS_FIELD_NUMBER: _builtins.int
     ORDER_TOPIC_CONF_FIELD_NUMBER: _builtins.int
     ABSENT_BROKERS_FIELD_NUMBER: _builtins.int
+    STATIC_TOPIC_MAPPINGS_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """The topic."""
     order_topic_conf: _builtins.str
@@ -416,6 +417,12 @@ class TopicRoute(_message.Message):
         replica groups then. Not part of the digest, which is that of the empty route.
         """
 
+    @_builtins.property
+    def static_topic_mappings(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.StaticTopicMapping]:
+        """Of a static topic: the logical queues of each broker, in every zone. The queues above are physical ones then, whose
+        ids brokers do not take: a client without logical queues must not use the topic.
+        """
+
     def __init__(
         self,
         *,
@@ -425,10 +432,11 @@ class TopicRoute(_message.Message):
         broker_datas: _abc.Iterable[_broker_pb2.BrokerData] | None = ...,
         order_topic_conf: _builtins.str = ...,
         absent_brokers: _abc.Iterable[Global___AbsentBroker] | None = ...,
+        static_topic_mappings: _abc.Iterable[_broker_pb2.StaticTopicMapping] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["revision", b"revision"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_brokers", b"absent_brokers", "broker_datas", b"broker_datas", "order_topic_conf", b"order_topic_conf", "queue_datas", b"queue_datas", "revision", b"revision", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent_brokers", b"absent_brokers", "broker_datas", b"broker_datas", "order_topic_conf", b"order_topic_conf", "queue_datas", b"queue_datas", "revision", b"revision", "static_topic_mappings", b"static_topic_mappings", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

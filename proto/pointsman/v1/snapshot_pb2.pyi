@@ -32,6 +32,7 @@ class SnapshotBroker(_message.Message):
     GENERATION_FIELD_NUMBER: _builtins.int
     LOST_FIELD_NUMBER: _builtins.int
     FROM_BROKER_FIELD_NUMBER: _builtins.int
+    STATIC_TOPICS_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """The registration's fence: an agent that still holds it need not register again. 0: the broker was lost, see `lost`."""
     @_builtins.property
@@ -50,6 +51,10 @@ class SnapshotBroker(_message.Message):
     def from_broker(self) -> Global___FromBroker:
         """Set for a broker that registered itself over RocketMQ's own wire."""
 
+    @_builtins.property
+    def static_topics(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.StaticTopicMapping]:
+        """Its static topics."""
+
     def __init__(
         self,
         *,
@@ -58,10 +63,11 @@ class SnapshotBroker(_message.Message):
         generation: _builtins.int = ...,
         lost: Global___LostBroker | None = ...,
         from_broker: Global___FromBroker | None = ...,
+        static_topics: _abc.Iterable[_broker_pb2.StaticTopicMapping] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "from_broker", b"from_broker", "lost", b"lost"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "from_broker", b"from_broker", "generation", b"generation", "lost", b"lost", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker", b"broker", "from_broker", b"from_broker", "generation", b"generation", "lost", b"lost", "static_topics", b"static_topics", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -259,7 +259,10 @@ async def test_kv_configuration(rocketmq: RemotingPeer) -> None:
 
 async def test_settings(rocketmq: RemotingPeer) -> None:
     refused = await rocketmq.ask(318, body=b"listenPort=1\n")
-    assert (refused.code, refused.command.remark) == (16, "Can not update config in black list.")
+    assert (refused.code, refused.command.remark) == (
+        16,
+        "settings are a file: change it and restart this name server",
+    )
     shown = (await rocketmq.ask(319)).body.decode().splitlines()
     assert "supportActingMaster=false" in shown
     assert shown == sorted(shown)

@@ -113,13 +113,22 @@ async def test_a_heartbeat_after_its_unregistration_restores_no_broker(
     assert not server.core.routes.groups
 
 
-async def test_an_unregistration_from_another_connection_than_the_current_one_changes_nothing(
+async def test_an_unregistration_from_another_connection_than_the_current_one_is_refused(
     server: NameServerApp,
 ) -> None:
     async with remoting_peer(server.remoting_addr) as living, remoting_peer(server.remoting_addr) as earlier:
         await registered(living)
-        assert (await earlier.ask(104, broker_ext())).code == 0
+        refused = await earlier.ask(104, broker_ext())
+        assert refused.code == 1
+        assert refused.command.remark == (
+            "broker DefaultCluster/broker-a/0 at 10.0.0.1:10911 was not unregistered: "
+            "another connection, which is open, sends its heartbeats"
+        )
         assert phase(server) is Phase.UP
+        assert (await living.ask(104, broker_ext())).code == 0
+        assert phase(server) is None
+        # It is no longer registered.
+        assert (await earlier.ask(104, broker_ext())).code == 0
 
 
 async def test_an_unchanged_registration_is_known_by_its_bytes(
@@ -267,7 +276,9 @@ async def test_where_an_agent_registers_frames_are_heartbeats_alone(
         await stub.RegisterBroker(wire.registration(wire.topic("agents"), who=who))
         await registered(rocketmq)
         assert (await rocketmq.ask(206)).json() == {"topicList": ["agents"]}
-        assert (await rocketmq.ask(104, broker_ext())).code == 0
+        refused = await rocketmq.ask(104, broker_ext())
+        assert refused.code == 1
+        assert "its agent holds the registration" in (refused.command.remark or "")
         assert phase(server) is Phase.UP
         generation = server.core.routes.groups[A].replicas[0].generation
         await stub.UnregisterBroker(

@@ -7,12 +7,8 @@ from dataclasses import replace
 import pytest
 
 from pointsman.wire.refusals import InvalidRequest
-from pointsman_namesrv.core.additive import AdditiveRegistrations, Claim
-from pointsman_namesrv.core.administration import Administration
-from pointsman_namesrv.core.events import Event
-from pointsman_namesrv.core.liveness import LivenessRules
+from pointsman_namesrv.core.additive import Claim
 from pointsman_namesrv.core.model import (
-    BrokerIdentity,
     DataVersion,
     Evidence,
     GroupKey,
@@ -21,94 +17,27 @@ from pointsman_namesrv.core.model import (
     QueueConfig,
     Registration,
 )
-from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import (
     FirstOfOneTopic,
     HeldByAgent,
     IdentityHeld,
     LimitExceeded,
+    NotUnregistered,
     TopicNotFound,
 )
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.core.saved_settings import restore, settings_of
 from pointsman_namesrv.snapshot.snapshot_codec import decode_broker, encode_broker
-
-A = BrokerIdentity("c1", "broker.a-1.example", 0, "10.0.0.1:10911")
-SLAVE = BrokerIdentity("c1", "broker.a-1.example", 1, "10.0.0.2:10911")
-B = BrokerIdentity("c1", "b", 0, "10.0.0.5:10911")
-KEY = A.group_key
-EIGHT = (8, 8, 6, 0)
-START = 1_000.0
-
-
-class Fleet:
-    """A core, and brokers without agents; ``stream`` 1 is the usual connection."""
-
-    def __init__(self, *, max_topics: int = 1_000, max_brokers: int = 100, of_node: int = 10_000) -> None:
-        self.core = NameServer(
-            rules=LivenessRules(), first_generation=1, started_at=0.0, max_brokers=max_brokers, max_topics=of_node
-        )
-        self.word = AdditiveRegistrations(self.core, bounds=IntervalBounds(), max_topics=max_topics)
-        self.now = START
-
-    def register(
-        self,
-        *topics: str,
-        who: BrokerIdentity = A,
-        counter: int = 1,
-        stamp: int | None = None,
-        stream: int = 1,
-        **said: object,
-    ) -> list[str]:
-        version = DataVersion(0, 1_000 + counter if stamp is None else stamp, counter)
-        claim = replace(Claim(identity=who, data_version=version), **said)  # type: ignore[arg-type]  # a test's own
-        incoming = self.word.begin(who)
-        incoming.add({topic.partition("=")[0]: _numbers(topic) for topic in topics})
-        return kinds(self.word.register(claim, incoming, stream=stream, now=self.now).events)
-
-    def beat(self, who: BrokerIdentity = A, stream: int = 1) -> list[str] | None:
-        beaten = self.word.beat(who.group_key, who.addr, None, stream=stream, now=self.now)
-        return None if beaten is None else kinds(beaten.events)
-
-    def end(self, stream: int = 1, who: BrokerIdentity = A) -> list[str]:
-        return kinds(self.word.end_stream(who, stream=stream, now=self.now, by_us=False))
-
-    def delete(self, topic: str, cluster: str = "") -> list[str]:
-        admin = Administration(self.core)
-        return kinds(admin.delete_topic(topic, cluster=cluster, force=True, by="ann", now=self.now).events)
-
-    def topics(self, who: BrokerIdentity = A) -> dict[str, QueueConfig]:
-        registration = self.core.registration_of(who)
-        assert registration is not None
-        return dict(registration.topics)
-
-    def wait(self, seconds: float) -> list[str]:
-        found, until = list[str](), self.now + seconds
-        while self.now < until:
-            self.now = min(until, self.now + self.core.sweep_interval())
-            found += kinds(self.core.sweep(now=self.now))
-        return found
-
-    def phase(self, who: BrokerIdentity = A) -> Phase:
-        return self.core.routes.groups[who.group_key].replicas[who.broker_id].state.phase
-
-
-def _numbers(topic: str) -> tuple[int, int, int, int]:
-    queues = topic.partition("=")[2]
-    return (int(queues), int(queues), 6, 0) if queues else EIGHT
-
-
-def kinds(events: tuple[Event, ...]) -> list[str]:
-    return [event.kind.value for event in events]
+from tests.fakes.additive_fleet import EIGHT, KEY, SLAVE, A, AdditiveFleet, B, kinds
 
 
 @pytest.fixture
-def fleet() -> Fleet:
-    return Fleet()
+def fleet() -> AdditiveFleet:
+    return AdditiveFleet()
 
 
-def test_each_registration_only_adds(fleet: Fleet) -> None:
+def test_each_registration_only_adds(fleet: AdditiveFleet) -> None:
     assert fleet.register("t1", "t2") == ["REGISTERED", "TOPICS"]
     assert fleet.register("t3", counter=2) == ["TOPICS"]
     assert fleet.register("t1=4", "t2", counter=3) == ["TOPICS"]
@@ -117,7 +46,7 @@ def test_each_registration_only_adds(fleet: Fleet) -> None:
     fleet.core.check_invariants()
 
 
-def test_an_unchanged_registration_keeps_the_generation(fleet: Fleet) -> None:
+def test_an_unchanged_registration_keeps_the_generation(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     generation = fleet.core.routes.groups[KEY].replicas[0].generation
     registration = fleet.core.registration_of(A)
@@ -132,7 +61,7 @@ def test_an_unchanged_registration_keeps_the_generation(fleet: Fleet) -> None:
     assert fleet.word.renew(registration, stream=1, now=fleet.now) is None
 
 
-def test_a_first_registration_of_one_topic_is_refused_and_leaves_nothing(fleet: Fleet) -> None:
+def test_a_first_registration_of_one_topic_is_refused_and_leaves_nothing(fleet: AdditiveFleet) -> None:
     with pytest.raises(FirstOfOneTopic, match="register broker failed"):
         fleet.register("t1")
     assert not fleet.core.routes.groups
@@ -140,7 +69,7 @@ def test_a_first_registration_of_one_topic_is_refused_and_leaves_nothing(fleet: 
     assert fleet.register("t1", counter=2) == ["TOPICS"]
 
 
-def test_another_store_replaces_the_current_one(fleet: Fleet) -> None:
+def test_another_store_replaces_the_current_one(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2", "t3", counter=9)
     assert fleet.register("t1", counter=1, stamp=5_000) == []
     assert "t2" in fleet.topics()
@@ -148,7 +77,7 @@ def test_another_store_replaces_the_current_one(fleet: Fleet) -> None:
     assert fleet.topics() == {"t1": EIGHT, "new": EIGHT}
 
 
-def test_a_frame_that_was_overtaken_sets_back_until_the_next(fleet: Fleet) -> None:
+def test_a_frame_that_was_overtaken_sets_back_until_the_next(fleet: AdditiveFleet) -> None:
     fleet.register("t1=4", "t2", "t3", counter=9)
     assert fleet.register("t1", "t2", counter=8) == ["TOPICS"]
     assert fleet.topics() == {"t1": EIGHT, "t2": EIGHT, "t3": EIGHT}
@@ -156,7 +85,7 @@ def test_a_frame_that_was_overtaken_sets_back_until_the_next(fleet: Fleet) -> No
     assert fleet.topics()["t1"] == (4, 4, 6, 0)
 
 
-def test_a_brokers_facts_apart_from_its_topics_may_change(fleet: Fleet) -> None:
+def test_a_brokers_facts_apart_from_its_topics_may_change(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2", broker_version="5.3.2")
     assert fleet.register("t3", counter=2, broker_version="5.3.3", ha_addr="10.0.0.1:10912") == [
         "REREGISTERED",
@@ -166,7 +95,7 @@ def test_a_brokers_facts_apart_from_its_topics_may_change(fleet: Fleet) -> None:
     assert fleet.register("t3", counter=2, broker_version="5.3.3", ha_addr="10.0.0.1:10912") == []
 
 
-def test_the_end_of_its_connection_is_suspicion_and_a_grace(fleet: Fleet) -> None:
+def test_the_end_of_its_connection_is_suspicion_and_a_grace(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     fleet.now += 20
     assert fleet.end() == ["SUSPECTED"]
@@ -175,7 +104,7 @@ def test_the_end_of_its_connection_is_suspicion_and_a_grace(fleet: Fleet) -> Non
     assert not fleet.core.routes.groups
 
 
-def test_a_broker_that_reconnected_outlives_its_old_connection(fleet: Fleet) -> None:
+def test_a_broker_that_reconnected_outlives_its_old_connection(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2", stream=1)
     assert fleet.beat(stream=2) == []
     assert fleet.end(stream=1) == []
@@ -183,7 +112,7 @@ def test_a_broker_that_reconnected_outlives_its_old_connection(fleet: Fleet) -> 
     assert fleet.beat(stream=3) == ["RECOVERED"]
 
 
-def test_no_heartbeat_restores_an_unregistered_broker(fleet: Fleet) -> None:
+def test_no_heartbeat_restores_an_unregistered_broker(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     assert kinds(fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now)) == ["UNREGISTERED"]
     assert fleet.beat() is None
@@ -191,14 +120,24 @@ def test_no_heartbeat_restores_an_unregistered_broker(fleet: Fleet) -> None:
     assert fleet.register("t1", "t2") == ["REGISTERED", "TOPICS"]
 
 
-def test_an_earlier_process_does_not_unregister_the_current_one(fleet: Fleet) -> None:
+def test_an_earlier_process_does_not_unregister_the_current_one(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2", stream=2)
-    assert fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now) == ()
-    assert fleet.word.unregister(KEY, A.addr, 7, stream=2, now=fleet.now) == ()
+    with pytest.raises(NotUnregistered, match="another connection, which is open, sends its heartbeats"):
+        fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now)
+    with pytest.raises(NotUnregistered, match="the request names broker id 7"):
+        fleet.word.unregister(KEY, A.addr, 7, stream=2, now=fleet.now)
     assert fleet.phase() is Phase.UP
 
 
-def test_a_slave_without_a_master_keeps_its_topics_readable_with_either_flag(fleet: Fleet) -> None:
+def test_a_broker_whose_connection_ended_is_unregistered_over_another_one(fleet: AdditiveFleet) -> None:
+    fleet.register("t1", "t2", stream=2)
+    fleet.wait(130)
+    fleet.register("t1", "t2", stream=2)
+    assert fleet.end(stream=2) == ["SUSPECTED"]
+    assert kinds(fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now)) == ["UNREGISTERED"]
+
+
+def test_a_slave_without_a_master_keeps_its_topics_readable_with_either_flag(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2", acting_master=False)
     fleet.register("t1", "t2", who=SLAVE, acting_master=False)
     fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now)
@@ -207,7 +146,7 @@ def test_a_slave_without_a_master_keeps_its_topics_readable_with_either_flag(fle
     assert fleet.core.registration_of(SLAVE).shown_acting_master is False  # type: ignore[union-attr]  # it is held
 
 
-def test_a_heartbeat_timeout_makes_a_broker_fast(fleet: Fleet) -> None:
+def test_a_heartbeat_timeout_makes_a_broker_fast(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2", timeout=10.0)
     assert fleet.wait(8) == ["SUSPECTED"]
     assert fleet.beat() == ["RECOVERED"]
@@ -218,7 +157,7 @@ def test_a_heartbeat_timeout_makes_a_broker_fast(fleet: Fleet) -> None:
     assert (registration.heartbeat_interval, registration.expiry) == (1.0, 3.0)
 
 
-def test_a_wipe_ends_with_the_masters_next_version_or_its_return(fleet: Fleet) -> None:
+def test_a_wipe_ends_with_the_masters_next_version_or_its_return(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     fleet.core.routes.set_writable(KEY, False)
     assert fleet.register("t1", "t2") == []
@@ -232,7 +171,7 @@ def test_a_wipe_ends_with_the_masters_next_version_or_its_return(fleet: Fleet) -
     assert fleet.core.routes.route("t1").queues[0][1].perm == 6
 
 
-def test_a_wipe_outlives_a_registration_of_one_new_topic(fleet: Fleet) -> None:
+def test_a_wipe_outlives_a_registration_of_one_new_topic(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     fleet.core.routes.set_writable(KEY, False)
     assert fleet.register("t3", counter=2) == ["TOPICS"]
@@ -241,7 +180,7 @@ def test_a_wipe_outlives_a_registration_of_one_new_topic(fleet: Fleet) -> None:
     assert fleet.register("t1", "t2", "t3", "t4", counter=3) == ["TOPICS", "PERM_CHANGED"]
 
 
-def test_a_slaves_new_topic_does_not_touch_a_wipe(fleet: Fleet) -> None:
+def test_a_slaves_new_topic_does_not_touch_a_wipe(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     fleet.register("t1", "t2", who=SLAVE)
     fleet.core.routes.set_writable(KEY, False)
@@ -251,7 +190,7 @@ def test_a_slaves_new_topic_does_not_touch_a_wipe(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("absence", ["left", "silent", "cut off"])
-def test_a_wipe_stays_while_its_broker_is_absent(fleet: Fleet, absence: str) -> None:
+def test_a_wipe_stays_while_its_broker_is_absent(fleet: AdditiveFleet, absence: str) -> None:
     fleet.register("t1", "t2")
     fleet.core.routes.set_writable(KEY, False)
     if absence == "left":
@@ -265,7 +204,7 @@ def test_a_wipe_stays_while_its_broker_is_absent(fleet: Fleet, absence: str) -> 
     assert KEY not in fleet.core.overrides.wipes
 
 
-def test_a_wipe_outlives_an_eviction_and_restarts_of_the_name_server(fleet: Fleet) -> None:
+def test_a_wipe_outlives_an_eviction_and_restarts_of_the_name_server(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     old = fleet.core.registration_of(A)
     assert old is not None
@@ -273,26 +212,26 @@ def test_a_wipe_outlives_an_eviction_and_restarts_of_the_name_server(fleet: Flee
     fleet.core.routes.set_writable(KEY, False)
     fleet.core.evict(*A.position, now=fleet.now, detail={})
     assert "PERM_CHANGED" not in fleet.register("t1", "t2", counter=2)
-    later = Fleet()
+    later = AdditiveFleet()
     assert restore(later.core, settings_of(fleet.core), now=later.now) == {}
     later.core.restore(old, 7, now=later.now)  # a snapshot that is older than the wipe
     assert later.beat() == ["REREGISTERED"]
     assert later.register("t1", "t2", counter=2) == ["TOPICS"]
     assert later.core.routes.route("t1").queues[0][1].perm == 4
-    cold = Fleet()
+    cold = AdditiveFleet()
     restore(cold.core, settings_of(fleet.core), now=cold.now)
     assert cold.register("t1", "t2", counter=2) == ["REGISTERED", "TOPICS"]
     assert cold.core.routes.route("t1").queues[0][1].perm == 4
     assert cold.register("t1", "t2", counter=3) == ["TOPICS", "PERM_CHANGED"]
 
 
-def test_a_wipe_of_a_name_without_a_master_ends_when_one_registers(fleet: Fleet) -> None:
+def test_a_wipe_of_a_name_without_a_master_ends_when_one_registers(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2", who=SLAVE)
     fleet.core.routes.set_writable(KEY, False)
     assert fleet.register("t1", "t2")[-1] == "PERM_CHANGED"
 
 
-def test_a_wipe_goes_from_a_broker_to_its_agent_and_back(fleet: Fleet) -> None:
+def test_a_wipe_goes_from_a_broker_to_its_agent_and_back(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     fleet.core.routes.set_writable(KEY, False)
     agents(fleet, incarnation="run1")
@@ -305,14 +244,14 @@ def test_a_wipe_goes_from_a_broker_to_its_agent_and_back(fleet: Fleet) -> None:
     assert fleet.register("t1", "t2", counter=9)[-1] == "PERM_CHANGED"
 
 
-def test_the_agent_of_the_next_process_ends_a_wipe(fleet: Fleet) -> None:
+def test_the_agent_of_the_next_process_ends_a_wipe(fleet: AdditiveFleet) -> None:
     agents(fleet, incarnation="run1")
     fleet.core.routes.set_writable(KEY, False)
     agents(fleet, incarnation="run2")
     assert KEY not in fleet.core.overrides.wipes
 
 
-def test_a_slave_ends_no_wipe(fleet: Fleet) -> None:
+def test_a_slave_ends_no_wipe(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     fleet.core.routes.set_writable(KEY, False)
     fleet.register("t1", "t2", who=SLAVE)
@@ -320,7 +259,7 @@ def test_a_slave_ends_no_wipe(fleet: Fleet) -> None:
     assert KEY in fleet.core.overrides.wipes
 
 
-def test_a_deleted_topic_stays_hidden_until_a_broker_registers_it_again(fleet: Fleet) -> None:
+def test_a_deleted_topic_stays_hidden_until_a_broker_registers_it_again(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     fleet.register("t1", "t2", who=SLAVE)
     assert fleet.delete("t1") == ["TOPICS", "TOPICS", "TOPIC_DELETED"]
@@ -342,7 +281,7 @@ def test_a_deleted_topic_stays_hidden_until_a_broker_registers_it_again(fleet: F
     fleet.core.check_invariants()
 
 
-def test_a_topic_of_an_absent_broker_is_deleted_until_its_next_version(fleet: Fleet) -> None:
+def test_a_topic_of_an_absent_broker_is_deleted_until_its_next_version(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2", "t3")
     fleet.end()
     fleet.wait(130)
@@ -353,19 +292,19 @@ def test_a_topic_of_an_absent_broker_is_deleted_until_its_next_version(fleet: Fl
     assert set(fleet.topics()) == {"t1", "t2", "t3"}
 
 
-def test_a_deletion_holds_against_a_snapshot_that_was_written_before_it(fleet: Fleet) -> None:
+def test_a_deletion_holds_against_a_snapshot_that_was_written_before_it(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     registration = fleet.core.registration_of(A)
     assert registration is not None
     fleet.delete("t1")
-    later = Fleet()
+    later = AdditiveFleet()
     assert restore(later.core, settings_of(fleet.core), now=later.now) == {}
     later.core.restore(registration, 7, now=later.now)
     later.register("t2", "t3", counter=2)
     assert set(later.topics()) == {"t2", "t3"}
 
 
-def test_a_topic_that_a_broker_names_alone_is_not_deleted_any_longer(fleet: Fleet) -> None:
+def test_a_topic_that_a_broker_names_alone_is_not_deleted_any_longer(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2", "t3")
     fleet.delete("t1")
     fleet.delete("t3")
@@ -377,7 +316,7 @@ def test_a_topic_that_a_broker_names_alone_is_not_deleted_any_longer(fleet: Flee
     fleet.core.check_invariants()
 
 
-def test_one_topic_may_be_given_to_a_known_name(fleet: Fleet) -> None:
+def test_one_topic_may_be_given_to_a_known_name(fleet: AdditiveFleet) -> None:
     assert fleet.word.add_topic(A.broker_name, "t9", QueueConfig(4, 4, 6), now=fleet.now) == ()
     fleet.register("t1", "t2")
     assert kinds(fleet.word.add_topic(A.broker_name, "t9", QueueConfig(4, 4, 6), now=fleet.now)) == ["TOPICS"]
@@ -387,7 +326,7 @@ def test_one_topic_may_be_given_to_a_known_name(fleet: Fleet) -> None:
         fleet.word.add_topic(A.broker_name, "not a name", QueueConfig(4, 4, 6), now=fleet.now)
 
 
-def test_the_held_version_is_known_by_address(fleet: Fleet) -> None:
+def test_the_held_version_is_known_by_address(fleet: AdditiveFleet) -> None:
     assert fleet.word.held_version(KEY, A.addr) is None
     fleet.register("t1", "t2", counter=4)
     assert fleet.word.held_version(KEY, A.addr) == DataVersion(0, 1_004, 4)
@@ -395,7 +334,7 @@ def test_the_held_version_is_known_by_address(fleet: Fleet) -> None:
     assert fleet.end(who=SLAVE) == []
 
 
-def test_what_changed_while_a_registration_was_read_is_kept(fleet: Fleet) -> None:
+def test_what_changed_while_a_registration_was_read_is_kept(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     incoming = fleet.word.begin(A)
     incoming.add({"t1": (4, 4, 6, 0), "t3": EIGHT})
@@ -405,14 +344,14 @@ def test_what_changed_while_a_registration_was_read_is_kept(fleet: Fleet) -> Non
     assert fleet.topics() == {"t1": (4, 4, 6, 0), "t2": EIGHT, "t3": EIGHT, "t4": EIGHT}
 
 
-def test_a_registration_is_one_heartbeat(fleet: Fleet) -> None:
+def test_a_registration_is_one_heartbeat(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     fleet.now += 30
     fleet.register("t3", counter=2)
     assert fleet.core.routes.groups[KEY].replicas[0].punctuality.count == 1
 
 
-def test_a_bad_topic_does_not_affect_others(fleet: Fleet) -> None:
+def test_a_bad_topic_does_not_affect_others(fleet: AdditiveFleet) -> None:
     incoming = fleet.word.begin(A)
     retry = "%RETRY%" + "g" * 255
     incoming.add({"good": EIGHT, "bad name": EIGHT, "%RETRY%g+topic": EIGHT, retry: EIGHT, "many": (70_000, 8, 6, 0)})
@@ -422,8 +361,8 @@ def test_a_bad_topic_does_not_affect_others(fleet: Fleet) -> None:
     assert "bad name" in incoming.first_bad
 
 
-def test_bounds_hold(fleet: Fleet) -> None:
-    small = Fleet(max_topics=3)
+def test_bounds_hold(fleet: AdditiveFleet) -> None:
+    small = AdditiveFleet(max_topics=3)
     small.register("t1", "t2")
     with pytest.raises(LimitExceeded):
         small.register("t3", "t4", counter=2)
@@ -437,13 +376,13 @@ def test_bounds_hold(fleet: Fleet) -> None:
 
 
 def test_bounds_of_the_node_hold_and_renewals_always_pass() -> None:
-    small = Fleet(max_brokers=2)
+    small = AdditiveFleet(max_brokers=2)
     small.core.register(Registration(identity=B, topics={}), now=small.now, peer="an agent")
     small.register("t1", "t2")
     with pytest.raises(LimitExceeded, match="at most 2 brokers"):
         small.register("t1", "t2", who=SLAVE)
     assert small.register("t1", "t2") == []
-    few = Fleet(of_node=3)
+    few = AdditiveFleet(of_node=3)
     few.register("t1", "t2")
     with pytest.raises(LimitExceeded, match="at most 3 topics, not 4"):
         few.register("t3", "t4", counter=2)
@@ -454,7 +393,7 @@ def test_bounds_of_the_node_hold_and_renewals_always_pass() -> None:
 
 
 def test_a_broker_is_counted_with_the_connection_that_it_came_over_last() -> None:
-    small = Fleet(max_brokers=10)
+    small = AdditiveFleet(max_brokers=10)
     for i in range(6):
         small.register("t1", "t2", who=A._replace(broker_name=f"b{i}"), stream=1)
     for i in range(6):
@@ -468,7 +407,7 @@ def test_a_broker_is_counted_with_the_connection_that_it_came_over_last() -> Non
 
 
 def test_topics_of_lost_brokers_make_room_for_a_registration() -> None:
-    few = Fleet(of_node=4)
+    few = AdditiveFleet(of_node=4)
     few.register("t1", "t2", "t3")
     few.end()
     few.wait(130)
@@ -478,7 +417,7 @@ def test_topics_of_lost_brokers_make_room_for_a_registration() -> None:
     few.core.check_invariants()
 
 
-def test_a_lower_claim_from_another_address_is_refused(fleet: Fleet) -> None:
+def test_a_lower_claim_from_another_address_is_refused(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     held = fleet.core.routes.groups[KEY].replicas[0]
     held.registration = replace(held.registration, data_version=DataVersion(3, 1, 1))
@@ -489,22 +428,23 @@ def test_a_lower_claim_from_another_address_is_refused(fleet: Fleet) -> None:
 # --- together with an agent -------------------------------------------------------------------------------------------
 
 
-def agents(fleet: Fleet, **facts: object) -> None:
+def agents(fleet: AdditiveFleet, **facts: object) -> None:
     registration = Registration(identity=A, topics={"agents": QueueConfig(*EIGHT)}, data_version=DataVersion(0, 7, 7))
     fleet.core.register(replace(registration, **facts), now=fleet.now)  # type: ignore[arg-type]  # a test's own
 
 
-def test_frames_of_a_broker_with_an_agent_are_only_heartbeats(fleet: Fleet) -> None:
+def test_frames_of_a_broker_with_an_agent_are_only_heartbeats(fleet: AdditiveFleet) -> None:
     agents(fleet)
     fleet.now += 100
     assert fleet.wait(0.1) == ["SUSPECTED"]
     assert fleet.register("t1", "t2") == ["RECOVERED"]
-    assert fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now) == ()
+    with pytest.raises(NotUnregistered, match="its agent holds the registration"):
+        fleet.word.unregister(KEY, A.addr, 0, stream=1, now=fleet.now)
     assert fleet.end() == []
     assert fleet.topics() == {"agents": EIGHT}
 
 
-def test_frames_of_a_broker_do_not_clear_a_failed_probe_of_its_agent(fleet: Fleet) -> None:
+def test_frames_of_a_broker_do_not_clear_a_failed_probe_of_its_agent(fleet: AdditiveFleet) -> None:
     refused = Health(ProbeVerdict.FAILING, "LOADING", Evidence.STRONG)
     agents(fleet, health=refused)
     assert fleet.phase() is Phase.OUT
@@ -513,7 +453,7 @@ def test_frames_of_a_broker_do_not_clear_a_failed_probe_of_its_agent(fleet: Flee
     assert fleet.phase() is Phase.OUT
 
 
-def test_a_broker_whose_agent_is_silent_for_an_expiry_registers_itself(fleet: Fleet) -> None:
+def test_a_broker_whose_agent_is_silent_for_an_expiry_registers_itself(fleet: AdditiveFleet) -> None:
     agents(fleet)
     for _ in range(4):
         fleet.now += 30
@@ -523,7 +463,7 @@ def test_a_broker_whose_agent_is_silent_for_an_expiry_registers_itself(fleet: Fl
     assert set(fleet.topics()) == {"t1", "t2", "agents"}
 
 
-def test_an_agent_takes_over_from_its_broker(fleet: Fleet) -> None:
+def test_an_agent_takes_over_from_its_broker(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     agents(fleet)
     assert fleet.topics() == {"agents": EIGHT}
@@ -531,13 +471,13 @@ def test_an_agent_takes_over_from_its_broker(fleet: Fleet) -> None:
     assert fleet.topics() == {"agents": EIGHT}
 
 
-def test_a_position_that_an_agent_holds_at_another_address_is_refused(fleet: Fleet) -> None:
+def test_a_position_that_an_agent_holds_at_another_address_is_refused(fleet: AdditiveFleet) -> None:
     agents(fleet)
     with pytest.raises(HeldByAgent, match=r"10\.0\.0\.1:10911"):
         fleet.register("t1", "t2", who=A._replace(addr="10.0.0.9:10911"))
 
 
-def test_a_topic_of_an_agent_is_hidden_by_a_deletion(fleet: Fleet) -> None:
+def test_a_topic_of_an_agent_is_hidden_by_a_deletion(fleet: AdditiveFleet) -> None:
     agents(fleet)
     assert fleet.delete("agents", "c1") == ["TOPIC_DELETED"]
     with pytest.raises(TopicNotFound):
@@ -545,13 +485,13 @@ def test_a_topic_of_an_agent_is_hidden_by_a_deletion(fleet: Fleet) -> None:
     assert fleet.topics() == {"agents": EIGHT}
 
 
-def test_a_registration_is_restored_from_a_snapshot_with_its_source(fleet: Fleet) -> None:
+def test_a_registration_is_restored_from_a_snapshot_with_its_source(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2", acting_master=True)
     registration = fleet.core.registration_of(A)
     assert registration is not None
     content = encode_broker(registration, 7, Health())
     assert decode_broker(content, bounds=IntervalBounds(), max_topics=10) == (registration, 7)
-    later = Fleet()
+    later = AdditiveFleet()
     later.core.restore(registration, 7, now=later.now)
     assert later.phase() is Phase.PROVISIONAL
     assert later.register("t1", "t2", acting_master=True) == ["REREGISTERED"]

@@ -18,6 +18,7 @@ from pointsman_namesrv.core.model import (
     Registration,
 )
 from pointsman_namesrv.core.request_rules import IntervalBounds
+from pointsman_namesrv.core.static_topics import QueueMapping, StaticTopics, static_topics
 from pointsman_namesrv.snapshot.snapshot_codec import ContentRefused, decode_broker, encode_broker
 
 BOUNDS = IntervalBounds()
@@ -35,15 +36,30 @@ healths = st.builds(Health, st.sampled_from(ProbeVerdict), texts, st.just(Eviden
 )
 
 
+ids = st.integers(0, 65_535)
+mappings = st.builds(
+    QueueMapping,
+    names,
+    texts,
+    ids,
+    st.integers(0, 2**63 - 1),
+    st.booleans(),
+    st.dictionaries(ids, ids, max_size=4).map(lambda found: tuple(sorted(found.items()))),
+)
+
+
 @st.composite
 def registrations(draw: st.DrawFn) -> Registration:
     # As on the wire: integral nanoseconds, and an expiry of at least three intervals.
     seconds, nanos = draw(st.integers(1, 299)), draw(st.integers(0, 999_999_999))
     more_seconds, more_nanos = draw(st.integers(0, 2_000)), draw(st.integers(0, 999_999_999))
     expiry_nanos = 3 * (seconds * 10**9 + nanos) + more_seconds * 10**9 + more_nanos + 1
+    topics = draw(st.dictionaries(names, queues, max_size=8))
+    static = {topic: draw(mappings) for topic in topics if draw(st.booleans())}
     return Registration(
+        static_topics=static_topics(static, topics),
         identity=draw(st.builds(BrokerIdentity, names, names, st.integers(0, 2**31 - 1), addrs)),
-        topics=draw(st.dictionaries(names, queues, max_size=8)),
+        topics=topics,
         data_version=draw(versions),
         heartbeat_interval=seconds + nanos / 1e9,
         expiry=expiry_nanos // 10**9 + expiry_nanos % 10**9 / 1e9,
@@ -79,6 +95,7 @@ def test_a_broker_of_many_topics_survives_a_round_trip() -> None:
 
 
 A = Registration(identity=BrokerIdentity("c", "a", 0, "h:1"), topics={"orders": QueueConfig(4, 4, 6)})
+MAPPED = QueueMapping("a", "__global__", 1, 1, False, ())
 
 
 @pytest.mark.parametrize(
@@ -91,6 +108,18 @@ A = Registration(identity=BrokerIdentity("c", "a", 0, "h:1"), topics={"orders": 
         pytest.param(replace(A, expiry=7_200.0), 1, "broker.expiry", id="an-expiry-no-longer-allowed"),
         pytest.param(replace(A, zone="\n"), 1, "broker.zone", id="control-character"),
         pytest.param(A, 0, "holds no generation", id="no-generation"),
+        pytest.param(
+            replace(A, static_topics=StaticTopics({"orders": MAPPED._replace(broker_name="a b")}, 1)),
+            1,
+            "breaks a rule: bname",
+            id="mapping",
+        ),
+        pytest.param(
+            replace(A, static_topics=StaticTopics({"orders": MAPPED._replace(queue_ids=((0, 0),) * 50_001)}, 1)),
+            1,
+            "holds 50001 queues of static topics of 50000 allowed",
+            id="mappings",
+        ),
     ],
 )
 def test_a_broker_that_breaks_a_rule_is_refused_with_the_field(

@@ -22,7 +22,7 @@ from pointsman.remoting.register_body import (
     read_data_version,
 )
 from tests.fakes import rocketmq_frames as recorded
-from tests.fakes.rocketmq_frames import register_body, topic_config
+from tests.fakes.rocketmq_frames import mapping_info, register_body, topic_config
 
 COMPRESSED = bytes.fromhex(
     "000000387b22636f756e746572223a332c22737461746556657273696f6e223a302c2274696d657374616d70223a313730303030303030303030307d"
@@ -48,7 +48,7 @@ def test_recorded_registrations_are_read_completely(name: str) -> None:
     assert topics == {
         topic: (c["readQueueNums"], c["writeQueueNums"], c["perm"], c["topicSysFlag"]) for topic, c in table.items()
     }
-    assert (reader.bad_topics, reader.has_static_topics, reader.filter_servers) == (0, False, [])
+    assert (reader.bad_topics, reader.mappings, reader.filter_servers) == (0, {}, [])
 
 
 @pytest.mark.parametrize("version", [479, 407])
@@ -92,11 +92,68 @@ def test_a_topic_that_is_not_an_object_or_too_large_does_not_affect_others() -> 
     assert (reader.bad_topics, reader.first_bad) == (3, "large")
 
 
-def test_mappings_of_static_topics_are_passed_over_with_their_bare_keys() -> None:
-    mapping = b'"topicQueueMappingInfoMap":{"s":{"bname":"broker-a","currIdMap":{0:0,1:1},"scope":"__global__"}}'
-    reader, topics = read(register_body().replace(b'"topicQueueMappingInfoMap":{}', mapping))
-    assert reader.has_static_topics
+@pytest.mark.parametrize("name", ["a_made", "a_made_part", "a_moved", "a_moved_part", "b_made", "b_moved"])
+def test_the_mappings_of_recorded_static_topics_are_read(name: str) -> None:
+    (frame,) = recorded.frames(recorded.static_frame(name))
+    reader, topics = read(frame.body)
+    wrapper = recorded.read_upstream(frame.body)["topicConfigSerializeWrapper"]
+    assert topics.keys() == wrapper["topicConfigTable"].keys()
+    said = wrapper["topicQueueMappingInfoMap"]["Static"]
+    queue_ids = sorted((int(logical), physical) for logical, physical in said["currIdMap"].items())
+    assert len(queue_ids) == {"a_made": 2, "b_made": 2, "a_moved": 0, "b_moved": 4}[name.removesuffix("_part")]
+    assert reader.mappings == {
+        "Static": (said["bname"], "__global__", 4, said["epoch"], False, tuple(queue_ids)),
+    }
+    assert (reader.unmapped, reader.bad_topics) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"bname": None},
+        {"scope": 1},
+        {"totalQueues": "4"},
+        {"epoch": 1.5},
+        {"epoch": True},
+        {"dirty": 0},
+        {"currIdMap": []},
+        {"currIdMap": {"-1": 0}},
+        {"currIdMap": {"x": 0}},
+        {"currIdMap": {"0": "0"}},
+        {"currIdMap": {"0": {"0": 0}}},
+        {"currIdMap": {"1" * 10: 0}},
+    ],
+)
+def test_a_mapping_that_cannot_be_read_does_not_affect_others(fields: dict[str, object]) -> None:
+    mappings = {"S": mapping_info("a", {0: 0}) | fields, "list": [1], "T": mapping_info("a", {1: 0}, more={"x": [1]})}
+    reader, topics = read(register_body(topicQueueMappingInfoMap=mappings))
+    assert reader.unmapped == ["S", "list"]
+    assert reader.mappings == {"T": ("a", "__global__", 4, 1, False, ((1, 0),))}
     assert list(topics) == ["TopicTest", "Other"]
+
+
+def test_many_mappings_come_in_slices_and_their_memory_is_counted() -> None:
+    many = mapping_info("a", {logical: logical for logical in range(3_000)})
+    mappings = {"S": many} | {f"t{i}": mapping_info("a", {}) for i in range(300)}
+    reader = RegisterBody()
+    slices, memory = 0, 0
+    for _ in reader.slices(register_body(topicQueueMappingInfoMap=mappings), version=479):
+        slices, memory = slices + 1, max(memory, reader.memory)
+    assert len(reader.mappings["S"].queue_ids) == 3_000
+    assert slices > 300 + 3_000 / 250
+    assert memory > 3_000 * 250 + 300 * 1_000
+
+
+def test_the_mappings_of_a_compressed_body_are_read() -> None:
+    mapping = (
+        b'{"bname":"a","currIdMap":{0:0,3:1},"dirty":true,"epoch":7,"scope":"s","topic":"TopicTest","totalQueues":4}'
+    )
+    mappings = b"".join([bytes.fromhex("00000001"), len(mapping).to_bytes(4, "big"), mapping])
+    reader, topics = read(zlib.compress(COMPRESSED[:-4] + mappings), version=513)
+    assert reader.mappings == {"TopicTest": ("a", "s", 4, 7, True, ((0, 0), (3, 1)))}
+    assert topics.keys() == {"TopicTest", "TBW102"}
+    older, _ = read(zlib.compress(COMPRESSED[:-4] + mappings), version=407)
+    assert older.mappings == {}
 
 
 def test_the_bare_wrapper_of_old_brokers_is_read() -> None:
@@ -134,14 +191,15 @@ def table_of(perms: dict[str, int], **fields: object) -> dict[str, dict[str, obj
 def test_the_differing_part_and_the_known_topics_form_the_complete_table(
     known: dict[str, int], new: dict[str, int], with_mappings: bool
 ) -> None:
-    mappings = {"x-1": {"bname": "a", "currIdMap": {"0": 0}}} if with_mappings else {}
+    mappings = {"x-1": mapping_info("a", {0: 0})} if with_mappings else {}
     before = register_body(table_of(known, attributes=MISLEADING), topicQueueMappingInfoMap=mappings)
     body = register_body(table_of(new, attributes=MISLEADING), counter=7, topicQueueMappingInfoMap=mappings)
     reader, part = read(differing_part(body, before))
     assert part.keys() <= new.keys()
     held = {**read(before)[1], **part}
     assert {topic: held[topic] for topic in new} == read(body)[1]
-    assert (reader.data_version.counter, reader.has_static_topics) == (7, with_mappings)
+    assert reader.data_version.counter == 7
+    assert reader.mappings.keys() == mappings.keys()
 
 
 @pytest.mark.parametrize("change", ["nothing", "first", "middle", "last", "added", "removed"])
