@@ -13,6 +13,9 @@ from pointsman.wire.json_document import enum_name
 from pointsman.wire.names import PERM_READ, PERM_WRITE
 from pointsman.wire.wire_time import seconds_of
 
+MAX_SHOWN_QUEUES = 16
+"""Logical queues of one broker that are listed."""
+
 _EVENTS: Mapping[str, str] = {
     "REGISTERED": "registered",
     "REREGISTERED": "re-registered",
@@ -78,6 +81,14 @@ def moment_text(at: datetime) -> str:
 def perm_text(perm: int) -> str:
     """Show permission bits as ``rw``, ``r``, ``w`` or ``-``."""
     return ("r" if perm & PERM_READ else "") + ("w" if perm & PERM_WRITE else "") or "-"
+
+
+def logical_queues_text(mapping: broker_pb2.StaticTopicMapping) -> str:
+    """Show the queues of a static topic on one broker as ``logical>physical``, of very many the first."""
+    pairs = list(zip(mapping.logical_queue_ids, mapping.physical_queue_ids, strict=False))
+    shown = " ".join(f"{logical}>{physical}" for logical, physical in pairs[:MAX_SHOWN_QUEUES])
+    more = f" and {len(pairs) - MAX_SHOWN_QUEUES} more" if len(pairs) > MAX_SHOWN_QUEUES else ""
+    return shown + more or "-"
 
 
 def duration_text(seconds: float) -> str:

@@ -23,7 +23,7 @@ from pointsman_ctl.command_options import in_cluster, read_name
 from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.name_completion import complete_topics
 from pointsman_ctl.name_server_queries import clusters_of, route_of, topics_of
-from pointsman_ctl.operator_texts import perm_text, printable, utc_of
+from pointsman_ctl.operator_texts import logical_queues_text, perm_text, printable, utc_of
 from pointsman_ctl.output_layout import ALARM, WARNING, new_table, state_cell
 
 
@@ -48,7 +48,9 @@ def route(invocation: Invocation, topic: str, cluster: str, zone: str) -> None:
             enableActingMaster, conditions[], replicas[].{brokerId, addr,
             haAddr, agentAddr, state, filterServers[]}},
           absentBrokers[].{cluster, brokerName, brokerId, brokerAddr,
-            isRegistered, reason, since}, empty while a broker is up
+            isRegistered, reason, since}, empty while a broker is up,
+          staticTopicMappings[].{cluster, brokerName, scope, totalQueues,
+            epoch, dirty, logicalQueueIds[], physicalQueueIds[]}
 
     \b
     Examples:
@@ -156,6 +158,18 @@ def route_parts(route: route_service_pb2.TopicRoute) -> Iterable[RenderableType]
     if route.order_topic_conf:
         yield ""
         yield Text(f"order topic: {printable(route.order_topic_conf)}")
+    if route.static_topic_mappings:
+        yield ""
+        yield from _static_topic_parts(route.static_topic_mappings)
+
+
+def _static_topic_parts(mappings: Sequence[broker_pb2.StaticTopicMapping]) -> Iterable[RenderableType]:
+    total = max(mapping.total_queues for mapping in mappings)
+    yield Text(f"static topic of {total} logical queues, which clients address instead of those above")
+    table = new_table("CLUSTER", "BROKER", "LOGICAL>PHYSICAL QUEUE", "EPOCH", right=("EPOCH",))
+    for mapping in mappings:
+        table.add_row(mapping.cluster, printable(mapping.broker_name), logical_queues_text(mapping), str(mapping.epoch))
+    yield table
 
 
 def clusters_parts(clusters: Sequence[route_service_pb2.ClusterData]) -> Iterable[RenderableType]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import enum_name
-from pointsman_ctl.operator_texts import perm_text, printable
+from pointsman_ctl.operator_texts import logical_queues_text, perm_text, printable
 from pointsman_ctl.output_layout import ALARM
 
 DIFFERENCE_STYLES = {"+": "green", "-": ALARM, "~": "yellow"}
@@ -20,6 +20,7 @@ def route_difference(old: route_service_pb2.TopicRoute, new: route_service_pb2.T
         *_lines(_replicas(old), _replicas(new)),
         *_lines(_groups(old), _groups(new)),
         *_changes("order topic", [("", old.order_topic_conf, new.order_topic_conf)]),
+        *_lines(_static_topic(old), _static_topic(new)),
     ]
 
 
@@ -59,6 +60,22 @@ def _groups(route: route_service_pb2.TopicRoute) -> dict[Key, dict[str, str]]:
             "acting master": "yes" if data.acting_master else "no",
         }
         for data in route.broker_datas
+    }
+
+
+def _static_topic(route: route_service_pb2.TopicRoute) -> dict[Key, dict[str, str]]:
+    def facts(mapping: broker_pb2.StaticTopicMapping) -> dict[str, str]:
+        return {
+            "queues": logical_queues_text(mapping),
+            "total": str(mapping.total_queues),
+            "epoch": str(mapping.epoch),
+            "scope": mapping.scope,
+            "dirty": "yes" if mapping.dirty else "no",
+        }
+
+    return {
+        ("logical queues of", mapping.cluster, mapping.broker_name): facts(mapping)
+        for mapping in route.static_topic_mappings
     }
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 from pointsman.wire.group_topics import RETRY_QUEUES, retry_topic
 from pointsman_client.consumer.coordination import RoutedBrokers
 from pointsman_client.core.allocation import Zones
-from pointsman_client.core.message_queue import MessageQueue, to_subscribe_queues
+from pointsman_client.core.message_queue import STATIC_TOPIC, MessageQueue, to_subscribe_queues
 from pointsman_client.core.route import BrokerKey, RouteChange, TopicRoute
 from pointsman_client.errors import NoBrokerUpError, PointsmanError, TopicNotFoundError
 
@@ -79,7 +79,8 @@ class ReadableQueues:
             self._unqueued.discard(topic)
         else:
             down = NoBrokerUpError(topic, route.absent_brokers) if route.absent_brokers else None
-            self._log_once(topic, down or "no broker in its route has readable queues of it (perm, readQueueNums)")
+            none = "no broker in its route has readable queues of it (perm, readQueueNums)"
+            self._log_once(topic, down or (STATIC_TOPIC if route.is_static else none))
         zones = {data.key: data.zone for data in route.broker_datas if data.zone}
         return TopicQueues(queues, zones)
 

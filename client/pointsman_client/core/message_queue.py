@@ -32,6 +32,9 @@ class MessageQueue:
         return f"queue {self.queue_id} of {self.topic} on {self.cluster}/{self.broker_name}"
 
 
+STATIC_TOPIC = "it is a static topic, which this client does not support"
+"""Why a static topic cannot be used: its logical queues are not those of the route (RocketMQ
+``TopicQueueMappingInfo``)."""
 MAX_ORDER_QUEUES = 128 * 1024
 """Maximum number of queues in an order-topic configuration, also of brokers that are in no route."""
 QueueOrder = Callable[[MessageQueue], tuple[str, str, int]]
@@ -47,9 +50,11 @@ def to_publish_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:
 
     With an order-topic configuration these are the configured queues in their order, regardless of permissions and of
     brokers that are down, so that a key's queue does not change during an outage. Queues that a broker in the route
-    does not have are excluded. Otherwise these are the writable queues of each group with a master, sorted. Raises
-    :class:`OrderTopicConfError`.
+    does not have are excluded. Otherwise these are the writable queues of each group with a master, sorted. A static
+    topic has none. Raises :class:`OrderTopicConfError`.
     """
+    if route.is_static:
+        return ()
     if route.order_topic_conf:
         return to_order_queues(route, write_queue_counts(route))
     with_master = {data.key for data in route.broker_datas if data.master is not None}
@@ -64,7 +69,12 @@ def to_publish_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:
 
 
 def to_subscribe_queues(route: TopicRoute) -> tuple[MessageQueue, ...]:
-    """Return the queues that consumers may read, sorted; regardless of masters and the order-topic configuration."""
+    """Return the queues that consumers may read, sorted; regardless of masters and the order-topic configuration.
+
+    A static topic has none.
+    """
+    if route.is_static:
+        return ()
     return tuple(
         sorted(
             MessageQueue(route.topic, data.cluster, data.broker_name, queue_id)
@@ -121,6 +131,8 @@ def why_not_writable(route: TopicRoute, queue: MessageQueue) -> str | None:
 
 def why_without_queue(route: TopicRoute, *, zone: str = "") -> str:
     """Return the reason why a route has no writable queue; ``zone``: the zone it is limited to, empty: none."""
+    if route.is_static:
+        return STATIC_TOPIC
     if route.order_topic_conf:
         conf = route.order_topic_conf[:MAX_SHOWN]
         return f"its brokers have none of the queues in its order-topic configuration {conf!r}"

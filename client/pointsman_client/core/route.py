@@ -135,6 +135,9 @@ class TopicRoute:
     """Whether name servers contradict each other on the removal of a part, which is retained until it is confirmed."""
     absent_brokers: tuple[AbsentBroker, ...] = ()
     """If all brokers of the topic are down: these brokers. There are no queues then. Not in the digest."""
+    is_static: bool = False
+    """Whether it is a static topic of RocketMQ 5: brokers take queue ids for logical ones, which are not those of
+    ``queue_datas``. This client neither sends to such a topic nor consumes it."""
 
     def is_same_as(self, other: TopicRoute) -> bool:
         """Whether both have the same content, from any name server.
@@ -149,7 +152,7 @@ class TopicRoute:
 
     @property
     def _content(self) -> tuple[object, ...]:
-        return (self.topic, self.queue_datas, self.broker_datas, self.order_topic_conf)
+        return (self.topic, self.queue_datas, self.broker_datas, self.order_topic_conf, self.is_static)
 
 
 @dataclass(frozen=True, slots=True)

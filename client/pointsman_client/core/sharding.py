@@ -287,14 +287,18 @@ class ConfiguredQueues:
     def see(self, route: TopicRoute) -> tuple[MessageQueue, ...]:
         """Record the current route and return the queues; the same object while they do not change.
 
-        Raises :class:`OrderTopicConfError`.
+        A static topic has none. Raises :class:`OrderTopicConfError`.
         """
         if route is self._route:
             return self._queues
-        self._numbers.update(write_queue_counts(route))
-        if route.order_topic_conf:
+        if route.is_static:
+            self._numbers.clear()
+            queues: tuple[MessageQueue, ...] = ()
+        elif route.order_topic_conf:
+            self._numbers.update(write_queue_counts(route))
             queues = to_order_queues(route, self._numbers)
         else:
+            self._numbers.update(write_queue_counts(route))
             queues = tuple(
                 MessageQueue(self._topic, cluster, broker_name, queue_id)
                 for (cluster, broker_name), number in sorted(self._numbers.items())

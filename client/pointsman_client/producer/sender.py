@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from pointsman_client.aio import end_tasks, start_task
 from pointsman_client.core.fault_strategy import LatencyFaultTolerance, PublishInfo, QueueSelector
 from pointsman_client.core.message import OutgoingMessage
-from pointsman_client.core.message_queue import MessageQueue, why_not_writable, why_without_queue
+from pointsman_client.core.message_queue import STATIC_TOPIC, MessageQueue, why_not_writable, why_without_queue
 from pointsman_client.core.route import BrokerKey, TopicRoute
 from pointsman_client.core.send_outcome import Outcome, OutcomeRules, SendMode, SendResult
 from pointsman_client.errors import (
@@ -188,11 +188,15 @@ class Sender:
     async def send_to(self, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, deadline: float) -> Sent:
         """Send to this queue, in one attempt as in RocketMQ.
 
-        Raises :class:`QueueUnavailableError` if nothing was written because the queue cannot be written now, and
-        :class:`SendFailedError` if the broker rejected the messages, or it is unknown whether it stored them.
+        Raises :class:`QueueUnavailableError` if nothing was written because the queue cannot be written now,
+        :class:`NoWritableQueueError` for a static topic, and :class:`SendFailedError` if the broker rejected the
+        messages, or it is unknown whether it stored them.
         """
         try:
-            why = why_not_writable(await self.topic_route(queue.topic, deadline), queue)
+            route = await self.topic_route(queue.topic, deadline)
+            if route.is_static:
+                raise NoWritableQueueError(queue.topic, STATIC_TOPIC)
+            why = why_not_writable(route, queue)
         except TopicNotFoundError:
             if not self.is_new(queue):
                 raise

@@ -38,6 +38,7 @@ def to_topic_route(route: route_service_pb2.TopicRoute) -> TopicRoute:
         broker_datas=tuple(_to_broker_data(broker_data) for broker_data in route.broker_datas),
         order_topic_conf=route.order_topic_conf,
         absent_brokers=tuple(_to_absent_broker(broker) for broker in route.absent_brokers),
+        is_static=bool(route.static_topic_mappings),
     )
 
 

@@ -33,7 +33,13 @@ from pointsman_client.producer.producer_options import Fallback, Park
 from pointsman_client.transports.transport import SendReceipt
 from tests.fakes.condition import eventually
 from tests.fakes.producing import A, B, Shop, producing, put_route
-from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, scripted_route_server, topic_route
+from tests.fakes.scripted_route_server import (
+    ScriptedRouteServer,
+    broker_data,
+    scripted_route_server,
+    topic_route,
+    with_digest,
+)
 from tests.fakes.scripted_transport import ScriptedTransport
 
 HELLO = Message("orders", b"hello")
@@ -59,6 +65,24 @@ def bodies(shop: Shop, queue: MessageQueue) -> list[bytes]:
 
 def numbered(number: int) -> Message:
     return Message("orders", str(number).encode(), "t", ("k",), {"n": "ä"})
+
+
+async def test_a_static_topic_is_refused_and_nothing_is_sent(server: ScriptedRouteServer) -> None:
+    put_route(server, "a")
+    async with producing(server) as shop:
+        queue = (await shop.producer.send(HELLO)).queue
+        route = server.routes["orders"]
+        route.static_topic_mappings.add(cluster="c1", broker_name="a", scope="__global__", total_queues=4, epoch=1)
+        server.routes["orders"] = with_digest(route, counter=2)
+        await shop.producer.client.refresh("orders")
+        producer, refusal = shop.producer, "it is a static topic, which this client does not support"
+        with pytest.raises(NoWritableQueueError, match=refusal):
+            await producer.send(HELLO)
+        with pytest.raises(NoWritableQueueError, match=refusal):
+            await producer.send_to(queue, HELLO)
+        with pytest.raises(NoWritableQueueError, match=refusal):
+            await producer.send_by_key(HELLO, "k")
+        assert len(shop.transport.calls) == 1
 
 
 # The queue

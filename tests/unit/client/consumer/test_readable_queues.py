@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pointsman.wire.manual_clock import ManualClock
@@ -41,13 +43,15 @@ async def test_a_missing_topic_has_no_queues_and_one_that_cannot_be_queried_is_u
 async def test_why_a_topic_has_no_queues_is_logged_once(clock: ManualClock, caplog: pytest.LogCaptureFixture) -> None:
     routes = RoutesInMemory(clock)
     routes.set(route_of("orders", {"a": 1}, perm=PERM_WRITE))
+    routes.set(replace(route_of("static", {"a": 1}), is_static=True))
     readable = ReadableQueues(routes, group="g", with_retry_topic=False)
     for _ in range(2):
-        await readable.of(["orders", "refunds"])
+        await readable.of(["orders", "refunds", "static"])
     reasons = [record.getMessage() for record in caplog.records]
     assert reasons == [
         "topic orders cannot be consumed: no broker in its route has readable queues of it (perm, readQueueNums)",
         "topic refunds cannot be consumed: topic refunds has no route",
+        "topic static cannot be consumed: it is a static topic, which this client does not support",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -32,6 +33,14 @@ def names(queues: tuple[MessageQueue, ...]) -> list[str]:
 def test_every_write_queue_counts_also_without_master_and_permission() -> None:
     for seen in (route("a:2", "b:1"), route("a:2", "b:1", perm=4), route("a:2", "b:1", master=False)):
         assert names(ConfiguredQueues("orders").see(seen)) == ["a:0", "a:1", "b:0"]
+
+
+def test_a_topic_that_became_static_has_no_queues_for_keys() -> None:
+    keys = KeyQueues(HashRing())
+    assert keys.queue_of(route("a:2", "b:1"), "k").topic == "orders"
+    with pytest.raises(NoWritableQueueError, match="it is a static topic, which this client does not support"):
+        keys.queue_of(replace(route("a:2", "b:1"), is_static=True), "k")
+    assert keys.queue_of(route("a:2"), "k").broker_name == "a"
 
 
 def test_a_group_that_is_no_longer_in_any_route_keeps_its_queues() -> None:

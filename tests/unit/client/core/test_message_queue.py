@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pointsman_client import (
@@ -16,7 +18,7 @@ from pointsman_client import (
     to_publish_queues,
     to_subscribe_queues,
 )
-from pointsman_client.core.message_queue import order_topic_surplus
+from pointsman_client.core.message_queue import order_topic_surplus, why_without_queue
 
 
 def queue_data(broker_name: str, *, cluster: str = "c1", read: int = 2, write: int = 2, perm: int = 6) -> QueueData:
@@ -44,6 +46,13 @@ def test_w5_eight_write_queues_on_two_brokers_give_sixteen_publish_queues_in_ord
 
     expected = [f"c1/broker-a:{i}" for i in range(8)] + [f"c1/broker-b:{i}" for i in range(8)]
     assert names(to_publish_queues(topic)) == expected
+
+
+def test_a_static_topic_has_no_queues_and_says_why() -> None:
+    topic = replace(route([queue_data("a")], [broker_data("a", 0)], order_topic_conf="a:2"), is_static=True)
+    assert to_publish_queues(topic) == to_subscribe_queues(topic) == ()
+    assert why_without_queue(topic) == "it is a static topic, which this client does not support"
+    assert not topic.is_same_as(replace(topic, is_static=False))
 
 
 @pytest.mark.parametrize(

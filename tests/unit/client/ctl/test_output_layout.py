@@ -104,6 +104,26 @@ def test_a_route_as_a_table_fits_80_columns_and_has_one_row_a_broker(
     ], columns
 
 
+def test_a_static_topic_shows_its_logical_queues(capsys: pytest.CaptureFixture[str]) -> None:
+    static = topic_route(groups=[broker_data("broker-a", {0: "10.0.0.1:1"}, cluster="c1")])
+    for name, logical in (("broker-a", range(20)), ("broker-b", range(0))):
+        static.static_topic_mappings.add(
+            cluster="c1",
+            broker_name=name,
+            scope="__global__",
+            total_queues=20,
+            epoch=1_795_786_784_006,
+            logical_queue_ids=logical,
+            physical_queue_ids=logical,
+        )
+    lines = shown(capsys, route_parts(static))
+    assert "static topic of 20 logical queues, which clients address instead of those above" in lines
+    text = "\n".join(lines)
+    assert "15>15 and 4 more" in text
+    assert "16>16" not in text
+    assert to_route_document(static)["staticTopicMappings"][0]["logicalQueueIds"] == list(range(20))
+
+
 def test_an_order_configuration_and_zones_are_shown_where_there_are_any(capsys: pytest.CaptureFixture[str]) -> None:
     ordered = topic_route(groups=[broker_data(zone="z1")], order_topic_conf="broker-a:4")
     printed = "\n".join(shown(capsys, route_parts(ordered)))

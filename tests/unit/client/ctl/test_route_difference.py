@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman.v1 import broker_pb2
+from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman_ctl.route_difference import route_difference
 from tests.fakes.scripted_route_server import broker_data, topic_route
 
@@ -37,6 +37,30 @@ def test_a_change_in_place_is_one_line_with_before_and_after() -> None:
         "~ broker c1/broker-a 1: addr 10.0.0.2:1 -> 10.0.0.9:1",
         "~ group c1/broker-a: zone none -> z1, acting master no -> yes",
         "~ order topic: none -> broker-a:4",
+    ]
+
+
+def test_a_moved_queue_of_a_static_topic_is_a_line() -> None:
+    def of(*pairs: tuple[int, int], epoch: int) -> route_service_pb2.TopicRoute:
+        route = topic_route(groups=[A])
+        logical, physical = zip(*pairs, strict=True)
+        mapping = broker_pb2.StaticTopicMapping(
+            cluster="c1",
+            broker_name="broker-a",
+            scope="__global__",
+            total_queues=4,
+            epoch=epoch,
+            logical_queue_ids=logical,
+            physical_queue_ids=physical,
+        )
+        route.static_topic_mappings.append(mapping)
+        return route
+
+    assert route_difference(of((0, 0), (3, 1), epoch=1), of((0, 2), (3, 1), epoch=2)) == [
+        "~ logical queues of c1/broker-a: queues 0>0 3>1 -> 0>2 3>1, epoch 1 -> 2",
+    ]
+    assert route_difference(topic_route(groups=[A]), of((0, 0), epoch=1)) == [
+        "+ logical queues of c1/broker-a: queues 0>0, total 4, epoch 1, scope __global__, dirty no",
     ]
 
 
