@@ -8,6 +8,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * produce NAMESRV TOPIC GROUP COUNT MILLIS: sends one each MILLIS, again when that failed, 20 failures in total;
@@ -28,7 +29,8 @@ public class Client {
       for (int i = 0; i < Integer.parseInt(a[4]) && failures < 20 && !new File("stop").exists(); i++) {
         try {
           byte[] body = ("m" + i).getBytes(StandardCharsets.UTF_8);
-          System.out.println("sent m" + i + " " + p.send(new Message(a[2], body), 3000).getMessageQueue().getBrokerName());
+          MessageQueue queue = p.send(new Message(a[2], body), 3000).getMessageQueue();
+          System.out.println("sent m" + i + " " + queue.getBrokerName() + " " + queue.getQueueId());
         } catch (Exception e) {
           System.out.println("failed m" + i + " " + e.toString().split("\n")[0]);
           failures++;

@@ -284,7 +284,7 @@ class RocketMQ(Clients):
     def admin(self, *command: str) -> str:
         """Run mqadmin and return what it printed."""
         home = self._folder / "admin"
-        java = self._java(home, "tools")
+        java = self._java(home, "tools", f"-Djava.io.tmpdir={home}")
         main = "org.apache.rocketmq.tools.command.MQAdminStartup"
         return _run([*java, main, command[0], "-n", self._namesrv, *command[1:]], seconds=60.0, cwd=home)
 
@@ -308,6 +308,12 @@ class Broker(Running):
 def sent(client: Running) -> set[str]:
     """Return the messages that a producer could send."""
     return {line.split()[1] for line in client.said() if line.startswith("sent ")}
+
+
+def sent_to(client: Running) -> set[tuple[str, int]]:
+    """Return broker name and id of the queues that a Java producer sent to."""
+    lines = (line.split() for line in client.said() if line.startswith("sent "))
+    return {(line[2], int(line[3])) for line in lines}
 
 
 def failed(client: Running) -> list[str]:

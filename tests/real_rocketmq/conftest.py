@@ -14,6 +14,9 @@ from tests.leaks import nothing_left
 from tests.real_rocketmq.name_server import Pointsman, until
 
 MANY = 10_000
+NEWEST = "5.5.0"
+VERSIONS = (NEWEST, "5.3.3", "4.9.7")
+"""What depends on the version of the broker is tested with each."""
 
 
 @dataclass
@@ -47,7 +50,12 @@ class Jars:
 
     v5: Path
     v4: Path
+    newest: Path
     cache: Path
+
+    def of(self, version: str) -> Path:
+        """Return the folder of a version."""
+        return next(lib for lib in (self.v5, self.v4, self.newest) if lib.name == version)
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +65,7 @@ def jars(request: pytest.FixtureRequest) -> Jars:
     if missing:
         pytest.skip(missing)
     cache = Path(request.config.cache.mkdir("rocketmq"))
-    return Jars(fetched("5.3.3", cache), fetched("4.9.7", cache), cache)
+    return Jars(fetched("5.3.3", cache), fetched("4.9.7", cache), fetched(NEWEST, cache), cache)
 
 
 @pytest.fixture(autouse=True)

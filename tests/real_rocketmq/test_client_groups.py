@@ -1,4 +1,4 @@
-"""Consumer groups of this client at real brokers, 5.3.3 and 4.9.7, alone and together with Java members."""
+"""Consumer groups of this client at real brokers, 5.5.0, 5.3.3 and 4.9.7, alone and together with Java members."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from pointsman_client import (
     SendError,
 )
 from pointsman_client.transports.rocketmq import RocketmqTransport
-from tests.real_rocketmq.conftest import Jars
+from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import Pointsman, until
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -77,11 +77,11 @@ class Brokers:
         await eventually(lambda: self.name_server.perms(topic), what="the topic")
 
 
-@pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
+@pytest.fixture(scope="module", params=VERSIONS)
 def processes(
     request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Brokers]:
-    lib = jars.v5 if request.param == "5.3.3" else jars.v4
+    lib = jars.of(request.param)
     folder = tmp_path_factory.mktemp("groups")
     addr = f"127.0.0.1:{free_port()}"
     with ExitStack() as stack:

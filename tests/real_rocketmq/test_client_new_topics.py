@@ -1,4 +1,4 @@
-"""Sends to topics that do not exist, on unmodified RocketMQ 5.3.3 and 4.9.7, with either kind of name server."""
+"""Sends to topics that do not exist, on unmodified RocketMQ 5.5.0, 5.3.3 and 4.9.7, with either kind of name server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from deploy.rocketmq.processes import Broker, RocketMQ, free_port
 from pointsman_client import ConsumeFrom, Message, Producer, PullConsumer, SendFailedError, TopicNotFoundError
 from pointsman_client.transports.rocketmq import RocketmqTransport
-from tests.real_rocketmq.conftest import Jars
+from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import NameServer, Pointsman, until
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -40,12 +40,12 @@ class Servers:
             until(lambda: name_server.perms(DEFAULT), seconds=60, what=f"the broker at {name_server.addr}")  # noqa: B023
 
 
-@pytest.fixture(params=["5.3.3", "4.9.7"])
+@pytest.fixture(params=VERSIONS)
 def servers(request: pytest.FixtureRequest, jars: Jars, tmp_path: Path) -> Iterator[Servers]:
     with ExitStack() as stack:
         ours, java = Pointsman(tmp_path / "ns"), NameServer(f"127.0.0.1:{free_port()}")
         stack.callback(ours.stop)
-        lib = jars.v5 if request.param == "5.3.3" else jars.v4
+        lib = jars.of(request.param)
         rocketmq = RocketMQ(lib, tmp_path, f"{ours.addr};{java.addr}")
         stack.callback(rocketmq.name_server(java.addr).end)
         until(java.is_there, what="RocketMQ's name server")

@@ -1,4 +1,4 @@
-"""The client's transport on unmodified RocketMQ 5.3.3 and 4.9.7 brokers, with the tests that all transports share."""
+"""The client's transport on unmodified RocketMQ brokers of three versions, with the tests that all transports share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOption
 from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt, Transport
 from tests.fakes.brokers_under_test import BrokersUnderTest, shared_tests
 from tests.integration.client import test_transport_contract
-from tests.real_rocketmq.conftest import Jars
+from tests.real_rocketmq.conftest import VERSIONS, Jars
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -73,9 +73,9 @@ READER = Reader("billing")
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
+@pytest.fixture(scope="module", params=VERSIONS)
 def broker(request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    lib = jars.v5 if request.param == "5.3.3" else jars.v4
+    lib = jars.of(request.param)
     running = RocketMQ(lib, tmp_path_factory.mktemp(request.param), "127.0.0.1:1").broker("a")
     asyncio.run(until_serving(running))
     yield running
@@ -453,7 +453,7 @@ async def test_an_operators_reset_reaches_the_next_pull(
     assert len((await pull(transport, broker, queue, 0, reader=Reader(group))).messages) == 5
 
 
-@pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
+@pytest.mark.parametrize("version", VERSIONS)
 async def test_a_broker_that_checks_signatures_serves_its_accounts_alone(
     version: str, jars: Jars, tmp_path: Path
 ) -> None:
@@ -464,9 +464,7 @@ async def test_a_broker_that_checks_signatures_serves_its_accounts_alone(
         (conf / "plain_acl.yml").write_text(PLAIN_ACL)
     else:
         settings = AUTHENTICATION
-    checking = RocketMQ(jars.v4 if version == "4.9.7" else jars.v5, tmp_path, "127.0.0.1:1").broker(
-        "acl", 0, **settings
-    )
+    checking = RocketMQ(jars.of(version), tmp_path, "127.0.0.1:1").broker("acl", 0, **settings)
     try:
         account = AccessKey("RocketMQ12", "12345678ab")
         await until_serving(checking)

@@ -1,4 +1,4 @@
-"""``pointsmanctl`` on real brokers, 5.3.3 and 4.9.7, with a consumer of this client in the group."""
+"""``pointsmanctl`` on real brokers, 5.5.0, 5.3.3 and 4.9.7, with a consumer of this client in the group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from pointsman_client.transports.rocketmq import RocketmqTransport
 from pointsman_ctl.error_report import ACCESS_KEY_HINT
 from tests.fakes.condition import eventually
 from tests.fakes.ctl_command import Ended, ctl
-from tests.real_rocketmq.conftest import Jars
+from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import NameServer, Pointsman, until
 from tests.real_rocketmq.test_client_transport import AUTHENTICATION, PLAIN_ACL
 
@@ -48,9 +48,9 @@ class Brokers:
         return json.loads(ended.out)
 
 
-@pytest.fixture(scope="module", params=["5.3.3", "4.9.7"])
+@pytest.fixture(scope="module", params=VERSIONS)
 def brokers(request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
-    lib = jars.v5 if request.param == "5.3.3" else jars.v4
+    lib = jars.of(request.param)
     folder = tmp_path_factory.mktemp("ctl")
     addr = f"127.0.0.1:{free_port()}"
     with ExitStack() as stack:
@@ -139,7 +139,7 @@ async def test_locks_and_pins_need_agents(brokers: Brokers) -> None:
         assert "requires a name server of Pointsman" in remoting.err
 
 
-@pytest.mark.parametrize("version", ["5.3.3", "4.9.7"])
+@pytest.mark.parametrize("version", VERSIONS)
 async def test_brokers_that_require_tls_and_an_account(
     version: str, jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +159,7 @@ async def test_brokers_that_require_tls_and_an_account(
         conf.mkdir(parents=True)
         (conf / "plain_acl.yml").write_text(PLAIN_ACL)
     java = NameServer(f"127.0.0.1:{free_port()}")
-    mq = RocketMQ(jars.v4 if version == "4.9.7" else jars.v5, tmp_path, java.addr)
+    mq = RocketMQ(jars.of(version), tmp_path, java.addr)
     mq.topics_on_disk("a", 0, [TOPIC])
     options = f"-Dtls.enable=true -Dtls.server.mode=enforcing -Dtls.config.file={tmp_path}/tls.properties"
     with ExitStack() as stack:

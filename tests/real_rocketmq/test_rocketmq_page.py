@@ -1,4 +1,4 @@
-"""The Python of docs/rocketmq-brokers.md as pasted, against RocketMQ's own name server and broker, 5.3.3 and 4.9.7."""
+"""The Python of docs/rocketmq-brokers.md as pasted, with RocketMQ's own name server and broker of each version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from deploy.rocketmq.processes import RocketMQ, Running, free_port
 from tests.e2e.test_docs_as_pasted import blocks
-from tests.real_rocketmq.conftest import Jars
+from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import NameServer, until
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -22,11 +22,11 @@ ADDRS = ("mq-ns1:9876", "mq-ns2:9876")
 ORDERS, DEAD = "orders", "%DLQ%billing"
 
 
-@pytest.fixture(params=["5.3.3", "4.9.7"])
+@pytest.fixture(params=VERSIONS)
 def addr(request: pytest.FixtureRequest, jars: Jars, tmp_path: Path) -> Iterator[str]:
     """The name server's, with a broker that has the page's topics."""
     addr = f"127.0.0.1:{free_port()}"
-    rocketmq = RocketMQ(jars.v5 if request.param == "5.3.3" else jars.v4, tmp_path, addr)
+    rocketmq = RocketMQ(jars.of(request.param), tmp_path, addr)
     rocketmq.topics_on_disk("a", 0, [ORDERS, DEAD])
     with ExitStack() as stack:
         for process in (rocketmq.name_server(addr), rocketmq.broker("a")):
