@@ -158,11 +158,16 @@ class Groups:
         """Return the identity whose streams hold a client id; empty: unknown, or there are none."""
         return next((each.identity for each in self._clients.get(client_id, {}).values()), "")
 
+    def groups_of(self, client_id: str) -> set[str]:
+        """Return the groups that a client is in, or was in before this agent's start and has not returned to."""
+        streams = self._clients.get(client_id, {}).values()
+        return {*self._recovery.groups_missing(client_id), *(group for stream in streams for group in stream.groups)}
+
     def leave(self, client_id: str, groups: Iterable[str] = (), *, now: float) -> Changes:
         """Remove a client from these groups, or from all until its next heartbeat."""
         streams = list(self._clients.get(client_id, {}).values())
         named = set(groups)
-        left_for_good = named or {*self._recovery.groups_missing(client_id), *(g for s in streams for g in s.groups)}
+        left_for_good = named or self.groups_of(client_id)
         recovered = self._recover(left_for_good, client_id, now=now)
         if not named:
             changes = self._remove_and_settle(streams, Cause.LEFT, now=now) if streams else NOTHING

@@ -188,7 +188,7 @@ class ConsumerGroups:
     def leave_groups(self, request: wire.LeaveGroupsRequest, peer: Peer) -> wire.LeaveGroupsResponse:
         """Remove a client that leaves. A client whose stream comes from another host is refused."""
         group_codec.check_leave(request)
-        for group in request.groups:
+        for group in request.groups or sorted(self.core.groups_of(request.client_id)):
             check_group(peer.caller, group)
         self.owners.check(request.client_id, peer.caller)
         host = _host(peer.addr)

@@ -182,6 +182,24 @@ async def test_a_client_with_groups_may_make_no_call_about_another_group(
             assert await outcome(call(group, who)) is not StatusCode.PERMISSION_DENIED, method
 
 
+async def test_leaving_every_group_is_a_call_about_each_of_them(
+    channel: grpc.aio.Channel, tokens: TokenFolder, agent: RunningAgent
+) -> None:
+    """Before an agent's restart they were members, and no stream has made their client ids anyone's since."""
+    assert agent.agent._services is not None
+    agent.agent._services.groups.recall({"audit": ["10.0.0.2@2"], "billing-eu": ["10.0.0.3@3"]}, with_offsets=())
+
+    async def leave(client_id: str) -> StatusCode:
+        request = groups_wire.LeaveGroupsRequest(client_id=client_id)
+        return await outcome(ConsumerGroupServiceStub(channel).LeaveGroups(request, metadata=tokens.header("billing")))
+
+    core = agent.agent._services.groups.core
+    assert await leave("10.0.0.2@2") is StatusCode.PERMISSION_DENIED
+    assert core.groups_of("10.0.0.2@2") == {"audit"}
+    assert await leave("10.0.0.3@3") is StatusCode.OK
+    assert core.groups_of("10.0.0.3@3") == set()
+
+
 async def test_groups_are_listed_to_those_who_may_use_them(channel: grpc.aio.Channel, tokens: TokenFolder) -> None:
     await consumer(channel, tokens, "billing", "10.0.0.1@1", "billing-eu")
     await consumer(channel, tokens, "audit", "10.0.0.2@2", "audit")
