@@ -75,4 +75,4 @@ def test_on_a_phone_plots_fit_the_page_and_each_row_of_a_table_is_a_card(tmp_pat
 
 def letters_of(plot: WebElement) -> float:
     """Height of the lowest text of a plot, in pixels."""
-    return min(text.rect["height"] for text in plot.find_elements(By.TAG_NAME, "text"))
+    return min(float(text.rect["height"]) for text in plot.find_elements(By.TAG_NAME, "text"))

@@ -52,9 +52,9 @@ def complaints(page: Chrome) -> list[dict[str, Any]]:
 def set_width(page: Chrome, width: int) -> None:
     """Show pages as on a screen of this width, in pixels; a headless window is never narrower than 500."""
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 700}
-    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)  # type: ignore[no-untyped-call]
+    page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
 
 
 def fits_width(page: Chrome, width: int) -> bool:
     """Whether a reader sees the whole page without scrolling sideways."""
-    return int(page.execute_script("return document.documentElement.scrollWidth")) <= width  # type: ignore[no-untyped-call]
+    return int(page.execute_script("return document.documentElement.scrollWidth")) <= width

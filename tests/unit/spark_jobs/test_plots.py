@@ -173,5 +173,6 @@ def test_outages_that_are_shown_as_equally_long_are_sorted_by_time() -> None:
     shown = outages_section(OutageLengths(Distribution(), Distribution(), 0), listed, left_out=0)
 
     assert shown is not None
-    times = [outage.start_at[11:19] for _, outage in shown.shown["longest"]]
+    longest: Any = shown.shown["longest"]
+    times = [outage.start_at[11:19] for _, outage in longest]
     assert times == ["10:00:01", "10:00:10", "10:00:13", "10:00:16", "10:00:05"]
