@@ -24,6 +24,7 @@ class Worker:
 
     def __init__(self, pipe: Connection) -> None:
         self._pipe = pipe
+        self._begun: asyncio.Future[Any] | None = None
 
     async def ask(self, command: str, *arguments: object) -> Any:
         """Run a command in it and return the result. Raises EOFError when the process has exited, TimeoutError."""
@@ -32,7 +33,8 @@ class Worker:
     def begin(self, command: str, *arguments: object) -> asyncio.Future[Any]:
         """Start a command in it; the result must be awaited before the next command."""
         self._pipe.send((command, arguments))
-        return asyncio.ensure_future(asyncio.to_thread(self._answer, command))
+        self._begun = asyncio.ensure_future(asyncio.to_thread(self._answer, command))
+        return self._begun
 
     def request_stop(self) -> None:
         """Send the stop command, if the process still runs."""
@@ -40,6 +42,12 @@ class Worker:
             self._pipe.send(("stop", ()))
         except OSError:
             return
+
+    async def close(self) -> None:
+        """Close the pipe, once the process has exited: a test that failed may have left a command without its result."""
+        if self._begun is not None:
+            await asyncio.gather(self._begun, return_exceptions=True)
+        self._pipe.close()
 
     def _answer(self, command: str) -> Any:
         if not self._pipe.poll(ANSWER_SECONDS):
@@ -61,6 +69,7 @@ async def worker(main: Main, *arguments: object) -> AsyncIterator[Worker]:
         peer.request_stop()
         await asyncio.to_thread(process.join, STOP_SECONDS)
         process.kill()
+        await peer.close()
 
 
 async def serve_commands(pipe: Connection, commands: Commands) -> None:

@@ -146,7 +146,7 @@ class BrokerCodes:
         start, end = mapping_version_span(body)
         accepted = self._renew(connection, facts, identity, body, start, end)
         if accepted is None:
-            self._access.limit(Limit.REGISTRATIONS, connection.caller)
+            self._access.limit(Limit.REGISTRATIONS, connection.caller, peer_key(connection.stream))
             # A known body was checked before; unknown keys of a body are ignored.
             if wanted:
                 found, parts = BodyCrc32(), memoryview(body)  # its slices copy nothing

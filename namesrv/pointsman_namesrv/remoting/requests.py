@@ -25,6 +25,7 @@ from pointsman.service.access import (
 )
 from pointsman.service.rpc.call_tallies import Tally
 from pointsman.wire.refusals import InvalidRequest, Refusal
+from pointsman_namesrv.core.additive import peer_key
 from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
@@ -228,7 +229,7 @@ class Requests:
 
     def _limited(self, handler: Handler, limit: Limit) -> Handler:
         def limited(connection: Connection, command: Command, body: bytes) -> Result:
-            self._access.limit(limit, connection.caller)
+            self._access.limit(limit, connection.caller, peer_key(connection.stream))
             return handler(connection, command, body)
 
         return limited

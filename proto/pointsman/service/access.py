@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from pointsman.service.access_settings import ANY_NAME, AccessSettings, Grant, Role
 from pointsman.service.config import ConfigError
-from pointsman.service.rate_limit import RateLimit
+from pointsman.service.rate_limit import RateLimit, SharedRateLimit
 from pointsman.service.token_file import TokenFileError, is_token, read_token_file, token_digest
 from pointsman.wire.clock import Clock
 from pointsman.wire.group_topics import DLQ_PREFIX, RETRY_PREFIX
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class Limit(StrEnum):
-    """Rates limited for each identity; without authentication, for the node as a whole."""
+    """Rates limited for each identity; without grants, for all peers together."""
 
     REGISTRATIONS = "registrations"
     ADMIN_CALLS = "admin_calls"
@@ -247,8 +247,9 @@ class Access:
         self._own = own
         self._http_rules = shown_over_http or {}
         self._metrics = _Metrics(prefix, registry)
+        kind = SharedRateLimit if self.is_open else RateLimit
         self._limits = {
-            limit: RateLimit(per_second, burst)
+            limit: kind(per_second, burst)
             for limit, per_second, burst in (
                 (Limit.REGISTRATIONS, settings.registrations_per_second, settings.registrations_burst),
                 (Limit.ADMIN_CALLS, settings.admin_calls_per_second, settings.admin_calls_burst),
@@ -306,14 +307,16 @@ class Access:
         """Return whether calls with this rule must pass :meth:`admit`."""
         return not self.is_open or (rule.limit is not None and rule.limit in self._limits)
 
-    def admit(self, rule: Rule, names: Sequence[str], authorization: Sequence[str]) -> Caller | None:
+    def admit(
+        self, rule: Rule, names: Sequence[str], authorization: Sequence[str], *, peer: str = ""
+    ) -> Caller | None:
         """Return the caller if the rule allows it; None where everything is open.
 
         ``names``: those of a verified certificate. ``authorization``: the values of that header; a token takes
-        precedence over a certificate. Raises Denied.
+        precedence over a certificate. ``peer``: the caller's key for bounds, where everything is open. Raises Denied.
         """
         if self.is_open:
-            self.limit(rule.limit, None)
+            self.limit(rule.limit, None, peer)
             return None
         if authorization:
             caller = self._by_header(authorization)
@@ -381,13 +384,16 @@ class Access:
             reason=Reason.WRONG_ROLE,
         )
 
-    def limit(self, limit: Limit | None, caller: Caller | None) -> None:
-        """Count one call against a limit, without a caller against the node's. Raises RateLimited."""
+    def limit(self, limit: Limit | None, caller: Caller | None, peer: str = "") -> None:
+        """Count one call against the limit of its caller, without one against that which peers share.
+
+        Raises RateLimited.
+        """
         if limit is None or limit not in self._limits:
             return
         identity = caller.identity if caller is not None else ""
         rate = self._limits[limit]
-        wait = rate.take(identity, now=self._clock.monotonic())
+        wait = rate.take(identity or peer, now=self._clock.monotonic())
         if wait:
             raise RateLimited(limit, rate.per_second, identity=identity, wait=wait)
 

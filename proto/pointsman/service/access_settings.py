@@ -73,8 +73,8 @@ class AccessSettings:
     reload_seconds: float = 5.0
     """Interval at which the file is read again; within this time a removed token is refused and its streams end."""
     registrations_per_second: float = 1_000.0
-    """Maximum rate of registrations and topic updates of one identity; without grants, of all callers together.
-    0: no limit."""
+    """Maximum rate of registrations and topic updates of one identity; without grants, of all callers together, of
+    which those that send few are served first. 0: no limit."""
     registrations_burst: int = 20_000
     """Registrations of one identity accepted in a burst, before that rate applies."""
     admin_calls_per_second: float = 200.0

@@ -387,6 +387,30 @@ async def test_without_grants_the_limit_is_that_of_the_node(clock: ManualClock) 
         await register(peer, ())
 
 
+async def test_without_grants_three_greedy_connections_keep_out_no_other(clock: ManualClock) -> None:
+    limits = {"registrations_burst": 300, "registrations_per_second": 1.0, "admin_calls_burst": 300}
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    async with (
+        running_name_server(clock=clock, access=TokenFolder.open(**limits)) as server,
+        grpc.aio.insecure_channel(server.addr, options=options) as honest,
+    ):
+        for number in range(3):
+            async with grpc.aio.insecure_channel(server.addr, options=options) as plain:
+                greedy = Peer(plain)
+                silent = [asyncio.ensure_future(refusal_of(greedy.registration.RegisterBroker())) for _ in range(400)]
+                await eventually(lambda silent=silent: any(each.done() for each in silent))
+                assert {each.result().details.code for each in silent if each.done()} == {"RATE_LIMITED"}
+                for stream in silent:
+                    stream.cancel()
+                await asyncio.gather(*silent, return_exceptions=True)
+                with pytest.raises(grpc.aio.AioRpcError, match="of all callers together"):
+                    for _ in range(400):
+                        await greedy.admin.GetNodeInfo(admin.GetNodeInfoRequest())
+                peer = Peer(honest)
+                await register(peer, (), who=wire.identity(f"b{number}", addr=f"10.0.0.{number + 1}:10911"))
+                await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())
+
+
 async def test_1000_clients_behind_one_address_are_not_limited(
     peer: Peer, server: NameServerApp, tokens: TokenFolder
 ) -> None:

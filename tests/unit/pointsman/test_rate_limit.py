@@ -1,11 +1,11 @@
-"""A token bucket for each key, in bounded memory."""
+"""A token bucket for each key, and one that peers share; in bounded memory."""
 
 from __future__ import annotations
 
 import pytest
 
 from pointsman.service import rate_limit
-from pointsman.service.rate_limit import RateLimit
+from pointsman.service.rate_limit import OWN_BURST, OWN_PART, RateLimit, SharedRateLimit
 
 
 def test_a_key_gets_its_burst_and_then_its_rate() -> None:
@@ -40,3 +40,60 @@ def test_memory_is_bounded_and_those_seen_last_are_kept(monkeypatch: pytest.Monk
         limit.take(str(number), now=0.0)
         assert limit.take("kept", now=0.0) > 0
     assert len(limit._buckets) == 3
+
+
+# --- a limit that peers share -------------------------------------------------------------------------------------
+
+PER_SECOND, BURST = 1_000.0, 20_000.0
+
+
+def drain(limit: SharedRateLimit, peer: str, *, now: float) -> int:
+    """Use what a peer can get at this moment; return how much that was."""
+    count = 0
+    while not limit.take(peer, now=now):
+        count += 1
+    return count
+
+
+def test_alone_a_peer_gets_the_burst_and_then_the_rate() -> None:
+    limit = SharedRateLimit(PER_SECOND, BURST)
+    assert drain(limit, "a", now=0.0) == BURST
+    assert limit.take("a", now=0.0) == pytest.approx(1 / PER_SECOND)
+    assert drain(limit, "a", now=10.0) == pytest.approx(10 * PER_SECOND, abs=1)
+
+
+@pytest.mark.parametrize("greedy", [1, 3, 50])
+def test_peers_that_use_all_they_can_keep_out_none_that_uses_little(greedy: int) -> None:
+    limit, refused = SharedRateLimit(PER_SECOND, BURST), 0
+    taken = 0
+    for tenth in range(6_000):  # ten minutes
+        now = tenth / 10
+        taken += sum(drain(limit, f"greedy {number}", now=now) for number in range(greedy))
+        # Each of 100 brokers registers every 2.5 s; a broker that restarts is another peer.
+        for broker in range(4):
+            refused += bool(limit.take(f"broker {(4 * tenth + broker) % 1_000}", now=now))
+    assert refused == 0
+    assert taken == pytest.approx(BURST + 600 * (PER_SECOND - 40), rel=0.05)
+
+
+def test_the_reserve_is_bounded() -> None:
+    limit = SharedRateLimit(PER_SECOND, BURST)
+    assert drain(limit, "greedy", now=0.0) == BURST
+    served = sum(not limit.take(f"new {number}", now=0.0) for number in range(5_000))
+    assert served == BURST / 10
+    # Of peers that use little, as many are served per second as the rate allows.
+    assert sum(not limit.take(f"newer {number}", now=1.0) for number in range(5_000)) == pytest.approx(PER_SECOND, abs=1)
+
+
+def test_beside_greedy_peers_a_peer_gets_its_own_part_and_no_more() -> None:
+    limit = SharedRateLimit(PER_SECOND, BURST)
+    drain(limit, "greedy", now=0.0)
+    assert drain(limit, "a", now=0.0) == OWN_BURST
+    for second in range(1, 10):
+        drain(limit, "greedy", now=second)
+        assert drain(limit, "a", now=second) == PER_SECOND / OWN_PART
+
+
+def test_a_small_limit_has_a_reserve_of_one() -> None:
+    limit = SharedRateLimit(1.0, 3.0)
+    assert [drain(limit, peer, now=0.0) for peer in "abc"] == [3, 1, 0]

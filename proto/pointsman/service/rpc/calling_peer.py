@@ -45,7 +45,7 @@ def addr_of(context: Context) -> str:
 def admitted(access: Access, rule: Rule, context: Context) -> Caller | None:
     """Return the caller if the rule allows the call; None where everything is open. Raises Denied."""
     if access.is_open:
-        return access.admit(rule, (), ())
+        return access.admit(rule, (), (), peer=peer_of(context).key)
     authorization: list[str] = []
     if access.takes_tokens:
         metadata = context.invocation_metadata() or ()
