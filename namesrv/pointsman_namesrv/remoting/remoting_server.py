@@ -217,7 +217,10 @@ class RemotingServer:
         """Respond after a change was saved. The change continues if the connection ends."""
 
         async def finish() -> None:
-            connection.finish(await change, opaque)
+            try:
+                connection.finish(await change, opaque)
+            except Exception as error:  # noqa: BLE001  # it would otherwise stay paused
+                connection.fail(error)
 
         task = asyncio.create_task(finish())
         self._changes.add(task)
@@ -234,11 +237,14 @@ class RemotingServer:
             connection, steps, opaque = self._work.popleft()
             if connection.is_closing:
                 continue
-            response = next(steps, None)
-            if response is None:
-                self._work.append((connection, steps, opaque))
-            else:
-                connection.finish(response, opaque)
+            try:
+                response = next(steps, None)
+                if response is None:
+                    self._work.append((connection, steps, opaque))
+                else:
+                    connection.finish(response, opaque)
+            except Exception as error:  # noqa: BLE001  # of one connection: the work of the others goes on
+                connection.fail(error)
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _close_idle(self) -> None:
@@ -381,6 +387,9 @@ class RemotingConnection(asyncio.Protocol, Connection):
             cause = error.cause
         except GoElsewhere:
             cause = "not_serving"
+        except Exception as error:  # noqa: BLE001  # of one connection: the caller may serve others too
+            self.fail(error)
+            return
         self._write(written)
         if cause:
             self.close(cause)
@@ -431,6 +440,11 @@ class RemotingConnection(asyncio.Protocol, Connection):
             self.is_closing = self._by_us = True
             self._server.count_closed(cause, self.peer, problem)
             self._transport.close()
+
+    def fail(self, error: Exception) -> None:
+        """Close it after an internal error, which is logged; other connections go on."""
+        log.error("internal error on a remoting connection", exc_info=error, extra={"facts": {"peer": self.peer}})
+        self.abort("error")
 
     def abort(self, cause: str) -> None:
         """Close immediately, for a bound of this server."""

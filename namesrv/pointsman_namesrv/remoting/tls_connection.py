@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from pointsman.service.tls import names_of
+from pointsman.service.client_certificates import client_certificate
 
 if TYPE_CHECKING:
     from pointsman_namesrv.remoting.remoting_server import RemotingConnection
@@ -57,7 +57,11 @@ class Handshakes:
             while not self._ready:
                 self._has_ready.clear()
                 await self._has_ready.wait()
-            self._ready.popleft().shake_hands()
+            connection = self._ready.popleft()
+            try:
+                connection.shake_hands()
+            except Exception as error:  # noqa: BLE001  # of one connection: the others go on
+                connection.fail(error)
             await asyncio.sleep(0)
 
     def close_overdue(self) -> None:
@@ -142,10 +146,19 @@ class TlsConnection(asyncio.Protocol):
             return
         self._is_open = True
         self._handshakes.end(self)
-        self._connection.identify(names_of(self._tls.getpeercert()))
+        encoded = self._tls.getpeercert(binary_form=True)
+        certificate = client_certificate(encoded) if encoded else None
+        if certificate is not None and certificate.problem:
+            self._connection.close("handshake", f"the certificate {certificate.problem}")
+            return
+        self._connection.identify(certificate.names if certificate is not None else ())
         self._flush()
         self._transport.resume_reading()
         self._read()  # bytes that arrived with the last message of the handshake
+
+    def fail(self, error: Exception) -> None:
+        """Close it after an internal error, which is logged."""
+        self._connection.fail(error)
 
     def overdue(self) -> None:
         """Close it: the handshake took too long."""

@@ -22,6 +22,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from pointsman.service.access_settings import ANY_NAME, AccessSettings, Grant, Role
+from pointsman.service.client_certificates import ClientCertificate
 from pointsman.service.config import ConfigError
 from pointsman.service.rate_limit import RateLimit, SharedRateLimit
 from pointsman.service.token_file import TokenFileError, is_token, read_token_file, token_digest
@@ -241,8 +242,6 @@ class Access:
         self.is_open = not settings.grants
         """Whether every caller may call everything."""
         self.takes_tokens = bool(settings.tokens)
-        self.known_names: dict[tuple[bytes, ...], tuple[str, ...]] = {}
-        """Names in certificates, by the attribute of gRPC that is fastest to read."""
         self._clock = clock
         self._own = own
         self._http_rules = shown_over_http or {}
@@ -295,12 +294,6 @@ class Access:
             else:
                 self._take(names)
 
-    def remember_names(self, identities: tuple[bytes, ...], names: tuple[str, ...]) -> None:
-        """Cache the names in a certificate, up to a limit."""
-        if len(self.known_names) >= KNOWN_CERTIFICATES:
-            self.known_names.clear()
-        self.known_names[identities] = names
-
     # --- authentication ---------------------------------------------------------------------------------------
 
     def needs_check(self, rule: Rule) -> bool:
@@ -308,20 +301,24 @@ class Access:
         return not self.is_open or (rule.limit is not None and rule.limit in self._limits)
 
     def admit(
-        self, rule: Rule, names: Sequence[str], authorization: Sequence[str], *, peer: str = ""
+        self, rule: Rule, certificate: ClientCertificate | None, authorization: Sequence[str], *, peer: str = ""
     ) -> Caller | None:
         """Return the caller if the rule allows it; None where everything is open.
 
-        ``names``: those of a verified certificate. ``authorization``: the values of that header; a token takes
-        precedence over a certificate. ``peer``: the caller's key for bounds, where everything is open. Raises Denied.
+        ``certificate``: the verified one. ``authorization``: the values of that header; a token takes precedence over
+        a certificate. ``peer``: the caller's key for bounds, where everything is open. Raises Denied.
         """
         if self.is_open:
             self.limit(rule.limit, None, peer)
             return None
         if authorization:
             caller = self._by_header(authorization)
-        elif names:
-            caller = self._certificate(*names)
+        elif certificate is not None and certificate.names:
+            caller = self._certificate(*certificate.names)
+        elif certificate is not None and certificate.problem:
+            raise Unauthenticated(
+                f"the client's certificate {certificate.problem}", identity="", reason=Reason.UNREADABLE_CREDENTIALS
+            )
         else:
             raise Unauthenticated(f"no credentials: {WHAT_TO_SEND}", identity="", reason=Reason.NO_CREDENTIALS)
         self.authorise(caller, rule)
@@ -512,11 +509,6 @@ def _token_of(authorization: str) -> str | None:
     elif scheme.lower() != "bearer":
         return None
     return rest if is_token(rest) else None
-
-
-def is_address(name: bytes) -> bool:
-    """Return whether a name has the form of an IP address."""
-    return _address(name.decode(errors="replace")) is not None
 
 
 def _address(host: str) -> IPv4Address | IPv6Address | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +12,8 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+
+from pointsman.service.client_certificates import MAX_NAME_LENGTH, MAX_NAMES, ClientCertificate
 
 MAX_PEM_BYTES = 1024 * 1024
 _NO_EXTENSION = (x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType, ValueError)
@@ -127,6 +130,38 @@ def alternative_names(certificate: x509.Certificate) -> list[str]:
         for each in names
         if isinstance(each, x509.DNSName | x509.IPAddress | x509.UniformResourceIdentifier)
     ]
+
+
+def read_client_certificate(encoded: bytes) -> ClientCertificate:
+    """Read a certificate that TLS has verified, in PEM or DER; with a problem, it has no names."""
+    digest, serial = b"", 0
+    try:
+        is_pem = encoded.startswith(b"-----BEGIN")
+        certificate = x509.load_pem_x509_certificate(encoded) if is_pem else x509.load_der_x509_certificate(encoded)
+        digest = hashlib.sha256(certificate.public_bytes(Encoding.DER)).digest()
+        serial = certificate.serial_number
+        names = _identities(certificate)
+    except Exception as error:  # any parser error on foreign bytes
+        return ClientCertificate(digest, serial, problem=f"cannot be read: {error!r}"[:MAX_NAME_LENGTH])
+    if len(names) > MAX_NAMES or any(len(name) > MAX_NAME_LENGTH for name in names):
+        problem = f"has more than {MAX_NAMES} names, or one of more than {MAX_NAME_LENGTH} characters"
+        return ClientCertificate(digest, serial, problem=problem)
+    return ClientCertificate(digest, serial, names)
+
+
+def _identities(certificate: x509.Certificate) -> tuple[str, ...]:
+    """Return DNS names and URIs, else the common name. Raises an error of the parser."""
+    try:
+        alternative = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        names = []
+    else:
+        kinds = (x509.DNSName, x509.UniformResourceIdentifier)
+        names = [each.value for each in alternative if isinstance(each, kinds) and each.value]
+    if names:
+        return tuple(names)
+    common = [each.value for each in certificate.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)]
+    return tuple(name for name in common if isinstance(name, str) and name) if len(common) == 1 else ()
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:

@@ -7,11 +7,11 @@ from collections import OrderedDict
 MAX_KEYS = 10_000
 """Limit of keys. Beyond it the key used longest ago is dropped, and starts with a full bucket when it returns."""
 
-OWN_PART = 1_000
+OWN_PART = 100
 """Each peer that shares a limit may use this part of its rate in any case."""
-OWN_BURST, OWN_BURST_PART = 20, 100
-"""Uses of a peer at the same moment in any case: a few commands, or a broker that reconnects several times. At most
-this part of the burst."""
+OWN_BURST = 20
+"""Uses of a peer at the same moment in any case, and at most that part of the burst: a few commands, or a broker that
+reconnects several times."""
 RESERVE_PART = 10
 """The reserve for such uses is this part of the burst."""
 
@@ -40,11 +40,12 @@ class SharedRateLimit:
     """All peers together may use ``burst`` at the same moment, and ``per_second`` in the long run.
 
     Whatever the rate of some peers, those that use little are served: once the others have used everything, a peer
-    that stays below its own part takes from a reserve. A few peers cannot use up the reserve, a thousand can.
+    that stays below its own part takes from a reserve, which is filled first. A few peers cannot use up the reserve,
+    a hundred can.
     """
 
     def __init__(self, per_second: float, burst: float) -> None:
-        own_burst = max(1.0, min(burst / OWN_BURST_PART, OWN_BURST))
+        own_burst = max(1.0, min(burst / OWN_PART, OWN_BURST))
         self.per_second = per_second
         self._reserve = max(burst / RESERVE_PART, own_burst)
         self._all = RateLimit(per_second, burst + self._reserve)

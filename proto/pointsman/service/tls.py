@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pointsman.service.setting import fault, not_one_of
 from pointsman.wire.clock import Clock
@@ -96,14 +96,3 @@ def check_certificates(config: TlsConfig, *, clock: Clock) -> None:
         from prometheus_client import CollectorRegistry  # noqa: PLC0415  # as above
 
         load_certificates(config, prefix="unused", registry=CollectorRegistry(), clock=clock)
-
-
-def names_of(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """Return the identities in a verified peer certificate as ``ssl`` shows it: SAN DNS names and URIs, else its CN."""
-    if not certificate:
-        return ()
-    names = tuple(value for kind, value in certificate.get("subjectAltName", ()) if kind in {"DNS", "URI"})
-    if names:
-        return names
-    subject = (pair for part in certificate.get("subject", ()) for pair in part)
-    return tuple(value for kind, value in subject if kind == "commonName")

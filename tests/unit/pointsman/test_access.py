@@ -30,6 +30,7 @@ from pointsman.service.access import (
     check_group,
     check_writes,
 )
+from pointsman.service.client_certificates import ClientCertificate
 from pointsman.service.access_settings import AccessSettings, Grant, Role, check_files
 from pointsman.service.config import ConfigError
 from pointsman.service.token_file import new_token, read_token_file
@@ -41,6 +42,10 @@ ADMIN = Grant("admin", "ops")
 CLIENT = Grant("client", "app.example")
 BROKER = Grant("broker", "broker-a.example", cluster="c1", broker_name="a")
 BROWSER = "10.0.0.9 (HTTP)"
+
+
+def certificate(*names: str) -> ClientCertificate | None:
+    return ClientCertificate(b"digest", names=names) if names else None
 
 
 class Rig:
@@ -79,14 +84,14 @@ class Rig:
         self.access._take(read_token_file(self.path))
 
     def call(self, rule: Rule = ANY_ROLE, *names: str, token: str = "") -> Caller:
-        caller = self.access.admit(rule, names, [f"Bearer {token}"] if token else [])
+        caller = self.access.admit(rule, certificate(*names), [f"Bearer {token}"] if token else [])
         assert caller is not None
         return caller
 
     def denied(self, rule: Rule = ANY_ROLE, *names: str, header: str | list[str] = "") -> Denied:
         headers = header if isinstance(header, list) else [header] if header else []
         with pytest.raises(Denied) as caught:
-            self.access.admit(rule, names, headers)
+            self.access.admit(rule, certificate(*names), headers)
         return caught.value
 
     def sample(self, name: str, **labels: str) -> float | None:
@@ -100,8 +105,8 @@ def test_without_grants_every_caller_may_call_everything(tmp_path: Path) -> None
     access = Rig(tmp_path).access
     assert access.is_open
     assert not access.needs_check(ANY_ROLE)
-    assert access.admit(ADMINS, (), ()) is None
-    assert access.admit(ADMINS, (), ["Bearer nonsense"]) is None
+    assert access.admit(ADMINS, None, ()) is None
+    assert access.admit(ADMINS, None, ["Bearer nonsense"]) is None
     assert access.connection((), "10.0.0.1") is None
     assert access.http(None, "ListBrokers", BROWSER) is None
     check_writes(None, "any", "broker")
@@ -120,7 +125,7 @@ def test_a_certificate_is_known_by_any_of_its_names(tmp_path: Path) -> None:
 def test_a_token_counts_before_a_certificate(tmp_path: Path) -> None:
     rig = Rig(tmp_path, ADMIN, CLIENT)
     token = rig.token("ops")
-    assert rig.access.admit(ADMINS, ["app.example"], [f"Bearer {token}"]).identity == "ops"  # type: ignore[union-attr]  # is not open
+    assert rig.access.admit(ADMINS, certificate("app.example"), [f"Bearer {token}"]).identity == "ops"  # type: ignore[union-attr]  # is not open
     assert rig.denied(ADMINS, "app.example", header="Bearer x").reason is Reason.UNREADABLE_CREDENTIALS
 
 
@@ -155,7 +160,7 @@ def test_a_header_is_one_scheme_one_space_and_one_token(tmp_path: Path) -> None:
     rig = Rig(tmp_path, ADMIN)
     token = rig.token("ops")
     assert rig.call(token=token).identity == "ops"
-    assert rig.access.admit(ANY_ROLE, (), [f"bEARER {token}"])
+    assert rig.access.admit(ANY_ROLE, None, [f"bEARER {token}"])
     for header in (
         token,
         f"Bearer  {token}",
@@ -351,7 +356,7 @@ def test_without_authentication_the_limit_is_that_of_the_node(tmp_path: Path) ->
     assert rig.access.needs_check(ADMINS)
     assert not rig.access.needs_check(BROKERS)
     for _ in range(2):
-        rig.access.admit(ADMINS, (), ())
+        rig.access.admit(ADMINS, None, ())
     assert "of all callers together" in str(rig.denied(ADMINS))
 
 
@@ -359,7 +364,7 @@ def test_a_limit_of_0_is_none(tmp_path: Path) -> None:
     rig = Rig(tmp_path, admin_calls_per_second=0.0, admin_calls_burst=1)
     assert not rig.access.needs_check(ADMINS)
     for _ in range(100):
-        rig.access.admit(ADMINS, (), ())
+        rig.access.admit(ADMINS, None, ())
 
 
 def test_the_defaults_allow_a_restart_of_10_000_brokers(tmp_path: Path) -> None:

@@ -50,8 +50,8 @@ class Context:
     def invocation_metadata(self) -> tuple[tuple[str, str | bytes], ...] | None:
         return self.invoked_with
 
-    def peer_identities(self) -> None:
-        return None
+    def auth_context(self) -> dict[str, tuple[bytes, ...]]:
+        return {}
 
     def set_code(self, code: grpc.StatusCode) -> None:
         self.code = code

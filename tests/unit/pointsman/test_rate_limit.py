@@ -66,14 +66,14 @@ def test_alone_a_peer_gets_the_burst_and_then_the_rate() -> None:
 def test_peers_that_use_all_they_can_keep_out_none_that_uses_little(greedy: int) -> None:
     limit, refused = SharedRateLimit(PER_SECOND, BURST), 0
     taken = 0
-    for tenth in range(6_000):  # ten minutes
+    for tenth in range(3_000):  # five minutes
         now = tenth / 10
         taken += sum(drain(limit, f"greedy {number}", now=now) for number in range(greedy))
-        # Each of 100 brokers registers every 2.5 s; a broker that restarts is another peer.
-        for broker in range(4):
-            refused += bool(limit.take(f"broker {(4 * tenth + broker) % 1_000}", now=now))
+        # A broker that restarts is another peer; many brokers behind one proxy are one.
+        refused += bool(limit.take(f"broker {tenth % 1_000}", now=now))
+        refused += bool(limit.take("proxy", now=now)) if tenth % 5 == 0 else 0
     assert refused == 0
-    assert taken == pytest.approx(BURST + 600 * (PER_SECOND - 40), rel=0.05)
+    assert taken == pytest.approx(BURST + 300 * (PER_SECOND - 12), rel=0.05)
 
 
 def test_the_reserve_is_bounded() -> None:
@@ -82,7 +82,14 @@ def test_the_reserve_is_bounded() -> None:
     served = sum(not limit.take(f"new {number}", now=0.0) for number in range(5_000))
     assert served == BURST / 10
     # Of peers that use little, as many are served per second as the rate allows.
-    assert sum(not limit.take(f"newer {number}", now=1.0) for number in range(5_000)) == pytest.approx(PER_SECOND, abs=1)
+    assert sum(not limit.take(f"newer {number}", now=1.0) for number in range(5_000)) == pytest.approx(
+        PER_SECOND, abs=1
+    )
+
+
+def test_a_small_limit_has_a_reserve_of_one() -> None:
+    limit = SharedRateLimit(1.0, 3.0)
+    assert [drain(limit, peer, now=0.0) for peer in "abc"] == [3, 1, 0]
 
 
 def test_beside_greedy_peers_a_peer_gets_its_own_part_and_no_more() -> None:
@@ -92,8 +99,3 @@ def test_beside_greedy_peers_a_peer_gets_its_own_part_and_no_more() -> None:
     for second in range(1, 10):
         drain(limit, "greedy", now=second)
         assert drain(limit, "a", now=second) == PER_SECOND / OWN_PART
-
-
-def test_a_small_limit_has_a_reserve_of_one() -> None:
-    limit = SharedRateLimit(1.0, 3.0)
-    assert [drain(limit, peer, now=0.0) for peer in "abc"] == [3, 1, 0]

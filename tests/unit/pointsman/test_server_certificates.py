@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry
 from pointsman.service.certificate_files import MAX_PEM_BYTES
 from pointsman.service.config import ConfigError
 from pointsman.service.server_certificates import ServerCertificates
-from pointsman.service.tls import TlsConfig, check_certificates, load_certificates, names_of
+from pointsman.service.tls import TlsConfig, check_certificates, load_certificates
 from pointsman.wire.manual_clock import ManualClock
 from tests.fakes.certificates import Authority, Files
 
@@ -236,28 +236,3 @@ def test_without_client_ca_no_certificate_is_requested(files: Files, clock: Manu
     config = replace(config_of(files), client_ca="")
     served = ServerCertificates(config, prefix="p", registry=CollectorRegistry(), clock=clock)
     assert served.context.verify_mode == served.open_context.verify_mode
-
-
-@pytest.mark.parametrize(
-    ("certificate", "names"),
-    [
-        (None, ()),
-        ({}, ()),
-        ({"subject": ((("organizationName", "o"),), (("commonName", "broker-a"),))}, ("broker-a",)),
-        (
-            {
-                "subject": ((("commonName", "ignored"),),),
-                "subjectAltName": (("DNS", "a.example"), ("URI", "spiffe://x/a"), ("IP Address", "10.0.0.1")),
-            },
-            ("a.example", "spiffe://x/a"),
-        ),
-        (
-            {"subject": ((("commonName", "a"),),), "subjectAltName": (("IP Address", "10.0.0.1"),)},
-            ("a",),
-        ),
-    ],
-)
-def test_a_peer_is_named_by_dns_names_and_uris_else_by_its_common_name(
-    certificate: dict[str, object] | None, names: tuple[str, ...]
-) -> None:
-    assert names_of(certificate) == names

@@ -20,10 +20,11 @@ from pointsman.wire.names import split_addr
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.remoting import remoting_server as shell
+from pointsman_namesrv.remoting import tls_connection
 from pointsman_namesrv.remoting.remoting_server import RemotingConnection
 from pointsman_namesrv.remoting.tls_connection import HANDSHAKE_SECONDS
 from tests.fakes import hostile
-from tests.fakes.certificates import Authority, Files
+from tests.fakes.certificates import DNS, MAIL, URI, Authority, Files, Name
 from tests.fakes.condition import eventually
 from tests.fakes.name_server import running_name_server
 from tests.fakes.remoting_peer import Closed, remoting_peer
@@ -173,6 +174,35 @@ async def test_under_mtls_a_peer_needs_a_certificate_and_has_its_names(
     async with remoting_peer(server.remoting_addr, context(authority.file, own)) as peer:
         assert await peer.is_answered()
         assert [each.certificate_names for each in connections(server)] == [("broker-a.example", "b.example")]
+
+
+@pytest.mark.parametrize("clients", ["required"])
+@pytest.mark.parametrize("name", [(DNS, b"\xff\xfe"), (URI, b"\xff"), (MAIL, b"\xff")])
+async def test_a_certificate_that_cannot_be_read_ends_its_connection_and_no_other(
+    server: NameServerApp, authority: Authority, name: Name
+) -> None:
+    broker, odd = authority.issue("broker", "broker-a.example"), authority.sign("odd", name)
+    async with remoting_peer(server.remoting_addr, context(authority.file, broker)) as peer:
+        for _ in range(2):
+            assert not await is_served(server, context(authority.file, odd))
+        await eventually(lambda: closed(server, "handshake") == 2)
+        assert await peer.is_answered()
+        assert await is_served(server, context(authority.file, broker))
+
+
+@pytest.mark.parametrize("clients", ["required"])
+async def test_an_internal_error_of_a_handshake_ends_its_connection_and_no_other(
+    server: NameServerApp, authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = context(authority.file, authority.issue("broker", "broker-a.example"))
+    async with remoting_peer(server.remoting_addr, own) as peer:
+        assert await peer.is_answered()
+        with monkeypatch.context() as patched:
+            patched.setattr(tls_connection, "client_certificate", lambda _: 1 / 0)
+            assert not await is_served(server, own)
+        assert "internal error" in caplog.text
+        assert await peer.is_answered()
+        assert await is_served(server, own)
 
 
 @pytest.mark.parametrize("clients", ["optional"])
