@@ -100,5 +100,5 @@ def _general_names(names: Sequence[Name]) -> bytes:
 
 def _tagged(tag: int, content: bytes) -> bytes:
     size = len(content)
-    length = bytes([size]) if size < 0x80 else b"\x82" + size.to_bytes(2, "big")  # noqa: PLR2004  # DER
+    length = bytes([size]) if size < 0x80 else b"\x82" + size.to_bytes(2, "big")  # DER
     return bytes([tag]) + length + content

@@ -30,8 +30,8 @@ from pointsman.service.access import (
     check_group,
     check_writes,
 )
-from pointsman.service.client_certificates import ClientCertificate
 from pointsman.service.access_settings import AccessSettings, Grant, Role, check_files
+from pointsman.service.client_certificates import ClientCertificate
 from pointsman.service.config import ConfigError
 from pointsman.service.token_file import new_token, read_token_file
 from pointsman.wire.manual_clock import ManualClock
