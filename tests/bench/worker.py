@@ -12,7 +12,7 @@ from typing import Any
 
 import uvloop
 
-ANSWER_SECONDS = 120.0
+ANSWER_SECONDS = 180.0
 STOP_SECONDS = 20.0
 
 Commands = Mapping[str, Callable[..., Any]]
@@ -44,7 +44,7 @@ class Worker:
             return
 
     async def close(self) -> None:
-        """Close the pipe, once the process has exited: a test that failed may have left a command without its result."""
+        """Close the pipe, after the process has exited: a failed test may have left a command without its result."""
         if self._begun is not None:
             await asyncio.gather(self._begun, return_exceptions=True)
         self._pipe.close()

@@ -11,6 +11,7 @@ import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtensionOID, NameOID
 
 DNS, MAIL, URI = 0x82, 0x81, 0x86
 """Kinds of names in a SAN."""
@@ -58,7 +59,7 @@ class Authority:
         ``san``: the extension in place of that of ``names``.
         """
         key, now = ec.generate_private_key(ec.SECP256R1()), dt.datetime.now(dt.UTC)
-        subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, each) for each in common_names])
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, each) for each in common_names])
         builder = (
             x509.CertificateBuilder()
             .subject_name(subject)
@@ -70,7 +71,7 @@ class Authority:
         )
         if names or san is not None:
             encoded = _general_names(names) if san is None else san
-            oid = x509.ExtensionOID.SUBJECT_ALTERNATIVE_NAME
+            oid = ExtensionOID.SUBJECT_ALTERNATIVE_NAME
             builder = builder.add_extension(x509.UnrecognizedExtension(oid, encoded), critical=False)
         issuer = serialization.load_pem_private_key(self._ca.private_key_pem.bytes(), password=None)
         made = builder.sign(issuer, hashes.SHA256())  # type: ignore[arg-type]  # an EC key

@@ -19,18 +19,19 @@ from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import BrokerIdentity, NodeState
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.remoting.broker_codes import BrokerCodes, Steps
-from pointsman_namesrv.remoting.requests import Connection, GoElsewhere, Requests
+from pointsman_namesrv.remoting.requests import LARGE_BYTES, Connection, GoElsewhere, Requests
 from pointsman_namesrv.remoting.tls_connection import Handshakes, TlsConnection
+from pointsman_namesrv.remoting.waiting_bytes import ComingIn, ReadingTime, Unsent
 
-COMING_IN_BYTES = 32 * 1024 * 1024
-"""Bound on incomplete and waiting frames of all connections together."""
-UNSENT_BYTES = 32 * 1024 * 1024
-"""Bound on unread responses of all connections together."""
-UNSENT_A_CONNECTION = 256 * 1024
+UNSENT_A_CONNECTION = 64 * 1024
 """Unread responses of one connection from which it is not read."""
+PART_BYTES = 16 * 1024
+"""A large response is given to the transport in parts of this size."""
 IDLE_SECONDS = 120.0
 """Idle time after which a connection is closed, as in RocketMQ (``serverChannelMaxIdleTimeSeconds``)."""
 POLL_INTERVAL_SECONDS = 5.0
+LATE_SECONDS = 1.0
+"""Lateness of such a poll that is a pause of this process: it is not counted as time of the peers."""
 STEPS_INLINE = 3
 """Steps of a registration that run when it arrives; a larger one waits for its turn."""
 INLINE_BYTES = 48 * 1024
@@ -39,6 +40,10 @@ PAUSE_SECONDS = 0.001
 BACKLOG = 4_096
 CLOSE_CANDIDATES = 200
 """The latest connections, of which one is closed at the bound: a flood closes its own."""
+IDENTITY_PART = 10
+"""With grants, an identity with more connections than this part of the bound is the first to lose one."""
+NO_ROLE = "\0"
+"""Group of all callers without a role."""
 FINAL_FLUSH_SECONDS = 0.2
 CHANGES_SECONDS = 5.0
 """How long a stop waits for changes that are being saved."""
@@ -50,8 +55,8 @@ log = logging.getLogger(__name__)
 class RemotingServer:
     """Listens from :meth:`bind`, serves from :meth:`start` while :meth:`run` runs, until :meth:`stop`.
 
-    A peer here is a connection, because peers need not authenticate. At a bound of the node, the connection that holds
-    most is closed, and the others are served.
+    A peer here is the identity of a certificate that has grants, else a connection. At a bound of the node one
+    connection is closed (:meth:`opened`, ``waiting_bytes.py``), and the others are served.
     """
 
     def __init__(
@@ -70,8 +75,8 @@ class RemotingServer:
         self.requests = requests
         self.access = access
         self.clock = clock
-        self.coming_in = 0
-        self._unsent = 0
+        self.coming_in = ComingIn(clock, metrics.limits_exceeded.labels("remoting_bytes_coming_in").inc)
+        self.unsent = Unsent(clock, metrics.limits_exceeded.labels("remoting_bytes_unsent").inc)
         self._brokers = brokers
         self._max_connections = max_connections
         self._lifecycle = lifecycle
@@ -81,6 +86,8 @@ class RemotingServer:
         self._socket: socket.socket | None = None
         self._streams = itertools.count(-1, -1)
         self._connections: dict[RemotingConnection, None] = {}
+        self._groups: dict[str, dict[RemotingConnection, None]] = {}
+        """The connections of each identity, and those of callers without a role."""
         self._work: deque[tuple[RemotingConnection, Steps, bytes | None]] = deque()
         self._has_work = asyncio.Event()
         self._changes: set[asyncio.Task[None]] = set()
@@ -137,6 +144,7 @@ class RemotingServer:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work_off())
             tasks.create_task(self._close_idle())
+            tasks.create_task(self.coming_in.run())
             if self._handshakes is not None:
                 tasks.create_task(self._handshakes.run())
 
@@ -171,15 +179,41 @@ class RemotingServer:
             connection.close("stopping")
         elif len(self._connections) > self._max_connections:
             self._metrics.limits_exceeded.labels("remoting_connections").inc()
-            # Of the latest: first one that sent no request, then the one idle for longest; never a broker's.
-            latest = itertools.islice(reversed(self._connections), 1, CLOSE_CANDIDATES)
-            least = min(latest, key=RemotingConnection.worth, default=connection)
-            (connection if least.is_brokers else least).close("limit")
+            least = self._least(connection)
+            (least.abort if least.is_busy else least.close)("limit")
         return next(self._streams)
+
+    def _least(self, newcomer: RemotingConnection) -> RemotingConnection:
+        """Return the connection to close at the bound; never one that holds a broker.
+
+        Of callers without a role, else of an identity with many, else of all: of the latest first one that sent no
+        request, then the one idle for longest. A flood closes its own.
+        """
+        without_role = self._groups.get(NO_ROLE, {})
+        identities = (each for group, each in self._groups.items() if group != NO_ROLE)
+        greatest = max(identities, key=len, default={})
+        if len(greatest) <= self._max_connections // IDENTITY_PART:
+            greatest = {}
+        for among in (without_role, greatest, self._connections):
+            spared = (each for each in reversed(among) if not (each.held or each.is_closing or each is newcomer))
+            least = min(itertools.islice(spared, CLOSE_CANDIDATES), key=RemotingConnection.worth, default=None)
+            if least is not None:
+                return least
+        return newcomer
+
+    def regroup(self, connection: RemotingConnection, before: str, group: str) -> None:
+        """Count a connection for an identity; empty: for itself."""
+        if before in self._groups:
+            self._groups[before].pop(connection, None)
+            if not self._groups[before]:
+                del self._groups[before]
+        if group:
+            self._groups.setdefault(group, {})[connection] = None
 
     def closed(self, connection: RemotingConnection, *, by_us: bool) -> None:
         """Unregister a connection."""
         self._connections.pop(connection, None)
+        self.regroup(connection, connection.group, "")
         if self._stopping and not self._connections:
             self._all_closed.set()
         self._metrics.remoting.connections.set(len(self._connections))
@@ -193,20 +227,6 @@ class RemotingServer:
             self._logged_at[cause] = now + LOG_EACH_SECONDS
             facts = {"cause": cause, "peer": peer} | ({"problem": problem} if problem else {})
             log.warning("remoting connection closed", extra={"facts": facts})
-
-    def note_coming_in(self, by: int) -> None:
-        """Count waiting bytes; beyond the bound the connection that holds most is closed."""
-        self.coming_in += by
-        while by > 0 and self.coming_in > COMING_IN_BYTES:
-            self._metrics.limits_exceeded.labels("remoting_bytes_coming_in").inc()
-            max(self._connections, key=lambda connection: connection.coming_in).abort("limit")
-
-    def note_unsent(self, by: int) -> None:
-        """Count unread bytes; as above."""
-        self._unsent += by
-        while by > 0 and self._unsent > UNSENT_BYTES:
-            self._metrics.limits_exceeded.labels("remoting_bytes_unsent").inc()
-            max(self._connections, key=lambda connection: connection.unsent).abort("limit")
 
     def queue(self, connection: RemotingConnection, steps: Steps, opaque: bytes | None) -> None:
         """Queue work."""
@@ -243,16 +263,20 @@ class RemotingServer:
                     self._work.append((connection, steps, opaque))
                 else:
                     connection.finish(response, opaque)
-            except Exception as error:  # noqa: BLE001  # of one connection: the work of the others goes on
+            except Exception as error:  # noqa: BLE001  # of one connection: the others are served
                 connection.fail(error)
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _close_idle(self) -> None:
+        before = self.clock.monotonic()
         while True:
             await self.clock.sleep(POLL_INTERVAL_SECONDS)
+            now = self.clock.monotonic()
             if self._handshakes is not None:
                 self._handshakes.close_overdue()
-            now = self.clock.monotonic()
+            late = now - before - POLL_INTERVAL_SECONDS
+            self.coming_in.close_overdue(now, late=late if late > LATE_SECONDS else 0.0)
+            before = now
             for connection in list(self._connections):
                 if now - connection.active_at > IDLE_SECONDS:
                     connection.abort("idle")
@@ -276,9 +300,12 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self.certificate_names: tuple[str, ...] = ()
         """DNS names and URIs of the peer's verified certificate, else its CN; empty without one."""
         self.caller: Caller | None = None
+        self.group = ""
         self.active_at = server.clock.monotonic()
         """Time of its last request or response."""
         self.coming_in = 0
+        self.reading = ReadingTime()
+        self.unread_since = 0.0
         self.unsent = 0
         """Unread bytes, while reading is paused for them."""
         self.is_closing = False
@@ -287,7 +314,11 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self._reader = FrameReader()
         self._transport: asyncio.Transport | None = None
         self._at_work = 0
-        """Bytes of the request whose work is queued."""
+        """Bytes of the request whose work is queued, or whose large response is being sent."""
+        self._is_held = False
+        self._sending: ReadyResponse | None = None
+        self._rest = memoryview(b"")
+        """What is left of it."""
         self._has_asked = False
         self._by_us = False
 
@@ -296,9 +327,14 @@ class RemotingConnection(asyncio.Protocol, Connection):
         """Return whether work is in progress."""
         return bool(self.coming_in or self.unsent)
 
-    def worth(self) -> tuple[bool, bool, float]:
-        """Return a sort key: how much would be lost if this connection were closed."""
-        return self.is_brokers, self._has_asked, self.active_at
+    @property
+    def waiting(self) -> int:
+        """Return the bytes of its incomplete frame, and of complete ones that wait for their turn."""
+        return self._reader.waiting
+
+    def worth(self) -> tuple[bool, float]:
+        """Return a sort key: how much would be lost if this connection, which holds no broker, were closed."""
+        return self._has_asked, self.active_at
 
     # --- asyncio.Protocol -------------------------------------------------------------------------------------
 
@@ -322,6 +358,10 @@ class RemotingConnection(asyncio.Protocol, Connection):
         host = split_addr(self.peer)[0] if self.peer else ""
         self.caller = self._server.access.connection(names, host)
         has_role = self.caller is None or bool(self.caller.roles)
+        before, self.group = self.group, ""
+        if self.caller is not None and (not has_role or self.caller.proof == "certificate"):
+            self.group = self.caller.identity if has_role else NO_ROLE
+        self._server.regroup(self, before, self.group)
         self._serve = self._server.requests.serve if has_role else self._server.requests.refuse
 
     def data_received(self, data: bytes) -> None:
@@ -338,27 +378,24 @@ class RemotingConnection(asyncio.Protocol, Connection):
     def pause_writing(self) -> None:
         """Stop reading from a peer that does not read."""
         if self._transport is not None:
-            self._transport.pause_reading()
+            self._pause_reading()
+            self.unread_since = self._server.clock.monotonic()
             self.unsent = max(1, self._transport.get_write_buffer_size())
-            self._server.note_unsent(self.unsent)
+            self._server.unsent.note(self, self.unsent)
 
     def resume_writing(self) -> None:
         """Go on."""
         self.active_at = self._server.clock.monotonic()
-        self._server.note_unsent(-self.unsent)
-        self.unsent = 0
-        if self._transport is not None and not self._at_work and not self.is_closing:
-            self._transport.resume_reading()
-            self._continue()
+        self._note_read()
+        if self._sending is not None:
+            self._send_on()
+        self._read_on()
 
     def connection_lost(self, _: Exception | None) -> None:
         """Handle the end, caused by either side."""
-        self.is_closing, self._at_work = True, 0
-        self._reader = FrameReader()
-        self._note_waiting()
-        self._server.note_unsent(-self.unsent)
-        self.unsent = 0
+        self.is_closing = True
         self._transport = None
+        self._drop_all()
         self._server.closed(self, by_us=self._by_us)
 
     # --- work -------------------------------------------------------------------------------------------------
@@ -367,16 +404,22 @@ class RemotingConnection(asyncio.Protocol, Connection):
         """Respond to complete frames while possible, and write the responses together."""
         written: list[bytes] = []
         size, cause = 0, ""
-        next_frame, serve = self._reader.next, self._serve
+        next_frame, serve, reading = self._reader.next, self._serve, self.reading
         try:
             while not (self._at_work or self.unsent or self.is_closing):
                 frame = next_frame()
                 if frame is None:
                     break
                 self._has_asked = True
+                reading.since = None
                 response = serve(self, frame)
                 if isinstance(response, tuple):
                     response = self._start(*response, size=len(frame.body))
+                    if self._sending is not None and response is not None:
+                        self._write([*written, response])
+                        written.clear()
+                        size, response = 0, None
+                        self._send_on()
                 if response is not None:
                     written.append(response)
                     size += len(response)
@@ -395,16 +438,22 @@ class RemotingConnection(asyncio.Protocol, Connection):
             self.close(cause)
         self._note_waiting()
 
-    def _start(self, work: Steps | Awaitable[ReadyResponse], opaque: bytes | None, *, size: int) -> bytes | None:
-        """Do small work; queue larger work, and pause this connection until it is done."""
+    def _start(
+        self, work: ReadyResponse | Steps | Awaitable[ReadyResponse], opaque: bytes | None, *, size: int
+    ) -> bytes | None:
+        """Do small work; queue larger work, and pause this connection until it is done.
+
+        Of a large response return the beginning: the rest follows as the peer reads.
+        """
+        if isinstance(work, ReadyResponse):
+            return None if opaque is None else self._begin_to_send(work, opaque)
         if isinstance(work, Iterator) and size <= INLINE_BYTES:
             for _ in range(STEPS_INLINE):
                 response = next(work, None)
                 if response is not None:
                     return None if opaque is None else response.to(opaque)
         self._at_work = size or 1
-        if self._transport is not None:
-            self._transport.pause_reading()
+        self._pause_reading()
         if isinstance(work, Iterator):
             self._server.queue(self, work, opaque)
         else:
@@ -415,11 +464,51 @@ class RemotingConnection(asyncio.Protocol, Connection):
         """Send the response of queued work."""
         self._at_work = 0
         self._note_waiting()
-        if opaque is not None:
-            self._write([response.to(opaque)])
-        if self._transport is not None and not self.unsent and not self.is_closing:
+        if opaque is not None and not self.is_closing:
+            if len(response) <= LARGE_BYTES:
+                self._write([response.to(opaque)])
+            else:
+                self._write([self._begin_to_send(response, opaque)])
+                self._send_on()
+        self._read_on()
+
+    def _begin_to_send(self, response: ReadyResponse, opaque: bytes) -> bytes:
+        """Return the beginning of a response; :meth:`_send_on` sends the rest."""
+        head, self._rest = response.parts(opaque)
+        self._sending, self._at_work = response, 1
+        self._server.unsent.keep(self, response)
+        return head
+
+    def _send_on(self) -> None:
+        """Send further parts of a large response, until its peer must read."""
+        while self._rest and not self.unsent and self._transport is not None:
+            part, self._rest = self._rest[:PART_BYTES], self._rest[PART_BYTES:]
+            self._transport.write(part)
+        if not self._rest and self._sending is not None:
+            self._server.unsent.drop(self._sending)
+            self._sending, self._at_work = None, 0
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self.is_closing:
+            self._transport.pause_reading()
+            self.reading.pause(self._server.clock.monotonic())
+
+    def _read_on(self) -> None:
+        """Read again and handle what has arrived, if nothing else keeps this connection from it."""
+        if self._transport is not None and not (self._at_work or self.unsent or self._is_held or self.is_closing):
+            self.reading.go_on(self._server.clock.monotonic())
             self._transport.resume_reading()
             self._continue()
+
+    def hold(self) -> None:
+        """Stop reading: the frames of all connections together need too much memory."""
+        self._is_held = True
+        self._pause_reading()
+
+    def go_on(self) -> None:
+        """Read again."""
+        self._is_held = False
+        self._read_on()
 
     def _write(self, frames: list[bytes]) -> None:
         if frames and self._transport is not None and not self.is_closing:
@@ -427,9 +516,26 @@ class RemotingConnection(asyncio.Protocol, Connection):
         frames.clear()
 
     def _note_waiting(self) -> None:
-        before, self.coming_in = self.coming_in, self._reader.waiting + self._at_work
+        before, waiting = self.coming_in, self._reader.waiting
+        self.coming_in = waiting + self._at_work
+        if waiting and self.reading.since is None:
+            self.reading.since = self._server.clock.monotonic()
         if self.coming_in != before:
-            self._server.note_coming_in(self.coming_in - before)
+            self._server.coming_in.note(self, self.coming_in - before)
+
+    def _note_read(self) -> None:
+        self._server.unsent.note(self, -self.unsent)
+        self.unsent = 0
+
+    def _drop_all(self) -> None:
+        """Give up everything that waits."""
+        self._reader, self._at_work, self._rest = FrameReader(), 0, memoryview(b"")
+        self.reading.since = None
+        if self._sending is not None:
+            self._server.unsent.drop(self._sending)
+            self._sending = None
+        self._note_read()
+        self._note_waiting()
 
     def close(self, cause: str, problem: str = "") -> None:
         """Close after the last write. This does not count against the brokers on it.
@@ -453,8 +559,5 @@ class RemotingConnection(asyncio.Protocol, Connection):
                 self._server.count_closed(cause, self.peer)
             self.is_closing = self._by_us = True
             transport, self._transport = self._transport, None
-            self._reader, self._at_work = FrameReader(), 0
-            self._server.note_unsent(-self.unsent)
-            self.unsent = 0
-            self._note_waiting()
+            self._drop_all()
             transport.abort()

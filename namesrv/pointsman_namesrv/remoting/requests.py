@@ -41,6 +41,8 @@ KNOWN_REQUESTS = 4_096
 """Requests recognised by the bytes of their header."""
 KNOWN_HEADER_BYTES = 1_024
 MAX_REMARK = 2_000
+LARGE_BYTES = 64 * 1024
+"""Responses beyond this are sent in parts, as their peer reads."""
 _READY = NodeState.READY
 """Looked up once: in CPython 3.11 that takes longer than a cached response."""
 
@@ -158,8 +160,9 @@ class Requests:
 
     def serve(
         self, connection: Connection, frame: Frame
-    ) -> bytes | tuple[Steps | Awaitable[ReadyResponse], bytes | None] | None:
-        """Handle one frame. Return the opaque and the response's bytes, None for a one-way request, or pending work.
+    ) -> bytes | tuple[ReadyResponse | Steps | Awaitable[ReadyResponse], bytes | None] | None:
+        """Handle one frame. Return the response's bytes, None for a one-way request, or a large response or pending
+        work with the opaque.
 
         Repeated requests are equal but for the opaque, so the rest of the header identifies them. Raises BadFrame,
         GoElsewhere.
@@ -198,9 +201,10 @@ class Requests:
             self._note(command.code, response)
             if wanted is None:
                 return None
-            if known is not None and isinstance(response, RouteResponse):
+            is_large = len(response) > LARGE_BYTES
+            if known is not None and isinstance(response, RouteResponse) and not is_large:
                 known.route = weakref.ref(response)
-            return response.to(wanted)
+            return (response, wanted) if is_large else response.to(wanted)
         # Last: a check against an abstract class takes as long as half of the rest.
         if isinstance(response, Iterator):
             return self._guarded(response, command.code, connection), wanted

@@ -360,6 +360,12 @@ class ReadyResponse:
             prefix = self._prefixes[digits] = lengths + self._before
         return b"".join((prefix, opaque, self._after))
 
+    def parts(self, opaque: bytes) -> tuple[bytes, memoryview]:
+        """Return the same frame in two parts. The second has the body, which is not copied."""
+        size = len(opaque)
+        lengths = _LENGTHS.pack(self._frame_bytes + size, self._header_bytes + size)
+        return b"".join((lengths, self._before, opaque)), memoryview(self._after)
+
 
 class BodyCrc32:
     """``bodyCrc32`` of a body that is added in parts (RocketMQ ``UtilAll.crc32``)."""

@@ -141,7 +141,7 @@ def read_client_certificate(encoded: bytes) -> ClientCertificate:
         digest = hashlib.sha256(certificate.public_bytes(Encoding.DER)).digest()
         serial = certificate.serial_number
         names = _identities(certificate)
-    except Exception as error:  # any parser error on foreign bytes
+    except Exception as error:  # noqa: BLE001  # any parser error on foreign bytes
         return ClientCertificate(digest, serial, problem=f"cannot be read: {error!r}"[:MAX_NAME_LENGTH])
     if len(names) > MAX_NAMES or any(len(name) > MAX_NAME_LENGTH for name in names):
         problem = f"has more than {MAX_NAMES} names, or one of more than {MAX_NAME_LENGTH} characters"

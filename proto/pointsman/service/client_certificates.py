@@ -1,7 +1,7 @@
 """Certificates of clients, as every port reads them: names, serial number and digest, read once per certificate.
 
-TLS has verified them, but an authority may sign whatever is requested. So they are read by one strict parser, and not
-through the texts of gRPC (which end at NUL and have no types) or of ``ssl`` (which raises for a name that is not UTF-8).
+TLS has verified them, but an authority may sign whatever is requested. So one strict parser reads them, and not gRPC
+(whose texts end at NUL and have no types) or ``ssl`` (which raises for a name that is not UTF-8).
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ def test_a_small_limit_has_a_reserve_of_one() -> None:
     assert [drain(limit, peer, now=0.0) for peer in "abc"] == [3, 1, 0]
 
 
-def test_beside_greedy_peers_a_peer_gets_its_own_part_and_no_more() -> None:
+def test_beside_greedy_peers_a_peer_gets_its_own_part_only() -> None:
     limit = SharedRateLimit(PER_SECOND, BURST)
     drain(limit, "greedy", now=0.0)
     assert drain(limit, "a", now=0.0) == OWN_BURST

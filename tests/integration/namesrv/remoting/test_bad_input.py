@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import zlib
+from contextlib import AsyncExitStack
 
 import pytest
 
@@ -16,6 +17,8 @@ from pointsman_namesrv.config import RemotingConfig, RoutesConfig
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.core.staging import COMING_IN_LIMIT
 from pointsman_namesrv.remoting import remoting_server as shell
+from pointsman_namesrv.remoting import waiting_bytes
+from pointsman_namesrv.remoting.waiting_bytes import FRAME_SECONDS, RELIEF_SECONDS, SLOW_SECONDS
 from tests.fakes import rocketmq_frames as recorded
 from tests.fakes.condition import eventually
 from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
@@ -174,20 +177,97 @@ async def test_one_name_in_two_clusters_is_given_once(rocketmq: RemotingPeer) ->
 # --- bounds -------------------------------------------------------------------------------------------------------
 
 
-async def test_frames_that_never_end_are_bounded_together(
-    server: NameServerApp, monkeypatch: pytest.MonkeyPatch
+def half_frame(size: int) -> bytes:
+    """The beginning of a large frame."""
+    return struct.pack(">II", 10_000_000, 100) + bytes(size - 8)
+
+
+async def test_frames_that_never_end_are_bounded_together_and_a_fast_one_only_waits(
+    server: NameServerApp, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell, "COMING_IN_BYTES", 200_000)
-    async with remoting_peer(server.remoting_addr) as small, remoting_peer(server.remoting_addr) as large:
-        small.send(struct.pack(">II", 10_000_000, 100) + bytes(50_000))
-        await asyncio.sleep(0.05)
-        large.send(struct.pack(">II", 10_000_000, 100) + bytes(180_000))
-        await large.until_closed()
-        assert closed(server, "limit") == 1
+    monkeypatch.setattr(waiting_bytes, "COMING_IN_BYTES", 300_000)
+    monkeypatch.setattr(waiting_bytes, "MOST_COMING_IN", 5.0)  # one read may be that much
+    table = {f"a-topic-with-a-long-name-{i}": topic_config("t") for i in range(2_000)}
+    frame = register(body=register_body(table))
+    assert len(frame) > 200_000
+    async with (
+        remoting_peer(server.remoting_addr) as slow,
+        remoting_peer(server.remoting_addr) as slower,
+        remoting_peer(server.remoting_addr) as broker,
+    ):
+        slow.send(half_frame(150_000))
+        slower.send(half_frame(100_000))
+        await eventually(lambda: running(server).coming_in.total == 250_000)
+        broker.send(frame[:150_000])
+        await eventually(lambda: running(server).coming_in.total > 300_000)
+        assert closed(server, "limit") == 0, "none of them is slow yet"
+        await clock.advance(SLOW_SECONDS + RELIEF_SECONDS)
+        await slower.until_closed()
+        await slow.until_closed()
+        broker.send(frame[150_000:])
+        answering = asyncio.create_task(broker.answer())
+        await eventually(answering.done, clock=clock, step=0.005)
+        assert answering.result().code == 0
+        assert closed(server, "limit") == 2
         async with remoting_peer(server.remoting_addr) as client:
             assert await client.is_answered()
     await eventually(lambda: server.metrics.registry.get_sample_value("pointsman_namesrv_remoting_connections") == 0)
-    assert running(server).coming_in == 0
+    assert running(server).coming_in.total == 0
+    assert not running(server).coming_in._incomplete
+
+
+async def test_half_frames_keep_no_broker_out(
+    server: NameServerApp, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_bytes, "COMING_IN_BYTES", 400_000)
+    monkeypatch.setattr(waiting_bytes, "MOST_COMING_IN", 5.0)  # one read may be that much
+    table = {f"a-topic-with-a-long-name-{i}": topic_config("t") for i in range(1_000)}
+    async with AsyncExitStack() as open_:
+        for size in [100_000] * 4 + [10_000] * 40:
+            idle = await open_.enter_async_context(remoting_peer(server.remoting_addr))
+            idle.send(half_frame(size))
+        await clock.advance(SLOW_SECONDS)
+        brokers = [await open_.enter_async_context(remoting_peer(server.remoting_addr)) for _ in range(10)]
+        for number, broker in enumerate(brokers):
+            broker.send(register(broker_ext(f"broker-{number}", addr=f"10.0.0.{number}:1"), register_body(table)))
+        answers = [asyncio.create_task(broker.answer()) for broker in brokers]
+        await eventually(lambda: all(each.done() for each in answers), clock=clock, step=0.005)
+        assert {each.result().code for each in answers} == {0}
+
+
+async def test_a_frame_has_a_time_limit_and_then_a_rate(server: NameServerApp, clock: ManualClock) -> None:
+    async with (
+        remoting_peer(server.remoting_addr) as idle,
+        remoting_peer(server.remoting_addr) as steady,
+        remoting_peer(server.remoting_addr) as dripping,
+    ):
+        idle.send(ask(999)[:-1])
+        dripping.send(half_frame(8))
+        steady.send(half_frame(1_000_000))
+        await eventually(lambda: running(server).coming_in.total > 1_000_000)
+        for _ in range(round(FRAME_SECONDS / shell.POLL_INTERVAL_SECONDS) + 1):
+            dripping.send(b"x")
+            await asyncio.sleep(0.05)
+            await clock.advance(shell.POLL_INTERVAL_SECONDS)
+        await idle.until_closed()
+        await dripping.until_closed()
+        assert closed(server, "slow") == 2
+        assert len(running(server)._connections) == 1, "a megabyte at 32 kB/s takes 40 s"
+        await eventually(lambda: closed(server, "slow") == 3, clock=clock, step=1.0)
+        assert clock.monotonic() > 10 + (1_000_000 - 65_536) / 32_000
+        await steady.until_closed()
+
+
+async def test_a_pause_of_this_process_is_not_counted(server: NameServerApp, clock: ManualClock) -> None:
+    request = ask(999)
+    async with remoting_peer(server.remoting_addr) as peer:
+        peer.send(request[:-1])
+        await eventually(lambda: running(server).coming_in.total)
+        clock.now += 60.0
+        await clock.advance(shell.POLL_INTERVAL_SECONDS)
+        assert closed(server, "slow") == 0
+        peer.send(request[-1:])
+        assert (await peer.answer()).code == 3
 
 
 def running(server: NameServerApp) -> shell.RemotingServer:
@@ -198,7 +278,7 @@ def running(server: NameServerApp) -> shell.RemotingServer:
 async def test_clients_that_do_not_read_are_not_read_either_and_have_a_common_limit(
     server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell, "UNSENT_BYTES", 6_000_000)
+    monkeypatch.setattr(waiting_bytes, "UNSENT_BYTES", 6_000_000)
     table = {f"a-topic-with-a-long-name-{i}": topic_config("t") for i in range(2_000)}
     async with remoting_peer(server.remoting_addr) as broker:
         broker.send(register(body=register_body(table)))
@@ -209,17 +289,75 @@ async def test_clients_that_do_not_read_are_not_read_either_and_have_a_common_li
             most = max(c.unsent for c in running(server)._connections)
             assert most < 2_000_000
             assert await broker.is_answered()
-        monkeypatch.setattr(shell, "UNSENT_BYTES", 100)
+        monkeypatch.setattr(waiting_bytes, "UNSENT_BYTES", 100)
         async with remoting_peer(server.remoting_addr) as deaf:
             deaf.send(ask(206) * 1_000)
             await eventually(lambda: closed(server, "limit") == 1)
             assert await broker.is_answered()
 
 
+async def test_clients_that_read_nothing_of_a_large_response_keep_out_none_that_reads(
+    server: NameServerApp, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting_bytes, "UNSENT_BYTES", 3_000_000)
+    table = {f"{'a-topic-with-a-long-name' * 4}-{i}": topic_config("t") for i in range(15_000)}
+    async with AsyncExitStack() as open_:
+        broker = await open_.enter_async_context(remoting_peer(server.remoting_addr))
+        broker.send(register(body=register_body(table)))
+        assert (await broker.answer()).code == 0
+        size = len((await broker.ask(206)).body)
+        assert size > 1_500_000
+        for _ in range(60):
+            deaf = await open_.enter_async_context(remoting_peer(server.remoting_addr))
+            deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]  # of a stream
+            deaf.send(ask(206) * 20)
+        await asyncio.sleep(0.1)
+        for _ in range(10):
+            async with remoting_peer(server.remoting_addr) as client:
+                answering = asyncio.create_task(client.ask(206))
+                await eventually(answering.done, clock=clock, step=0.005)
+                assert len(answering.result().body) == size
+        assert running(server).unsent.total < 4_000_000
+    await eventually(lambda: server.metrics.registry.get_sample_value("pointsman_namesrv_remoting_connections") == 0)
+    assert running(server).unsent.total == 0
+
+
+async def test_large_responses_are_sent_in_order_and_whole(server: NameServerApp) -> None:
+    table = {f"a-topic-with-a-long-name-{i}": topic_config("t") for i in range(5_000)}
+    async with remoting_peer(server.remoting_addr) as peer:
+        peer.send(register(body=register_body(table)))
+        assert (await peer.answer()).code == 0
+        for opaque in range(1, 201):
+            peer.send(ask(206 if opaque % 2 else 999, opaque=opaque))
+        bodies = set()
+        for opaque in range(1, 201):
+            answer = await peer.answer()
+            assert answer.command.opaque == opaque
+            bodies.add(answer.body)
+        assert len(bodies) == 2
+        assert len(max(bodies, key=len)) > 64 * 1024
+
+
 class TestFewConnections:
     @pytest.fixture
     def remoting_config(self) -> RemotingConfig:
         return RemotingConfig(listen="127.0.0.1:0", max_connections=3)
+
+    async def test_connections_that_only_sent_a_heartbeat_of_a_broker_are_closed_like_others(
+        self, server: NameServerApp
+    ) -> None:
+        async with AsyncExitStack() as open_:
+            broker = await open_.enter_async_context(remoting_peer(server.remoting_addr))
+            broker.send(register())
+            assert (await broker.answer()).code == 0
+            beat = {"brokerName": "broker-a", "brokerAddr": broker_ext()["brokerAddr"], "clusterName": "DefaultCluster"}
+            for _ in range(6):
+                greedy = await open_.enter_async_context(remoting_peer(server.remoting_addr))
+                assert (await greedy.ask(904, beat)).code == 0
+            assert len(running(server)._connections) <= 4
+            for _ in range(3):
+                async with remoting_peer(server.remoting_addr) as client:
+                    assert await client.is_answered()
 
     async def test_at_the_limit_connections_without_a_request_are_closed_first_and_brokers_stay(
         self, server: NameServerApp, clock: ManualClock
