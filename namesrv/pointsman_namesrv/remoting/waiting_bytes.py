@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from pointsman.remoting.frames import ReadyResponse
 from pointsman.wire.clock import Clock
@@ -101,9 +101,6 @@ class Waiting(Protocol):
         """Close it immediately."""
 
 
-W = TypeVar("W", bound=Waiting)
-
-
 class ComingIn:
     """Incomplete frames. :meth:`run` must run; ``count_limit`` counts connections that were closed at the bound."""
 
@@ -114,7 +111,7 @@ class ComingIn:
         self._incomplete: dict[Waiting, None] = {}
         self._held: dict[Waiting, None] = {}
         """Connections that wait for room, in this order."""
-        self._has_held = asyncio.Event()
+        self._is_at_bound = asyncio.Event()
 
     def note(self, connection: Waiting, by: int) -> None:
         """Count bytes that came in, or with a negative number those that were handled."""
@@ -128,6 +125,7 @@ class ComingIn:
             if self._held and self.total <= COMING_IN_BYTES:
                 self._read_again(next(iter(self._held)))
         elif self.total > COMING_IN_BYTES:
+            self._is_at_bound.set()
             self._relieve()
             if self.total > COMING_IN_BYTES * MOST_COMING_IN:
                 self._count_limit()
@@ -138,9 +136,9 @@ class ComingIn:
     async def run(self) -> None:
         """Look at the connections that wait for room, until cancelled."""
         while True:
-            while not self._held:
-                self._has_held.clear()
-                await self._has_held.wait()
+            while not self._held and self.total <= COMING_IN_BYTES:
+                self._is_at_bound.clear()
+                await self._is_at_bound.wait()
             await self._clock.sleep(RELIEF_SECONDS)
             self._relieve()
             # All of them: one that sends nothing more is slow some time later.
@@ -177,7 +175,6 @@ class ComingIn:
 
     def _hold(self, connection: Waiting) -> None:
         self._held[connection] = None
-        self._has_held.set()
         connection.hold()
 
     def _read_again(self, connection: Waiting) -> None:
