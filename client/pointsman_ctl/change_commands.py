@@ -147,10 +147,11 @@ def delete_topic(invocation: Invocation, topic: str, cluster: str, force: bool, 
 @by_option
 @pass_invocation
 def evict(invocation: Invocation, broker: ReplicaTarget, by: str) -> int:
-    """Remove the registration of one broker.
+    """Retire one broker that will not return.
 
-    For a broker that will not return but is still registered, e.g. because the guard is on. A running agent registers
-    it again with its next heartbeat. Sent to all servers listed; exits 1 if one failed or if none had it.
+    One that is still registered, e.g. because the guard is on, leaves the routes; a running agent registers it again
+    with its next heartbeat. One that is GONE no longer counts as down: from now on its absence is planned, and spends
+    no error budget in the report. Sent to all servers listed; exits 1 if one failed or if none knew it.
 
     \b
     JSON: nodes[].{addr, changed, brokerAddr} or {addr, error}
@@ -169,7 +170,7 @@ def evict(invocation: Invocation, broker: ReplicaTarget, by: str) -> int:
         addr = response.identity.addr
         return Outcome(f"{broker} at {printable(addr)} evicted", facts={"brokerAddr": addr})
 
-    return change_every(invocation, change, absent=f"{broker} was not registered")
+    return change_every(invocation, change, absent=f"{broker} is not known")
 
 
 @click.command()

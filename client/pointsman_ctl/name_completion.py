@@ -78,7 +78,7 @@ def _all_broker_names(invocation: Invocation, ctx: click.Context) -> Iterable[st
 
 
 def _replicas(invocation: Invocation, ctx: click.Context) -> Iterable[str]:
-    return (f"{cluster}/{name}/{broker_id}" for cluster, name, broker_id in _brokers(invocation, ctx))
+    return ("/".join(map(str, position)) for position in _brokers(invocation, ctx, with_departed=True))
 
 
 def _targets(invocation: Invocation, ctx: click.Context) -> Iterable[str]:
@@ -92,6 +92,6 @@ complete_broker_names = completer(_broker_names)
 complete_all_broker_names = completer(_all_broker_names)
 """Departed brokers, too."""
 complete_replicas = completer(_replicas)
-"""CLUSTER/BROKER/ID."""
+"""CLUSTER/BROKER/ID, also of departed brokers."""
 complete_targets = completer(_targets)
 """CLUSTER and CLUSTER/BROKER."""

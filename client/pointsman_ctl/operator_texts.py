@@ -68,6 +68,19 @@ _OTHER_REASONS: Mapping[tuple[str, str], str] = {
 """By event and reason, where the reason has another meaning for the event."""
 
 
+HANGS: Mapping[str, str] = {
+    "stream": "stream open without heartbeats: its agent hangs, or its machine is frozen or cut off; check the agent",
+    "connection": "connection open without heartbeats: the broker hangs, or its machine is frozen or cut off",
+}
+"""By detail of an event with the value ``open``: what silence on an open stream of an agent, or on the connection of a
+RocketMQ broker that registers itself, means."""
+
+
+def hang_text(detail: Mapping[str, object]) -> str:
+    """Explain silence on an open stream; empty if there was none."""
+    return next((text for name, text in HANGS.items() if detail.get(name) == "open"), "")
+
+
 def utc_of(timestamp: Timestamp) -> datetime:
     """Convert a timestamp to UTC."""
     return timestamp.ToDatetime(UTC)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeAlias
 
 from pointsman.v1 import admin_service_pb2 as admin
+from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.operator_texts import duration_text, utc_of
 
 NOT_ROUTED = frozenset({"OUT", "GONE"})
@@ -107,7 +108,11 @@ def _digest(timeline: Timeline, event: admin.BrokerEvent, before: admin.BrokerEv
     if event.state in NOT_ROUTED:
         if outage is None:
             is_first = before is None and event.event == "REGISTERED"
-            outage = Outage(position, at, is_begin_known=before is not None or is_first, is_first=is_first)
+            is_known = before is not None or is_first
+            if not is_known and event.HasField("state_for"):
+                # A restarted name server knows from its snapshot when a broker was lost.
+                at, is_known = at - timedelta(seconds=seconds_of(event.state_for)), True
+            outage = Outage(position, at, is_begin_known=is_known, is_first=is_first)
             timeline.outages.append(outage)
         outage.is_planned = outage.is_planned and event.planned
         return TimelineEvent(event, was_routed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import click
 from google.protobuf.json_format import MessageToDict
@@ -21,10 +21,12 @@ from pointsman_ctl.invocation import Invocation, pass_invocation
 from pointsman_ctl.name_completion import complete_all_broker_names
 from pointsman_ctl.name_server_queries import BrokerHistory, history_of
 from pointsman_ctl.operator_texts import (
+    HANGS,
     detail_text,
     duration_text,
     evidence_text,
     explanation,
+    hang_text,
     moment_text,
     printable,
     reason_text,
@@ -137,13 +139,23 @@ def _replicas(history: BrokerHistory, now: datetime) -> Iterable[RenderableType]
         if event.state == "GONE" and position not in here
     }
     for position, event in gone.items():
-        since = time_text(utc_of(event.event_at))
-        yield _heading(position, event.identity.addr, "GONE", f"since {since} (UTC)")
-        planned = ", planned" if event.planned else ""
-        yield _fact("reason", f"{printable(event.event)} {printable(event.reason)}{planned}")
+        yield from _gone(position, event)
         yield from _outage(history.timeline.outage_of(position), now)
     if not history.brokers and not gone:
         yield Text("no replica is registered here")
+
+
+def _gone(position: Position, event: admin.BrokerEvent) -> Iterable[RenderableType]:
+    detail, at = MessageToDict(event.detail), utc_of(event.event_at)
+    absent = detail.get("absent_seconds") or (seconds_of(event.state_for) if event.HasField("state_for") else 0.0)
+    since = time_text(at - timedelta(seconds=float(absent)))
+    yield _heading(position, event.identity.addr, "GONE", f"since {since} (UTC)")
+    planned = ", planned" if event.planned else ""
+    yield _fact("reason", f"{printable(event.event)} {printable(event.reason)}{planned}")
+    if detail.get("outlived_window"):
+        yield _fact("window", f"its maintenance window ended at {time_text(at)} (UTC)")
+    if hang := hang_text(detail):
+        yield _fact("stream", hang)
 
 
 def _replica(status: broker_pb2.BrokerStatus, history: BrokerHistory, now: datetime) -> Iterable[RenderableType]:
@@ -159,9 +171,7 @@ def _replica(status: broker_pb2.BrokerStatus, history: BrokerHistory, now: datet
         f"sent every {duration_text(seconds_of(status.heartbeat_interval))}, "
         f"expires after {duration_text(seconds_of(status.expiry))}",
     )
-    yield _fact(
-        "stream", "open" if status.stream_open else "broken" if status.reason == "STREAM_BROKEN" else "not open"
-    )
+    yield _fact("stream", _stream_text(status))
     yield _fact("probe", _probe_text(status.health))
     yield from _outage(history.timeline.outage_of(position), now)
     guard = history.guards.get(status.identity.cluster)
@@ -173,6 +183,12 @@ def _replica(status: broker_pb2.BrokerStatus, history: BrokerHistory, now: datet
         yield _fact("window", "maintenance window is open")
 
 
+def _stream_text(status: broker_pb2.BrokerStatus) -> str:
+    if not status.stream_open:
+        return "broken" if status.reason == "STREAM_BROKEN" else "not open"
+    return HANGS["connection" if status.self_registered else "stream"] if status.reason == "SILENCE" else "open"
+
+
 def _outage(outage: Outage | None, now: datetime) -> Iterable[RenderableType]:
     if outage is None:
         return
@@ -181,6 +197,8 @@ def _outage(outage: Outage | None, now: datetime) -> Iterable[RenderableType]:
         return
     before, least = ("", "") if outage.is_begin_known else ("before ", "at least ")
     planned = "planned" if outage.is_planned else "unplanned"
+    if outage.planned_seconds and not outage.is_planned:
+        planned += f" after the first {duration_text(outage.planned_seconds)}"
     lasts = duration_text(max(0.0, (now - outage.began_at).total_seconds()))
     yield _fact("outage", f"for {least}{lasts}, since {before}{time_text(outage.began_at)} (UTC), {planned}")
 
@@ -235,13 +253,16 @@ def _row(event: admin.BrokerEvent) -> tuple[str, ...]:
 
 
 def _sentence(step: TimelineEvent) -> str:
-    event = step.event
+    event, detail = step.event, MessageToDict(step.event.detail)
+    hang = hang_text(detail)
+    detail = {name: value for name, value in detail.items() if not (hang and name in HANGS)}
     silence = f"last heartbeat {duration_text(seconds_of(event.interval))} before" if event.HasField("interval") else ""
     parts = (
         explanation(event.event, event.reason),
         change_text(step),
         silence,
-        detail_text(MessageToDict(event.detail)),
+        hang,
+        detail_text(detail),
     )
     return "; ".join(part for part in parts if part)
 

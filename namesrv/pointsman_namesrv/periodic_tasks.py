@@ -7,7 +7,7 @@ from collections import Counter
 
 from pointsman.service.lateness import LoopLateness
 from pointsman.wire.clock import Clock
-from pointsman_namesrv.core.broker_events import checkpoint_event, full_checkpoint_events
+from pointsman_namesrv.core.broker_events import absence_event, checkpoint_event, full_checkpoint_events
 from pointsman_namesrv.core.events import Event, EventKind, Reason, RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
@@ -109,7 +109,10 @@ class PeriodicTasks:
 
     async def _write_checkpoints(self) -> None:
         """Write a full checkpoint on each UTC day, which can then be read alone; repeat states after lost rows."""
-        if self._core.provisional_count():
+        if self._core.provisional_count() or self._core.departed:
+            # A window that ended before this start: the rows below must not call that absence planned.
+            while events := self._core.absences.end_windows(now=self._clock.monotonic()):
+                self._record(events)
             await self._write_checkpoint(Reason.START)
         day, dropped, not_before = self._clock.utc_now().date(), self._recorder.dropped, self._clock.monotonic()
         while True:
@@ -126,10 +129,11 @@ class PeriodicTasks:
                 await self._write_checkpoint(Reason.DROPPED)
 
     async def _write_checkpoint(self, reason: Reason) -> None:
-        replicas = self._core.replicas()
+        replicas, departed = self._core.replicas(), self._core.departed.all()
+        of = len(replicas) + len(departed)
         for number, (group, replica) in enumerate(replicas, 1):
             if group.replicas.get(replica.identity.broker_id) is replica:
-                now, of = self._clock.monotonic(), len(replicas)
+                now = self._clock.monotonic()
                 if reason is Reason.DAY:
                     self._record(self._core.close_heartbeats(replica, now=now))
                 if reason is Reason.DROPPED:
@@ -139,6 +143,13 @@ class PeriodicTasks:
                     self._record(
                         full_checkpoint_events(group, replica, reason, number=number, of=of, writable=writable, now=now)
                     )
+            if number % CHECKPOINTS_PER_STEP == 0:
+                await self._throttle_checkpoint()
+        for number, broker in enumerate(departed, len(replicas) + 1):
+            current = self._core.departed.get(broker.registration.identity.position)
+            if current is not None:
+                now = self._clock.monotonic()
+                self._record((absence_event(current, reason, number=number, of=of, now=now),))
             if number % CHECKPOINTS_PER_STEP == 0:
                 await self._throttle_checkpoint()
 

@@ -139,8 +139,18 @@ BROKEN = {
         ),
         (
             "a lost replica in a maintenance window is set aside",
-            "            if is_covered:\n",
-            "            if False:\n",
+            "        if is_lost and is_covered:\n",
+            "        if False:\n",
+        ),
+        (
+            "one that outlives its window is set aside after it too",
+            "        if is_lost and replica.left_in_window:\n",
+            "        if is_lost and is_covered:\n",
+        ),
+        (
+            "one that outlives its window is not kept",
+            " or watch.began_at is None or replica.left_in_window:",
+            " or watch.began_at is None:",
         ),
         (
             "each cluster is counted separately",
@@ -191,7 +201,24 @@ BROKEN = {
             "return None",
         ),
     ],
+    "departed.py": [
+        (
+            "the absence of a lost broker counts from the end of its window",
+            "_replace(planned=False, unplanned_at=now)",
+            "_replace(unplanned_at=now)",
+        ),
+        (
+            "a lost broker that another window covers stays planned",
+            "if not is_covered(GroupKey(who.cluster, who.broker_name)))",
+            "if not is_covered(GroupKey(who.cluster, '')))",
+        ),
+    ],
     "group.py": [
+        (
+            "a replica that is back counts for the guard again",
+            "self.failing_since, self.left_in_window = None, False",
+            "self.failing_since = None",
+        ),
         (
             "another reason is not another phase",
             "if state.phase is not self.state.phase:",

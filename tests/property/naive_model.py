@@ -39,6 +39,8 @@ class Oracle(Tables):
         self.pauses: list[tuple[float, float]] = []
         self.guards: dict[str, Fact] = {}
         self.windows: dict[tuple[str, str], float] = {}
+        self.lost: dict[At, Fact] = {}
+        """The brokers that expired and are not back."""
 
     # --- one replica: formulas over its signs -----------------------------------------------------------------
 
@@ -133,8 +135,8 @@ class Oracle(Tables):
 
     def is_set_aside(self, at: At, now: float, edge: float) -> bool:
         failing, begin = self.evidence(at), edge - self.held[at]["expiry"]
-        if self.is_covered(at, now):
-            return self.is_lost(at, now)
+        if (self.is_covered(at, now) or self.held[at].get("was_covered")) and self.is_lost(at, now):
+            return True
         is_old_failure = failing and (self.alive_since(at) is None or self.failing_since(at) < begin)
         return bool(failing == "STRONG" or is_old_failure)
 
@@ -169,7 +171,8 @@ class Oracle(Tables):
 
     def keeps(self, at: At, now: float) -> bool:
         guard, failing = self.guard(at[0]), self.evidence(at)
-        if self.is_covered(at, now) or failing == "STRONG" or (guard["edge"] is None and guard["ended"] is None):
+        is_excused = self.is_covered(at, now) or self.held[at].get("was_covered")
+        if is_excused or failing == "STRONG" or (guard["edge"] is None and guard["ended"] is None):
             return False
         edge, released = (guard["edge"], inf) if guard["edge"] is not None else guard["ended"]
         rest = 0.0 if guard["edge"] is not None else self.elapsed(released, now) / self.held[at]["interval"]
@@ -181,6 +184,8 @@ class Oracle(Tables):
 
     def judge(self, now: float) -> list[Any]:
         events: list[Any] = []
+        for at, fact in self.held.items():
+            fact["was_covered"] = fact.get("was_covered") or (self.is_covered(at, now) and self.is_lost(at, now))
         for cluster in {at[0] for at in self.signs} | self.guards.keys():
             guard = self.guard(cluster)
             guard.update(counts=self.count(cluster, now), counted_to=self.edge(cluster, now), failures=0)
@@ -229,9 +234,13 @@ class Oracle(Tables):
             row = row or ("EXPIRED", after[1])
             self.signs[at].append({"call": "left", "now": now, "expiry": fact["expiry"], "is_lost": is_lost})
             del self.held[at]
+            self.lost.pop(at, None)
+            if row[0] == "EXPIRED":
+                self.lost[at] = {"who": fact["who"], "state": after, "since": None}
         if before is None or before[0] != after[0]:
             fact["since"] = now
         fact["state"] = after
+        fact["was_covered"] = fact.get("was_covered") or after[2]
         if row is None and before != after:
             row = (EVENT_OF[after[0]], after[1])
         return [self.event(fact, *row, now), *ended] if row else []
@@ -249,6 +258,7 @@ class Oracle(Tables):
         at, now = call["who"][:3], call["now"]
         shows_life = call["probe"] != "FAILING" or (call["call"] == "register" and call["ever_passed"] is not False)
         self.signs[at].append({**call, "shows_life": shows_life, "before": before})
+        self.held[at]["was_covered"] = bool(self.held[at].get("was_covered") and call["probe"] == "FAILING")
         guard = self.guard(at[0])
         if len(self.failing_run(at)) != 1 or self.evidence(at) != "WEAK" or self.is_covered(at, now) or guard["edge"]:
             return []
@@ -275,6 +285,8 @@ class Oracle(Tables):
             self.signs[at].clear()
         was = holder and holder["state"]
         fact = {**call, "generation": self.generation, "state": was, "since": holder and holder["since"]}
+        fact["was_covered"] = holder and holder["was_covered"]
+        self.lost.pop(at, None)
         self.held[at] = fact
         self.generation += 1
         recovered = bool(holder and self.failing_run(at)) and call["probe"] != "FAILING"
@@ -296,10 +308,14 @@ class Oracle(Tables):
         assert not any(f["who"][:2] == who[:2] and f["who"][3] == who[3] for f in self.held.values())
         self.held[at] = {**call, "state": None, "since": None}
         self.signs[at].append({**call, "shows_life": call["ever_passed"], "before": call["expiry"]})
+        self.lost.pop(at, None)
         self.apply(at, call["now"], row=("RESTORED", None))
         if self.held[at]["state"][0] == "OUT":
             self.held[at]["since"] = None  # not in the snapshot
         self.generation += 1
+
+    def restore_lost(self, call: Call) -> Any:
+        self.lost[call["who"][:3]] = {"who": call["who"], "state": call["state"], "since": None}
 
     def kept(self, at: Any) -> Any:
         """A replica's health in a snapshot: verdict, evidence, whether it was ever alive."""
@@ -353,6 +369,8 @@ class Oracle(Tables):
 
     def evict(self, call: Call) -> Any:
         at = call["who"][:3]
+        if at in self.lost:
+            return [("UNREGISTERED", self.lost.pop(at)["who"], "ADMIN", "GONE", True, 0.0)]
         if at not in self.held:
             return "BROKER_UNKNOWN"
         return self.apply(at, call["now"], ("GONE", "ADMIN", True), ("UNREGISTERED", "ADMIN"))
@@ -377,6 +395,10 @@ class Oracle(Tables):
         events: list[Any] = [("MAINTENANCE_OFF", key, "TIME_OVER") for key in over]
         for key in over:
             del self.windows[key]
+        for at, fact in self.lost.items():
+            if fact["state"][2] and not self.is_covered(at, now):
+                fact.update(state=("GONE", fact["state"][1], False), since=now)
+                events.append(self.event(fact, "EXPIRED", fact["state"][1], now))
         events += self.judge(now)
         for at in list(self.held):
             events += self.apply(at, now)

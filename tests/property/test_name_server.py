@@ -443,7 +443,9 @@ class NameServerMachine(ComparedNameServer):
     @rule(data=st.data())
     def evict(self, data: st.DataObject) -> None:
         known = self.living(data)
+        lost = [tuple(broker.registration.identity) for broker in self.core.departed.all()]
         who = known["who"] if known else ("c1", "a", 0, "h1:1")
+        who = data.draw(st.sampled_from([who, *lost]))
         try:
             _, events = self.core.evict(*who[:3], now=self.now, detail={})
             answer: Any = self.take(events)
@@ -639,6 +641,10 @@ class NameServerMachine(ComparedNameServer):
             self.core.restore(registration, generation, now=self.now)
             self.history[registration.identity.position] = (registration.data_version, dict(registration.topics))
             self.expect(None, call="restore", generation=generation, **self.as_restored(registration))
+        for broker in before.departed.all():
+            self.core.absences.restore(broker, now=self.now)
+            state = tuple(broker.state)
+            self.expect(None, call="restore_lost", who=tuple(broker.registration.identity), state=state)
         self.core.routes.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
         tombstones = [
             (tuple(key), topic, tuple(version))

@@ -289,14 +289,19 @@ class Player:
             self._next_beats[addr] = due + 30.0 * max(0, 1 + (self.now - due) // 30.0)
         yield from _shown(self.core.credit_pause(float(seconds), now=self.now))
 
-    def do_warm_restart(self) -> Iterator[str]:
-        """The server restarts immediately from a snapshot of this moment."""
+    def do_warm_restart(self, after: str = "0") -> Iterator[str]:
+        """The server restarts from a snapshot of this moment, ``after`` some seconds."""
         before = self.core
+        self.now += float(after)
         self.core = NameServer(rules=LivenessRules(), first_generation=1_000, started_at=self.now)
         for _, replica in before.replicas():
             held = replace(replica.registration, health=health_to_keep(replica))
             self.core.restore(held, replica.generation, now=self.now)
+        for broker in before.departed.all():
+            self.core.absences.restore(broker, now=self.now)
+        self.core.maintenance.restore(before.maintenance.windows())
         self.core.routes.restore_overrides(before.overrides.wipes, before.overrides.tombstones)
+        yield from _shown(self.core.absences.end_windows(now=self.now))
         yield f"  {self.core.provisional_count()} provisional"
 
     def do_register_in_snapshot(self, broker: str, addr: str, incarnation: str) -> Iterator[str]:

@@ -198,6 +198,8 @@ def _opinion(row: Row) -> Opinion | None:
     is_fresh = row["since_ms"] == 0 and reason != "SNAPSHOT"
     if is_out and reason not in {"REFUSED", "PROBE"}:
         reason = None
+    if row["event"] == "CHECKPOINT" and state == "GONE":
+        reason = row["detail"]["gone_reason"]
     boot = (row["node"], row["boot_id"])
     is_change = row["event"] in {"PROBE_FAILED", "PROTECTED"}
     return Opinion(

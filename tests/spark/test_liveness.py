@@ -333,6 +333,120 @@ def test_a_broker_that_still_fails_when_its_window_is_over_has_an_outage_from_th
 
 
 @story
+def is_still_away_after_its_window(one: NameServer, two: NameServer, b: Row) -> None:
+    both_register(one, two, b)
+    one.say("GUARD_ON", moment(50), {"cluster": b["cluster"]}, reason="SHARE")
+    for server in (one, two):
+        server.say("EXPIRED", moment(100), b, reason="SILENCE", interval_ms=2_000, planned=True)
+        server.say("EXPIRED", moment(900), b, reason="SILENCE", since_ms=0, detail={"outlived_window": True})
+        server.say("REGISTERED", moment(1_000), b)
+    one.say("GUARD_OFF", moment(1_100), {"cluster": b["cluster"]}, reason="SHARE")
+    for server in (one, two):
+        server.stop(moment(5_000))
+
+
+def test_a_broker_that_is_still_away_when_its_window_is_over_has_an_outage_from_there_on(stories: Stories) -> None:
+    left, lost = stories.downs("is_still_away_after_its_window")
+
+    assert (left["planned"], left["start_at"], left["end_at"]) == (True, moment(100), moment(900))
+    assert (lost["planned"], lost["start_at"], lost["end_at"]) == (False, moment(900), moment(1_000))
+    assert (lost["event"], lost["reason"], lost["start_censored"], lost["continues"]) == (
+        *("EXPIRED", "SILENCE"),
+        *(False, False),
+    )
+    # The removal was observed before; how long that took says nothing about this outage.
+    assert lost["last_sign_of_life_at"] is None
+    assert stories.rows("availability", "is_still_away_after_its_window", day=FIRST)[0]["outages"] == 1
+
+
+def test_the_end_of_a_window_does_not_end_a_guard_in_the_report(stories: Stories) -> None:
+    (blind,) = stories.rows("blind_periods", "is_still_away_after_its_window")
+
+    assert (blind["from_at"], blind["to_at"]) == (moment(50), moment(1_100))
+
+
+def again(server: NameServer, at: float, b: Row, *, planned: bool = False, gone: bool = True) -> NameServer:
+    """The next run of a killed name server; its snapshot has the broker as gone."""
+    run = NameServer(node=server.node, boot_id="b2", began_at=moment(at))
+    run.say("NAMESRV_STARTED", moment(at))
+    if gone:
+        detail = {"i": 1, "n": 1, "gone_reason": "STREAM_BROKEN"}
+        known = {"state": "GONE", "since_ms": 100_000, "planned": planned, "detail": detail}
+        run.say("CHECKPOINT", moment(at + 1), b, reason="START", **known)
+    run.say("NAMESRV_READY", moment(at + 5))
+    return run
+
+
+@story
+def is_down_over_a_restart_of_all(one: NameServer, two: NameServer, b: Row) -> None:
+    both_register(one, two, b)
+    for server in (one, two):
+        server.say("EXPIRED", moment(100), b, reason="STREAM_BROKEN", interval_ms=2_000)
+        server.say("NAMESRV_ALIVE", moment(160))
+    for server in (one, two):
+        run = again(server, 200, b)
+        run.say("UNREGISTERED", moment(400), b, reason="ADMIN", detail={"by": "ann"})
+        run.stop(moment(5_000))
+        server.rows += run.rows
+
+
+def test_a_dead_broker_stays_down_when_its_name_servers_restart_and_is_planned_once_it_is_evicted(
+    stories: Stories,
+) -> None:
+    before, after, retired = stories.downs("is_down_over_a_restart_of_all")
+
+    assert (before["start_at"], before["end_at"], before["continues"]) == (moment(100), moment(160), False)
+    assert (after["start_at"], after["end_at"], after["continues"], after["planned"]) == (
+        *(moment(205), moment(400)),
+        *(True, False),
+    )
+    assert (after["event"], after["reason"]) == ("EXPIRED", "STREAM_BROKEN")
+    assert (retired["start_at"], retired["planned"], retired["event"], retired["reason"]) == (
+        *(moment(400), True),
+        *("UNREGISTERED", "ADMIN"),
+    )
+    (day,) = stories.rows("availability", "is_down_over_a_restart_of_all", day=FIRST)
+    assert (day["outages"], day["down_seconds"]) == (1, 60.0 + 195.0)
+
+
+@story
+def is_planned_over_a_restart(one: NameServer, two: NameServer, b: Row) -> None:
+    both_register(one, two, b)
+    for server in (one, two):
+        server.say("EXPIRED", moment(100), b, reason="SILENCE", interval_ms=2_000, planned=True)
+    one.say("NAMESRV_ALIVE", moment(160))
+    run = again(one, 200, b, planned=True)
+    for server in (run, two):
+        server.say("EXPIRED", moment(900), b, reason="SILENCE", since_ms=0, detail={"outlived_window": True})
+        server.stop(moment(5_000))
+    one.rows += run.rows
+
+
+def test_an_absence_in_a_window_stays_planned_over_a_restart_until_the_window_ends(stories: Stories) -> None:
+    left, lost = stories.downs("is_planned_over_a_restart")
+
+    assert (left["planned"], left["start_at"], left["end_at"]) == (True, moment(100), moment(900))
+    assert (lost["planned"], lost["start_at"], lost["observers"]) == (False, moment(900), 2)
+
+
+@story
+def is_down_and_unknown_to_a_restart_without_a_snapshot(one: NameServer, two: NameServer, b: Row) -> None:
+    two.rows.clear()
+    one.say("REGISTERED", moment(10), b)
+    one.say("EXPIRED", moment(100), b, reason="SILENCE", interval_ms=2_000)
+    one.say("NAMESRV_ALIVE", moment(160))
+    run = again(one, 200, b, gone=False)
+    run.stop(moment(5_000))
+    one.rows += run.rows
+
+
+def test_a_dead_broker_is_unknown_to_a_name_server_that_restarted_without_its_snapshot(stories: Stories) -> None:
+    (down,) = stories.downs("is_down_and_unknown_to_a_restart_without_a_snapshot")
+
+    assert (down["end_at"], down["end_censored"]) == (moment(160), True)
+
+
+@story
 def is_planned_for_a_time_in_lost_rows(one: NameServer, two: NameServer, b: Row) -> None:
     two.rows.clear()
     one.say("REGISTERED", moment(10), b)

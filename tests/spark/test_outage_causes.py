@@ -88,6 +88,8 @@ class History:
             self.row(cluster, name, at, "EXPIRED", "STREAM_BROKEN", **before)
         elif went == "silent":
             self.row(cluster, name, at, "EXPIRED", "SILENCE", **before)
+        elif went == "hung":
+            self.row(cluster, name, at, "EXPIRED", "SILENCE", detail={"stream": "open"}, **before)
         else:
             self.row(cluster, name, at, "UNREGISTERED", "SHUTDOWN", **before)
         self.row(cluster, name, until, "REREGISTERED" if went in {"refused", "probe"} else "REGISTERED", **after)
@@ -192,6 +194,30 @@ def a_broken_stream_and_a_new_process_alone(h: History, c: str) -> None:
 @case("unknown")
 def silence_without_a_broken_stream(h: History, c: str) -> None:
     h.outage(c, "a", 1_000, 1_010, "silent")
+
+
+@case("agent_hung")
+def silence_on_an_open_stream_and_the_same_process(h: History, c: str) -> None:
+    h.outage(c, "a", 1_000, 1_010, "hung")
+
+
+@case("unknown")
+def silence_on_an_open_stream_and_a_new_process(h: History, c: str) -> None:
+    h.outage(c, "a", 1_000, 1_010, "hung", incarnation="i2")
+
+
+@case("network", "network", "network")
+def several_silent_on_open_streams_together(h: History, c: str) -> None:
+    for name in ("a", "b"):
+        h.outage(c, name, 1_000, 1_010, "hung", host=f"h-{name}")
+    h.outage(c, "c", 1_000, 1_010, "silent", host="h-c")
+
+
+@case("unknown")
+def a_rocketmq_broker_that_hangs(h: History, c: str) -> None:
+    h.row(c, "a", 1_000, "EXPIRED", "SILENCE", detail={"connection": "open"}, incarnation="")
+    h.row(c, "a", 1_010, "REGISTERED", incarnation="")
+    h.down(c, "a", 1_000, 1_010)
 
 
 @case("unknown")
@@ -339,6 +365,12 @@ def test_the_evidence_is_shown_with_the_cause(found: Found) -> None:
     assert found.evidence("a_broken_stream_and_the_same_process") == [
         "stream broken, no failed probe, same process afterwards"
     ]
+    (hung,) = found.evidence("silence_on_an_open_stream_and_the_same_process")
+    assert hung.startswith("no heartbeats although its stream was open: its agent hung, or its machine was frozen or")
+    assert hung.endswith("cut off, same process afterwards")
+    (hung,) = found.evidence("a_rocketmq_broker_that_hangs")
+    assert hung.startswith("no heartbeats although its connection was open: its process hung, or its machine was")
+    assert hung.endswith("frozen or cut off, process afterwards unknown")
     assert set(found.evidence("several_silent_together_on_one_host_with_new_processes")) == {
         "stream broken, no failed probe, 3 brokers silent together on host h1, new process afterwards"
     }
@@ -358,6 +390,7 @@ def test_an_incident_has_the_cause_of_most_of_its_outages(found: Found) -> None:
         "several_silent_together_with_the_same_processes": "network",
         "an_outage_that_was_cut_and_continued_has_one_cause": "network",
         "a_host_that_loses_its_network_is_not_lost": "network",
+        "several_silent_on_open_streams_together": "network",
         "several_silent_together_on_one_host_with_new_processes": "host_lost",
         "of_several_silent_together_the_one_alone_on_its_host_is_not_known": "host_lost",
         "a_broker_that_is_restarted_while_its_host_is_cut_off": "network",

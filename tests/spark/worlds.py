@@ -44,13 +44,14 @@ _REASONS = {
 
 @dataclass
 class Replica:
-    """A replica as one name server holds it; ``state`` None: not registered."""
+    """A replica as one name server holds it; ``state`` None: not registered, ``is_lost``: it expired and may return."""
 
     about: Row
     state: str | None = None
     why: str | None = None
     planned: bool = False
     since: datetime | None = None
+    is_lost: bool = False
 
 
 def worlds(count: int, *, seed: int, losses: bool = True) -> list[Row]:
@@ -112,15 +113,22 @@ def _restart(server: NameServer, at: datetime, replicas: list[Replica], rng: ran
     """With a snapshot, or with nothing."""
     from_snapshot = rng.random() < 0.6
     for replica in replicas:
+        replica.is_lost = replica.is_lost and from_snapshot
+        if replica.is_lost:
+            continue
         known = replica.state is not None and from_snapshot
         replica.state, replica.why, replica.planned, replica.since = "PROVISIONAL" if known else None, None, False, None
     _checkpoint(server, at, replicas, "START", rng)
 
 
 def _checkpoint(server: NameServer, at: datetime, replicas: list[Replica], reason: str, rng: random.Random) -> None:
-    held = [replica for replica in replicas if replica.state is not None]
-    for i, replica in enumerate(held, 1):
-        _record(server, "CHECKPOINT", at, replica, rng, reason=reason, detail={"i": i, "n": len(held)})
+    named = [replica for replica in replicas if replica.state is not None or replica.is_lost]
+    for i, replica in enumerate(named, 1):
+        detail: Row = {"i": i, "n": len(named)}
+        if replica.is_lost:
+            _record(server, "CHECKPOINT", at, replica, rng, reason=reason, detail=detail | {"gone_reason": replica.why})
+        else:
+            _record(server, "CHECKPOINT", at, replica, rng, reason=reason, detail=detail)
 
 
 def _record_itself(server: NameServer, event: str, at: datetime, replicas: list[Replica], rng: random.Random) -> None:
@@ -141,6 +149,10 @@ def _happen(server: NameServer, at: datetime, replica: Replica, rng: random.Rand
     """Something that may happen to a replica in its state."""
     before, why = replica.state, replica.why
     event = rng.choice(_NEXT[before])
+    if replica.is_lost and rng.random() < 0.4:
+        _stay_away(server, at, replica, rng)
+        return
+    replica.is_lost = event == "EXPIRED"
     reason = rng.choice(_REASONS[event]) if event in _REASONS else None
     if event in {"REGISTERED", "REREGISTERED"}:
         state, reason = rng.choice((("UP", None), ("UP", None), ("OUT", "REFUSED"), ("PROTECTED", "PROBE")))
@@ -165,6 +177,18 @@ def _happen(server: NameServer, at: datetime, replica: Replica, rng: random.Rand
         replica.state = None
 
 
+def _stay_away(server: NameServer, at: datetime, replica: Replica, rng: random.Random) -> None:
+    """A lost replica is evicted, or its maintenance window ends."""
+    replica.since = at
+    if replica.planned and rng.random() < 0.7:
+        replica.planned = False
+        _record(server, "EXPIRED", at, replica, rng, reason=replica.why, detail={"outlived_window": True})
+    else:
+        replica.planned = True
+        _record(server, "UNREGISTERED", at, replica, rng, reason="ADMIN")
+        replica.is_lost = False
+
+
 def _become(replica: Replica, state: str, why: str | None, at: datetime, *, planned: bool) -> None:
     if replica.state != state:
         replica.since = at
@@ -184,7 +208,7 @@ def _record(
     failing = {"probe": "it fails"} if replica.why in {"PROBE", "REFUSED"} else {}
     stated: Row = {
         "reason": reason,
-        "state": replica.state,
+        "state": "GONE" if replica.is_lost else replica.state,
         "since_ms": None if replica.since is None else round((at - replica.since).total_seconds() * 1_000),
         "planned": replica.planned,
         "incarnation": rng.choice(("i1", "i2", None)),

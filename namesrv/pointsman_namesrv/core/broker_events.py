@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from pointsman_namesrv.core.departed import DepartedBroker
 from pointsman_namesrv.core.events import Event, EventKind, Reason, TopicsPayload
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.model import DataVersion, GroupKey, TopicTable
-from pointsman_namesrv.core.replica_state import Phase
+from pointsman_namesrv.core.replica_state import Phase, ReplicaState
 from pointsman_namesrv.core.staging import StagedTopics
 
 SOURCE = "remoting"
@@ -16,6 +17,9 @@ SOURCE = "remoting"
 OWNER = "owner"
 """Label with the team that is responsible for a broker. The history contains it, so that a report can name the team."""
 
+
+OUTLIVED_WINDOW = "outlived_window"
+"""Detail of an event: the maintenance window ended in which the broker left the routes. From now on it is an outage."""
 
 _KINDS = {
     Phase.OUT: EventKind.PROBE_FAILED,
@@ -51,7 +55,33 @@ def transition_event(
     phase, reason, _ = replica.state
     is_expired = reason in {Reason.SILENCE, Reason.STREAM_BROKEN}
     kind = _KINDS.get(phase) or (EventKind.EXPIRED if is_expired else EventKind.UNREGISTERED)
+    if reason is Reason.SILENCE and replica.pulse.is_silent_on_open_stream:
+        detail = {**(detail or {}), ("stream" if replica.registration.from_broker is None else "connection"): "open"}
     return broker_event(kind, replica, reason, now=now, interval=interval, detail=detail)
+
+
+def outlived_event(broker: DepartedBroker, *, now: float) -> Event:
+    """Build the event of a lost broker whose maintenance window has ended."""
+    detail = {OUTLIVED_WINDOW: True, "absent_seconds": round(now - broker.at, 3)}
+    return Event(kind=EventKind.EXPIRED, reason=broker.reason, broker=broker.facts(now=now), detail=detail)
+
+
+def evicted_event(broker: DepartedBroker, *, detail: Mapping[str, object]) -> Event:
+    """Build the last event of a lost broker, which an operator retired."""
+    facts = broker.facts(now=broker.at)
+    state = ReplicaState(Phase.GONE, Reason.ADMIN, planned=True)
+    return Event(
+        kind=EventKind.UNREGISTERED,
+        reason=Reason.ADMIN,
+        broker=replace(facts, state=state, state_for=0.0),
+        detail=detail,
+    )
+
+
+def absence_event(broker: DepartedBroker, reason: Reason, *, number: int, of: int, now: float) -> Event:
+    """Build the row of a lost broker in a checkpoint: row ``number`` of ``of``."""
+    detail: dict[str, object] = {"i": number, "n": of, "gone_reason": broker.reason.value}
+    return Event(kind=EventKind.CHECKPOINT, reason=reason, broker=broker.facts(now=now), detail=detail)
 
 
 def heartbeats_event(replica: Replica, *, now: float) -> tuple[Event, ...]:

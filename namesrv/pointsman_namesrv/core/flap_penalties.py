@@ -33,7 +33,7 @@ class FlapRules:
     reuse_below: float = 1_000.0
     ceiling: float = 16_000.0
     outage: float = 1_000.0
-    """EXPIRED or PROBE_FAILED, once for each time out of the routes."""
+    """EXPIRED or PROBE_FAILED, once for each time out of the routes; after a maintenance window from its end."""
     restarted: float = 1_000.0
     moved: float = 500.0
     """ADDRESS_CHANGED or ROLE_CHANGED."""
@@ -72,6 +72,8 @@ class _Record:
     last_event: EventKind | None = None
     out: bool = False
     """Not routed: further events belong to the same outage."""
+    in_window: bool = False
+    """Whether that is planned because of a maintenance window, which may end before it does."""
     shut_down_at: float | None = None
 
 
@@ -101,12 +103,14 @@ class Penalties:
 
     def _record_outage(self, position: Position, event: Event, *, now: float, in_window: bool) -> None:
         record = self._known(position, now=now)
-        if record.out:
+        is_planned = event.broker is not None and event.broker.state.planned
+        has_left = event.kind in {EventKind.EXPIRED, EventKind.PROBE_FAILED}
+        if record.out and (is_planned or not (record.in_window and has_left)):
             return
-        record.out = True
+        record.out, record.in_window = True, is_planned and has_left
         if event.kind is EventKind.UNREGISTERED:
             record.shut_down_at = now if event.reason is Reason.SHUTDOWN and not in_window else None
-        elif event.broker is not None and not event.broker.state.planned:
+        elif not is_planned:
             self._charge(position, self._rules.outage, event.kind, now=now)
             record.outages += 1
 

@@ -31,6 +31,8 @@ class Replica:
     punctuality: Punctuality
     failing_since: float | None = None
     """When its probe began to fail."""
+    left_in_window: bool = False
+    """Whether its silence or failing probe was in a maintenance window at some time: no evidence for the guard."""
     is_provisional: bool = False
     """Known from the snapshot, no heartbeat since."""
     state: ReplicaState = UP
@@ -54,6 +56,7 @@ class Replica:
 
     def enter(self, state: ReplicaState, *, now: float) -> None:
         """Apply a state."""
+        self.left_in_window = self.left_in_window or state.planned
         if state.phase is not self.state.phase:
             self.state_since = now
         self.state = state
@@ -80,12 +83,17 @@ class Replica:
             health = health._replace(evidence=Evidence.STRONG)
         self.health = health
         if health.failing is None:
-            self.failing_since = None
+            self.failing_since, self.left_in_window = None, False
             self.alive_since = now if self.alive_since is None else self.alive_since
             return False
         if before is None or self.failing_since is None:
             self.failing_since = now
         return before is None
+
+    def vouch(self, *, now: float) -> None:
+        """Record a heartbeat of the broker itself, whose agent holds the registration."""
+        self.pulse.vouch(now=now)
+        self.left_in_window = self.left_in_window and self.health.failing is not None
 
     def facts(self, *, now: float) -> BrokerFacts:
         """Return the facts that an event records."""

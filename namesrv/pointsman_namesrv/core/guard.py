@@ -133,7 +133,9 @@ class Guard:
         """Remember a departed replica; ``lost``: on weak evidence and unplanned."""
         cluster, position = replica.identity.cluster, replica.identity.position
         watch = self._watch(cluster)
-        if replica.health.failing is not None:
+        if replica.left_in_window:
+            lost = False
+        elif replica.health.failing is not None:
             lost = lost and _may_be_kept(replica, watch.edge(now) - replica.pulse.expiry)
         departed = _Departed(now, replica.pulse.expiry, replica.alive_since, lost)
         watch.departed[position] = departed
@@ -226,11 +228,14 @@ class Guard:
         """Count a replica as lost or up, and in the baseline. Its absence may also mean nothing: then not at all."""
         window_begin = watch.edge(now) - replica.pulse.expiry
         is_failing = replica.failing_since is not None
+        is_lost = is_failing or self._is_silent(replica, now=now)
+        if is_lost and is_covered:
+            replica.left_in_window = True
+        if is_lost and replica.left_in_window:
+            return
         if is_failing and not _may_be_kept(replica, window_begin):
             return
-        if is_failing or self._is_silent(replica, now=now):
-            if is_covered:
-                return
+        if is_lost:
             watch.lost += 1
         elif not replica.is_provisional:
             watch.up += 1
@@ -289,7 +294,7 @@ class Guard:
     def protects(self, replica: Replica, *, now: float) -> bool:
         """Return whether a replica stays in the routes despite weak evidence against it."""
         watch = self._watches.get(replica.identity.cluster)
-        if watch is None or watch.began_at is None:
+        if watch is None or watch.began_at is None or replica.left_in_window:
             return False
         pulse, is_failing = replica.pulse, replica.health.failing is not None
         if is_failing and not _may_be_kept(replica, watch.began_at - pulse.expiry):

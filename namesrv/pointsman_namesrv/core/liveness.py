@@ -55,6 +55,8 @@ class Pulse:
     """The agent's own last heartbeat, if the broker itself has sent one since."""
     excused: float = 0.0
     """Seconds since the last heartbeat in which this server itself was paused."""
+    ended_late: bool = False
+    """Whether its stream ended when the next heartbeat was already late."""
 
     def beat(self, *, now: float, stream: int | None, hand_over: bool) -> None:
         """Record a heartbeat and clear all suspicion."""
@@ -65,6 +67,7 @@ class Pulse:
         self.handed_over_at = now if hand_over else None
         self.vouched_since = None
         self.excused = 0.0
+        self.ended_late = False
 
     def vouch(self, *, now: float) -> None:
         """Record a heartbeat of the broker itself, whose agent may be silent. The stream remains the agent's."""
@@ -74,6 +77,7 @@ class Pulse:
         self.stream_broken_at = None
         self.handed_over_at = None
         self.excused = 0.0
+        self.ended_late = False
 
     def is_left_to_broker(self, *, now: float) -> bool:
         """Return whether only the broker itself sent heartbeats for an expiry: its agent no longer holds it."""
@@ -87,16 +91,24 @@ class Pulse:
         """
         if self.stream != stream:
             return False
-        self.clear_stream(stream)
+        self.clear_stream(stream, now=now)
         if self.handed_over_at is not None or self.is_late(now=now):
             return False
         self.stream_broken_at = now
         return True
 
-    def clear_stream(self, stream: int) -> None:
+    def clear_stream(self, stream: int, *, now: float) -> None:
         """Clear a stream whose end does not count against the broker."""
         if self.stream == stream:
-            self.stream = None
+            self.stream, self.ended_late = None, self.is_late(now=now)
+
+    @property
+    def is_silent_on_open_stream(self) -> bool:
+        """Return whether the stream was open when heartbeats began to be missing; for a pulse that is silent.
+
+        A process that ends closes its stream. One that hangs does not, nor does a machine that is frozen or cut off.
+        """
+        return self.handed_over_at is None and (self.stream is not None or self.ended_late)
 
     def silence(self, *, now: float) -> float:
         """Return the seconds since the last heartbeat, without this server's own pauses."""

@@ -11,7 +11,9 @@ from dataclasses import replace
 from math import inf
 
 from pointsman.wire.refusals import FieldViolation, refuse_if_any, shown
+from pointsman_namesrv.core.absences import Absences
 from pointsman_namesrv.core.broker_events import (
+    OUTLIVED_WINDOW,
     broker_event,
     delta_event,
     heartbeats_event,
@@ -108,6 +110,7 @@ class NameServer:
         self._lenient_since = started_at
         self._has_more_overdue = False
         self.held = PeerHoldings(max_brokers=max_brokers, max_topics=max_topics)
+        self.absences = Absences(self.departed, self.routes, self.maintenance, self.held)
         self._shortest_expiry: float | None = None
         """At most the shortest declared expiry; exact after each sweep."""
         self._every_heartbeat = every_heartbeat
@@ -173,7 +176,7 @@ class NameServer:
         topics_row = topics_event(replica, topics, holder=holder, now=now)
         if topics_row is not None:
             events.append(topics_row)
-        self._make_room()
+        self.absences.make_room()
         return Registered(replica.generation, group.view_for(identity.broker_id), (*events, *ended))
 
     def restore(self, registration: Registration, generation: int, *, now: float) -> None:
@@ -204,24 +207,7 @@ class NameServer:
         group.replicas[registration.identity.broker_id] = replica
         self.held.count(replica, 1)
         self.routes.refresh(group, staged=topics)
-        self._make_room()
-
-    def restore_departed(self, broker: DepartedBroker, *, now: float) -> None:
-        """Remember a broker that an earlier run had lost, unless its position is held or it left too long ago."""
-        identity = broker.registration.identity
-        group = self.routes.groups.get(identity.group_key) or Group(identity.group_key)
-        if identity.broker_id not in group.replicas:
-            self.departed.note(broker)
-            self._refresh([group.key, *self.departed.end_overdue(now=now)])
-            self._make_room()
-
-    def _make_room(self) -> None:
-        """Drop departed brokers where they and the registered ones together exceed a bound of the node."""
-        self._refresh(self.departed.keep_within(brokers=self.held.brokers.room, topics=self.held.topics.room))
-
-    def _refresh(self, keys: Iterable[GroupKey]) -> None:
-        for key in keys:
-            self.routes.refresh(self.routes.groups.get(key) or Group(key))
+        self.absences.make_room()
 
     def update_topics(
         self,
@@ -275,7 +261,7 @@ class NameServer:
         ended = self.overrides.end_wipe_of_version(replica.registration) if data_version != base else ()
         delta = StagedTopics(topics, held.topics, changed, gone)
         self.routes.refresh(group, visibly=bool(ended), staged=delta)
-        self._make_room()
+        self.absences.make_room()
         return TopicsUpdated(len(topics), (delta_event(replica, changed, gone, base=base, now=now), *ended))
 
     def beat(
@@ -365,7 +351,7 @@ class NameServer:
         if group is None or replica is None or replica.identity != identity:
             raise BrokerUnknown(identity)
         silence = now - replica.pulse.last_seen
-        replica.pulse.vouch(now=now)
+        replica.vouch(now=now)
         was_provisional, replica.is_provisional = replica.is_provisional, False
         if replica.state.phase is Phase.UP:
             return ()
@@ -394,7 +380,7 @@ class NameServer:
         if group is None or replica is None or not replica.is_held_by(identity, generation):
             return ()
         if by_us or now - self._lenient_since <= replica.pulse.expiry:
-            replica.pulse.clear_stream(stream)
+            replica.pulse.clear_stream(stream, now=now)
             return ()
         if not replica.pulse.break_stream(stream, now=now):
             return ()
@@ -433,11 +419,7 @@ class NameServer:
 
         A plain loop: 10,000 brokers take a few milliseconds, less than updating a heap with each heartbeat.
         """
-        events = [
-            Event(kind=EventKind.MAINTENANCE_OFF, reason=Reason.TIME_OVER, group=window.key)
-            for window in self.maintenance.end_overdue(now=now)
-        ]
-        self._refresh(self.departed.end_overdue(now=now))
+        events = self.absences.sweep(now=now)
         members = list(self.members())
         events += self._judge(members, now=now)
         unsettled = [
@@ -446,7 +428,8 @@ class NameServer:
             if replica.state.phase is not Phase.UP or not replica.pulse.is_healthy(now=now)
         ]
         unsettled.sort(key=lambda member: member[1].pulse.last_seen)
-        most, self._has_more_overdue = len(events) + MAX_OVERDUE_PER_SWEEP, False
+        most = len(events) + MAX_OVERDUE_PER_SWEEP
+        self._has_more_overdue = self.absences.has_more
         for group, replica in unsettled:
             if len(events) >= most:
                 self._has_more_overdue = True
@@ -490,10 +473,11 @@ class NameServer:
         if after.phase is Phase.GONE:
             events = self._remove(group, replica, after, now=now)
             assert after.reason is not None, "a lost replica has a reason"
-            self.departed.note(DepartedBroker(replica.registration, after.reason, now))
+            self.departed.note(DepartedBroker(replica.registration, after.reason, now, planned=after.planned))
         else:
             replica.enter(after, now=now)
-            events = [transition_event(replica, now=now)]
+            outlived = {OUTLIVED_WINDOW: True} if before.planned and after.phase is Phase.OUT else None
+            events = [transition_event(replica, now=now, detail=outlived)]
         if after.phase is not before.phase:
             self.routes.refresh(group)
         return events
@@ -507,10 +491,11 @@ class NameServer:
     ) -> list[Event]:
         """End a registration other than by time; the caller updates the routes.
 
-        It is retired, not lost. If it provided its group's topics, those that left before it are retired too.
+        It is retired, not lost. If it provided its group's topics, those of replicas that were lost before it are
+        forgotten too.
         """
         if self.routes.registration_behind(group.key) is replica.registration:
-            self.departed.drop_group(group.key)
+            self.departed.forget_topics_of(group.key)
         self.departed.drop(replica.identity.position)
         return self._remove(group, replica, replica_state(Facts(unregistered=reason)), now=now, detail=detail)
 
@@ -570,11 +555,15 @@ class NameServer:
     def evict(
         self, cluster: str, broker_name: str, broker_id: int, *, now: float, detail: Mapping[str, object]
     ) -> tuple[BrokerIdentity, tuple[Event, ...]]:
-        """Remove a registration immediately; a running broker returns with its next heartbeat. Raises BrokerUnknown."""
-        group = self.routes.groups.get(GroupKey(cluster, broker_name))
-        replica = group.replicas.get(broker_id) if group is not None else None
-        if group is None or replica is None:
-            raise BrokerUnknown(Position(cluster, broker_name, broker_id))
+        """Remove a registration immediately, or retire a broker that was lost. Raises BrokerUnknown.
+
+        A running broker returns with its next heartbeat.
+        """
+        key, position = GroupKey(cluster, broker_name), Position(cluster, broker_name, broker_id)
+        group = self.routes.groups.get(key) or Group(key)
+        replica = group.replicas.get(broker_id)
+        if replica is None:
+            return self.absences.retire(position, detail=detail)
         events = self._leave(group, replica, Reason.ADMIN, now=now, detail=detail)
         self.routes.refresh(group)
         return replica.identity, tuple(events)
@@ -642,6 +631,7 @@ class NameServer:
             health=Health() if holder is None else holder.health,
             punctuality=punctuality,
             failing_since=None if holder is None else holder.failing_since,
+            left_in_window=holder is not None and holder.left_in_window,
             state=UP if holder is None else holder.state,
             state_since=now if holder is None else holder.state_since,
         )

@@ -432,6 +432,7 @@ def broker_status(group: Group, replica: Replica, *, now: float, utc_now: dateti
         registered_at=timestamp(utc_now - timedelta(seconds=now - replica.registered_at)),
         silence=duration(now - replica.pulse.last_seen),
         stream_open=replica.pulse.stream is not None,
+        self_registered=registration.from_broker is not None,
         health=to_health(replica.health),
         acting_master=registration.shown_acting_master,
     )
@@ -447,6 +448,8 @@ def broker_event(event: Event, *, event_at: datetime, seq: int) -> admin_service
         encoded.generation = event.broker.generation or 0
         encoded.incarnation = event.broker.incarnation or ""
         encoded.state, encoded.planned = event.broker.state.phase, event.broker.state.planned
+        if event.broker.state_for is not None:
+            encoded.state_for.CopyFrom(duration(event.broker.state_for))
     elif event.group is not None:
         encoded.identity.cluster, encoded.identity.broker_name = event.group
     if event.interval is not None:

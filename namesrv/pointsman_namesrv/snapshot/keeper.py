@@ -66,7 +66,9 @@ class SnapshotKeeper:
         for lost in sorted(loaded.lost, key=lambda each: each.at):
             # With a wall clock that was set back it must not depart in the future.
             at = min(now, lost.at - ahead)
-            self._core.restore_departed(DepartedBroker(lost.registration, Reason(lost.reason), at), now=now)
+            ended = None if lost.unplanned_at is None else min(now, lost.unplanned_at - ahead)
+            broker = DepartedBroker(lost.registration, Reason(lost.reason), at, lost.planned, ended)
+            self._core.absences.restore(broker, now=now)
         self._refused = loaded.refused
         self._metrics.snapshot_refused.inc(loaded.refused)
         self._metrics.snapshot_age.set_function(self._age)
@@ -133,7 +135,7 @@ class SnapshotKeeper:
         departed, ahead = self._core.departed.all(), self._unix_offset()
 
         def write() -> Round:
-            lost = [Lost(each.registration, each.reason.value, each.at + ahead) for each in departed]
+            lost = [to_lost(each, unix_offset=ahead) for each in departed]
             brokers = list(zip(registrations, generations, healths, strict=True))
             return self._store.write(Snapshot(brokers, lost), may_go_on=lambda: not self._hurry.is_set())
 
@@ -173,6 +175,18 @@ class SnapshotKeeper:
 
 
 _ALIVE, _NEVER_ALIVE = Health(ever_passed=True), Health(ever_passed=False)
+
+
+def to_lost(broker: DepartedBroker, *, unix_offset: float) -> Lost:
+    """Return what the snapshot keeps of a lost broker; ``unix_offset``: Unix time minus monotonic time."""
+    ended = broker.unplanned_at
+    return Lost(
+        broker.registration,
+        broker.reason.value,
+        broker.at + unix_offset,
+        broker.planned,
+        None if ended is None else ended + unix_offset,
+    )
 
 
 def health_to_keep(replica: Replica) -> Health:

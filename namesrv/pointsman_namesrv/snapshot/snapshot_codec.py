@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.v1 import broker_pb2, registration_service_pb2, snapshot_pb2
 from pointsman.wire.names import MAX_CHUNK_TOPICS
@@ -36,6 +37,10 @@ class Lost(NamedTuple):
     reason: str
     at: float
     """Unix time."""
+    planned: bool = False
+    """Whether it was lost in a maintenance window that has not ended yet."""
+    unplanned_at: float | None = None
+    """When that window ended, Unix time."""
 
 
 def encode_lost(lost: Lost) -> bytes:
@@ -43,6 +48,9 @@ def encode_lost(lost: Lost) -> bytes:
     message = snapshot_pb2.SnapshotBroker()
     message.lost.reason = lost.reason
     message.lost.at.FromNanoseconds(round(lost.at * 1e9))
+    message.lost.planned = lost.planned
+    if lost.unplanned_at is not None:
+        message.lost.unplanned_at.FromNanoseconds(round(lost.unplanned_at * 1e9))
     return encode_broker(lost.registration, 0, lost.registration.health) + message.SerializeToString()
 
 
@@ -105,7 +113,8 @@ def decode_lost(content: bytes, *, bounds: IntervalBounds, max_topics: int) -> L
         raise ContentRefused(f"holds no reason that is known: {shown(message.lost.reason)}")
     message.generation = 1
     registration, _ = decode_broker(message.SerializeToString(), bounds=bounds, max_topics=max_topics)
-    return Lost(registration, message.lost.reason, message.lost.at.seconds + message.lost.at.nanos / 1e9)
+    ended = _seconds_of(message.lost.unplanned_at) if message.lost.HasField("unplanned_at") else None
+    return Lost(registration, message.lost.reason, _seconds_of(message.lost.at), message.lost.planned, ended)
 
 
 def decode_broker(content: bytes, *, bounds: IntervalBounds, max_topics: int) -> tuple[Registration, int]:
@@ -134,6 +143,10 @@ def _static_topics(message: snapshot_pb2.SnapshotBroker, topics: TopicTable) -> 
         if (problem := mapping.problem(topic)) is not None:
             raise ContentRefused(f"breaks a rule: {problem}")
     return static_topics(mappings, topics)
+
+
+def _seconds_of(at: Timestamp) -> float:
+    return at.seconds + at.nanos / 1e9
 
 
 def _exactly(seconds: float) -> Duration:

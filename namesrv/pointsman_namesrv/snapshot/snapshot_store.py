@@ -79,6 +79,8 @@ class _Written:
     generation: int
     failing: bool
     registration: Registration
+    planned: bool = False
+    """Of a lost broker: whether it was lost in a maintenance window that has not ended yet."""
 
 
 class SnapshotStore:
@@ -163,7 +165,9 @@ class SnapshotStore:
         else:
             registration, generation = gone.registration, 0
             lost.append(gone)
-        self._written[registration.identity] = _Written(generation, _is_failing(registration.health), registration)
+        planned = gone is not None and gone.planned
+        failing = _is_failing(registration.health)
+        self._written[registration.identity] = _Written(generation, failing, registration, planned)
 
     # --- each round -------------------------------------------------------------------------------------------
 
@@ -177,14 +181,14 @@ class SnapshotStore:
         # A lost broker has no generation; it keeps its row until it returns.
         lost = {each.registration.identity: each for each in snapshot.lost}
         brokers = snapshot.brokers + [(each.registration, 0, each.registration.health) for each in snapshot.lost]
-        changed = self._changed(brokers)
+        changed = self._changed(brokers, {who for who, each in lost.items() if each.planned})
         try:
             # Removals come first: they free space.
             self._remove(brokers)
             for batch in self._batches(changed, lost):
                 if not may_go_on():
                     return self._round(whole=False)
-                self._put(batch)
+                self._put(batch, lost)
         except OSError as error:
             self._release(changed)
             return self._round(whole=False, error=error)
@@ -209,8 +213,11 @@ class SnapshotStore:
     def _round(self, *, whole: bool, error: OSError | None = None) -> Round:
         return Round(len(self._written), self._tables.size(), whole, error)
 
-    def _changed(self, brokers: list[HeldBroker]) -> list[HeldBroker]:
-        """Return the brokers that changed. Runs in every round for every broker, so it is little more than a lookup."""
+    def _changed(self, brokers: list[HeldBroker], planned: set[BrokerIdentity]) -> list[HeldBroker]:
+        """Return the brokers that changed; ``planned``: those lost in a window that is open.
+
+        Runs in every round for every broker, so it is little more than a lookup.
+        """
         changed = []
         for held in brokers:
             registration, generation, health = held
@@ -219,6 +226,7 @@ class SnapshotStore:
                 written is None
                 or written.generation != generation
                 or written.failing is not _is_failing(health)
+                or written.planned is not (registration.identity in planned)
                 or (written.registration is not registration and not _take_equal(written, registration))
             ):
                 changed.append(held)
@@ -253,13 +261,15 @@ class SnapshotStore:
         if batch:
             yield batch
 
-    def _put(self, batch: list[tuple[HeldBroker, bytes]]) -> None:
+    def _put(self, batch: list[tuple[HeldBroker, bytes]], lost: dict[BrokerIdentity, Lost]) -> None:
         self._tables.write(
             (_BROKERS.name, tuple(registration.identity.position), (content,))
             for (registration, _, _), content in batch
         )
         for (registration, generation, health), _ in batch:
-            self._written[registration.identity] = _Written(generation, _is_failing(health), registration)
+            gone = lost.get(registration.identity)
+            planned = gone is not None and gone.planned
+            self._written[registration.identity] = _Written(generation, _is_failing(health), registration, planned)
             self._unknown.discard(registration.identity.position)
 
     def close(self) -> None:

@@ -192,6 +192,7 @@ class BrokerEvent(_message.Message):
     DETAIL_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     PLANNED_FIELD_NUMBER: _builtins.int
+    STATE_FOR_FIELD_NUMBER: _builtins.int
     event: _builtins.str
     """Its name in the history: REGISTERED, EXPIRED, ..."""
     reason: _builtins.str
@@ -224,6 +225,10 @@ class BrokerEvent(_message.Message):
     def detail(self) -> _struct_pb2.Struct:
         """Further fields."""
 
+    @_builtins.property
+    def state_for(self) -> _duration_pb2.Duration:
+        """Time in that state before this event; not set if it is unknown, or the event is not about one broker."""
+
     def __init__(
         self,
         *,
@@ -238,10 +243,11 @@ class BrokerEvent(_message.Message):
         detail: _struct_pb2.Struct | None = ...,
         state: _builtins.str = ...,
         planned: _builtins.bool = ...,
+        state_for: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "event_at", b"event_at", "identity", b"identity", "interval", b"interval"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "event_at", b"event_at", "identity", b"identity", "interval", b"interval", "state_for", b"state_for"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "event", b"event", "event_at", b"event_at", "generation", b"generation", "identity", b"identity", "incarnation", b"incarnation", "interval", b"interval", "planned", b"planned", "reason", b"reason", "seq", b"seq", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "event", b"event", "event_at", b"event_at", "generation", b"generation", "identity", b"identity", "incarnation", b"incarnation", "interval", b"interval", "planned", b"planned", "reason", b"reason", "seq", b"seq", "state", b"state", "state_for", b"state_for"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1448,7 +1454,7 @@ class EvictBrokerResponse(_message.Message):
     IDENTITY_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def identity(self) -> _broker_pb2.BrokerIdentity:
-        """The removed registration."""
+        """The broker of the removed registration, or that was lost."""
 
     def __init__(
         self,

@@ -252,8 +252,8 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EvictBroker(self, request, context):
-        """Removes one registration immediately. A running agent registers again with its next heartbeat. NOT_FOUND: no broker
-        has it.
+        """Removes one registration immediately; a running agent registers again with its next heartbeat. A broker that was lost
+        is retired: it no longer counts as down. NOT_FOUND: neither is known.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -86,8 +86,8 @@ class AdminServiceStub:
     SetDrain: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.SetDrainRequest, _admin_service_pb2.SetDrainResponse]
     """Sends this node's clients to other nodes, or accepts them again. Brokers still register and send heartbeats here."""
     EvictBroker: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.EvictBrokerRequest, _admin_service_pb2.EvictBrokerResponse]
-    """Removes one registration immediately. A running agent registers again with its next heartbeat. NOT_FOUND: no broker
-    has it.
+    """Removes one registration immediately; a running agent registers again with its next heartbeat. A broker that was lost
+    is retired: it no longer counts as down. NOT_FOUND: neither is known.
     """
 
 @_typing.type_check_only
@@ -148,8 +148,8 @@ class AdminServiceAsyncStub(AdminServiceStub):
     SetDrain: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.SetDrainRequest, _admin_service_pb2.SetDrainResponse]  # type: ignore[assignment]
     """Sends this node's clients to other nodes, or accepts them again. Brokers still register and send heartbeats here."""
     EvictBroker: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.EvictBrokerRequest, _admin_service_pb2.EvictBrokerResponse]  # type: ignore[assignment]
-    """Removes one registration immediately. A running agent registers again with its next heartbeat. NOT_FOUND: no broker
-    has it.
+    """Removes one registration immediately; a running agent registers again with its next heartbeat. A broker that was lost
+    is retired: it no longer counts as down. NOT_FOUND: neither is known.
     """
 
 class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -309,8 +309,8 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_service_pb2.EvictBrokerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.EvictBrokerResponse, _abc.Awaitable[_admin_service_pb2.EvictBrokerResponse]]:
-        """Removes one registration immediately. A running agent registers again with its next heartbeat. NOT_FOUND: no broker
-        has it.
+        """Removes one registration immediately; a running agent registers again with its next heartbeat. A broker that was lost
+        is retired: it no longer counts as down. NOT_FOUND: neither is known.
         """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

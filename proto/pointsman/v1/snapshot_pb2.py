@@ -27,7 +27,7 @@ from pointsman.v1 import broker_pb2 as pointsman_dot_v1_dot_broker__pb2
 from pointsman.v1 import registration_service_pb2 as pointsman_dot_v1_dot_registration__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpointsman/v1/snapshot.proto\x12\x0cpointsman.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19pointsman/v1/broker.proto\x1a\'pointsman/v1/registration_service.proto\"\x91\x02\n\x0eSnapshotBroker\x12\x30\n\x06\x62roker\x18\x01 \x01(\x0b\x32 .pointsman.v1.BrokerRegistration\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.TopicConfig\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12&\n\x04lost\x18\x04 \x01(\x0b\x32\x18.pointsman.v1.LostBroker\x12-\n\x0b\x66rom_broker\x18\x05 \x01(\x0b\x32\x18.pointsman.v1.FromBroker\x12\x37\n\rstatic_topics\x18\x06 \x03(\x0b\x32 .pointsman.v1.StaticTopicMapping\"#\n\nFromBroker\x12\x15\n\racting_master\x18\x01 \x01(\x08\"D\n\nLostBroker\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1bpointsman/v1/snapshot.proto\x12\x0cpointsman.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x19pointsman/v1/broker.proto\x1a\'pointsman/v1/registration_service.proto\"\x91\x02\n\x0eSnapshotBroker\x12\x30\n\x06\x62roker\x18\x01 \x01(\x0b\x32 .pointsman.v1.BrokerRegistration\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.TopicConfig\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12&\n\x04lost\x18\x04 \x01(\x0b\x32\x18.pointsman.v1.LostBroker\x12-\n\x0b\x66rom_broker\x18\x05 \x01(\x0b\x32\x18.pointsman.v1.FromBroker\x12\x37\n\rstatic_topics\x18\x06 \x03(\x0b\x32 .pointsman.v1.StaticTopicMapping\"#\n\nFromBroker\x12\x15\n\racting_master\x18\x01 \x01(\x08\"\x87\x01\n\nLostBroker\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12&\n\x02\x61t\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x0f\n\x07planned\x18\x03 \x01(\x08\x12\x30\n\x0cunplanned_at\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +38,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SNAPSHOTBROKER']._serialized_end=420
   _globals['_FROMBROKER']._serialized_start=422
   _globals['_FROMBROKER']._serialized_end=457
-  _globals['_LOSTBROKER']._serialized_start=459
-  _globals['_LOSTBROKER']._serialized_end=527
+  _globals['_LOSTBROKER']._serialized_start=460
+  _globals['_LOSTBROKER']._serialized_end=595
 # @@protoc_insertion_point(module_scope)

@@ -103,21 +103,31 @@ class LostBroker(_message.Message):
 
     REASON_FIELD_NUMBER: _builtins.int
     AT_FIELD_NUMBER: _builtins.int
+    PLANNED_FIELD_NUMBER: _builtins.int
+    UNPLANNED_AT_FIELD_NUMBER: _builtins.int
     reason: _builtins.str
     """The reason, as in the history."""
+    planned: _builtins.bool
+    """Whether it was lost in a maintenance window that has not ended yet."""
     @_builtins.property
     def at(self) -> _timestamp_pb2.Timestamp:
         """The time."""
+
+    @_builtins.property
+    def unplanned_at(self) -> _timestamp_pb2.Timestamp:
+        """When the window ended that it was lost in; not set if it was lost in none, or that has not ended yet."""
 
     def __init__(
         self,
         *,
         reason: _builtins.str = ...,
         at: _timestamp_pb2.Timestamp | None = ...,
+        planned: _builtins.bool = ...,
+        unplanned_at: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "unplanned_at", b"unplanned_at"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "planned", b"planned", "reason", b"reason", "unplanned_at", b"unplanned_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

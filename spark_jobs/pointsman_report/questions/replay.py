@@ -19,6 +19,8 @@ from pointsman_report.questions.topic_history import NOT_ROUTED, Group, HistoryR
 REGISTRATIONS = frozenset({"REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED", "RESTARTED"})
 MASTER_ID = 0
 PERM_WRITE = 2
+_MAY_RETURN = frozenset({"EXPIRED", "CHECKPOINT"})
+"""Events of a replica that is gone and did not unregister."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +110,8 @@ class _Group:
 
     def holder(self) -> Replica | None:
         """The replica whose topics the group has: registered, or expired but not unregistered; routed or not."""
-        held = [each for each in self.replicas.values() if each.last.state != "GONE" or each.last.event == "EXPIRED"]
+        replicas = self.replicas.values()
+        held = [each for each in replicas if each.last.state != "GONE" or each.last.event in _MAY_RETURN]
         lowest = min(held, key=lambda replica: replica.broker_id, default=None)
         may_act = lowest is not None and (lowest.broker_id == MASTER_ID or lowest.may_act)
         return self.contributor() or (lowest if may_act else None)
@@ -170,7 +173,7 @@ class Replay:
             group.replicas[broker_id] = Replica(broker_id, row, may_act=may_act)
         replica = self._replica(group, row, broker_id)
         replica.last = row
-        if row.event == "CHECKPOINT":
+        if row.event == "CHECKPOINT" and row.state != "GONE":
             group.wiped = row.detail.get("writable") is False
             brings = row.detail.get("brings_topics")
             if broker_id != MASTER_ID and isinstance(brings, bool) and (brings or group.lowest() is replica):

@@ -190,7 +190,8 @@ def _budgets(report: Report) -> Iterator[Finding]:
 _ADVICE = {
     "chronic": "take it out of service until the cause is found",
     "flapping": "check its likely cause, then its log around the outages",
-    "dead": "restart it, or unregister it so that it counts as retired",
+    "dead": "restart it; if it was replaced, run pointsmanctl evict BROKER on all name servers: then it is retired and "
+    "its downtime ends",
     "unseen": "check that it is running: it did not unregister, and no name server knows it",
 }
 

@@ -41,6 +41,8 @@ CAUSES = {
     "the next went down",
     "process_died": "its machine refused the connection of the probe, and a new process came back",
     "agent_lost": "only this agent's stream broke, its probe had not failed, and the same broker process came back",
+    "agent_hung": "only this agent fell silent, with its stream open, its probe had not failed, and the same broker "
+    "process came back",
     "network": "several brokers fell silent at the same moment, and the same processes came back; or name servers "
     "disagreed for at least a minute",
     "host_lost": "several brokers of one host label fell silent at the same moment; new processes came back on it",
@@ -50,7 +52,12 @@ CAUSES = {
 }
 """The evidence for each cause of an outage or of a broker's day."""
 
-CAUSE_NAMES = {"process_died": "broker process died", "agent_lost": "agent lost", "host_lost": "host lost"}
+CAUSE_NAMES = {
+    "process_died": "broker process died",
+    "agent_lost": "agent lost",
+    "agent_hung": "agent hung",
+    "host_lost": "host lost",
+}
 
 STATES = (
     ("it unregistered, was evicted, or its address registered elsewhere", "GONE, planned"),
@@ -75,6 +82,7 @@ ADVICE = {
     "rolling_restart": "shut brokers down gracefully, or announce a maintenance window, before the next restart",
     "process_died": "check the broker's log and the kernel's around its outages: crash, out of memory, or kill",
     "agent_lost": "check the agent's log: the broker kept running without it",
+    "agent_hung": "check the agent and its machine: memory, swap, a stopped process; the broker kept running",
     "network": "check the network between these brokers and the name servers: switch, link, firewall",
     "host_lost": "check the host: power, kernel, hypervisor",
     "overload": "check CPU, memory and pauses of the broker's host before its outages",

@@ -153,11 +153,12 @@ OUTAGE_CAUSES = broker_day(
 (``open``) or ended, with the facts known by the end of that day; the row of the day on which it ended is the most
 complete.
 
-``cause``: planned, deploy, rolling_restart, process_died, network, host_lost, agent_lost, unknown; ``evidence``: a
-short text. ``signal``: how it went down: LEFT (planned), REFUSED (the broker's machine refused the probe), PROBE (the
-probe failed otherwise), STREAM_BROKEN, SILENCE; ``probe``: the probe's message. ``process``: whether a NEW or the SAME
-process came back; null if no incarnation shows it. ``silent_together``: brokers of its incident that fell silent, on
-``hosts_together`` host labels; ``silent_on_host``: those with the same host label.
+``cause``: planned, deploy, rolling_restart, process_died, network, host_lost, agent_lost, agent_hung, unknown;
+``evidence``: a short text. ``signal``: how it went down: LEFT (planned), REFUSED (the broker's machine refused the
+probe), PROBE (the probe failed otherwise), STREAM_BROKEN, STREAM_OPEN (silent on an open stream), CONNECTION_OPEN (the
+same of a RocketMQ broker that registers itself), SILENCE; ``probe``: the probe's message. ``process``: whether a NEW or
+the SAME process came back; null if no incarnation shows it. ``silent_together``: brokers of its incident that fell
+silent, on ``hosts_together`` host labels; ``silent_on_host``: those with the same host label.
 """
 
 GUARD_PERIODS = struct(

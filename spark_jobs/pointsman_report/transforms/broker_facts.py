@@ -108,7 +108,7 @@ def _registrations(events: DataFrame) -> DataFrame:
 
 
 def _checkpoints(events: DataFrame) -> DataFrame:
-    sure = _named(events, "CHECKPOINT").filter(F.col("state") != "PROVISIONAL")
+    sure = _named(events, "CHECKPOINT").filter(~F.col("state").isin("PROVISIONAL", "GONE"))
     row = F.struct(*_ORDER, *_FIELDS)
     agreed = sure.groupBy("dt", *INSTANCE).agg(
         F.min(row).alias("row"), F.size(F.collect_set(F.struct(*_FIELDS))).alias("views")

@@ -82,7 +82,9 @@ def _lasts() -> Column:
 
 def _guards(events: DataFrame, yesterday: DataFrame) -> DataFrame:
     evidence = F.coalesce(F.get_json_object("detail", "$.evidence"), F.lit("WEAK"))
-    unguarded = (F.col("event") == "EXPIRED") & ~F.coalesce("planned", F.lit(False)) & (evidence != "STRONG")
+    # The end of a maintenance window changes no route.
+    expired = (F.col("event") == "EXPIRED") & F.get_json_object("detail", "$.outlived_window").isNull()
+    unguarded = expired & ~F.coalesce("planned", F.lit(False)) & (evidence != "STRONG")
     turned = events.filter((F.col("event").isin("GUARD_ON", "GUARD_OFF") | unguarded) & F.col("cluster").isNotNull())
     switches = turned.select(
         *OBSERVER, "cluster", F.unix_micros("event_at").alias("at"), "seq", (F.col("event") == "GUARD_ON").alias("on")

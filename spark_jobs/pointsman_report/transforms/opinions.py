@@ -122,9 +122,10 @@ def _rows(events: DataFrame, *more: str) -> DataFrame:
     failing = (F.col("reason") == "PROBE") | (~silent & F.get_json_object("detail", "$.probe").isNotNull())
     down = state.isin(*REMOVED) | ((state == "PROTECTED") & F.coalesce(failing, F.lit(False)))
     opinion = F.when(state.isin(*ROUTED), UP).when(down, DOWN).otherwise(NONE)
-    # Whichever row is first, the broker is down because its probe failed.
+    # Whichever row is first, the broker is down because its probe failed, or because it expired.
     probe_failed = (F.col("opinion") == DOWN) & (state != "GONE")
     named = F.when(F.col("reason").isin("REFUSED", "PROBE"), F.col("reason"))
+    has_expired = (F.col("event") == "CHECKPOINT") & (state == "GONE")
     typed = events.filter(state.isNotNull() & of_a_replica()).withColumns(
         {
             "at": at,
@@ -137,8 +138,10 @@ def _rows(events: DataFrame, *more: str) -> DataFrame:
     )
     return typed.withColumns(
         {
-            "event": F.when(probe_failed, "PROBE_FAILED").otherwise(F.col("event")),
-            "reason": F.when(probe_failed, named).otherwise(F.col("reason")),
+            "event": F.when(probe_failed, "PROBE_FAILED").when(has_expired, "EXPIRED").otherwise(F.col("event")),
+            "reason": F.when(probe_failed, named)
+            .when(has_expired, F.get_json_object("detail", "$.gone_reason"))
+            .otherwise(F.col("reason")),
         }
     ).select(*STATED, *more)
 

@@ -13,7 +13,8 @@ The first that applies: planned; deploy (another version came back); rolling_res
 process_died (the broker's machine refused the probe, and a new process came back); network (several of an incident fell
 silent, and the same process came back); host_lost (several of one host label fell silent in an incident, and new
 processes came back on it); agent_lost (its stream broke, no other broker fell silent, its probe had not failed, and the
-same process came back). Without such evidence the cause is unknown.
+same process came back); agent_hung (the same, but its stream stayed open while it was silent). Without such evidence
+the cause is unknown.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ SETTLED = 60 * utc_days.SECOND
 """A broker that is back registers its new process within this time, if it has one."""
 
 LEFT, REFUSED, PROBE, STREAM_BROKEN, SILENCE = "LEFT", "REFUSED", "PROBE", "STREAM_BROKEN", "SILENCE"
-SILENT = (STREAM_BROKEN, SILENCE)
+STREAM_OPEN, CONNECTION_OPEN = "STREAM_OPEN", "CONNECTION_OPEN"
+"""Silence while the agent's stream was open, or the connection of a RocketMQ broker that registers itself."""
+SILENT = (STREAM_BROKEN, STREAM_OPEN, CONNECTION_OPEN, SILENCE)
 """No heartbeats from the agent; the other signals are reported by the agent."""
 
 NEW, SAME = "NEW", "SAME"
@@ -43,10 +46,11 @@ NEW, SAME = "NEW", "SAME"
 OUTAGE = (*INSTANCE, "start_at")
 _BACK = ("REGISTERED", "REREGISTERED", "RESTARTED", "ROLE_CHANGED", "ADDRESS_CHANGED", "RECOVERED")
 _GOING = ("EXPIRED", "PROBE_FAILED", "UNREGISTERED", "SUSPECTED", "PROTECTED")
+_SIGNS = ("refused", "probe_failed", "stream_broken", "silent", "stream_open", "connection_open")
 _TEXT = 160
 """Characters kept of a probe's message."""
 PLANNED, DEPLOY, ROLLING_RESTART, PROCESS_DIED = "planned", "deploy", "rolling_restart", "process_died"
-NETWORK, HOST_LOST, AGENT_LOST, UNKNOWN = "network", "host_lost", "agent_lost", "unknown"
+NETWORK, HOST_LOST, AGENT_LOST, AGENT_HUNG, UNKNOWN = "network", "host_lost", "agent_lost", "agent_hung", "unknown"
 
 MIN_SILENT_BROKERS = 2
 """From this number of silent brokers in an incident, the cause is not a single agent."""
@@ -72,6 +76,10 @@ def fact_rows(events: DataFrame) -> DataFrame:
         F.coalesce(failed & (F.col("reason") == "REFUSED"), F.lit(False)).alias("refused"),
         F.coalesce((F.col("reason") == "STREAM_BROKEN") & event.isin(*_GOING), F.lit(False)).alias("stream_broken"),
         F.coalesce((F.col("reason") == "SILENCE") & (event == "EXPIRED"), F.lit(False)).alias("silent"),
+        *(
+            F.coalesce(F.get_json_object("detail", f"$.{what}") == "open", F.lit(False)).alias(f"{what}_open")
+            for what in ("stream", "connection")
+        ),
         F.when(failed, F.substring(F.nullif(probe, F.lit("")), 1, _TEXT)).alias("probe"),
         *(F.nullif(F.col(name), F.lit("")).alias(name) for name in ("incarnation", "broker_version", "host")),
     )
@@ -133,7 +141,7 @@ def outage_signals(near: DataFrame) -> DataFrame:
         return F.max_by(name, F.when(known, order)).alias(f"{name}_before")
 
     facts = rows.groupBy(*OUTAGE).agg(
-        *(F.bool_or(name).alias(name) for name in ("refused", "probe_failed", "stream_broken", "silent")),
+        *(F.bool_or(name).alias(name) for name in _SIGNS),
         F.min_by("probe", F.when(F.col("probe").isNotNull(), order)).alias("probe"),
         *map(last, ("incarnation", "broker_version", "host")),
     )
@@ -141,6 +149,8 @@ def outage_signals(near: DataFrame) -> DataFrame:
         F.when(F.col("refused"), REFUSED)
         .when(F.col("probe_failed"), PROBE)
         .when(F.col("stream_broken"), STREAM_BROKEN)
+        .when(F.col("silent") & F.col("stream_open"), STREAM_OPEN)
+        .when(F.col("silent") & F.col("connection_open"), CONNECTION_OPEN)
         .when(F.col("silent"), SILENCE)
     )
     return facts.select(
@@ -313,8 +323,12 @@ def _cause() -> Column:
             HOST_LOST,
         )
         .when((signal == STREAM_BROKEN) & is_same & ~F.coalesce(several, F.lit(False)), AGENT_LOST)
+        .when((signal == STREAM_OPEN) & is_same & ~F.coalesce(several, F.lit(False)), AGENT_HUNG)
         .otherwise(UNKNOWN)
     )
+
+
+_HANGS = "no heartbeats although its {} was open: its {} hung, or its machine was frozen or cut off"
 
 
 def _evidence() -> Column:
@@ -326,6 +340,8 @@ def _evidence() -> Column:
         .when(signal == REFUSED, F.concat(F.lit("probe refused"), text))
         .when(signal == PROBE, F.concat(F.lit("probe failed"), text))
         .when(signal == STREAM_BROKEN, F.lit("stream broken, no failed probe"))
+        .when(signal == STREAM_OPEN, F.lit(_HANGS.format("stream", "agent")))
+        .when(signal == CONNECTION_OPEN, F.lit(_HANGS.format("connection", "process")))
         .when(signal.isNotNull(), F.lit("no heartbeats, no failed probe"))
     )
     several = F.col("silent_together") >= MIN_SILENT_BROKERS

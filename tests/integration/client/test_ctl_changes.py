@@ -309,6 +309,17 @@ async def test_a_registration_is_evicted_where_it_is_registered(pair: Pair) -> N
     assert "see `pointsmanctl brokers`" in gone.err
 
 
+async def test_a_broker_that_is_gone_is_evicted_once_and_then_retired(pair: Pair, clock: ManualClock) -> None:
+    await clock.advance(130)
+    evicted, again = await pair.ctl("evict", "c1/broker-a/0"), await pair.ctl("evict", "c1/broker-a/0")
+    why = await pair.ctl("why", "broker-a")
+
+    assert (evicted.code, evicted.err) == (0, "")
+    assert evicted.out.count("evicted") == 2
+    assert again.code == 1
+    assert why.out.count("reason     UNREGISTERED ADMIN, planned") == 2
+
+
 async def test_a_topic_that_brokers_have_is_not_deleted_and_the_error_names_them_and_the_remedy(pair: Pair) -> None:
     for server in (pair.one, pair.two):
         await register(server, "broker-b")

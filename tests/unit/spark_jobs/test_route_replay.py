@@ -144,6 +144,16 @@ def test_a_checkpoint_with_a_live_master_does_not_show_whether_a_slave_may_act(s
     assert seen(server, moment(11)).queues == (4, 8, 4)
 
 
+def test_a_checkpoint_that_names_a_lost_broker_changes_nothing_else(server: NameServer) -> None:
+    server.say("PERM_CHANGED", moment(5), GROUP, reason="ADMIN", detail={"writable": False})
+    registered(server, moment(6), SLAVE)
+    server.say("EXPIRED", moment(10), SLAVE, reason="SILENCE")
+    server.say("CHECKPOINT", moment(11), SLAVE, reason="DAY", state="GONE", detail={"gone_reason": "SILENCE"})
+
+    assert seen(server, moment(12)).queues == (4, 8, 4)  # still wiped
+    assert [one.state for one in seen(server, moment(12)).replicas] == ["UP", "GONE"]
+
+
 def test_a_planned_shutdown_differs_from_an_expiry(server: NameServer) -> None:
     server.say("UNREGISTERED", moment(10), MASTER, reason="SHUTDOWN")
 

@@ -85,7 +85,13 @@ def test_a_row_about_a_replica_has_its_state(missing: str, tmp_path: Path, capsy
         pytest.param({"since_ms": -1}, "1: since_ms: -1 is less than the minimum of 0", id="since-below-zero"),
         pytest.param({"planned": True}, "1: state: 'UP' is not one of ['OUT', 'GONE']", id="planned-and-up"),
         pytest.param({"event": "EXPIRED"}, "1: state: 'GONE' was expected", id="expired-and-up"),
+        pytest.param({"state": "GONE"}, "1: event: 'REGISTERED' is not one of", id="registered-and-gone"),
         pytest.param({"event": "CHECKPOINT"}, "1: i: missing", id="checkpoint-without-i"),
+        pytest.param(
+            {"event": "CHECKPOINT", "state": "GONE", "detail": {"i": 1, "n": 1, "gone_reason": "ADMIN"}},
+            "1: detail.gone_reason: 'ADMIN' is not one of",
+            id="checkpoint-of-a-retired-broker",
+        ),
         pytest.param({"generation": 7}, "1: generation: 7 is not of type", id="generation-number"),
         pytest.param({"cluster": None}, "1: cluster: None is not of type 'string'", id="broker-event-without-cluster"),
     ],

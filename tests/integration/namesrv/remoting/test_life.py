@@ -50,6 +50,29 @@ async def pass_time(clock: ManualClock, seconds: float) -> None:
         await clock.advance(0.5)
 
 
+async def test_a_broker_that_is_silent_on_its_open_connection_is_said_to_hang(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    remoting = RemotingConfig(listen="127.0.0.1:0")
+    async with (
+        running_name_server(clock=clock, history=tmp_path, remoting=remoting) as server,
+        remoting_peer(server.remoting_addr) as broker,
+    ):
+        await registered(broker)
+        await pass_time(clock, 80)
+        async with grpc.aio.insecure_channel(server.addr) as channel:
+            listed = await AdminServiceStub(channel).ListBrokers(admin_service_pb2.ListBrokersRequest())
+        (status,) = listed.brokers
+        assert (status.reason, status.stream_open, status.self_registered) == ("SILENCE", True, True)
+        await pass_time(clock, 46)
+
+    rows = [row for row in rows_in(tmp_path) if row["reason"] == "SILENCE"]
+    assert [(row["event"], row["detail"]) for row in rows] == [
+        ("SUSPECTED", {"connection": "open"}),
+        ("EXPIRED", {"connection": "open"}),
+    ]
+
+
 async def test_the_end_of_a_connection_is_suspicion_and_then_a_removal(
     server: NameServerApp, clock: ManualClock
 ) -> None:

@@ -31,6 +31,14 @@ def timeline(*events: admin.BrokerEvent) -> tuple[Timeline, list[str]]:
     return found, [change_text(step) for step in found.events]
 
 
+def test_a_restarted_name_server_knows_from_its_snapshot_when_an_outage_began() -> None:
+    found = event(3_600, "CHECKPOINT", "GONE")
+    found.state_for.FromSeconds(3_000)
+    (outage,) = timeline(found)[0].outages
+
+    assert (outage.is_begin_known, outage.began_at.minute) == (True, 10)
+
+
 def test_an_outage_ends_with_its_length_and_whether_the_process_is_a_new_one() -> None:
     _, changes = timeline(
         REGISTERED,

@@ -142,6 +142,38 @@ def test_a_departed_replica_is_shown_with_its_outage(capsys: pytest.CaptureFixtu
     ]
 
 
+def test_an_absence_that_outlived_its_window_is_shown_with_both_times(capsys: pytest.CaptureFixture[str]) -> None:
+    events = [
+        event(0, "REGISTERED", state="UP"),
+        event(10, "EXPIRED", "SILENCE", "GONE", planned=True),
+        event(40, "EXPIRED", "SILENCE", "GONE", outlived_window=True, absent_seconds=30.0),
+    ]
+    lines = shown(capsys, node(events=events))
+    assert lines[1:5] == [
+        "c1/broker-a 0 at 10.0.0.1:10911: GONE since 2026-01-01 00:00:10.123 (UTC)",
+        "    reason     EXPIRED SILENCE",
+        "    window     its maintenance window ended at 2026-01-01 00:00:40.123 (UTC)",
+        "    outage     for 110.1s, since 2026-01-01 00:00:10.123 (UTC), unplanned after the first 30.0s",
+    ]
+
+
+def test_silence_on_an_open_stream_is_explained_while_it_lasts_and_afterwards(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    agent = "stream open without heartbeats: its agent hangs, or its machine is frozen or cut off; check the agent"
+    broker = "connection open without heartbeats: the broker hangs, or its machine is frozen or cut off"
+    silent = status("SUSPECT", "SILENCE", stream_open=True)
+    assert f"    stream     {agent}" in shown(capsys, node(silent))
+    assert "    stream     open" in shown(capsys, node(status("UP", stream_open=True)))
+    silent.self_registered = True
+    assert f"    stream     {broker}" in shown(capsys, node(silent))
+    gone = [event(0, "REGISTERED", state="UP"), event(120, "EXPIRED", "SILENCE", "GONE", silent=120, stream="open")]
+    lines = shown(capsys, node(events=gone))
+    assert f"    stream     {agent}" in lines
+    assert lines[-1].startswith("    c1, 10.0.0.1:10911: expired: heartbeats are missing; left the routes;")
+    assert lines[-1].endswith(agent)
+
+
 def test_an_outage_whose_beginning_is_not_remembered_lasts_at_least_as_long_and_none_is_negative(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

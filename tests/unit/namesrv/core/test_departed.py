@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from pointsman_namesrv.core.absences import MAX_ENDED_PER_SWEEP
 from pointsman_namesrv.core.administration import Administration
-from pointsman_namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker
-from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.departed import DOWN_SECONDS, REMEMBER_SECONDS, DepartedBroker
+from pointsman_namesrv.core.events import EventKind, Reason
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import (
     BrokerIdentity,
@@ -23,8 +25,8 @@ from pointsman_namesrv.core.model import (
     Registration,
 )
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.core.node_refusals import TopicHeld, TopicNotFound
-from pointsman_namesrv.core.replica_state import Phase
+from pointsman_namesrv.core.node_refusals import BrokerUnknown, TopicHeld, TopicNotFound
+from pointsman_namesrv.core.replica_state import Phase, ReplicaState
 
 A = GroupKey("c1", "a")
 REFUSING = Health(ProbeVerdict.FAILING, "LOADING", Evidence.STRONG)
@@ -128,7 +130,8 @@ def test_of_a_group_the_last_to_give_topics_decides(core: NameServer) -> None:
     core.sweep(now=LATER)
     assert absent(core) == []  # the slave acts
     leave(core, broker_id=1, now=LATER + 1)
-    assert (absent(core), len(core.departed)) == (None, 0)
+    assert (absent(core), core.departed.topics) == (None, 0)
+    assert len(core.departed) == 1  # the master is still down
 
 
 def test_a_slave_that_gives_no_topics_leaves_those_of_the_lost_master_known(core: NameServer) -> None:
@@ -190,10 +193,54 @@ def test_remembered_and_registered_brokers_share_the_bounds_of_the_node(bounds: 
     core.check_invariants()
 
 
-def test_a_lost_broker_without_topics_is_not_remembered(core: NameServer) -> None:
-    core.register(registration(topics=()), now=0.0)
+def test_a_lost_broker_is_down_for_30_days_with_or_without_topics(core: NameServer) -> None:
+    for name, topics in (("a", ()), ("b", ("orders",))):
+        core.register(registration(name, topics=topics), now=0.0)
     core.sweep(now=LATER)
+    core.sweep(now=LATER + DOWN_SECONDS)
+    assert (len(core.departed), core.departed.topics) == (2, 0)
+    core.sweep(now=LATER + DOWN_SECONDS + 1)
     assert len(core.departed) == 0
+
+
+def test_a_broker_that_is_gone_can_be_evicted_once(core: NameServer) -> None:
+    known: dict[str, Any] = {"zone": "z1", "host": "h1", "incarnation": "i1", "broker_version": "7.2"}
+    core.register(registration(**known), now=0.0)
+    core.sweep(now=LATER)
+    identity, (event,) = core.evict("c1", "a", 0, now=LATER + 5, detail={"by": "ann"})
+    assert identity == registration().identity
+    assert event.broker is not None
+    about = event.broker
+    assert (event.kind, event.reason, event.detail) == (EventKind.UNREGISTERED, Reason.ADMIN, {"by": "ann"})
+    assert (about.state, about.state_for) == (ReplicaState(Phase.GONE, Reason.ADMIN, planned=True), 0.0)
+    assert (about.zone, about.host, about.incarnation, about.broker_version) == ("z1", "h1", "i1", "7.2")
+    assert (absent(core), len(core.departed)) == (None, 0)
+    with pytest.raises(BrokerUnknown):
+        core.evict("c1", "a", 0, now=LATER + 6, detail={})
+
+
+def test_evicting_a_lost_slave_leaves_the_topics_of_its_lost_master_known(core: NameServer) -> None:
+    core.register(registration(), now=0.0)
+    core.register(registration(broker_id=1), now=0.0)
+    core.sweep(now=LATER)
+    core.evict("c1", "a", 1, now=LATER + 1, detail={})
+    assert absent(core) == [GONE]
+    core.evict("c1", "a", 0, now=LATER + 2, detail={})
+    assert absent(core) is None
+
+
+def test_at_the_end_of_a_window_over_many_brokers_each_sweep_emits_a_bounded_number_of_events(core: NameServer) -> None:
+    core.maintenance.open(GroupKey("c1", ""), until=LATER + 10)
+    for number in range(MAX_ENDED_PER_SWEEP + 1):
+        core.register(registration(f"b{number}"), now=0.0)
+    while core.sweep(now=LATER):
+        pass
+    assert len(core.departed) == MAX_ENDED_PER_SWEEP + 1
+    counts: list[int] = []
+    while events := core.sweep(now=LATER + 10):
+        assert (core.sweep_interval() == 0.0) is (not counts)
+        counts.append(sum(event.kind is EventKind.EXPIRED for event in events))
+    assert counts == [MAX_ENDED_PER_SWEEP, 1]
 
 
 def test_the_counter_of_a_topic_never_falls(core: NameServer) -> None:
@@ -246,7 +293,7 @@ def test_a_restart_restores_lost_brokers_except_for_taken_or_expired_positions(
     core.restore(registration("b"), 7, now=0.0)
     for name, at in (("c", -REMEMBER_SECONDS - 1), ("a", -10.0), ("b", -10.0)):
         lost = DepartedBroker(registration(name, topics=(f"of-{name}",)), Reason.SILENCE, at)
-        core.restore_departed(lost, now=0.0)
+        core.absences.restore(lost, now=0.0)
     assert absent(core, "of-a") == [GONE]
     assert (absent(core, "of-b"), absent(core, "of-c"), absent(core)) == (None, None, [])
 

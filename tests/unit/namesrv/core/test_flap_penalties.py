@@ -118,6 +118,14 @@ def test_an_outage_in_a_maintenance_window_is_not_charged_and_neither_is_its_end
     assert charged(planned, event(EventKind.REGISTERED), event(EventKind.EXPIRED, Reason.SILENCE)) == 1000
 
 
+def test_an_outage_that_outlives_its_maintenance_window_is_charged_once() -> None:
+    for kind, reason in ((EventKind.EXPIRED, Reason.SILENCE), (EventKind.PROBE_FAILED, Reason.PROBE)):
+        planned, outlived = event(kind, reason, planned=True), event(kind, reason)
+        assert charged(planned, outlived, outlived) == 1000
+    shut_down = event(EventKind.UNREGISTERED, Reason.SHUTDOWN)
+    assert charged(shut_down, event(EventKind.REGISTERED, Reason.PROBE, phase=Phase.OUT)) == 0
+
+
 def test_nothing_in_a_maintenance_window_counts_against_a_broker() -> None:
     penalties = Penalties()
     penalties.record(event(EventKind.UNREGISTERED, Reason.SHUTDOWN), now=0.0, in_window=True)

@@ -72,6 +72,22 @@ def test_a_handed_over_broker_is_neither_suspect_nor_judged_by_its_silence() -> 
     assert left.why_expired(now=60.1, rules=RULES, lenient_since=LONG_AGO) == Reason.SILENCE
 
 
+def test_a_silent_broker_whose_stream_did_not_break_is_silent_on_an_open_stream() -> None:
+    assert not pulse().is_silent_on_open_stream  # unary heartbeats
+    hangs = pulse(stream=1)
+    assert hangs.is_silent_on_open_stream
+    # Where the connection is given up later, the stream was open when the silence began.
+    assert not hangs.break_stream(1, now=46.0)
+    assert hangs.is_silent_on_open_stream
+    hangs.beat(now=50.0, stream=None, hand_over=False)
+    assert not hangs.is_silent_on_open_stream
+    breaks, leaves, stops = pulse(stream=1), pulse(stream=1), pulse(stream=1)
+    breaks.break_stream(1, now=5.0)
+    leaves.beat(now=5.0, stream=1, hand_over=True)
+    stops.clear_stream(1, now=5.0)  # by this server
+    assert not any(each.is_silent_on_open_stream for each in (breaks, leaves, stops))
+
+
 def test_a_heartbeat_clears_all_suspicion() -> None:
     back = pulse(stream=1)
     back.break_stream(1, now=0.0)

@@ -19,7 +19,14 @@ from pointsman_namesrv.core.model import (
 )
 from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.core.static_topics import QueueMapping, StaticTopics, static_topics
-from pointsman_namesrv.snapshot.snapshot_codec import ContentRefused, decode_broker, encode_broker
+from pointsman_namesrv.snapshot.snapshot_codec import (
+    ContentRefused,
+    Lost,
+    decode_broker,
+    decode_lost,
+    encode_broker,
+    encode_lost,
+)
 
 BOUNDS = IntervalBounds()
 
@@ -135,3 +142,15 @@ def test_any_bytes_are_read_or_refused(content: bytes) -> None:
         decode_broker(content, bounds=BOUNDS, max_topics=10)
     except ContentRefused as refused:
         assert str(refused)  # noqa: PT017  # either way is right
+
+
+@given(
+    registration=registrations(),
+    planned=st.booleans(),
+    unplanned_at=st.none() | st.integers(1, 2_000_000_000).map(float),
+)
+def test_a_lost_broker_survives_a_round_trip(
+    registration: Registration, planned: bool, unplanned_at: float | None
+) -> None:
+    lost = Lost(replace(registration, health=Health()), "SILENCE", 1_700_000_000.5, planned, unplanned_at)
+    assert decode_lost(encode_lost(lost), bounds=BOUNDS, max_topics=100) == lost
