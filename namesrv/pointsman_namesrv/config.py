@@ -196,8 +196,8 @@ class RoutesConfig:
     max_topics_per_watch: int = 1_000
     """Maximum number of topics in one watch."""
     remember_hours: float = 72.0
-    """Time for which an expired broker and its topics stay known. Clients then learn that the topic has no broker up,
-    instead of NOT_FOUND. 0: never."""
+    """Time for which the topics of an expired broker stay known. Clients then learn that the topic has no broker up,
+    instead of NOT_FOUND. 0: never. The broker itself counts as down for 30 days."""
 
     def problems(self) -> Iterator[str]:
         """Rules of this section."""

@@ -61,7 +61,7 @@ def evict() -> admin.EvictBrokerRequest:
     return admin.EvictBrokerRequest(cluster="c1", broker_name="a", by="ann")
 
 
-def told(history: Path) -> list[tuple[Any, ...]]:
+def absences_in(history: Path) -> list[tuple[Any, ...]]:
     """The rows about the broker's absence in the order of the runs: event, reason, planned, since, and details."""
     files = sorted(map(str, history.rglob("*.jsonl*")))
     assert main(["validate", *files]) == 0
@@ -88,7 +88,7 @@ async def test_a_lost_broker_is_down_over_restarts_until_it_is_evicted(clock: Ma
     async with run(clock, history):
         await clock.advance(10.0)
 
-    (lost, checkpoint, evicted) = told(history)
+    (lost, checkpoint, evicted) = absences_in(history)
     assert lost == ("EXPIRED", "SILENCE", False, 0)
     assert checkpoint[:3] == ("CHECKPOINT", "START", False)
     assert 3_600 < checkpoint[3] < 3_620
@@ -130,7 +130,7 @@ async def test_an_absence_that_outlives_its_window_is_an_outage_from_its_end(
         async with run(clock, history):
             await clock.advance(600.0)
 
-    rows = told(history)
+    rows = absences_in(history)
     assert rows[0] == ("EXPIRED", "SILENCE", True, 0)
     assert ("EXPIRED", "SILENCE", False, 0) in rows
     assert [row[0] for row in rows].count("EXPIRED") == 2
