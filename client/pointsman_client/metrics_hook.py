@@ -63,8 +63,12 @@ class MetricsHook:
     def idle_member(self, *, group: str, topic: str, is_idle: bool) -> None:
         """Whether this member has no queue although the topic has queues.
 
-        Reasons, one of which is logged: more members than queues, a pin to other members, the allocation strategy.
+        Reasons, one of which is logged: more members than queues, a pin to other members, the allocation strategy,
+        settings that differ from those of the group's oldest member.
         """
+
+    def standing_aside(self, *, group: str, is_aside: bool) -> None:
+        """Whether this member holds no queues because its settings differ from those of the group's oldest member."""
 
     def offsets_committed(self, *, group: str, queues: int, result: str) -> None:
         """An offset commit ended. ``result``: ok, or the code of the error."""

@@ -104,6 +104,11 @@ class PrometheusMetrics(MetricsHook):
             "1 while no queue is assigned to this consumer although the topic has queues; the log has the reason",
             *GROUP_AND_TOPIC,
         )
+        self._aside = self._gauge(
+            "standing_aside",
+            "1 while this consumer holds no queues because its settings differ from those of its group's oldest member",
+            "group",
+        )
         self._commits = self._counter(
             "offset_commits", "Finished offset commits, by ok or error code", "group", "result"
         )
@@ -201,6 +206,10 @@ class PrometheusMetrics(MetricsHook):
     def idle_member(self, *, group: str, topic: str, is_idle: bool) -> None:
         """See :class:`MetricsHook`."""
         self._idle.labels(group, topic).set(is_idle)
+
+    def standing_aside(self, *, group: str, is_aside: bool) -> None:
+        """See :class:`MetricsHook`."""
+        self._aside.labels(group).set(is_aside)
 
     def offsets_committed(self, *, group: str, queues: int, result: str) -> None:
         """See :class:`MetricsHook`."""

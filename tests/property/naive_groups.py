@@ -35,6 +35,8 @@ class Model:
         """Time of the first change that is not shown yet."""
         self.pins: dict[str, tuple[set[str], float]] = {}
         self.models: dict[str, str] = {}
+        self.last_wants: dict[tuple[str, str], Any] = {}
+        """(group, client id) to what a shown member wanted last, also after it left."""
 
     def stream(self, number: int) -> Fact | None:
         return next((each for each in self.streams if each["number"] == number), None)
@@ -67,6 +69,10 @@ class Model:
         pinned = [each for each in shown if each in targets or each.split("@")[0] in targets]
         return (shown, pinned, until, self.models.get(group))
 
+    def settings(self, group: str) -> Any:
+        """What the members that see each other want: a change of it is a change of the membership."""
+        return {each: self.last_wants[group, each] for each in self.shown.get(group, ())}
+
     def conflicting(self, group: str) -> list[str]:
         members = self.true_members(group)
         return sorted(each for each in members if self.shape(group, each) != self.shape(group, members[0]))
@@ -82,14 +88,14 @@ class Model:
 
     def play(self, call: Call) -> Any:
         """Return the result of a call, and the groups whose members see a change."""
-        before = {group: self.view(group) for group in GROUPS}
+        before = {group: (self.view(group), self.settings(group)) for group in GROUPS}
         answer = getattr(self, call["call"])(call, call["now"])
         if call["call"] == "credit_pause":
             return answer, []
         self.show(call["now"], everything=call["call"] == "advance" and call["now"] >= self.ready_at)
         if call["call"] == "advance" and self.state == "warming" and call["now"] >= self.ready_at:
             self.state = "ready"
-        return answer, sorted(group for group in GROUPS if self.view(group) != before[group])
+        return answer, sorted(group for group in GROUPS if (self.view(group), self.settings(group)) != before[group])
 
     def show(self, now: float, *, everything: bool) -> None:
         is_first_time = everything and self.state == "warming"
@@ -103,6 +109,7 @@ class Model:
                     self.shown[group] = set(true)
                     self.since.pop(group)
             members = self.true_members(group)
+            self.last_wants |= {(group, each): self.wants(group, each) for each in members}
             if members:
                 self.models[group] = self.wants(group, members[0])[1]
             elif not self.shown[group]:

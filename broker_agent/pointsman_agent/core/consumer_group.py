@@ -1,4 +1,4 @@
-"""One consumer group: its members, the list that its members were sent, and subscription conflicts.
+"""One consumer group: its members, the list that its members were sent, and how its members differ.
 
 ``shown`` lags behind ``members`` while a hold-down delays changes. Only their difference is stored, so a change costs
 the same in a group of ten thousand.
@@ -6,11 +6,12 @@ the same in a group of ten thousand.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pointsman.wire.client_id import address_of
-from pointsman_agent.core.group_membership import GroupSubscription, GroupSummary, MessageModel, Shape
+from pointsman_agent.core.group_agreement import Agreement, Shape, age_of, agree, may_differ
+from pointsman_agent.core.group_membership import GroupSubscription, GroupSummary, MessageModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,19 @@ class ConsumerGroup:
     held_until: float | None = None
     """When delayed changes are shown; None: none is delayed."""
     message_model: MessageModel | None = None
-    """As shown: that of the member that joined first."""
+    """As shown: that of the oldest member."""
+    _oldest: str = ""
+    """Empty: not known, or there is no member."""
     _shown: set[str] = field(default_factory=set)
     _unshown: set[str] = field(default_factory=set)
     """Clients whose joining or leaving is not shown yet."""
+    _departed: dict[str, GroupSubscription] = field(default_factory=dict)
+    """Shown clients that have left, with their last subscription."""
+    _is_changed: bool = False
+    """Whether a shown member has other settings than it was shown with."""
     _shapes: dict[Shape, int] = field(default_factory=dict)
+    _agreement: Agreement | None = None
+    _shown_agreement: Agreement | None = None
     _sorted: tuple[str, ...] | None = None
 
     @property
@@ -72,14 +81,39 @@ class ConsumerGroup:
 
     @property
     def is_conflicting(self) -> bool:
-        """Whether members differ in subscriptions or message model."""
-        return len(self._shapes) > 1
+        """Whether members differ in message model, consume type or subscriptions."""
+        return len({shape[:3] for shape in self._shapes}) > 1 if len(self._shapes) > 1 else False
+
+    @property
+    def may_differ(self) -> bool:
+        """Whether members may differ in what must be equal; False: they certainly do not."""
+        return may_differ(self._shapes)
+
+    @property
+    def agreement(self) -> Agreement:
+        """What holds among the members."""
+        if self._agreement is None:
+            self._agreement = agree({client_id: each.subscription for client_id, each in self.members.items()})
+        return self._agreement
+
+    @property
+    def shown_agreement(self) -> Agreement:
+        """What holds among the shown members; a member that has left counts until that is shown."""
+        if not self._unshown:
+            return self.agreement
+        if self._shown_agreement is None:
+            shown = {
+                client_id: each.subscription for client_id, each in self.members.items() if client_id in self._shown
+            }
+            self._shown_agreement = agree(shown | self._departed)
+        return self._shown_agreement
 
     @property
     def client_ids(self) -> tuple[str, ...]:
-        """The shown members, sorted."""
+        """The shown members that divide the queues, sorted."""
         if self._sorted is None:
-            self._sorted = tuple(sorted(self._shown))
+            is_aside = self.shown_agreement.stands_aside
+            self._sorted = tuple(sorted(each for each in self._shown if not is_aside(each)))
         return self._sorted
 
     @property
@@ -92,27 +126,36 @@ class ConsumerGroup:
         """When the pin ends; None without a pin."""
         return self.pin.until if self.pin is not None else None
 
-    def conflicting(self) -> Iterator[tuple[str, bool]]:
-        """Each member, in the order of joining, and whether it differs from the one that joined first."""
-        first = next(iter(self.members.values())).shape if self.members else None
-        return ((client_id, member.shape != first) for client_id, member in self.members.items())
-
     def put(self, client_id: str, subscription: GroupSubscription, *, stream: int, now: float) -> None:
         """Add a client, or change a member's subscription or stream; a member keeps its position."""
         member = self.members.get(client_id)
         shape = Shape.of(subscription)
         if member is None:
             self.members[client_id] = Member(subscription, shape, now, stream)
+            was = self._departed.pop(client_id, None)
+            self._is_changed |= was is not None and was != subscription
             self._toggle(client_id)
+            oldest = self.members.get(self._oldest)
+            if oldest is not None and age_of(client_id, subscription) < age_of(self._oldest, oldest.subscription):
+                self._oldest = client_id
         else:
             self._forget_shape(member.shape)
+            self._is_changed |= member.subscription != subscription and client_id in self._shown
             member.subscription, member.shape, member.stream = subscription, shape, stream
+            self._oldest = ""
         self._shapes[shape] = self._shapes.get(shape, 0) + 1
+        self._forget_agreements()
 
     def remove(self, client_id: str) -> None:
         """Remove a member."""
-        self._forget_shape(self.members.pop(client_id).shape)
+        member = self.members.pop(client_id)
+        self._forget_shape(member.shape)
+        if client_id in self._shown:
+            self._departed[client_id] = member.subscription
+        if client_id == self._oldest:
+            self._oldest = ""
         self._toggle(client_id)
+        self._forget_agreements()
 
     def settle(self, *, now: float, may_hold: bool) -> bool:
         """Show what is due; return whether the shown membership changed. Call it after every change.
@@ -125,25 +168,25 @@ class ConsumerGroup:
             if self.held_until is None:
                 self.held_until = now + self.hold_down
             if now < self.held_until:
-                return self._settle_model()
+                return self._settle_settings()
         is_news = bool(self._unshown)
         if is_news:
             self._shown ^= self._unshown
             self._unshown.clear()
+            self._departed.clear()
             self._sorted = None
             self.held_until = None
-        return self._settle_model() or is_news
+        return self._settle_settings() or is_news
 
     def summary(self) -> GroupSummary:
         """Return the group's row in a list; it must have members."""
-        first = next(iter(self.members.values()))
         topics = {each.topic for member in self.members.values() for each in member.subscription.subscriptions}
         return GroupSummary(
             group=self.name,
             members=len(self.members),
-            message_model=first.subscription.message_model,
+            message_model=self._oldest_member().subscription.message_model,
             topics=tuple(sorted(topics)),
-            is_conflicting=self.is_conflicting,
+            is_conflicting=self.may_differ and bool(self.agreement.differing),
             is_pinned=self.pin is not None,
         )
 
@@ -153,7 +196,16 @@ class ConsumerGroup:
         assert (self.held_until is None) == (not self._unshown)
         counted = [member.shape for member in self.members.values()]
         assert self._shapes == {shape: counted.count(shape) for shape in counted}
-        assert self.client_ids == tuple(sorted(self._shown))
+        assert self._departed.keys() == self._shown - self.members.keys()
+        current = {client_id: each.subscription for client_id, each in self.members.items()}
+        assert self.agreement == agree(current)
+        assert self.may_differ or not self.agreement.differing
+        shown = {client_id: each for client_id, each in current.items() if client_id in self._shown} | self._departed
+        agreement = agree(shown)
+        assert self.shown_agreement == agreement
+        assert self.client_ids == tuple(sorted(each for each in shown if not agreement.stands_aside(each)))
+        if current:
+            assert self._oldest_member() is self.members[min(current, key=lambda each: age_of(each, current[each]))]
 
     def _toggle(self, client_id: str) -> None:
         # A client that left and came back in between never left, as far as the other members can see.
@@ -162,13 +214,23 @@ class ConsumerGroup:
         else:
             self._unshown.add(client_id)
 
-    def _settle_model(self) -> bool:
+    def _settle_settings(self) -> bool:
+        """Show other settings of shown members, at once: a member acts on its own from then on."""
         old = self.message_model
         if self.members:
-            self.message_model = next(iter(self.members.values())).subscription.message_model
+            self.message_model = self._oldest_member().subscription.message_model
         elif not self._shown:
             self.message_model = None
-        return self.message_model is not old
+        is_changed, self._is_changed = self._is_changed, False
+        return self.message_model is not old or is_changed
+
+    def _oldest_member(self) -> Member:
+        if not self._oldest:
+            self._oldest = min(self.members, key=lambda each: age_of(each, self.members[each].subscription))
+        return self.members[self._oldest]
+
+    def _forget_agreements(self) -> None:
+        self._agreement = self._shown_agreement = self._sorted = None
 
     def _forget_shape(self, shape: Shape) -> None:
         self._shapes[shape] -= 1

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pointsman_agent.core.group_rules import GroupLimitReached
+
+if TYPE_CHECKING:
+    # It needs this module.
+    from pointsman_agent.core.group_agreement import Agreement, Standing
 
 
 class ConsumeType(Enum):
@@ -60,6 +64,48 @@ class Subscription(NamedTuple):
     expression: str
 
 
+class Difference(Enum):
+    """In what a member differs from what holds in its group. The values are labels of a metric."""
+
+    MESSAGE_MODEL = "message_model"
+    CONSUME_TYPE = "consume_type"
+    """A listener beside polling: only the former consumes the group's retry topic."""
+    SUBSCRIPTIONS = "subscriptions"
+    ORDERED = "ordered"
+    STRATEGY = "strategy"
+    ZONE = "zone"
+    """The strategy that holds needs a zone in each client id."""
+
+
+class AllocationSetting(NamedTuple):
+    """An allocation strategy by value; the agent compares digests and computes no shares."""
+
+    name: str
+    settings: str
+    """JSON; empty: too long to be stated."""
+    digest: bytes
+    """Of name and settings."""
+    buildable_from: int
+    """The lowest ``known_strategies`` of a client that can build it; 0: none can."""
+    needs_zone: bool
+
+    @property
+    def text(self) -> str:
+        """For people: the name, and the settings if there are any."""
+        return self.name if self.settings in {"", "{}"} else f"{self.name} {self.settings}"
+
+
+class MemberSettings(NamedTuple):
+    """What the members of a group must have in common, besides model, consume type and subscriptions."""
+
+    strategy: AllocationSetting
+    is_ordered: bool
+    known_strategies: int
+    """The set of built-in strategies that the client can build."""
+    started_at_ms: int
+    """When the consumer was started, by its own clock; milliseconds since 1970."""
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSubscription:
     """A client's registration in one group."""
@@ -69,6 +115,8 @@ class GroupSubscription:
     message_model: MessageModel
     subscriptions: tuple[Subscription, ...]
     """Sorted, each topic once."""
+    settings: MemberSettings | None = None
+    """None: the client is too old to state them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,23 +128,6 @@ class MembershipBeat:
     """Each group once."""
 
 
-class Shape(NamedTuple):
-    """What the members of one group must have in common; otherwise no member consumes some of the messages.
-
-    RocketMQ overwrites it with each heartbeat, so members that differ flip it back and forth.
-    """
-
-    message_model: MessageModel
-    subscriptions: tuple[Subscription, ...]
-    """Empty where every member receives all messages: such members may differ."""
-
-    @classmethod
-    def of(cls, subscription: GroupSubscription) -> Shape:
-        """Return the shape of a member's subscription."""
-        is_shared = subscription.message_model is MessageModel.CLUSTERING
-        return cls(subscription.message_model, subscription.subscriptions if is_shared else ())
-
-
 @dataclass(frozen=True, slots=True)
 class Membership:
     """A group as its members are sent it. Times are monotonic seconds."""
@@ -106,10 +137,13 @@ class Membership:
     """Rises with every change of this membership."""
     state: GroupState
     client_ids: tuple[str, ...]
+    """Those that divide the queues: without those that stand aside."""
     pinned_client_ids: tuple[str, ...]
     pinned_until: float | None
     message_model: MessageModel | None
     """None: the group has no members."""
+    agreement: Agreement
+    """Among the shown members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +156,13 @@ class MemberFacts:
     joined_at: float
     last_beat_at: float
     is_connected: bool
-    is_conflicting: bool
+    standing: Standing | None
+    """None: it does not differ from what holds in the group."""
+
+    @property
+    def is_conflicting(self) -> bool:
+        """Whether it differs from what holds in the group."""
+        return self.standing is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +209,24 @@ class BeatAnswer:
     status: MembershipStatus
     """TAKEN_OVER: later streams hold the client in all groups that the beat named."""
     conflicting: tuple[str, ...] = ()
-    """Groups of the stream whose members differ, sorted."""
+    """Groups of the stream whose members differ in model, type or subscriptions, sorted."""
     taken_over: tuple[str, ...] = ()
     """Groups that the beat named and in which a later stream holds the client, sorted; empty where all are."""
+    own_differences: tuple[OwnDifference, ...] = ()
+    """Groups of the stream in which its client differs from what holds, sorted by group."""
     changes: Changes = NOTHING
     took_over: tuple[Takeover, ...] = ()
     """Open streams that lost groups to this beat's stream, sorted by number."""
     refused: tuple[tuple[int, GroupLimitReached], ...] = ()
     """Open streams that were removed because their peer held most when a bound was reached, and the bound."""
+
+
+class OwnDifference(NamedTuple):
+    """How the client of a heartbeat differs in one group."""
+
+    group: str
+    standing: Standing
+    holder: str
 
 
 class Takeover(NamedTuple):

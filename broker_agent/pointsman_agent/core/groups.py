@@ -21,6 +21,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from pointsman_agent.core.consumer_group import ConsumerGroup, Member, Pin
+from pointsman_agent.core.group_agreement import Agreement
 from pointsman_agent.core.group_membership import (
     HELD,
     NOTHING,
@@ -36,6 +37,7 @@ from pointsman_agent.core.group_membership import (
     MembershipBeat,
     MembershipStatus,
     MessageModel,
+    OwnDifference,
     Removal,
     Takeover,
 )
@@ -331,7 +333,7 @@ class Groups:
         """Return a group as its members are sent it, also for a group without members."""
         held = self._groups.get(group)
         if held is None:
-            return Membership(group, self._counter, self.state_of(group), (), (), None, None)
+            return Membership(group, self._counter, self.state_of(group), (), (), None, None, Agreement())
         return Membership(
             group,
             self.revision(group),
@@ -340,12 +342,18 @@ class Groups:
             held.pinned_client_ids,
             held.pinned_until,
             held.message_model,
+            held.shown_agreement,
         )
 
     def members(self, group: str) -> list[MemberFacts]:
         """Return the actual members of a group, sorted by client id."""
         held = self._groups.get(group)
         return sorted(self._member_facts(held), key=lambda each: each.client_id) if held is not None else []
+
+    def agreement(self, group: str) -> Agreement:
+        """Return what holds among the actual members of a group."""
+        held = self._groups.get(group)
+        return held.agreement if held is not None and held.may_differ else Agreement()
 
     def member_counts(self) -> dict[str, int]:
         """Return the number of members of each group."""
@@ -643,8 +651,8 @@ class Groups:
         self._state_counter = self._counter
 
     def _member_facts(self, group: ConsumerGroup) -> Iterator[MemberFacts]:
-        for client_id, is_conflicting in group.conflicting():
-            member = group.members[client_id]
+        differing = group.agreement.differing
+        for client_id, member in group.members.items():
             stream = self._clients[client_id][member.stream]
             yield MemberFacts(
                 client_id,
@@ -653,7 +661,7 @@ class Groups:
                 member.joined_at,
                 stream.last_beat_at,
                 stream.is_connected,
-                is_conflicting,
+                differing.get(client_id),
             )
 
     @staticmethod
@@ -670,13 +678,26 @@ def _answer(
     refused: tuple[tuple[int, GroupLimitReached], ...] = (),
 ) -> BeatAnswer:
     conflicting: tuple[str, ...] = ()
+    own: tuple[OwnDifference, ...] = ()
     for group in stream.groups.values():
-        if group.is_conflicting:
-            conflicting = tuple(sorted(each.name for each in stream.groups.values() if each.is_conflicting))
+        if group.may_differ:
+            conflicting, own = _differences_of(stream)
             break
-    if not (conflicting or lost or took_over or refused) and changes is NOTHING:
+    if not (conflicting or own or lost or took_over or refused) and changes is NOTHING:
         return HELD
-    return BeatAnswer(MembershipStatus.OK, conflicting, lost, changes, took_over, refused)
+    return BeatAnswer(MembershipStatus.OK, conflicting, lost, own, changes, took_over, refused)
+
+
+def _differences_of(stream: _Stream) -> tuple[tuple[str, ...], tuple[OwnDifference, ...]]:
+    conflicting, own = [], []
+    for name, group in sorted(stream.groups.items()):
+        if group.is_conflicting:
+            conflicting.append(name)
+        agreement = group.agreement
+        standing = agreement.differing.get(stream.client_id)
+        if standing is not None:
+            own.append(OwnDifference(name, standing, agreement.holder))
+    return tuple(conflicting), tuple(own)
 
 
 def _weight(subscription: GroupSubscription) -> int:

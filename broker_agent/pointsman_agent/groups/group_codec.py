@@ -16,13 +16,17 @@ from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import FieldViolation, refuse_if_any, shown
 from pointsman.wire.tag_expression import canonical, expression_problem
 from pointsman.wire.wire_time import seconds_of
+from pointsman_agent.core.group_agreement import Standing
 from pointsman_agent.core.group_membership import (
+    AllocationSetting,
     BeatAnswer,
     ConsumeType,
+    Difference,
     GroupState,
     GroupSubscription,
     GroupSummary,
     MemberFacts,
+    MemberSettings,
     Membership,
     MembershipBeat,
     MembershipStatus,
@@ -34,6 +38,13 @@ from pointsman_agent.rpc.agent_fields import client_id_violations, name_violatio
 MAX_GROUPS = 64
 """Of one client."""
 MAX_SUBSCRIPTIONS = 256
+MAX_STRATEGY_NAME = 127
+MAX_STRATEGY_SETTINGS = 512
+DIGEST_BYTES = 32
+MAX_STRATEGY_TEXT = 120
+"""Of the strategy of a member that differs, in a membership."""
+MAX_SECONDS = 253_402_300_800
+"""The year 10000, where a Timestamp ends."""
 MAX_PIN_TARGETS = 16
 MAX_PIN_SECONDS = 7 * 86_400.0
 
@@ -44,6 +55,7 @@ _MODELS = {
     wire.MESSAGE_MODEL_BROADCASTING: MessageModel.BROADCASTING,
 }
 _TO_MODELS = {model: value for value, model in _MODELS.items()}
+_DIFFERENCES = {each: wire.SettingDifference.Value(f"SETTING_DIFFERENCE_{each.name}") for each in Difference}
 _STATUSES = {
     MembershipStatus.OK: wire.MEMBERSHIP_STATUS_OK,
     MembershipStatus.TAKEN_OVER: wire.MEMBERSHIP_STATUS_TAKEN_OVER,
@@ -155,6 +167,15 @@ def beat_answer(answer: BeatAnswer, *, expiry: Duration) -> wire.KeepMembershipR
         expiry=expiry,
         conflicting_groups=answer.conflicting,
         taken_over_groups=answer.taken_over,
+        own_differences=[
+            wire.OwnDifference(
+                group=each.group,
+                differences=_differences(each.standing),
+                stands_aside=each.standing.stands_aside,
+                holder=each.holder,
+            )
+            for each in answer.own_differences
+        ],
     )
 
 
@@ -165,6 +186,7 @@ def state(group_state: GroupState) -> wire.GroupState.ValueType:
 
 def membership(held: Membership, *, boot: int, wall: WallTime) -> wire.GroupMembership:
     """Convert a group's membership."""
+    agreement = held.agreement
     return wire.GroupMembership(
         group=held.group,
         revision=wire.MembershipRevision(boot=boot, counter=held.counter),
@@ -173,6 +195,17 @@ def membership(held: Membership, *, boot: int, wall: WallTime) -> wire.GroupMemb
         pinned_client_ids=held.pinned_client_ids,
         pinned_until=wall.timestamp(held.pinned_until) if held.pinned_until is not None else None,
         message_model=_model(held.message_model),
+        settings=_settings(agreement.settings) if agreement.settings is not None else None,
+        holder=agreement.holder,
+        differing=[
+            wire.DifferingMember(
+                client_id=client_id,
+                differences=_differences(standing),
+                stands_aside=standing.stands_aside,
+                strategy=standing.strategy[:MAX_STRATEGY_TEXT],
+            )
+            for client_id, standing in agreement.differing.items()
+        ],
     )
 
 
@@ -187,6 +220,10 @@ def member(facts: MemberFacts, *, wall: WallTime) -> wire.GroupMember:
         silent_for=wall.since(facts.last_beat_at),
         is_connected=facts.is_connected,
         is_conflicting=facts.is_conflicting,
+        differences=_differences(facts.standing),
+        stands_aside=facts.standing is not None and facts.standing.stands_aside,
+        settings=_settings(facts.subscription.settings) if facts.subscription.settings is not None else None,
+        message_model=_model(facts.subscription.message_model),
     )
 
 
@@ -220,6 +257,29 @@ def _beat_violations(message: wire.KeepMembershipRequest) -> Iterator[FieldViola
         if group.message_model not in _MODELS:
             yield FieldViolation(f"{path}.message_model", f"is unknown: {group.message_model}")
         yield from _subscription_violations(group, path=f"{path}.subscriptions")
+        if group.HasField("settings"):
+            yield from _settings_violations(group.settings, path=f"{path}.settings")
+
+
+def _settings_violations(settings: wire.MemberSettings, *, path: str) -> Iterator[FieldViolation]:
+    strategy = settings.strategy
+    if not strategy.name:
+        yield FieldViolation(f"{path}.strategy.name", "must not be empty")
+    for field, text, longest in (
+        ("name", strategy.name, MAX_STRATEGY_NAME),
+        ("settings", strategy.settings, MAX_STRATEGY_SETTINGS),
+    ):
+        if len(text) > longest:
+            yield FieldViolation(f"{path}.strategy.{field}", f"must have at most {longest} characters, not {len(text)}")
+        elif not (text.isascii() and text.isprintable()):
+            problem = f"may hold only printable ASCII characters: {shown(text)}"
+            yield FieldViolation(f"{path}.strategy.{field}", problem)
+    if len(strategy.digest) != DIGEST_BYTES:
+        problem = f"must have {DIGEST_BYTES} bytes, not {len(strategy.digest)}"
+        yield FieldViolation(f"{path}.strategy.digest", problem)
+    seconds = settings.started_at.seconds
+    if not 0 < seconds < MAX_SECONDS:
+        yield FieldViolation(f"{path}.started_at", f"must be between the years 1970 and 10000, not {seconds} s")
 
 
 def _subscription_violations(group: wire.GroupSubscription, *, path: str) -> Iterator[FieldViolation]:
@@ -247,7 +307,41 @@ def _group_subscription(message: wire.GroupSubscription) -> GroupSubscription:
         _CONSUME_TYPES[message.consume_type],
         _MODELS[message.message_model],
         tuple(sorted(subscriptions)),
+        _member_settings(message.settings) if message.HasField("settings") else None,
     )
+
+
+def _member_settings(message: wire.MemberSettings) -> MemberSettings:
+    strategy = message.strategy
+    return MemberSettings(
+        AllocationSetting(
+            strategy.name, strategy.settings, strategy.digest, strategy.buildable_from, strategy.needs_zone
+        ),
+        message.is_ordered,
+        message.known_strategies,
+        message.started_at.ToMilliseconds(),
+    )
+
+
+def _settings(held: MemberSettings) -> wire.MemberSettings:
+    started_at = Timestamp()
+    started_at.FromMilliseconds(held.started_at_ms)
+    return wire.MemberSettings(
+        strategy=wire.AllocationSetting(
+            name=held.strategy.name,
+            settings=held.strategy.settings,
+            digest=held.strategy.digest,
+            buildable_from=held.strategy.buildable_from,
+            needs_zone=held.strategy.needs_zone,
+        ),
+        is_ordered=held.is_ordered,
+        known_strategies=held.known_strategies,
+        started_at=started_at,
+    )
+
+
+def _differences(standing: Standing | None) -> list[wire.SettingDifference.ValueType]:
+    return [_DIFFERENCES[each] for each in standing.differences] if standing is not None else []
 
 
 def _subscriptions(held: Sequence[Subscription]) -> list[wire.Subscription]:

@@ -19,6 +19,7 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import NotReady, refuse_if_any
 from pointsman_agent.core.group_membership import (
+    HELD,
     NOTHING,
     BeatAnswer,
     Cause,
@@ -30,6 +31,7 @@ from pointsman_agent.core.group_membership import (
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules
 from pointsman_agent.core.groups import Groups
 from pointsman_agent.groups import group_codec
+from pointsman_agent.groups.group_differences import GroupDifferences
 from pointsman_agent.groups.group_timer import GroupTimer
 from pointsman_agent.groups.group_watches import GroupWatches
 from pointsman_agent.groups.membership_stream import MemberStream
@@ -69,6 +71,7 @@ class ConsumerGroups:
         self.core = Groups(rules, boot=boot, now=clock.monotonic())
         self.owners = ClientOwners(self.core.owner_of, lock_owner)
         self.watches = GroupWatches(self.core, encode=self._encode_membership, clock=clock, max_watchers=max_watchers)
+        self.differences = GroupDifferences(self.core, clock=clock)
         self.tallies = Tallies()
         self._timer = GroupTimer(self.core, clock=clock, apply=self._apply)
         self._clock = clock
@@ -97,6 +100,7 @@ class ConsumerGroups:
             held_groups=lambda: self.core.held_count,
             pinned_groups=lambda: self.core.pinned_count,
             notices=lambda: self.watches.sent,
+            differences=self.differences,
         )
         return GroupCollector(self.tallies, gauges)
 
@@ -106,6 +110,7 @@ class ConsumerGroups:
             tasks.create_task(self._timer.run())
             tasks.create_task(self._silent.run())
             tasks.create_task(self.watches.run())
+            tasks.create_task(self.differences.run())
 
     async def drain(self) -> None:
         """Notify watchers that this agent stops, and end every stream."""
@@ -173,6 +178,9 @@ class ConsumerGroups:
         else:
             self._timer.reschedule()  # a change may be delayed
             self._note_members()
+            if answer is not HELD:
+                # Members differ, and what is shown of them may not have changed.
+                self.differences.note(each.group for each in beat.groups)
         return answer
 
     def take_end(self, client_id: str, *, stream: int, by_us: bool) -> None:
@@ -274,6 +282,8 @@ class ConsumerGroups:
         """Publish the changes made by a call of the core."""
         self.tallies.take(changes)
         self.watches.notify(changes)
+        self.differences.note(changes.groups)
+        self.differences.note(group for removal in changes.removals for group in removal.groups)
         self._timer.reschedule()
         self._note_members()
         for removal in changes.removals:

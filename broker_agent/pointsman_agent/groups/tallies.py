@@ -9,6 +9,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from pointsman_agent.core.group_membership import Cause, Changes, MembershipStatus
+from pointsman_agent.groups.group_differences import GroupDifferences
 
 
 @dataclass(slots=True)
@@ -42,10 +43,11 @@ class Gauges:
     pinned_groups: Callable[[], int]
     notices: Callable[[], int]
     """Messages sent to watchers."""
+    differences: GroupDifferences
 
 
 class GroupCollector(Collector):
-    """The metrics of the groups. No label value comes from outside."""
+    """The metrics of the groups. Label values come from outside in one only, which names few members at a time."""
 
     def __init__(self, tallies: Tallies, gauges: Gauges) -> None:
         self._tallies = tallies
@@ -106,3 +108,23 @@ class GroupCollector(Collector):
         yield GaugeMetricFamily(
             "pointsman_agent_groups_pinned", "Groups with pinned queue assignments.", value=gauges.pinned_groups()
         )
+        differences = gauges.differences
+        yield GaugeMetricFamily(
+            "pointsman_agent_differing_members",
+            "Members whose settings differ from those of the oldest member of their group.",
+            value=differences.members,
+        )
+        yield GaugeMetricFamily(
+            "pointsman_agent_members_standing_aside",
+            "Members that hold no queues because their settings differ from those of the oldest member of their group.",
+            value=differences.standing_aside,
+        )
+        named = GaugeMetricFamily(
+            "pointsman_agent_member_difference",
+            "One series for each difference of the first 20 differing members, by: message_model, consume_type, "
+            "subscriptions, ordered, strategy, zone. 1: the member holds no queues; 0: it follows the oldest member.",
+            labels=("group", "client_id", "difference"),
+        )
+        for each in differences.named:
+            named.add_metric((each.group, each.client_id, each.difference), each.stands_aside)
+        yield named

@@ -91,6 +91,7 @@ class ConsumerIdentity:
                 client_id=self.client_id,
                 message_model=self._options.message_model,
                 is_ordered=setting.is_ordered,
+                strategy=setting.strategy,
                 retries=setting.retries,
                 consume_from=self._options.consume_from,
                 subscriptions=lambda: {topic: each.expression for topic, each in self.subscriptions.items()},

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pointsman.wire.clock import Clock
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.listener import CallEnd
+from pointsman_client.core.allocation import AllocationStrategy
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import Members, MessageModel
@@ -147,6 +148,8 @@ class CoordinationRequest:
     client_id: str
     message_model: MessageModel
     is_ordered: bool
+    strategy: AllocationStrategy
+    """Of this consumer; agents state which one holds in the group."""
     retries: bool
     """Whether the group's retry topic is read, too."""
     consume_from: ConsumeFrom

@@ -329,4 +329,4 @@ class HandOver:
         if holder is None:
             return True
         members = self._members()
-        return members is not None and holder not in members.client_ids
+        return members is not None and not members.has(holder)

@@ -19,6 +19,7 @@ from pointsman_client.core.rebalance import (
     RebalanceTiming,
     RebalanceTrigger,
     Share,
+    StrategyInForce,
     idle_warning,
     is_balanced,
     plan_topic,
@@ -55,7 +56,7 @@ class Rebalancer:
         self._group = group
         self._client_id = client_id
         self._model = model
-        self._strategy = strategy
+        self._strategy = StrategyInForce(strategy)
         self._topics = topics
         self._members = members
         self._refresh_members = refresh_members
@@ -66,6 +67,7 @@ class Rebalancer:
         self._wakeup = Wakeup(clock)
         self._idle: dict[str, IdleReason | None] = {}
         self._failing: set[str] = set()
+        self._is_aside = False
 
     def wake(self, trigger: RebalanceTrigger) -> None:
         """Rebalance soon."""
@@ -91,7 +93,9 @@ class Rebalancer:
         readable = await self._readable.of(list(self._topics()))
         self._failing &= readable.keys()
         members = self._members()
-        shares = {topic: self._share(topic, queues, members) for topic, queues in readable.items()}
+        strategy = self._strategy.given(members)
+        self._note_strategy(members, strategy)
+        shares = {topic: self._share(topic, queues, members, strategy) for topic, queues in readable.items()}
         # A cancellation must not leave changes half done: there were none before, and nothing awaits from here on.
         self._drop_unsubscribed(queues_of_other_topics(shares, self._table.queues))
         balanced = True
@@ -101,7 +105,9 @@ class Rebalancer:
                 self._note_idle(topic, share, readable[topic], members)
         return balanced and not self._failing
 
-    def _share(self, topic: str, queues: TopicQueues | None, members: Members | None) -> Share | None:
+    def _share(
+        self, topic: str, queues: TopicQueues | None, members: Members | None, strategy: AllocationStrategy | None
+    ) -> Share | None:
         try:
             share = share_of_topic(
                 topic,
@@ -111,7 +117,7 @@ class Rebalancer:
                 queues=None if queues is None else queues.queues,
                 members=members,
                 # A strategy may leave queues unassigned, but every retry queue must be read.
-                strategy=Averagely() if is_retry_topic(topic) else self._strategy,
+                strategy=Averagely() if strategy is not None and is_retry_topic(topic) else strategy,
                 zones={} if queues is None else queues.zones,
                 queue_order=self._queue_order,
             )
@@ -119,7 +125,7 @@ class Rebalancer:
             if topic not in self._failing:
                 logger.exception(
                     "strategy %s failed for topic %s in group %s; queue assignments stay unchanged",
-                    self._strategy.name,
+                    "" if strategy is None else strategy.name,
                     topic,
                     self._group,
                 )
@@ -127,6 +133,19 @@ class Rebalancer:
             return None
         self._failing.discard(topic)
         return share
+
+    def _note_strategy(self, members: Members | None, strategy: AllocationStrategy | None) -> None:
+        """Report whether this member stands aside because of its settings, and a strategy that it cannot build."""
+        is_aside = strategy is None or (members is not None and members.stands_aside(self._client_id))
+        if strategy is None and not self._is_aside and members is not None and members.strategy is not None:
+            logger.error(
+                "group %s divides its queues by the strategy %s, which this member cannot build: it holds no queues",
+                self._group,
+                members.strategy.text,
+            )
+        if is_aside != self._is_aside:
+            self._is_aside = is_aside
+            self._hook.standing_aside(group=self._group, is_aside=is_aside)
 
     def _drop_unsubscribed(self, unsubscribed: Collection[MessageQueue]) -> None:
         self._table.drop(unsubscribed)

@@ -10,6 +10,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Protocol
 
+from pointsman.wire import client_id as client_ids
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import AllocationError, InvalidOptionError
@@ -87,13 +88,13 @@ class ConsistentHash:
     def __init__(self, virtual_nodes: int = VIRTUAL_NODES) -> None:
         if virtual_nodes < 0:
             raise AllocationError(f"illegal virtualNodeCnt :{virtual_nodes}")
-        self._virtual_nodes = virtual_nodes
+        self.virtual_nodes = virtual_nodes
 
     def allocate(self, request: AllocationRequest) -> tuple[MessageQueue, ...]:
         """Return the member's share."""
         if not is_member(request):
             return ()
-        points, owners = _ring(request.client_ids, self._virtual_nodes)
+        points, owners = _ring(request.client_ids, self.virtual_nodes)
         if not points:
             return ()
         return tuple(
@@ -180,7 +181,7 @@ class RoomByNameOrZone:
 
     def consumer_deploy_in(self, client_id: str) -> str:
         """Return the room of a client ``address@instance@zone``."""
-        return "".join(client_id.split("@", 2)[2:])
+        return client_ids.zone_of(client_id)
 
 
 def room_in_name(broker_name: str) -> str:
@@ -207,13 +208,13 @@ class MachineRoom:
     def __init__(self, rooms: Collection[str]) -> None:
         if isinstance(rooms, str) or not isinstance(rooms, Collection):
             raise InvalidOptionError("rooms", rooms, "must be a set of rooms")
-        self._rooms = frozenset(rooms)
+        self.rooms = frozenset(rooms)
 
     def allocate(self, request: AllocationRequest) -> tuple[MessageQueue, ...]:
         """Return the member's share: consecutive queues, and one of the remainder at the end."""
         if not is_member(request):
             return ()
-        kept = tuple(queue for queue in request.queues if self._room(queue, request) in self._rooms)
+        kept = tuple(queue for queue in request.queues if self._room(queue, request) in self.rooms)
         at = request.client_ids.index(request.client_id)
         size, surplus = divmod(len(kept), len(request.client_ids))
         share = kept[at * size : (at + 1) * size]
@@ -231,13 +232,13 @@ class MachineRoomNearby:
     (``AllocateMachineRoomNearby``)."""
 
     def __init__(self, inner: AllocationStrategy | None = None, *, resolver: MachineRoomResolver | None = None) -> None:
-        self._inner = inner if inner is not None else Averagely()
-        self._resolver = resolver if resolver is not None else RoomByNameOrZone()
+        self.inner = inner if inner is not None else Averagely()
+        self.resolver = resolver if resolver is not None else RoomByNameOrZone()
 
     @property
     def name(self) -> str:
         """RocketMQ's name with the inner strategy's."""
-        return f"MACHINE_ROOM_NEARBY-{self._inner.name}"
+        return f"MACHINE_ROOM_NEARBY-{self.inner.name}"
 
     def allocate(self, request: AllocationRequest) -> tuple[MessageQueue, ...]:
         """Return the member's share, those of the same room first.
@@ -248,18 +249,18 @@ class MachineRoomNearby:
             return ()
         queues_in: dict[str, list[MessageQueue]] = {}
         for queue in request.queues:
-            room = self._resolver.broker_deploy_in(queue, request.zones)
+            room = self.resolver.broker_deploy_in(queue, request.zones)
             if not room:
                 raise AllocationError(f"Machine room is null for mq {queue_text(queue)}")  # plain: ok RocketMQ's text
             queues_in.setdefault(room, []).append(queue)
         client_ids_in: dict[str, list[str]] = {}
         for client_id in request.client_ids:
-            room = self._resolver.consumer_deploy_in(client_id)
+            room = self.resolver.consumer_deploy_in(client_id)
             if not room:
                 raise AllocationError(f"Machine room is null for consumer id {client_id}")  # plain: ok RocketMQ's text
             client_ids_in.setdefault(room, []).append(client_id)
 
-        own = self._resolver.consumer_deploy_in(request.client_id)
+        own = self.resolver.consumer_deploy_in(request.client_id)
         share: tuple[MessageQueue, ...] = ()
         if own in queues_in:
             share += self._share(request, queues_in[own], client_ids_in[own])
@@ -270,7 +271,7 @@ class MachineRoomNearby:
     def _share(
         self, request: AllocationRequest, queues: list[MessageQueue], client_ids: list[str] | tuple[str, ...]
     ) -> tuple[MessageQueue, ...]:
-        return tuple(self._inner.allocate(replace(request, queues=tuple(queues), client_ids=tuple(client_ids))))
+        return tuple(self.inner.allocate(replace(request, queues=tuple(queues), client_ids=tuple(client_ids))))
 
 
 class Pinned:

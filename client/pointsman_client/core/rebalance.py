@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from pointsman_client.core.allocation import AllocationRequest, AllocationStrategy, Pinned, Zones
 from pointsman_client.core.message_queue import MessageQueue, QueueOrder
+from pointsman_client.core.stated_strategy import StatedStrategy, built_from, stated
 
 
 class MessageModel(StrEnum):
@@ -24,13 +25,51 @@ class MessageModel(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class DifferingMember:
+    """A member whose settings differ from those that hold in its group."""
+
+    client_id: str
+    differences: tuple[str, ...]
+    """In what, for people, such as ``subscriptions``."""
+    stands_aside: bool
+    """Whether it holds no queue; otherwise it uses the settings that hold."""
+    strategy: str = ""
+    """Its strategy, for people; empty unless the strategy differs."""
+
+    def __str__(self) -> str:
+        strategy = f" ({self.strategy})" if self.strategy else ""
+        consequence = ", holds no queues" if self.stands_aside else ""
+        return f"{self.client_id}: {', '.join(self.differences)}{strategy}{consequence}"
+
+
+@dataclass(frozen=True, slots=True)
 class Members:
-    """A reliable list of a group's members."""
+    """A reliable list of a group's members, and what holds in the group with it."""
 
     client_ids: tuple[str, ...]
-    """Sorted."""
+    """Those that divide the queues, sorted."""
     pinned: tuple[str, ...] = ()
     """Members to which the queues are pinned; empty: no pin."""
+    strategy: StatedStrategy | None = None
+    """By which the members divide the queues; None: each uses its own."""
+    is_ordered: bool | None = None
+    """Whether the members process the messages of a queue one at a time; None: not stated."""
+    holder: str = ""
+    """The oldest member, whose settings hold; empty: not stated."""
+    differing: tuple[DifferingMember, ...] = ()
+
+    def standing_of(self, client_id: str) -> DifferingMember | None:
+        """Return how a member differs; None: it does not."""
+        return next((each for each in self.differing if each.client_id == client_id), None)
+
+    def stands_aside(self, client_id: str) -> bool:
+        """Whether a member holds no queue because of its settings."""
+        standing = self.standing_of(client_id)
+        return standing is not None and standing.stands_aside
+
+    def has(self, client_id: str) -> bool:
+        """Whether a client is a member, standing aside or not."""
+        return client_id in self.client_ids or self.stands_aside(client_id)
 
 
 REBALANCE_WAIT_INTERVAL_SECONDS = 20.0
@@ -112,6 +151,7 @@ class IdleReason(StrEnum):
     MORE_MEMBERS_THAN_QUEUES = "more members than queues"
     PINNED_ELSEWHERE = "the group's queues are pinned to other members"
     STRATEGY = "the allocation strategy gives this member none"
+    SETTINGS_DIFFER = "its settings differ from those of the group's oldest member"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +166,24 @@ class Share:
 NOTHING = Share(frozenset())
 
 
+class StrategyInForce:
+    """The strategy by which one member divides queues: its own, or the stated one if that differs."""
+
+    def __init__(self, own: AllocationStrategy) -> None:
+        self._own = own
+        self._own_digest = self._digest = stated(own).digest
+        self._strategy: AllocationStrategy | None = own
+
+    def given(self, members: Members | None) -> AllocationStrategy | None:
+        """Return the strategy for a list of members; None: the stated one cannot be built here."""
+        setting = members.strategy if members is not None else None
+        digest = self._own_digest if setting is None else setting.digest
+        if digest != self._digest:
+            self._digest = digest
+            self._strategy = self._own if setting is None or digest == self._own_digest else built_from(setting)
+        return self._strategy
+
+
 def share_of_topic(
     topic: str,
     *,
@@ -134,11 +192,13 @@ def share_of_topic(
     client_id: str,
     queues: Collection[MessageQueue] | None,
     members: Members | None,
-    strategy: AllocationStrategy,
+    strategy: AllocationStrategy | None,
     zones: Zones,
     queue_order: QueueOrder | None = None,
 ) -> Share | None:
     """Return the member's target assignment; None: unknown, the current assignment does not change.
+
+    ``strategy``: None if this member has not the one that holds; it takes no queues then.
 
     ``queues``: the topic's readable queues; None while its route is unknown, empty if the topic has none (the removal
     of queues was confirmed). Raises :class:`AllocationError` and any exception of a user's strategy; the assignment
@@ -148,6 +208,8 @@ def share_of_topic(
         return None
     if not queues:
         return NOTHING
+    if strategy is None or (members is not None and members.stands_aside(client_id)):
+        return Share(frozenset(), IdleReason.SETTINGS_DIFFER)
     if model is MessageModel.BROADCASTING:
         return Share(frozenset(queues))
     if members is None:
@@ -186,6 +248,7 @@ def idle_warning(request: AllocationRequest, reason: IdleReason) -> str:
         IdleReason.MORE_MEMBERS_THAN_QUEUES: "stop members or add queues",
         IdleReason.PINNED_ELSEWHERE: "it gets queues again when the pin ends (pointsmanctl unpin)",
         IdleReason.STRATEGY: "the strategy averagely distributes queues evenly",
+        IdleReason.SETTINGS_DIFFER: "give all members the same settings (pointsmanctl group)",
     }[reason]
     return (
         f"{request.client_id} of group {request.group} has no queue of topic {topic}: {reason} "

@@ -69,6 +69,46 @@ MESSAGE_MODEL_BROADCASTING: MessageModel.ValueType  # 2
 """Each message goes to every member; members are not notified of changes."""
 Global___MessageModel: _TypeAlias = MessageModel  # noqa: Y015
 
+class _SettingDifference:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SettingDifferenceEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SettingDifference.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SETTING_DIFFERENCE_UNSPECIFIED: _SettingDifference.ValueType  # 0
+    """Not set."""
+    SETTING_DIFFERENCE_MESSAGE_MODEL: _SettingDifference.ValueType  # 1
+    """Clustering beside broadcasting."""
+    SETTING_DIFFERENCE_CONSUME_TYPE: _SettingDifference.ValueType  # 2
+    """A listener beside polling: only the former consumes the group's retry topic."""
+    SETTING_DIFFERENCE_SUBSCRIPTIONS: _SettingDifference.ValueType  # 3
+    """Other topics or tags."""
+    SETTING_DIFFERENCE_ORDERED: _SettingDifference.ValueType  # 4
+    """Ordered beside concurrent."""
+    SETTING_DIFFERENCE_STRATEGY: _SettingDifference.ValueType  # 5
+    """Another allocation strategy, or another value of its settings."""
+    SETTING_DIFFERENCE_ZONE: _SettingDifference.ValueType  # 6
+    """The strategy that holds needs a zone in each client id, and this one has none."""
+
+class SettingDifference(_SettingDifference, metaclass=_SettingDifferenceEnumTypeWrapper):
+    """In what a member differs from what holds in its group."""
+
+SETTING_DIFFERENCE_UNSPECIFIED: SettingDifference.ValueType  # 0
+"""Not set."""
+SETTING_DIFFERENCE_MESSAGE_MODEL: SettingDifference.ValueType  # 1
+"""Clustering beside broadcasting."""
+SETTING_DIFFERENCE_CONSUME_TYPE: SettingDifference.ValueType  # 2
+"""A listener beside polling: only the former consumes the group's retry topic."""
+SETTING_DIFFERENCE_SUBSCRIPTIONS: SettingDifference.ValueType  # 3
+"""Other topics or tags."""
+SETTING_DIFFERENCE_ORDERED: SettingDifference.ValueType  # 4
+"""Ordered beside concurrent."""
+SETTING_DIFFERENCE_STRATEGY: SettingDifference.ValueType  # 5
+"""Another allocation strategy, or another value of its settings."""
+SETTING_DIFFERENCE_ZONE: SettingDifference.ValueType  # 6
+"""The strategy that holds needs a zone in each client id, and this one has none."""
+Global___SettingDifference: _TypeAlias = SettingDifference  # noqa: Y015
+
 class _MembershipStatus:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -156,6 +196,82 @@ class Subscription(_message.Message):
 Global___Subscription: _TypeAlias = Subscription  # noqa: Y015
 
 @_typing.final
+class AllocationSetting(_message.Message):
+    """An allocation strategy by value."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    BUILDABLE_FROM_FIELD_NUMBER: _builtins.int
+    NEEDS_ZONE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """RocketMQ's name, or the name that the application's class states; printable ASCII, at most 127 characters."""
+    settings: _builtins.str
+    """Its settings, a JSON object with sorted keys, at most 512 characters; empty: they are longer."""
+    digest: _builtins.bytes
+    """SHA-256 of name and settings. Strategies with equal digests divide queues in the same way."""
+    buildable_from: _builtins.int
+    """The lowest `known_strategies` of a client that can build it from name and settings; 0: no other client can."""
+    needs_zone: _builtins.bool
+    """Whether it divides queues only if every client id names a zone (`address@instance@zone`)."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        settings: _builtins.str = ...,
+        digest: _builtins.bytes = ...,
+        buildable_from: _builtins.int = ...,
+        needs_zone: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["buildable_from", b"buildable_from", "digest", b"digest", "name", b"name", "needs_zone", b"needs_zone", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AllocationSetting: _TypeAlias = AllocationSetting  # noqa: Y015
+
+@_typing.final
+class MemberSettings(_message.Message):
+    """What the members of a group must have in common, besides message model, consume type and subscriptions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    IS_ORDERED_FIELD_NUMBER: _builtins.int
+    KNOWN_STRATEGIES_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    is_ordered: _builtins.bool
+    """Whether it processes the messages of a queue one at a time."""
+    known_strategies: _builtins.int
+    """The set of built-in strategies that it can build from stated settings; rises when a client version adds one."""
+    @_builtins.property
+    def strategy(self) -> Global___AllocationSetting:
+        """How the client divides queues."""
+
+    @_builtins.property
+    def started_at(self) -> _timestamp_pb2.Timestamp:
+        """When the consumer was started, by its own clock: the same at every agent, also after a restart of an agent."""
+
+    def __init__(
+        self,
+        *,
+        strategy: Global___AllocationSetting | None = ...,
+        is_ordered: _builtins.bool = ...,
+        known_strategies: _builtins.int = ...,
+        started_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at", "strategy", b"strategy"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_ordered", b"is_ordered", "known_strategies", b"known_strategies", "started_at", b"started_at", "strategy", b"strategy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberSettings: _TypeAlias = MemberSettings  # noqa: Y015
+
+@_typing.final
 class GroupSubscription(_message.Message):
     """A group that a client belongs to."""
 
@@ -165,6 +281,7 @@ class GroupSubscription(_message.Message):
     CONSUME_TYPE_FIELD_NUMBER: _builtins.int
     MESSAGE_MODEL_FIELD_NUMBER: _builtins.int
     SUBSCRIPTIONS_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """Group name, RocketMQ's grammar."""
     consume_type: Global___ConsumeType.ValueType
@@ -175,6 +292,10 @@ class GroupSubscription(_message.Message):
     def subscriptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Subscription]:
         """Its subscriptions, at most 256 topics, each once."""
 
+    @_builtins.property
+    def settings(self) -> Global___MemberSettings:
+        """What else must be equal in the group; absent: a client older than this field, whose settings are not known."""
+
     def __init__(
         self,
         *,
@@ -182,10 +303,11 @@ class GroupSubscription(_message.Message):
         consume_type: Global___ConsumeType.ValueType = ...,
         message_model: Global___MessageModel.ValueType = ...,
         subscriptions: _abc.Iterable[Global___Subscription] | None = ...,
+        settings: Global___MemberSettings | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consume_type", b"consume_type", "group", b"group", "message_model", b"message_model", "subscriptions", b"subscriptions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consume_type", b"consume_type", "group", b"group", "message_model", b"message_model", "settings", b"settings", "subscriptions", b"subscriptions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -231,6 +353,7 @@ class KeepMembershipResponse(_message.Message):
     EXPIRY_FIELD_NUMBER: _builtins.int
     CONFLICTING_GROUPS_FIELD_NUMBER: _builtins.int
     TAKEN_OVER_GROUPS_FIELD_NUMBER: _builtins.int
+    OWN_DIFFERENCES_FIELD_NUMBER: _builtins.int
     status: Global___MembershipStatus.ValueType
     """The result."""
     @_builtins.property
@@ -239,11 +362,17 @@ class KeepMembershipResponse(_message.Message):
 
     @_builtins.property
     def conflicting_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Groups whose other members have other subscriptions or another mode: no member gets all messages."""
+        """Groups whose members have different subscriptions, message models or consume types."""
 
     @_builtins.property
     def taken_over_groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Groups of the heartbeat in which a later stream holds this client, where this stream still holds others."""
+
+    @_builtins.property
+    def own_differences(self) -> _containers.RepeatedCompositeFieldContainer[Global___OwnDifference]:
+        """Groups of the heartbeat in which this client differs from what holds. Broadcasting members, which watch no group,
+        follow it; the others follow the membership.
+        """
 
     def __init__(
         self,
@@ -252,14 +381,51 @@ class KeepMembershipResponse(_message.Message):
         expiry: _duration_pb2.Duration | None = ...,
         conflicting_groups: _abc.Iterable[_builtins.str] | None = ...,
         taken_over_groups: _abc.Iterable[_builtins.str] | None = ...,
+        own_differences: _abc.Iterable[Global___OwnDifference] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expiry", b"expiry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicting_groups", b"conflicting_groups", "expiry", b"expiry", "status", b"status", "taken_over_groups", b"taken_over_groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicting_groups", b"conflicting_groups", "expiry", b"expiry", "own_differences", b"own_differences", "status", b"status", "taken_over_groups", b"taken_over_groups"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KeepMembershipResponse: _TypeAlias = KeepMembershipResponse  # noqa: Y015
+
+@_typing.final
+class OwnDifference(_message.Message):
+    """In what a client differs from what holds in one of its groups."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    DIFFERENCES_FIELD_NUMBER: _builtins.int
+    STANDS_ASIDE_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Name of the group."""
+    stands_aside: _builtins.bool
+    """Whether it holds no queues therefore."""
+    holder: _builtins.str
+    """The oldest member, whose settings hold."""
+    @_builtins.property
+    def differences(self) -> _containers.RepeatedScalarFieldContainer[Global___SettingDifference.ValueType]:
+        """In what; at least one entry."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        differences: _abc.Iterable[Global___SettingDifference.ValueType] | None = ...,
+        stands_aside: _builtins.bool = ...,
+        holder: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["differences", b"differences", "group", b"group", "holder", b"holder", "stands_aside", b"stands_aside"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OwnDifference: _TypeAlias = OwnDifference  # noqa: Y015
 
 @_typing.final
 class LeaveGroupsRequest(_message.Message):
@@ -454,19 +620,26 @@ class GroupMembership(_message.Message):
     PINNED_CLIENT_IDS_FIELD_NUMBER: _builtins.int
     PINNED_UNTIL_FIELD_NUMBER: _builtins.int
     MESSAGE_MODEL_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
+    DIFFERING_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """Its name."""
     state: Global___GroupState.ValueType
     """Whether the list is complete."""
     message_model: Global___MessageModel.ValueType
     """How the group shares messages."""
+    holder: _builtins.str
+    """The member whose settings hold: the oldest one that states its settings, else the oldest one."""
     @_builtins.property
     def revision(self) -> Global___MembershipRevision:
         """Its version."""
 
     @_builtins.property
     def client_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Client ids, sorted. During a hold-down, those of before."""
+        """Client ids of the members that divide the queues, sorted. During a hold-down, those of before. Members that stand
+        aside are not among them.
+        """
 
     @_builtins.property
     def pinned_client_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -475,6 +648,16 @@ class GroupMembership(_message.Message):
     @_builtins.property
     def pinned_until(self) -> _timestamp_pb2.Timestamp:
         """When the pin ends by itself; absent without one."""
+
+    @_builtins.property
+    def settings(self) -> Global___MemberSettings:
+        """The settings by which `client_ids` divide the queues, under this revision: those of the oldest member. Absent: no
+        member states its settings, or the group broadcasts; each member uses its own.
+        """
+
+    @_builtins.property
+    def differing(self) -> _containers.RepeatedCompositeFieldContainer[Global___DifferingMember]:
+        """Members that differ, sorted by client id."""
 
     def __init__(
         self,
@@ -486,14 +669,55 @@ class GroupMembership(_message.Message):
         pinned_client_ids: _abc.Iterable[_builtins.str] | None = ...,
         pinned_until: _timestamp_pb2.Timestamp | None = ...,
         message_model: Global___MessageModel.ValueType = ...,
+        settings: Global___MemberSettings | None = ...,
+        holder: _builtins.str = ...,
+        differing: _abc.Iterable[Global___DifferingMember] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["pinned_until", b"pinned_until", "revision", b"revision"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pinned_until", b"pinned_until", "revision", b"revision", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_ids", b"client_ids", "group", b"group", "message_model", b"message_model", "pinned_client_ids", b"pinned_client_ids", "pinned_until", b"pinned_until", "revision", b"revision", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_ids", b"client_ids", "differing", b"differing", "group", b"group", "holder", b"holder", "message_model", b"message_model", "pinned_client_ids", b"pinned_client_ids", "pinned_until", b"pinned_until", "revision", b"revision", "settings", b"settings", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GroupMembership: _TypeAlias = GroupMembership  # noqa: Y015
+
+@_typing.final
+class DifferingMember(_message.Message):
+    """A member whose settings differ from those that hold."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    DIFFERENCES_FIELD_NUMBER: _builtins.int
+    STANDS_ASIDE_FIELD_NUMBER: _builtins.int
+    STRATEGY_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    """Client id."""
+    stands_aside: _builtins.bool
+    """Whether it holds no queues. Otherwise it divides them by the settings that hold, or, if it is older than
+    `MemberSettings`, as if it did not differ.
+    """
+    strategy: _builtins.str
+    """Its strategy with the settings of that, cut to 120 characters; empty unless the strategy differs."""
+    @_builtins.property
+    def differences(self) -> _containers.RepeatedScalarFieldContainer[Global___SettingDifference.ValueType]:
+        """In what; at least one entry."""
+
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+        differences: _abc.Iterable[Global___SettingDifference.ValueType] | None = ...,
+        stands_aside: _builtins.bool = ...,
+        strategy: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "differences", b"differences", "stands_aside", b"stands_aside", "strategy", b"strategy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DifferingMember: _TypeAlias = DifferingMember  # noqa: Y015
 
 @_typing.final
 class GroupMember(_message.Message):
@@ -509,6 +733,10 @@ class GroupMember(_message.Message):
     SILENT_FOR_FIELD_NUMBER: _builtins.int
     IS_CONNECTED_FIELD_NUMBER: _builtins.int
     IS_CONFLICTING_FIELD_NUMBER: _builtins.int
+    DIFFERENCES_FIELD_NUMBER: _builtins.int
+    STANDS_ASIDE_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    MESSAGE_MODEL_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     """Client id."""
     peer: _builtins.str
@@ -518,7 +746,11 @@ class GroupMember(_message.Message):
     is_connected: _builtins.bool
     """Whether its stream is open."""
     is_conflicting: _builtins.bool
-    """Whether its subscriptions differ from those of the member that joined first."""
+    """Whether it differs from what holds in the group: from the oldest member."""
+    stands_aside: _builtins.bool
+    """Whether it holds no queues, because it cannot follow the settings that hold."""
+    message_model: Global___MessageModel.ValueType
+    """Its message model."""
     @_builtins.property
     def subscriptions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Subscription]:
         """Its subscriptions."""
@@ -531,6 +763,14 @@ class GroupMember(_message.Message):
     def silent_for(self) -> _duration_pb2.Duration:
         """Time since its last heartbeat."""
 
+    @_builtins.property
+    def differences(self) -> _containers.RepeatedScalarFieldContainer[Global___SettingDifference.ValueType]:
+        """In what; empty: in nothing."""
+
+    @_builtins.property
+    def settings(self) -> Global___MemberSettings:
+        """Its settings; absent: it does not state them."""
+
     def __init__(
         self,
         *,
@@ -542,10 +782,14 @@ class GroupMember(_message.Message):
         silent_for: _duration_pb2.Duration | None = ...,
         is_connected: _builtins.bool = ...,
         is_conflicting: _builtins.bool = ...,
+        differences: _abc.Iterable[Global___SettingDifference.ValueType] | None = ...,
+        stands_aside: _builtins.bool = ...,
+        settings: Global___MemberSettings | None = ...,
+        message_model: Global___MessageModel.ValueType = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["joined_at", b"joined_at", "silent_for", b"silent_for"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["joined_at", b"joined_at", "settings", b"settings", "silent_for", b"silent_for"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "consume_type", b"consume_type", "is_conflicting", b"is_conflicting", "is_connected", b"is_connected", "joined_at", b"joined_at", "peer", b"peer", "silent_for", b"silent_for", "subscriptions", b"subscriptions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "consume_type", b"consume_type", "differences", b"differences", "is_conflicting", b"is_conflicting", "is_connected", b"is_connected", "joined_at", b"joined_at", "message_model", b"message_model", "peer", b"peer", "settings", b"settings", "silent_for", b"silent_for", "stands_aside", b"stands_aside", "subscriptions", b"subscriptions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -662,7 +906,7 @@ class GroupSummary(_message.Message):
     message_model: Global___MessageModel.ValueType
     """Its mode."""
     is_conflicting: _builtins.bool
-    """Whether members differ in subscriptions or mode."""
+    """Whether members differ in what must be equal."""
     is_pinned: _builtins.bool
     """Whether it is pinned."""
     @_builtins.property

@@ -1,6 +1,7 @@
 """The grammar of client ids: ``address@instance``, as RocketMQ's ``ClientConfig.buildMQClientId`` builds them.
 
 The instance may contain a further ``@`` (RocketMQ appends its unit name so); the address is the part before the first.
+What follows the second is the client's zone (``AllocateMachineRoomNearby``).
 """
 
 from __future__ import annotations
@@ -37,3 +38,8 @@ def pin_target_problem(target: str) -> str | None:
 def address_of(client_id: str) -> str:
     """Return the part before the first ``@``."""
     return client_id.partition("@")[0]
+
+
+def zone_of(client_id: str) -> str:
+    """Return the part after the second ``@``; empty: the client id has no zone."""
+    return "".join(client_id.split("@", 2)[2:])

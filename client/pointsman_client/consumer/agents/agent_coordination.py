@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman_client.consumer.agents.group_settings import own_settings
 from pointsman_client.consumer.agents.membership import AgentMembership
 from pointsman_client.consumer.agents.offset_store import AgentOffsetStore, PendingOffsets
 from pointsman_client.consumer.agents.queue_lock import AgentQueueLocks
@@ -28,6 +29,7 @@ def agent_coordination(request: CoordinationRequest) -> Coordination:
         client_id=request.client_id,
         consume_type=wire.CONSUME_TYPE_PUSH if request.call_listener is not None else wire.CONSUME_TYPE_PULL,
         message_model=wire.MESSAGE_MODEL_BROADCASTING if is_broadcasting else wire.MESSAGE_MODEL_CLUSTERING,
+        settings=own_settings(request.strategy, is_ordered=request.is_ordered, started_at=request.clock.utc_now()),
         subscriptions=request.subscriptions,
         on_change=request.on_change,
         on_agent_joined=request.on_joined,

@@ -25,6 +25,7 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.backoff import FullJitterBackoff
 from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup
+from pointsman_client.consumer.agents.group_settings import to_members
 from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import PointsmanError
 from pointsman_client.rpc.links import AgentLink, AgentLinks
@@ -240,7 +241,7 @@ class GroupWatch:
             return
         if membership.state == wire.GROUP_STATE_RECOVERED and not self._may_rely_on(watch.addr):
             return
-        members = Members(tuple(sorted(membership.client_ids)), tuple(sorted(membership.pinned_client_ids)))
+        members = to_members(membership)
         if members != self.members:
             self.members = members
             self._on_change()

@@ -52,8 +52,8 @@ class MemberState(StrEnum):
 class MemberStream:
     """Membership of a client at the agent ``addr``, maintained while :meth:`run` runs.
 
-    ``on_change`` is called when :attr:`state` or :attr:`is_conflicting` changes. ``on_broken`` is called when an
-    established stream breaks, because the agent may have restarted.
+    ``on_change`` is called when :attr:`state`, :attr:`is_conflicting` or :attr:`own_difference` changes. ``on_broken``
+    is called when an established stream breaks, because the agent may have restarted.
     """
 
     def __init__(
@@ -73,6 +73,8 @@ class MemberStream:
         self.error: PointsmanError | None = None
         """Why the client is not a member."""
         self.is_conflicting = False
+        self.own_difference: wire.OwnDifference | None = None
+        """How the client differs from what holds at this agent; None: it does not."""
         self._links = links
         self._group = group
         self._build_heartbeat = build_heartbeat
@@ -163,8 +165,10 @@ class MemberStream:
             self._wakeup.wake()  # the current wait may be too long
         self._interval = interval
         is_conflicting = self._group in response.conflicting_groups
-        if self.state is not MemberState.MEMBER or is_conflicting != self.is_conflicting:
-            self.is_conflicting = is_conflicting
+        own = next((each for each in response.own_differences if each.group == self._group), None)
+        news = is_conflicting != self.is_conflicting or own != self.own_difference
+        if self.state is not MemberState.MEMBER or news:
+            self.is_conflicting, self.own_difference = is_conflicting, own
             self._set_state(MemberState.MEMBER)
 
     async def _until_released(self) -> None:
@@ -191,7 +195,7 @@ class MemberStream:
         """Change the state and log the change."""
         before, self.state, self.error = self.state, state, error
         if state is not MemberState.MEMBER:
-            self.is_conflicting = False
+            self.is_conflicting, self.own_difference = False, None
         if before is not state:
             level = logging.WARNING if state is MemberState.REFUSED else logging.INFO
             if before is MemberState.JOINING and state is MemberState.MEMBER:

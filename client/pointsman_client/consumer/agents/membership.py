@@ -11,7 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import grpc
 
@@ -19,10 +19,11 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup, end_tasks, start_task
 from pointsman_client.consumer.agents.broker_agents import agent_addrs
+from pointsman_client.consumer.agents.group_settings import DifferenceLog, difference_names
 from pointsman_client.consumer.agents.group_watch import GroupWatch
 from pointsman_client.consumer.agents.member_stream import MemberState, MemberStream
 from pointsman_client.consumer.coordination import RoutedBrokers
-from pointsman_client.core.rebalance import Members
+from pointsman_client.core.rebalance import DifferingMember, Members
 from pointsman_client.errors import PointsmanError, RequestRejectedError
 from pointsman_client.rpc.links import AgentLinks
 
@@ -51,10 +52,11 @@ class _Joined:
 class AgentMembership:
     """See :class:`~pointsman_client.consumer.coordination.GroupMembership`.
 
-    ``subscriptions`` returns the current tag expression of each topic. ``on_change`` is called when :attr:`members`
+    ``subscriptions`` returns the current tag expression of each topic, ``settings`` are what else must be equal in the
+    group (None: not stated, as by a client of an earlier version). ``on_change`` is called when :attr:`members`
     changes, ``on_agent_broken(addr)`` when the connection to an agent breaks, since the agent may have lost its state.
     ``on_agent_joined()`` is called when an agent accepts this client, for the first time or again. A broadcasting
-    consumer sends heartbeats but watches no group, so its :attr:`members` stays None.
+    consumer sends heartbeats but watches no group, so its :attr:`members` stays None, except while it stands aside.
 
     This consumer owns the links, and closes those to agents that are no longer in any route.
     """
@@ -68,6 +70,7 @@ class AgentMembership:
         client_id: str,
         consume_type: wire.ConsumeType.ValueType,
         message_model: wire.MessageModel.ValueType,
+        settings: wire.MemberSettings | None,
         subscriptions: Callable[[], Mapping[str, str]],
         on_change: Callable[[], None],
         clock: Clock,
@@ -81,6 +84,7 @@ class AgentMembership:
         self._client_id = client_id
         self._consume_type = consume_type
         self._message_model = message_model
+        self._settings = settings
         self._subscriptions = subscriptions
         self._on_change = on_change
         self._on_agent_broken = on_agent_broken
@@ -96,6 +100,8 @@ class AgentMembership:
         self._members: Members | None = None
         self._member_at: set[str] = set()
         self._was_conflicting = False
+        self._differences = DifferenceLog(group, client_id)
+        self._addrs: tuple[str, ...] = ()
         self._was_taken_over = False
         self._has_left = False
         self._starting_until = clock.monotonic()
@@ -146,6 +152,17 @@ class AgentMembership:
         return {
             "members": list(members.client_ids) if members is not None else None,
             "pinned": list(members.pinned) if members is not None else [],
+            "oldestMember": members.holder if members is not None else "",
+            "strategyInForce": members.strategy.text if members is not None and members.strategy is not None else None,
+            "standsAside": members is not None and members.stands_aside(self._client_id),
+            "differing": {
+                each.client_id: {
+                    "in": list(each.differences),
+                    "strategy": each.strategy,
+                    "standsAside": each.stands_aside,
+                }
+                for each in (members.differing if members is not None else ())
+            },
             "conflictingSubscriptions": self.is_conflicting,
             "takenOver": self.is_taken_over,
             "watchedAgent": self._watch.watched,
@@ -188,7 +205,7 @@ class AgentMembership:
 
     def _update_agents(self) -> list[str]:
         """Start and stop streams so that each routed agent has one, and start the watch; return the removed agents."""
-        addrs = agent_addrs(self._brokers.brokers_of(tuple(self._subscriptions())))
+        self._addrs = addrs = agent_addrs(self._brokers.brokers_of(tuple(self._subscriptions())))
         is_starting = self._is_starting
         removed = [addr for addr in self._joined if addr not in addrs]
         for addr in removed:
@@ -231,19 +248,19 @@ class AgentMembership:
                 wire.Subscription(topic=topic, expression=expression)
                 for topic, expression in sorted(self._subscriptions().items())
             ],
+            settings=self._settings,
         )
         return wire.KeepMembershipRequest(client_id=self._client_id, groups=[group])
 
     def _check_streams(self) -> None:
-        is_conflicting, is_taken_over = self.is_conflicting, self.is_taken_over
+        # A list that names its oldest member has the differences: the agents are not too old to state them.
+        listed = self._members if self._message_model == BROADCASTING else self._watch.members
+        is_stated = listed is not None and listed.holder != ""
+        is_conflicting, is_taken_over = self.is_conflicting and not is_stated, self.is_taken_over
         if is_conflicting and not self._was_conflicting:
-            logger.warning(
-                "members of group %s have different subscriptions, so some messages reach no member; "
-                "give all members the same topics and tags",
-                self._group,
-            )
-        elif self._was_conflicting and not is_conflicting:
-            logger.warning("members of group %s have the same subscriptions again", self._group)
+            self._log_conflict()
+        elif self._was_conflicting and not is_conflicting and not is_stated:
+            logger.warning("members of group %s have the same settings again", self._group)
         if is_taken_over and not self._was_taken_over:
             logger.error(
                 "another process uses client id %s; this process is no longer a member of group %s; "
@@ -265,18 +282,48 @@ class AgentMembership:
             self._tasks["refresh"] = start_task(self._watch.refresh(), name=f"pointsman-members-{self._group}")
         self._update_members()
 
+    def _log_conflict(self) -> None:
+        """Log what an agent reports that is too old to name members and differences."""
+        if self._message_model == BROADCASTING:
+            logger.warning("members of group %s have different message models", self._group)
+        else:
+            logger.warning(
+                "members of group %s have different subscriptions or message models, so some messages may reach no "
+                "member; give all members the same topics and tags",
+                self._group,
+            )
+
     def _update_members(self) -> None:
+        if self._message_model == BROADCASTING:
+            self._set_members(self._own_standing())
+            return
         members, watched = self._watch.members, self._joined.get(self._watch.watched)
         state = watched.stream.state if watched is not None else MemberState.JOINING
         if members is None:
             return
         if state is MemberState.TAKEN_OVER:
             members = _without(members, self._client_id)  # the entry is the other process
-        elif self._client_id not in members.client_ids and state is not MemberState.REFUSED:
+        elif not members.has(self._client_id) and state is not MemberState.REFUSED:
             return  # the list is from before this client joined there
+        self._set_members(members)
+
+    def _set_members(self, members: Members | None) -> None:
         if members != self._members:
             self._members = members
+            self._differences.note(members or Members(()))
             self._on_change()
+
+    def _own_standing(self) -> Members | None:
+        """Return, for a broadcasting member, how it differs at the first agent where it is a member; None: it does not.
+
+        It shares nothing with other members, so a heartbeat's response is early enough.
+        """
+        streams = (self._joined[addr].stream for addr in self._addrs if addr in self._joined)
+        own = next((each.own_difference for each in streams if each.state is MemberState.MEMBER), None)
+        if own is None:
+            return None
+        differing = DifferingMember(self._client_id, difference_names(own.differences), own.stands_aside)
+        return Members((), holder=own.holder, differing=(differing,))
 
     async def _leave_at(self, addr: str) -> None:
         link = self._links.to(addr)
@@ -295,7 +342,9 @@ class AgentMembership:
 
 
 def _without(members: Members, client_id: str) -> Members:
-    client_ids, pinned = (
-        tuple(each for each in ids if each != client_id) for ids in (members.client_ids, members.pinned)
+    return replace(
+        members,
+        client_ids=tuple(each for each in members.client_ids if each != client_id),
+        pinned=tuple(each for each in members.pinned if each != client_id),
+        differing=tuple(each for each in members.differing if each.client_id != client_id),
     )
-    return Members(client_ids, pinned)
