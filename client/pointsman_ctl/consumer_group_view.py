@@ -24,7 +24,22 @@ RELIABLE = frozenset({wire.GROUP_STATE_READY, wire.GROUP_STATE_RECOVERED})
 """States of an agent or group whose list of members is complete."""
 MAX_HOSTS = 2
 """Hosts of one member that the table shows."""
-_FLAG_STYLES = {"CONFLICT": ALARM, "DIFFERS": ALARM, "PINNED": "magenta", "WARMING": WARNING, "DRAINING": "magenta"}
+DIFFERENCES = {
+    "MESSAGE_MODEL": "message model",
+    "CONSUME_TYPE": "consume type",
+    "SUBSCRIPTIONS": "subscriptions",
+    "ORDERED": "ordered",
+    "STRATEGY": "strategy",
+    "ZONE": "no zone in its client id",
+}
+_FLAG_STYLES = {
+    "CONFLICT": ALARM,
+    "ASIDE": ALARM,
+    "DIFFERS": ALARM,
+    "PINNED": "magenta",
+    "WARMING": WARNING,
+    "DRAINING": "magenta",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +163,29 @@ class MemberRow:
 
     @property
     def is_conflicting(self) -> bool:
-        """Whether any agent reports subscriptions that differ from those of the first member."""
+        """Whether it differs, at any agent, from what holds in the group."""
         return any(member.is_conflicting for _, member in self.at)
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """In what it differs, as the wire names it."""
+        found = {each for _, member in self.at for each in member.differences}
+        return tuple(wire.SettingDifference.Name(each).removeprefix("SETTING_DIFFERENCE_") for each in sorted(found))
+
+    @property
+    def stands_aside(self) -> bool:
+        """Whether it holds no queues because of that."""
+        return any(member.stands_aside for _, member in self.at)
+
+    @property
+    def settings(self) -> wire.MemberSettings | None:
+        """What it states; None: its client or the agents are too old for that, or it reads from a RocketMQ broker."""
+        return next((member.settings for _, member in self.at if member.HasField("settings")), None)
+
+    @property
+    def strategy(self) -> str:
+        """Its allocation strategy with settings; empty: not known."""
+        return "" if self.settings is None else strategy_text(self.settings.strategy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +267,7 @@ def groups_parts(
 
 
 def group_parts(view: GroupView) -> Iterable[RenderableType]:
-    """Show the members of a group, then disagreements, conflicts and pins."""
+    """Show the members of a group, then disagreements, differing settings and pins."""
     numbers = ("LAST HEARTBEAT", "AGENTS")
     has_clients = any(row.client for row in view.members)
     client = ("CLIENT",) if has_clients else ()
@@ -246,18 +282,53 @@ def group_parts(view: GroupView) -> Iterable[RenderableType]:
             "-" if row.silent_seconds is None else duration_text(row.silent_seconds),
             f"{len(row.at)}/{len(view.known)}",
             printable(", ".join(map(_subscription_text, row.subscriptions))) or "-",
-            _flags(_member_flags(row)),
+            _flags(_member_flags(row, view)),
         )
     yield table
     yield from _disagreements(view)
     if len(view.models) > 1:
         yield Text(f"CONFLICT: members have different message models: {', '.join(view.models)}", style=ALARM)
-    if any(row.is_conflicting for row in view.members):
-        text = "CONFLICT: subscriptions differ from those of the first member; messages are lost"
-        yield Text(text, style=ALARM)
+    yield from _conflicts(view)
     yield from _agent_remarks(view)
     where = f"at {len(view.known)} of {counted_agents([agent for agent, _ in view.known] + [*view.unknown_at])}"
     yield Text(f"{counted(len(view.members), 'member')}, {'/'.join(view.models)}, {where}", style="dim")
+
+
+def _conflicts(view: GroupView) -> Iterator[Text]:
+    for row in view.members:
+        if not row.is_conflicting:
+            continue
+        at = [group.membership for agent, group in view.known if any(agent == each for each, _ in row.at)]
+        holder = next((each.holder for each in at if each.holder), "")
+        oldest = f"the oldest member {printable(holder)}" if holder else "the member that joined first"
+        held = next((strategy_text(each.settings.strategy) for each in at if each.HasField("settings")), "")
+        names = [DIFFERENCES.get(each, each) for each in row.differences] or ["subscriptions or message model"]
+        strategy = f" ({row.strategy}, not {held})" if "STRATEGY" in row.differences else ""
+        if row.stands_aside:
+            effect = "it holds no queues"
+        elif row.settings is not None:
+            effect = f"it follows {oldest}"
+        elif not row.differences or "SUBSCRIPTIONS" in row.differences:
+            effect = "messages may reach no member"
+        else:
+            effect = "its client is too old to follow"
+        text = f"CONFLICT: {row.client_id} differs from {oldest} in {', '.join(names)}{strategy}: {effect}"
+        yield Text(printable(text), style=ALARM)
+    unknown = [row.client_id for row in view.members if is_unknown(row, view)]
+    if unknown:
+        yield Text(
+            f"UNKNOWN: the clients of {printable(', '.join(unknown))} do not state their settings", style=WARNING
+        )
+
+
+def is_unknown(row: MemberRow, view: GroupView) -> bool:
+    """Whether a member does not state its settings beside others that do."""
+    return row.settings is None and any(each.settings is not None for each in view.members)
+
+
+def strategy_text(strategy: wire.AllocationSetting) -> str:
+    """Return name and settings of a strategy, for people."""
+    return strategy.name if strategy.settings in {"", "{}"} else f"{strategy.name} {strategy.settings}"
 
 
 def _disagreements(view: GroupView) -> Iterator[Text]:
@@ -278,7 +349,8 @@ def _agent_remarks(view: GroupView) -> Iterator[Text]:
     for text, agents in pins.items():
         yield Text(f"{text}: {_listed(agents)}", style=_FLAG_STYLES["PINNED"])
     for agent, group in view.known:
-        listed = set(group.membership.client_ids)
+        membership = group.membership
+        listed = {*membership.client_ids, *(each.client_id for each in membership.differing if each.stands_aside)}
         late = listed ^ {member.client_id for member in group.members}
         if late:
             names = printable(", ".join(sorted(late)))
@@ -295,9 +367,13 @@ def _agent_remarks(view: GroupView) -> Iterator[Text]:
         yield Text(f"no members at {_listed(view.unknown_at)}", style="dim")
 
 
-def _member_flags(row: MemberRow) -> Iterator[str]:
+def _member_flags(row: MemberRow, view: GroupView) -> Iterator[str]:
     if row.is_conflicting:
         yield "CONFLICT"
+    if row.stands_aside:
+        yield "ASIDE"
+    if is_unknown(row, view):
+        yield "UNKNOWN"
     if row.missing_at:
         yield "DIFFERS"
     if not row.is_connected:

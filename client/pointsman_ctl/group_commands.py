@@ -84,7 +84,7 @@ def groups(invocation: Invocation, choice: AgentChoice) -> int:
 
     \b
     FLAGS:
-      CONFLICT  members differ in subscriptions or message model
+      CONFLICT  members differ in what must be equal, see `pointsmanctl group`
       PINNED    some members have all queues, see `pointsmanctl group`
       DIFFERS   agents know different members
       WARMING   an agent has just started and may not know all members yet
@@ -137,22 +137,34 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
 
     SINCE is when the member joined, LAST HEARTBEAT the time since its last heartbeat to any agent, SUBSCRIPTIONS its
     topics with their tags. AGENTS is the number of agents that know the member, of those that know the group. Lines
-    below the table show disagreements, conflicts, the pin, and delayed changes. RocketMQ brokers are queried
+    below the table show disagreements, differing settings, the pin, and delayed changes. RocketMQ brokers are queried
     themselves: they know CLIENT, its language and version, and not SINCE and LAST HEARTBEAT. Brokers that are not
     counted are listed; then it exits 1, as for a group without members.
+
+    \b
+    FLAGS:
+      CONFLICT      differs from the oldest member in what must be equal:
+                    message model, push or pull, subscriptions, ordered,
+                    allocation strategy
+      ASIDE         holds no queues because of that
+      UNKNOWN       its client is too old to state strategy and ordered
+      DIFFERS       an agent does not know the member
+      DISCONNECTED  its connection broke
 
     \b
     JSON: group, isAgreed, messageModels[],
           members[].{clientId, peers[], client, joinedAt, silentSeconds,
             consumeTypes[], subscriptions[].{topic, expression}, isConnected,
-            isConflicting, agents[], missingAt[]}; client, joinedAt and
-            silentSeconds are null if not known,
+            isConflicting, differences[], standsAside, strategy, isOrdered,
+            agents[], missingAt[]}; client, joinedAt, silentSeconds, strategy
+            and isOrdered are null if not known,
           pins[].{agent, pinnedClientIds[], pinnedUntil},
           agents[].{addr, brokers[], group.{membership.{group, state,
               revision.{boot, counter}, messageModel, clientIds[],
-              pinnedClientIds[], pinnedUntil},
+              pinnedClientIds[], pinnedUntil, settings, holder, differing[]},
             members[].{clientId, peer, consumeType, joinedAt, silentForSeconds,
-              subscriptions[], isConnected, isConflicting}, notifies,
+              subscriptions[], isConnected, isConflicting, differences[],
+              standsAside, settings, messageModel}, notifies,
             holdDownSeconds, watchers}, absent[].{broker, state}}
           or {addr, brokers[], absent[], error}; group is null where it has
             no members,
@@ -371,6 +383,10 @@ def _to_member_row(row: MemberRow) -> Document:
         "subscriptions": [{"topic": topic, "expression": expression} for topic, expression in row.subscriptions],
         "isConnected": row.is_connected,
         "isConflicting": row.is_conflicting,
+        "differences": list(row.differences),
+        "standsAside": row.stands_aside,
+        "strategy": row.strategy or None,
+        "isOrdered": None if row.settings is None else row.settings.is_ordered,
         "agents": [agent.addr for agent, _ in row.at],
         "missingAt": [agent.addr for agent in row.missing_at],
     }

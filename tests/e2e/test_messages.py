@@ -49,7 +49,28 @@ async def routed(server: RealNameServer, brokers: int) -> None:
                 return
 
 
-async def produce(server: RealNameServer, *, at_least: int, enough: asyncio.Event, seconds_between: float) -> int:
+class Sent:
+    """Bodies that brokers acknowledged."""
+
+    def __init__(self) -> None:
+        self.acknowledged: set[str] = set()
+
+    async def more(self, count: int) -> None:
+        """Wait until this number of further ones was acknowledged."""
+        wanted = len(self.acknowledged) + count
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while len(self.acknowledged) < wanted:  # noqa: ASYNC110  # the producer reports nothing
+                await asyncio.sleep(0.05)
+
+
+async def produce(
+    server: RealNameServer,
+    *,
+    at_least: int,
+    enough: asyncio.Event,
+    seconds_between: float,
+    so_far: Sent | None = None,
+) -> int:
     """Send numbered messages, eight at a time, each acknowledged, until ``enough``; return how many."""
     numbers = count()
     sent = 0
@@ -59,7 +80,10 @@ async def produce(server: RealNameServer, *, at_least: int, enough: asyncio.Even
             nonlocal sent
             while sent < at_least or not enough.is_set():
                 sent += 1
-                await producer.send(Message("orders", str(next(numbers)).encode()))
+                body = str(next(numbers))
+                await producer.send(Message("orders", body.encode()))
+                if so_far is not None:
+                    so_far.acknowledged.add(body)
                 await asyncio.sleep(seconds_between)
 
         await asyncio.gather(*(send() for _ in range(8)))
@@ -115,6 +139,35 @@ async def test_every_message_reaches_the_group_while_members_join_leave_and_are_
         duplicates = sum(times.values()) - len(times)
         assert duplicates <= duplicates_of_joins_and_leaves + len(last_seconds) + BATCH * 2 * QUEUES
         print(f"moved {moved}, duplicates {duplicates_of_joins_and_leaves} before the kill, {duplicates} at the end")
+
+
+async def test_five_members_are_rolled_to_another_strategy_and_back_under_load_and_no_queue_is_unread(
+    tmp_path: Path,
+) -> None:
+    """After each step the members have both strategies, and everything sent so far must be consumed nevertheless."""
+    async with (
+        fleet(tmp_path, "broker-a", "broker-b") as (server, _),
+        consumer_processes(tmp_path / "group", [server.addr]) as group,
+    ):
+        members = [await group.join("--strategy", "averagely") for _ in range(5)]
+        enough, sent = asyncio.Event(), Sent()
+        producing = asyncio.create_task(produce(server, at_least=0, enough=enough, seconds_between=0.05, so_far=sent))
+        await group.have_consumed(100, seconds=PATIENCE_SECONDS)
+        for strategy in ("consistent_hash", "averagely"):
+            for number, old in enumerate(members):
+                await old.leave()
+                members[number] = await group.join("--strategy", strategy)
+                # From here on each queue gets messages that only the mixed members can consume.
+                await sent.more(64)
+                await group.have_consumed_all(sent.acknowledged, seconds=PATIENCE_SECONDS)
+        enough.set()
+        await producing
+        await group.have_consumed_all(sent.acknowledged, seconds=PATIENCE_SECONDS)
+        times = group.times_consumed()
+        moved = moved_queues(group.consumed())
+        repeated = sum(times.values()) - len(times)
+        print(f"sent {len(sent.acknowledged)}, lost 0, repeated {repeated}, moved {moved}")
+        assert repeated <= BATCH * moved
 
 
 async def test_ordered_consumers_see_each_key_in_order_through_joins_and_leaves(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import signal
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +61,8 @@ class ConsumerProcesses:
         self._words = [word for addr in name_servers for word in ("--name-server", addr)] + list(options)
         self.all: list[ConsumerProcess] = []
 
-    async def join(self) -> ConsumerProcess:
-        """Start one more; returns when it has joined."""
+    async def join(self, *options: str) -> ConsumerProcess:
+        """Start one more, with further options; returns when it has joined."""
         self._folder.mkdir(parents=True, exist_ok=True)
         log = self._folder / f"worker-{len(self.all)}.log"
         with log.with_suffix(".err").open("wb") as errors:
@@ -71,6 +71,7 @@ class ConsumerProcesses:
                 "-m",
                 "tests.fakes.consumer_worker",
                 *self._words,
+                *options,
                 "--log",
                 str(log),
                 stderr=errors,
@@ -105,6 +106,13 @@ class ConsumerProcesses:
         """Wait until this number of different messages was consumed."""
         async with asyncio.timeout(seconds):
             while len(self.times_consumed()) < count:  # noqa: ASYNC110  # other processes write
+                await asyncio.sleep(POLL_SECONDS * 4)
+
+    async def have_consumed_all(self, bodies: Collection[str], *, seconds: float) -> None:
+        """Wait until each of these bodies was consumed; more may be added to them."""
+        wanted = frozenset(bodies)
+        async with asyncio.timeout(seconds):
+            while not wanted <= self.times_consumed().keys():  # noqa: ASYNC110  # other processes write
                 await asyncio.sleep(POLL_SECONDS * 4)
 
     async def have_consumed_more(self, count: int, *, seconds: float) -> None:

@@ -13,6 +13,7 @@ import time
 
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.core.allocation import to_strategy
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.transports.redis_streams import RedisStreamsTransport
 
@@ -36,6 +37,7 @@ async def work(arguments: argparse.Namespace) -> None:
         listener=listener,
         transport=RedisStreamsTransport,
         ordered=arguments.ordered,
+        strategy=to_strategy(arguments.strategy),
         consume_from=ConsumeFrom.FIRST_OFFSET,
     ):
         os.write(output, b"started\n")
@@ -50,5 +52,6 @@ if __name__ == "__main__":
     parser.add_argument("--topic", default="orders")
     parser.add_argument("--log", required=True)
     parser.add_argument("--ordered", action="store_true")
+    parser.add_argument("--strategy", default="averagely")
     parser.add_argument("--work-seconds", type=float, default=0.0)
     asyncio.run(work(parser.parse_args()))

@@ -37,6 +37,8 @@ class Model:
         self.models: dict[str, str] = {}
         self.last_wants: dict[tuple[str, str], Any] = {}
         """(group, client id) to what a shown member wanted last, also after it left."""
+        self.numbers: dict[tuple[str, str], int] = {}
+        """(group, client id) to the number of its latest joining."""
 
     def stream(self, number: int) -> Fact | None:
         return next((each for each in self.streams if each["number"] == number), None)
@@ -70,8 +72,19 @@ class Model:
         return (shown, pinned, until, self.models.get(group))
 
     def settings(self, group: str) -> Any:
-        """What the members that see each other want: a change of it is a change of the membership."""
-        return {each: self.last_wants[group, each] for each in self.shown.get(group, ())}
+        """In what the members that see each other differ from the one that joined first, and that one."""
+        shown = sorted(self.shown.get(group, ()), key=lambda each: self.numbers[group, each])
+        differing = {}
+        for each in shown:
+            (_, model, topics), (_, own_model, own_topics) = (
+                self.last_wants[group, shown[0]],
+                self.last_wants[group, each],
+            )
+            if model != own_model:
+                differing[each] = "model"
+            elif model == "clustering" and topics != own_topics:
+                differing[each] = "topics"
+        return (shown[0], differing) if differing else None
 
     def conflicting(self, group: str) -> list[str]:
         members = self.true_members(group)
@@ -134,7 +147,9 @@ class Model:
         mine = {group for group, _, _ in wanted}
         gone = [each for each in self.held_by(number) if each[0] not in mine]
         self.joins = [each for each in self.joins if each not in gone]
-        self.joins += [(group, client_id) for group, _, _ in wanted if (group, client_id) not in self.joins]
+        joining = [(group, client_id) for group, _, _ in wanted if (group, client_id) not in self.joins]
+        self.joins += joining
+        self.numbers |= dict.fromkeys(joining, call["number"])
         self.holders |= {(group, client_id): number for group in mine}
         own |= {"open": True, "at": now, "grace": None, "in": wanted}
         took = []
@@ -230,6 +245,6 @@ GROUPS = ("g1", "g2", "slow", "mute", "g5")
 def replay(start: float, calls: list[Call]) -> tuple[Model, Any]:
     """Play all calls; return the model and the answer to the last."""
     model, answer = Model(start), None
-    for call in calls:
-        answer = model.play(call)
+    for number, call in enumerate(calls):
+        answer = model.play(call | {"number": number})
     return model, answer

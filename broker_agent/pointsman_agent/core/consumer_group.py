@@ -36,6 +36,8 @@ class Member:
     joined_at: float
     stream: int
     """Number of the stream that holds it."""
+    number: int
+    """In the order of joining."""
 
 
 @dataclass(slots=True)
@@ -60,10 +62,12 @@ class ConsumerGroup:
     _shown: set[str] = field(default_factory=set)
     _unshown: set[str] = field(default_factory=set)
     """Clients whose joining or leaving is not shown yet."""
-    _departed: dict[str, GroupSubscription] = field(default_factory=dict)
-    """Shown clients that have left, with their last subscription."""
-    _is_changed: bool = False
-    """Whether a shown member has other settings than it was shown with."""
+    _departed: dict[str, Member] = field(default_factory=dict)
+    """Shown clients that have left, as they were last."""
+    _number: int = 0
+    """Of the last member that joined."""
+    _agreed_before: Agreement | None = None
+    """What held among the shown members before one of them changed; None: none has since that was shown."""
     _shapes: dict[Shape, int] = field(default_factory=dict)
     _agreement: Agreement | None = None
     _shown_agreement: Agreement | None = None
@@ -102,10 +106,7 @@ class ConsumerGroup:
         if not self._unshown:
             return self.agreement
         if self._shown_agreement is None:
-            shown = {
-                client_id: each.subscription for client_id, each in self.members.items() if client_id in self._shown
-            }
-            self._shown_agreement = agree(shown | self._departed)
+            self._shown_agreement = agree(self._shown_subscriptions())
         return self._shown_agreement
 
     @property
@@ -130,17 +131,18 @@ class ConsumerGroup:
         """Add a client, or change a member's subscription or stream; a member keeps its position."""
         member = self.members.get(client_id)
         shape = Shape.of(subscription)
+        if client_id in self._shown and (member is None or member.subscription != subscription):
+            self._agreed_before = self._agreed_before or self.shown_agreement
         if member is None:
-            self.members[client_id] = Member(subscription, shape, now, stream)
-            was = self._departed.pop(client_id, None)
-            self._is_changed |= was is not None and was != subscription
+            self._number += 1
+            self.members[client_id] = Member(subscription, shape, now, stream, self._number)
+            self._departed.pop(client_id, None)
             self._toggle(client_id)
             oldest = self.members.get(self._oldest)
             if oldest is not None and age_of(client_id, subscription) < age_of(self._oldest, oldest.subscription):
                 self._oldest = client_id
         else:
             self._forget_shape(member.shape)
-            self._is_changed |= member.subscription != subscription and client_id in self._shown
             member.subscription, member.shape, member.stream = subscription, shape, stream
             self._oldest = ""
         self._shapes[shape] = self._shapes.get(shape, 0) + 1
@@ -151,7 +153,7 @@ class ConsumerGroup:
         member = self.members.pop(client_id)
         self._forget_shape(member.shape)
         if client_id in self._shown:
-            self._departed[client_id] = member.subscription
+            self._departed[client_id] = member
         if client_id == self._oldest:
             self._oldest = ""
         self._toggle(client_id)
@@ -200,7 +202,7 @@ class ConsumerGroup:
         current = {client_id: each.subscription for client_id, each in self.members.items()}
         assert self.agreement == agree(current)
         assert self.may_differ or not self.agreement.differing
-        shown = {client_id: each for client_id, each in current.items() if client_id in self._shown} | self._departed
+        shown = self._shown_subscriptions()
         agreement = agree(shown)
         assert self.shown_agreement == agreement
         assert self.client_ids == tuple(sorted(each for each in shown if not agreement.stands_aside(each)))
@@ -221,8 +223,14 @@ class ConsumerGroup:
             self.message_model = self._oldest_member().subscription.message_model
         elif not self._shown:
             self.message_model = None
-        is_changed, self._is_changed = self._is_changed, False
-        return self.message_model is not old or is_changed
+        before, self._agreed_before = self._agreed_before, None
+        return self.message_model is not old or (before is not None and before != self.shown_agreement)
+
+    def _shown_subscriptions(self) -> dict[str, GroupSubscription]:
+        """Return those of the shown members, in the order of joining."""
+        shown = [(each.number, client_id, each) for client_id, each in self.members.items() if client_id in self._shown]
+        shown += [(each.number, client_id, each) for client_id, each in self._departed.items()]
+        return {client_id: each.subscription for _, client_id, each in sorted(shown, key=lambda each: each[:2])}
 
     def _oldest_member(self) -> Member:
         if not self._oldest:

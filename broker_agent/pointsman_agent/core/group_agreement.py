@@ -72,7 +72,7 @@ class Agreement:
 
     holder: str = ""
     """The member whose settings hold: the oldest one that states its settings and has the model, type and subscriptions
-    of the oldest one; else the oldest one. Empty: there are no members."""
+    of the oldest one; else the oldest one. Empty: no member states its settings, and none differs."""
     settings: MemberSettings | None = None
     """Those of the holder; None: it states none, or every member receives all messages."""
     differing: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
@@ -118,7 +118,8 @@ def agree(members: Mapping[str, GroupSubscription]) -> Agreement:
                 follows = False
         if differences:
             differing[client_id] = Standing(tuple(differences), own is not None and not follows, strategy)
-    return Agreement(holder, settings, MappingProxyType(differing))
+    is_stated = settings is not None or bool(differing)
+    return Agreement(holder if is_stated else "", settings, MappingProxyType(differing))
 
 
 def may_differ(shapes: Iterable[Shape]) -> bool:

@@ -122,7 +122,9 @@ def _build(name: str, settings: Mapping[str, Any]) -> AllocationStrategy | None:
     if name == NEARBY:
         inner = _build(settings["inner"]["name"], settings["inner"]["settings"])
         return MachineRoomNearby(inner) if inner is not None else None
-    return {Averagely.name: Averagely, AveragelyByCircle.name: AveragelyByCircle}[name]()
+    if name == Averagely.name:
+        return Averagely()
+    return AveragelyByCircle() if name == AveragelyByCircle.name else None
 
 
 def _class_of(each: object) -> str:

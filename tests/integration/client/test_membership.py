@@ -76,6 +76,7 @@ async def join(clock: ManualClock) -> AsyncIterator[Join]:
         group: str = "g",
         topics: Mapping[str, str] | None = None,
         model: wire.MessageModel.ValueType = wire.MESSAGE_MODEL_CLUSTERING,
+        settings: wire.MemberSettings | None = None,
     ) -> Member:
         links, subscriptions = AgentLinks(), dict(topics or {"orders": "*"})
         changes: list[Members | None] = []
@@ -87,6 +88,7 @@ async def join(clock: ManualClock) -> AsyncIterator[Join]:
             client_id=client_id,
             consume_type=wire.CONSUME_TYPE_PUSH,
             message_model=model,
+            settings=settings,
             subscriptions=lambda: subscriptions,
             on_change=lambda: changes.append(membership.members),
             clock=clock,
@@ -260,7 +262,7 @@ async def test_members_that_subscribe_differently_are_warned_once(
         await eventually(lambda: second.membership.is_conflicting, clock=clock)
         await flow(clock, 31.0)
         assert first.membership.is_conflicting
-        warned = [r for r in caplog.records if "different subscriptions" in r.getMessage()]
+        warned = [r for r in caplog.records if "differ from its oldest member" in r.getMessage()]
         assert len(warned) == 2
         second.subscriptions["orders"] = "*"
         second.membership.subscriptions_changed()
