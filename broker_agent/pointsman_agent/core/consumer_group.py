@@ -217,7 +217,7 @@ class ConsumerGroup:
             self._unshown.add(client_id)
 
     def _settle_settings(self) -> bool:
-        """Show other settings of shown members, at once: a member acts on its own from then on."""
+        """Show other settings of shown members, immediately: a member acts on its own from then on."""
         old = self.message_model
         if self.members:
             self.message_model = self._oldest_member().subscription.message_model

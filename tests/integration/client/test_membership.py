@@ -8,6 +8,7 @@ import random
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -15,9 +16,11 @@ import pytest
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
+from pointsman_client.consumer.agents.group_settings import own_settings
 from pointsman_client.consumer.agents.member_stream import MemberState
 from pointsman_client.consumer.agents.membership import AgentMembership
 from pointsman_client.consumer.coordination import GroupMembership
+from pointsman_client.core.allocation import AllocationStrategy, Averagely, AveragelyByCircle, ConsistentHash
 from pointsman_client.core.rebalance import Members
 from pointsman_client.rpc.links import AgentLinks
 from tests.fakes.condition import eventually
@@ -269,6 +272,104 @@ async def test_members_that_subscribe_differently_are_warned_once(
         await eventually(lambda: not second.membership.is_conflicting, clock=clock)
         await flow(clock, 31.0)
         assert not first.membership.is_conflicting
+
+
+def states(
+    strategy: AllocationStrategy, *, clock: ManualClock, is_ordered: bool = False, age: float = 0.0
+) -> wire.MemberSettings:
+    return own_settings(strategy, is_ordered=is_ordered, started_at=clock.utc_now() - timedelta(seconds=age))
+
+
+async def test_a_younger_member_divides_queues_by_the_strategy_of_the_oldest_one_and_both_name_it(
+    clock: ManualClock, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with consumer_agents("a", "b", clock=clock) as agents:
+        first = await join(C2, routes_of(*agents), settings=states(Averagely(), clock=clock, age=60.0))
+        second = await join(C1, routes_of(*agents), settings=states(ConsistentHash(), clock=clock))
+        await eventually(lambda: first.sees(C1, C2) and second.sees(C1, C2), clock=clock)
+        for member in (first, second):
+            described = member.membership.describe()
+            assert (described["oldestMember"], described["strategyInForce"]) == (C2, "AVG")
+            assert (described["standsAside"], described["conflictingSubscriptions"]) == (False, False)
+            assert described["differing"] == {
+                C1: {"in": ["strategy"], "strategy": 'CONSISTENT_HASH {"virtual_nodes":10}', "standsAside": False}
+            }
+        text = f"members of group g differ from its oldest member {C2} (strategy AVG): {C1}: strategy (CONSISTENT_HASH"
+        assert len([r for r in caplog.records if r.getMessage().startswith(text)]) == 2
+        await first.membership.leave()
+        await eventually(lambda: second.sees(C1), clock=clock)
+        assert second.membership.describe()["strategyInForce"] == 'CONSISTENT_HASH {"virtual_nodes":10}'
+        assert "members of group g have the same settings again" in caplog.text
+
+
+async def test_a_member_that_cannot_follow_the_oldest_one_stands_aside_until_that_has_left(
+    clock: ManualClock, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with consumer_agents("a", "b", clock=clock) as agents:
+        first = await join(C1, routes_of(*agents), settings=states(Averagely(), clock=clock, age=60.0))
+        second = await join(
+            C2, routes_of(*agents), settings=states(Averagely(), is_ordered=True, clock=clock), topics={"orders": "a"}
+        )
+        await eventually(lambda: second.sees(C1), clock=clock)
+        members = second.membership.members
+        assert members is not None
+        assert members.stands_aside(C2)
+        assert members.has(C2)
+        assert first.sees(C1)
+        text = (
+            f"this member {C2} of group g holds no queues, since it differs from the oldest member {C1} in: "
+            "subscriptions, ordered;"
+        )
+        assert text in caplog.text
+        await first.membership.leave()
+        await eventually(lambda: second.sees(C2), clock=clock)
+        assert f"this member {C2} of group g takes part again" in caplog.text
+
+
+async def test_the_oldest_member_is_the_same_after_all_agents_restarted_and_all_members_rejoined(
+    clock: ManualClock, join: Join
+) -> None:
+    async with consumer_agents("a", "b", clock=clock, rules=WARM_UP) as agents:
+        members = [
+            await join(client_id, routes_of(*agents), settings=states(strategy, clock=clock, age=age))
+            for client_id, strategy, age in (
+                (C1, ConsistentHash(), 1.0),
+                (C2, Averagely(), 90.0),
+                (C3, AveragelyByCircle(), 5.0),
+            )
+        ]
+        await flow(clock, 31.0)
+        await eventually(lambda: all(each.sees(C1, C2, C3) for each in members), clock=clock)
+        for agent in agents:
+            await agent.stop()
+            await flow(clock, 5.0)
+            await agent.start()
+            await flow(clock, 40.0)
+            for each in members:
+                assert each.membership.describe()["oldestMember"] == C2
+                assert each.membership.describe()["strategyInForce"] == "AVG"
+
+
+async def test_a_broadcasting_member_beside_older_clustering_ones_stands_aside_without_watching_the_group(
+    clock: ManualClock, join: Join, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with consumer_agents("a", clock=clock) as agents:
+        first = await join(C1, routes_of(*agents), settings=states(Averagely(), clock=clock, age=60.0))
+        second = await join(
+            C2,
+            routes_of(*agents),
+            settings=states(Averagely(), clock=clock),
+            model=wire.MESSAGE_MODEL_BROADCASTING,
+        )
+        await eventually(lambda: second.membership.describe()["standsAside"] is True, clock=clock)
+        assert (second.watches, first.sees(C1)) == ("", True)
+        assert (
+            f"of group g holds no queues, since it differs from the oldest member {C1} in: message model" in caplog.text
+        )
+        assert "subscriptions" not in caplog.text
+        await first.membership.leave()
+        await flow(clock, 31.0)
+        assert second.membership.members is None
 
 
 async def test_agents_come_and_go_with_the_routes(clock: ManualClock, join: Join) -> None:

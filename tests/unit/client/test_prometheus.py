@@ -23,6 +23,7 @@ VALUES: Mapping[str, object] = {
     "seconds": 0.25,
     "since": 993.0,
     "count": 7,
+    "is_aside": True,
     "is_idle": True,
     "tries": 2,
     "waiting": 8,
