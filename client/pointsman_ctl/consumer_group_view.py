@@ -298,10 +298,10 @@ def _conflicts(view: GroupView) -> Iterator[Text]:
     for row in view.members:
         if not row.is_conflicting:
             continue
-        at = [group.membership for agent, group in view.known if any(agent == each for each, _ in row.at)]
-        holder = next((each.holder for each in at if each.holder), "")
+        at = {agent for agent, _ in row.at}
+        holder = next((group.holder for agent, group in view.known if agent in at and group.holder), "")
         oldest = f"the oldest member {printable(holder)}" if holder else "the member that joined first"
-        held = next((strategy_text(each.settings.strategy) for each in at if each.HasField("settings")), "")
+        held = next((each.strategy for each in view.members if each.client_id == holder), "")
         names = [DIFFERENCES.get(each, each) for each in row.differences] or ["subscriptions or message model"]
         strategy = f" ({row.strategy}, not {held})" if "STRATEGY" in row.differences else ""
         if row.stands_aside:

@@ -165,7 +165,7 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
             members[].{clientId, peer, consumeType, joinedAt, silentForSeconds,
               subscriptions[], isConnected, isConflicting, differences[],
               standsAside, settings, messageModel}, notifies,
-            holdDownSeconds, watchers}, absent[].{broker, state}}
+            holdDownSeconds, watchers, holder}, absent[].{broker, state}}
           or {addr, brokers[], absent[], error}; group is null where it has
             no members,
           notCounted[].{broker, state, addr, reason}, isAbsentKnown

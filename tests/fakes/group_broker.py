@@ -28,6 +28,8 @@ class GroupBroker(FakeBroker):
         self.hidden_ids: set[str] = set()
         self.subscriptions: dict[str, Any] | None = None
         """``subscriptionTable`` of the group after the heartbeat of another member; None: NO_PERMISSION."""
+        self.shown: dict[str, str] = {}
+        """Further fields of that response, such as ``messageModel``."""
         self.locks: dict[tuple[str, int], str] = {}
         self.offsets: dict[tuple[str, int], int] = {}
         self.running: Counter[int] = Counter()
@@ -92,7 +94,7 @@ class GroupBroker(FakeBroker):
     def _connections(self, _: Command, __: bytes) -> Answer:
         if self.subscriptions is None:
             return Answer(Code.NO_PERMISSION, remark="denied")
-        return Answer(body=json.dumps({"subscriptionTable": self.subscriptions}).encode())
+        return Answer(body=json.dumps({"subscriptionTable": self.subscriptions, **self.shown}).encode())
 
     def _lock(self, _: Command, body: bytes) -> Answer:
         asked = json.loads(body)

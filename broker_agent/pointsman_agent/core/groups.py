@@ -353,7 +353,7 @@ class Groups:
     def agreement(self, group: str) -> Agreement:
         """Return what holds among the actual members of a group."""
         held = self._groups.get(group)
-        return held.agreement if held is not None and held.may_differ else Agreement()
+        return held.agreement if held is not None else Agreement()
 
     def member_counts(self) -> dict[str, int]:
         """Return the number of members of each group."""

@@ -232,6 +232,7 @@ class ConsumerGroups:
             notifies=notices.notify,
             hold_down=group_codec.duration(notices.hold_down),
             watchers=self.watches.count_of(request.group),
+            holder=self.core.agreement(request.group).holder,
         )
 
     def list_groups(self, request: wire.ListGroupsRequest, caller: Caller | None = None) -> wire.ListGroupsResponse:

@@ -630,7 +630,9 @@ class GroupMembership(_message.Message):
     message_model: Global___MessageModel.ValueType
     """How the group shares messages."""
     holder: _builtins.str
-    """The member whose settings hold: the oldest one that states its settings, else the oldest one."""
+    """The member whose settings hold: the oldest one that states its settings, else the oldest one; empty: no member
+    states its settings, and none differs.
+    """
     @_builtins.property
     def revision(self) -> Global___MembershipRevision:
         """Its version."""
@@ -828,10 +830,13 @@ class GetGroupResponse(_message.Message):
     NOTIFIES_FIELD_NUMBER: _builtins.int
     HOLD_DOWN_FIELD_NUMBER: _builtins.int
     WATCHERS_FIELD_NUMBER: _builtins.int
+    HOLDER_FIELD_NUMBER: _builtins.int
     notifies: _builtins.bool
     """Whether members are notified of changes."""
     watchers: _builtins.int
     """Number of open watches."""
+    holder: _builtins.str
+    """The member whose settings hold among `members`: the oldest one; empty: none states its settings, and none differs."""
     @_builtins.property
     def membership(self) -> Global___GroupMembership:
         """The membership as members receive it."""
@@ -852,10 +857,11 @@ class GetGroupResponse(_message.Message):
         notifies: _builtins.bool = ...,
         hold_down: _duration_pb2.Duration | None = ...,
         watchers: _builtins.int = ...,
+        holder: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hold_down", b"hold_down", "membership", b"membership"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold_down", b"hold_down", "members", b"members", "membership", b"membership", "notifies", b"notifies", "watchers", b"watchers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hold_down", b"hold_down", "holder", b"holder", "members", b"members", "membership", b"membership", "notifies", b"notifies", "watchers", b"watchers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 
 import grpc
 import pytest
+from prometheus_client import CollectorRegistry, generate_latest
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.manual_clock import ManualClock
@@ -410,3 +412,117 @@ async def test_a_pause_of_the_agent_removes_no_member(agent: GroupAgent, clock: 
         await beats.beat()
     assert ids(agent) == ["10.0.0.1@a"]
     await asyncio.gather(beats.crash(), crashed.crash())
+
+
+def stating(name: str, *, age: int, is_ordered: bool = False) -> wire.GroupSubscription:
+    """A member's registration in ``g`` with its settings."""
+    group = reads("g")
+    group.settings.strategy.name = name
+    group.settings.strategy.settings = "{}"
+    group.settings.strategy.digest = hashlib.sha256(name.encode()).digest()
+    group.settings.strategy.buildable_from = group.settings.known_strategies = 1
+    group.settings.is_ordered = is_ordered
+    group.settings.started_at.FromSeconds(1_700_000_000 - age)
+    return group
+
+
+def metric(registry: CollectorRegistry) -> dict[str, float]:
+    lines = generate_latest(registry).decode().splitlines()
+    pairs = (line.rpartition(" ") for line in lines if line.startswith("pointsman_agent_member"))
+    return {name: float(value) for name, _, value in pairs}
+
+
+async def test_members_whose_settings_differ_are_named_in_log_and_metric_and_the_list_states_what_holds(
+    agent: GroupAgent, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = CollectorRegistry()
+    registry.register(agent.groups.collector())
+    old, new, ordered = (Consumer(agent.addr, f"10.0.0.{number}@a") for number in (3, 1, 2))
+    await new.beat(stating("CONSISTENT_HASH", age=0))
+    await old.beat(stating("AVG", age=60))
+    answer = await ordered.beat(stating("AVG", age=0, is_ordered=True))
+    (own,) = answer.own_differences
+    assert (own.group, own.stands_aside, own.holder) == ("g", True, "10.0.0.3@a")
+    assert list(answer.conflicting_groups) == []
+
+    membership = (await old.stub.GetMembership(wire.GetMembershipRequest(group="g"))).membership
+    assert list(membership.client_ids) == ["10.0.0.1@a", "10.0.0.3@a"]
+    assert (membership.holder, membership.settings.strategy.name) == ("10.0.0.3@a", "AVG")
+    assert [(each.client_id, each.stands_aside, each.strategy) for each in membership.differing] == [
+        ("10.0.0.1@a", False, "CONSISTENT_HASH"),
+        ("10.0.0.2@a", True, ""),
+    ]
+    await clock.advance(1.0)
+    series = 'pointsman_agent_member_difference{client_id="10.0.0.1@a",difference="strategy",group="g"}'
+    aside = 'pointsman_agent_member_difference{client_id="10.0.0.2@a",difference="ordered",group="g"}'
+    assert metric(registry) == {series: 0.0, aside: 1.0, "pointsman_agent_members_standing_aside": 1.0}
+    facts = [
+        record.__dict__["facts"]
+        for record in caplog.records
+        if record.getMessage() == "members of a group have different settings"
+    ][-1]
+    assert (facts["group"], facts["holder"], facts["strategy"], facts["members"]) == ("g", "10.0.0.3@a", "AVG", 2)
+    assert facts["differing"] == [
+        {
+            "client_id": "10.0.0.1@a",
+            "differs_in": ["strategy"],
+            "strategy": "CONSISTENT_HASH",
+            "holds_queues": True,
+        },
+        {"client_id": "10.0.0.2@a", "differs_in": ["ordered"], "holds_queues": False},
+    ]
+
+    await old.leave()
+    await ordered.leave()
+    membership = (await new.stub.GetMembership(wire.GetMembershipRequest(group="g"))).membership
+    assert (membership.settings.strategy.name, len(membership.differing)) == ("CONSISTENT_HASH", 0)
+    await clock.advance(1.0)
+    assert metric(registry) == {"pointsman_agent_members_standing_aside": 0.0}
+    assert "members of a group have the same settings again" in caplog.messages
+    for consumer in (old, new, ordered):
+        await consumer.crash()
+
+
+async def test_log_and_metric_name_at_most_20_members(
+    agent: GroupAgent, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    registry = CollectorRegistry()
+    registry.register(agent.groups.collector())
+    consumers = [Consumer(agent.addr, f"10.0.0.{number}@a") for number in range(10, 36)]
+    for number, consumer in enumerate(consumers):
+        await consumer.beat(stating("AVG" if number == 0 else "CONSISTENT_HASH", age=60 - number))
+    await clock.advance(2.0)
+    series = [name for name in metric(registry) if "difference{" in name]
+    assert len(series) == 20
+    assert registry.get_sample_value("pointsman_agent_differing_members") == 25.0
+    facts = caplog.records[-1].__dict__["facts"]
+    assert (facts["members"], len(facts["differing"])) == (25, 20)
+    for consumer in consumers:
+        await consumer.crash()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        pytest.param({"name": ""}, "strategy.name", id="no-name"),
+        pytest.param({"name": "x" * 128}, "strategy.name", id="name-too-long"),
+        pytest.param({"name": "a\n"}, "strategy.name", id="control-character"),
+        pytest.param({"settings": "x" * 513}, "strategy.settings", id="settings-too-long"),
+        pytest.param({"settings": "ä"}, "strategy.settings", id="not-ascii"),
+        pytest.param({"digest": b"x" * 31}, "strategy.digest", id="digest-too-short"),
+        pytest.param({"seconds": 0}, "started_at", id="no-start"),
+        pytest.param({"seconds": 2**62}, "started_at", id="start-too-late"),
+    ],
+)
+async def test_invalid_settings_are_refused_and_change_nothing(
+    agent: GroupAgent, change: dict[str, object], field: str
+) -> None:
+    group = stating("AVG", age=0)
+    for name, value in change.items():
+        setattr(group.settings.started_at if name == "seconds" else group.settings.strategy, name, value)
+    consumer = Consumer(agent.addr, "10.0.0.1@a")
+    await consumer.stream.write(wire.KeepMembershipRequest(client_id="10.0.0.1@a", groups=[group]))
+    refusal = await refusal_of(consumer.stream.read())
+    assert refusal.fields == [f"groups[0].settings.{field}"]
+    assert agent.groups.core.client_count == 0
+    await consumer.crash()

@@ -528,4 +528,31 @@ async def test_other_subscriptions_of_other_members_are_logged(
     assert await after_a_heartbeat() == (False, 7)
     first, last = (record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING)
     assert first.startswith("members of group billing have different subscriptions, so some messages reach no member")
-    assert last == "members of group billing have the same subscriptions again"
+    assert last == "members of group billing have the same settings again"
+
+
+async def test_another_message_model_or_consume_type_of_other_members_is_logged_under_its_name(
+    join: Join, broker: GroupBroker, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def differences_after(**shown: str) -> object:
+        broker.shown = shown
+        before = len(broker.heartbeats)
+        await clock.advance(HEARTBEAT_INTERVAL_SECONDS)
+        await eventually(lambda: len(broker.heartbeats) > before)
+        return member.membership.describe()["differences"]
+
+    member = await join()
+    await eventually(lambda: member.sees == (C1,), clock=clock)
+    broker.extra_ids = [C2]
+    broker.subscriptions = {"orders": {"topic": "orders", "expressionType": "TAG", "tagsSet": []}}
+    await member.membership.refresh_members()
+    equal = {"messageModel": "CLUSTERING", "consumeType": "CONSUME_PASSIVELY"}
+    broadcasting = await differences_after(**equal | {"messageModel": "BROADCASTING"})
+    polling = await differences_after(**equal | {"consumeType": "CONSUME_ACTIVELY"})
+    assert (broadcasting, polling) == (["message models"], ["consume types (push and pull)"])
+    assert await differences_after(**equal) == []
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == [
+        "members of group billing have different message models; give all members the same",
+        "members of group billing have different consume types (push and pull); give all members the same",
+        "members of group billing have the same settings again",
+    ]

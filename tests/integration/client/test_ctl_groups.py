@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -17,6 +18,8 @@ from pointsman.wire.clock import SystemClock
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.drain_lag import GroupLag, LagReport
 from pointsman_agent.core.queue import QueueKey
+from pointsman_client.consumer.agents.group_settings import own_settings
+from pointsman_client.core.allocation import AllocationStrategy, Averagely, ConsistentHash
 from pointsman_ctl.agent_round import MAX_CONCURRENT_AGENTS, AgentChoice, agent_round
 from pointsman_ctl.invocation import Invocation
 from pointsman_ctl.server_calls import Server
@@ -150,6 +153,50 @@ async def test_conflicts_pins_and_agents_with_different_members_are_flagged(flee
     assert one.code == 0
 
 
+async def test_members_that_differ_are_named_with_what_differs_and_what_follows(fleet: Fleet) -> None:
+    def stating(strategy: AllocationStrategy, *, age: int, is_ordered: bool = False) -> wire.GroupSubscription:
+        started_at = datetime(2026, 1, 1, tzinfo=UTC) - timedelta(seconds=age)
+        group = reads("billing")
+        group.settings.CopyFrom(own_settings(strategy, is_ordered=is_ordered, started_at=started_at))
+        return group
+
+    for agent in (fleet.one, fleet.two):
+        await fleet.join(agent, B, stating(ConsistentHash(20), age=5))
+        await fleet.join(agent, C, stating(Averagely(), age=5, is_ordered=True))
+        await fleet.join(agent, A, stating(Averagely(), age=60))
+    table, printed, listed = await asyncio.gather(
+        fleet.ctl("group", "billing"), fleet.json("group", "billing"), fleet.json("groups")
+    )
+
+    lines = table.out.splitlines()
+    assert [line.split("orders")[1].split() for line in lines[1:4]] == [["-"], ["CONFLICT"], ["CONFLICT", "ASIDE"]]
+    assert (
+        f"CONFLICT: {B} differs from the oldest member {A} in strategy "
+        f'(CONSISTENT_HASH {{"virtual_nodes":20}}, not AVG): it follows the oldest member {A}'
+    ) in lines
+    assert f"CONFLICT: {C} differs from the oldest member {A} in ordered: it holds no queues" in lines
+    assert not any(line.startswith(("DELAYED", "UNKNOWN")) for line in lines)
+    members = {member["clientId"]: member for member in printed.document["members"]}
+    assert [(members[each]["strategy"], members[each]["isOrdered"]) for each in (A, C)] == [
+        ("AVG", False),
+        ("AVG", True),
+    ]
+    assert (members[C]["differences"], members[C]["standsAside"]) == (["ORDERED"], True)
+    assert listed.document["groups"][0]["flags"] == ["CONFLICT"]
+
+    await fleet.join(fleet.one, "10.0.0.9@old", reads("billing"))
+    old = await fleet.ctl("group", "billing")
+    assert "UNKNOWN: the clients of 10.0.0.9@old do not state their settings" in old.out.splitlines()
+
+
+async def test_a_clustering_and_a_broadcasting_member_differ_in_the_model_and_in_nothing_else(fleet: Fleet) -> None:
+    await fleet.join(fleet.one, A, reads("split", "orders"))
+    await fleet.join(fleet.one, B, reads("split", "bills", model=wire.MESSAGE_MODEL_BROADCASTING))
+    lines = (await fleet.ctl("group", "split")).out.splitlines()
+    text = f"CONFLICT: {B} differs from the oldest member {A} in message model: its client is too old to follow"
+    assert [line for line in lines if "CONFLICT:" in line] == [text]
+
+
 async def test_one_group_is_shown_with_everything_that_its_agents_know(fleet: Fleet, clock: ManualClock) -> None:
     await fleet.join(fleet.one, A, reads("held", "orders", tags="b || a"))
     await clock.advance(7.0)
@@ -163,7 +210,10 @@ async def test_one_group_is_shown_with_everything_that_its_agents_know(fleet: Fl
     assert first[1].startswith("127.0.0.1:")
     assert (first[2], first[4:]) == ("2026-01-01", ["7.0s", "1/1", "orders", "(a", "||", "b)", "-"])
     assert lines[2].endswith("CONFLICT")
-    assert any(line.startswith("CONFLICT: subscriptions differ from those of the first member") for line in lines)
+    conflict = (
+        f"CONFLICT: {B} differs from the oldest member {A} in consume type, subscriptions: messages may reach no member"
+    )
+    assert conflict in lines
     assert f"PINNED to {A} until 2026-01-01 01:00:07 UTC: {fleet.one.addr} (c1/a/0)" in lines
     assert f"DELAYED: {fleet.one.addr} (c1/a/0) has not pushed {B} yet" in lines
     assert f"no members at {fleet.two.addr} (c1/b/0)" in lines

@@ -46,6 +46,8 @@ STALE_CONNECTION_SECONDS = 130.0
 """How long a broker may list a client id twice after its connection broke: brokers remove a silent connection after 120
 to 130 s."""
 
+SUBSCRIPTIONS = "subscriptions"
+
 logger = logging.getLogger(__name__)
 
 
@@ -105,9 +107,10 @@ class BrokerMembership:
         """Since when no broker listed this client; infinite: that was logged."""
         self._doubles = 0
         """Lists in a row in which this client id was more than once, without a broken connection as the cause."""
-        self._is_conflicting = False
+        self._differences: tuple[str, ...] = ()
+        """In what members differ, as far as a broker shows it."""
         self._is_compared = False
-        """Whether all have the same subscriptions, since the members or the own subscriptions changed."""
+        """Whether all are equal, since the members or the own subscriptions changed."""
         self._version: tuple[Mapping[str, str], int] = ({}, 0)
         """The subscriptions that were sent last, and their ``subVersion``."""
         self._wakeup = Wakeup(clock)
@@ -195,7 +198,8 @@ class BrokerMembership:
         return {
             "members": None if self._members is None else list(self._members.client_ids),
             "pinned": [],
-            "conflictingSubscriptions": self._is_conflicting,
+            "conflictingSubscriptions": SUBSCRIPTIONS in self._differences,
+            "differences": list(self._differences),
             "duplicateClientId": self._doubles > 1,
             "brokers": {
                 addr: {"state": "joined" if each.error is None else "failed", "error": str(each.error or "")}
@@ -251,7 +255,7 @@ class BrokerMembership:
         joined.sent_at = self._clock.monotonic()
         joined.next_at = joined.sent_at + HEARTBEAT_INTERVAL_SECONDS
         if was_accepted and is_periodic and not self._is_compared and addr in self._addrs()[:1]:
-            await self._compare_subscriptions(addr)
+            await self._compare_settings(addr)
         try:
             await self._links.call(addr, BrokerRequestCode.HEART_BEAT, {}, body, timeout_seconds=CALL_SECONDS)
         except PointsmanError as error:
@@ -277,7 +281,7 @@ class BrokerMembership:
             self._version = subscriptions, max(at, self._version[1] + 1)
         consumer = {
             "groupName": self._group,
-            "consumeType": "CONSUME_PASSIVELY" if self._is_listener else "CONSUME_ACTIVELY",
+            "consumeType": self._consume_type,
             "messageModel": self._message_model.value,
             "consumeFromWhere": f"CONSUME_FROM_{self._consume_from.value}",
             "unitMode": False,
@@ -288,16 +292,16 @@ class BrokerMembership:
         }
         return compact({"clientID": self._client_id, "producerDataSet": [], "consumerDataSet": [consumer]})
 
-    async def _compare_subscriptions(self, addr: str) -> None:
-        """Log when other members have other subscriptions, and when all have the same again.
+    async def _compare_settings(self, addr: str) -> None:
+        """Log when other members differ in what a broker shows, and when all are equal again.
 
-        A broker keeps one set for the group and replaces it with each heartbeat. Just before this member's heartbeat
-        it is the set of another one. Nothing is compared before a heartbeat with changed subscriptions: other members
-        may be changing theirs, too.
+        A broker keeps one value of each for the group and replaces it with each heartbeat. Just before this member's
+        heartbeat it is that of another one. It does not know strategies. Nothing is compared before a heartbeat with
+        changed subscriptions: other members may be changing theirs, too.
         """
         if self._members is None:
             return
-        is_conflicting = False
+        differences: tuple[str, ...] = ()
         if len(self._members.client_ids) > 1:
             try:
                 response = await self._links.call(
@@ -307,22 +311,45 @@ class BrokerMembership:
                     timeout_seconds=REFRESH_SECONDS,
                     is_read=True,
                 )
-                table = json_object(addr, response.body).get("subscriptionTable")
+                differences = self._differences_to(json_object(addr, response.body))
             except PointsmanError as error:
                 logger.info("broker %s did not return the subscriptions of group %s: %s", addr, self._group, error)
                 self._is_compared = isinstance(error, BrokerRefusedError)  # For example, the account may not.
                 return
-            own = {topic: Subscription.parse(topic, text).tags for topic, text in self._subscriptions().items()}
-            is_conflicting = _tags_by_topic(table, besides=retry_topic(self._group)) != own
-        if is_conflicting and not self._is_conflicting:
+        self._log_differences(differences)
+        self._differences, self._is_compared = differences, not differences
+
+    def _differences_to(self, others: Mapping[str, object]) -> tuple[str, ...]:
+        """Return in what this member differs from a group as a broker shows it."""
+        own = {topic: Subscription.parse(topic, text).tags for topic, text in self._subscriptions().items()}
+        found = []
+        if _tags_by_topic(others.get("subscriptionTable"), besides=retry_topic(self._group)) != own:
+            found.append(SUBSCRIPTIONS)
+        for key, name, value in (
+            ("messageModel", "message models", self._message_model.value),
+            ("consumeType", "consume types (push and pull)", self._consume_type),
+        ):
+            if others.get(key) not in {None, value}:
+                found.append(name)
+        return tuple(found)
+
+    def _log_differences(self, differences: tuple[str, ...]) -> None:
+        new = [each for each in differences if each not in self._differences]
+        if SUBSCRIPTIONS in new:
             logger.warning(
                 "members of group %s have different subscriptions, so some messages reach no member; "
                 "give all members the same topics and tags",
                 self._group,
             )
-        elif self._is_conflicting and not is_conflicting:
-            logger.warning("members of group %s have the same subscriptions again", self._group)
-        self._is_conflicting, self._is_compared = is_conflicting, not is_conflicting
+        for each in new:
+            if each != SUBSCRIPTIONS:
+                logger.warning("members of group %s have different %s; give all members the same", self._group, each)
+        if self._differences and not differences:
+            logger.warning("members of group %s have the same settings again", self._group)
+
+    @property
+    def _consume_type(self) -> str:
+        return "CONSUME_PASSIVELY" if self._is_listener else "CONSUME_ACTIVELY"
 
     def _all_subscriptions(self) -> dict[str, str]:
         subscriptions = dict(self._subscriptions())
