@@ -141,6 +141,7 @@ async def test_every_message_reaches_the_group_while_members_join_leave_and_are_
         print(f"moved {moved}, duplicates {duplicates_of_joins_and_leaves} before the kill, {duplicates} at the end")
 
 
+@pytest.mark.slow
 async def test_five_members_are_rolled_to_another_strategy_and_back_under_load_and_no_queue_is_unread(
     tmp_path: Path,
 ) -> None:

@@ -80,6 +80,7 @@ class Recorded(MetricsHook):
         self.destinations: Counter[str] = Counter()
         self.triggers: Counter[str] = Counter()
         self.idle: list[bool] = []
+        self.aside: list[bool] = []
         self.queues: dict[str, int] = {}
         self.trimmed_messages = 0
         self.filtered_messages = 0
@@ -100,6 +101,9 @@ class Recorded(MetricsHook):
 
     def idle_member(self, *, is_idle: bool, **_: object) -> None:
         self.idle.append(is_idle)
+
+    def standing_aside(self, *, is_aside: bool, **_: object) -> None:
+        self.aside.append(is_aside)
 
     def filtered(self, *, messages: int, **_: object) -> None:
         self.filtered_messages += messages

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +12,10 @@ from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.core.queue import QueueKey
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
+from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
+from pointsman_client.core.allocation import Averagely, AveragelyByCircle
+from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.route import TopicRoute
 from tests.fakes.condition import eventually
 from tests.fakes.consumer_agents import ConsumerAgent, consumer_agents, flow
@@ -146,3 +151,81 @@ async def test_one_client_id_in_two_groups_consumes_everything_in_each(clock: Ma
         assert [(each.group, each.client_id) for each in locks] == [("ga", "x@1")] * len(locks)
         assert agent.offsets.get("ga", [QueueKey("orders", 0)]) == {QueueKey("orders", 0): 20}
         assert agent.offsets.get("gb", [QueueKey("orders", 0)]) == {QueueKey("orders", 0): 20}
+
+
+def held_queues(*consumers: PushConsumer | PullConsumer) -> list[list[int]]:
+    return [
+        sorted(each["queueId"] for each in consumer.describe()["queues"] if each["topic"] == "orders")
+        for consumer in consumers
+    ]
+
+
+async def test_members_with_another_strategy_follow_the_oldest_one_and_use_their_own_when_it_has_left(
+    clock: ManualClock,
+) -> None:
+    async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
+        setup.routes.set(route_with(agent, queues=4))
+        agent.ends.table |= {QueueKey("orders", queue_id): 100 for queue_id in range(4)}
+        join = partial(setup.join, make_coordination=agent_coordination)
+        x = await join("x", Seen(), strategy=Averagely())
+        await eventually(lambda: held_queues(x) == [[0, 1, 2, 3]], clock=clock)
+        y = await join("y", Seen(), strategy=AveragelyByCircle())
+        await eventually(lambda: held_queues(x, y) == [[0, 1], [2, 3]], clock=clock)
+        z = await join("z", Seen(), strategy=AveragelyByCircle())
+        await x.close()
+        await eventually(lambda: held_queues(y, z) == [[0, 2], [1, 3]], clock=clock)
+        assert setup.hook.aside == []
+
+
+async def test_an_ordered_member_beside_an_older_concurrent_one_holds_no_queue_and_reports_it(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
+        setup.routes.set(route_with(agent))
+        agent.ends.table |= {QueueKey("orders", queue_id): 100 for queue_id in range(2)}
+        join = partial(setup.join, make_coordination=agent_coordination)
+        x = await join("x", Seen())
+        await eventually(lambda: held_queues(x) == [[0, 1]], clock=clock)
+        y = await join("y", Seen(), ordered=True)
+        await eventually(lambda: setup.hook.aside == [True], clock=clock)
+        await flow(clock, 45.0)
+        assert held_queues(x, y) == [[0, 1], []]
+        assert y.describe()["standsAside"] is True
+        text = "y@1 of group billing has no queue of topic orders: its settings differ from those of the group's oldest"
+        assert text in caplog.text
+        await x.close()
+        await eventually(lambda: held_queues(y) == [[0, 1]], clock=clock)
+        assert setup.hook.aside == [True, False]
+
+
+async def test_a_polling_member_beside_an_older_listener_leaves_the_queues_and_retries_to_it(
+    clock: ManualClock,
+) -> None:
+    """It would not read its queues of the retry topic."""
+    async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
+        setup.routes.set(route_with(agent))
+        agent.ends.table |= {QueueKey("orders", queue_id): 100 for queue_id in range(2)}
+        x = await setup.join("x", Seen(), make_coordination=agent_coordination)
+        await eventually(lambda: held_queues(x) == [[0, 1]], clock=clock)
+        y = await setup.join_pulling("a", make_coordination=agent_coordination)
+        await eventually(lambda: setup.hook.aside == [True], clock=clock)
+        await flow(clock, 45.0)
+        assert held_queues(x, y) == [[0, 1], []]
+        assert "%RETRY%billing" in {each["topic"] for each in x.describe()["queues"]}
+
+
+async def test_a_broadcasting_member_beside_an_older_clustering_one_reads_nothing_until_that_has_left(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
+        setup.routes.set(route_with(agent))
+        agent.ends.table |= {QueueKey("orders", queue_id): 100 for queue_id in range(2)}
+        join = partial(setup.join, make_coordination=agent_coordination)
+        x = await join("x", Seen())
+        await eventually(lambda: held_queues(x) == [[0, 1]], clock=clock)
+        y = await join("y", Seen(), message_model=MessageModel.BROADCASTING, offset_file=tmp_path / "offsets")
+        await eventually(lambda: setup.hook.aside == [True] and held_queues(y) == [[]], clock=clock)
+        await flow(clock, 45.0)
+        assert held_queues(x, y) == [[0, 1], []]
+        await x.close()
+        await eventually(lambda: held_queues(y) == [[0, 1]], clock=clock)
