@@ -8,7 +8,7 @@
 """
 
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, HTTPException, Request
@@ -18,7 +18,7 @@ from pointsman_client.transports.redis_streams import RedisStreamsTransport
 
 
 @asynccontextmanager
-async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+async def lifespan(app: FastAPI) -> AsyncGenerator[None]:
     name_servers = os.environ.get("NAME_SERVERS", "127.0.0.1:9876")
     async with Producer(name_servers, transport=RedisStreamsTransport) as producer:
         app.state.producer = producer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import random
@@ -28,12 +29,24 @@ def takes_options(
 ) -> Callable[[Callable[[SelfT, OptionsT], None]], Callable[Concatenate[SelfT, P], None]]:
     """Make a constructor of one options object accept the fields of that object as its arguments.
 
-    Editors, type checkers and :func:`inspect.signature` see every option with its type and default.
+    Editors, type checkers and :func:`inspect.signature` see every option with its type and default. A TypeError for
+    wrong arguments names the class that was called.
     """
+    names = list(inspect.signature(make).parameters)
 
     def decorate(init: Callable[[SelfT, OptionsT], None]) -> Callable[Concatenate[SelfT, P], None]:
         def taking(self: SelfT, /, *args: P.args, **options: P.kwargs) -> None:
-            init(self, make(*args, **options))
+            called = type(self).__name__
+            for unknown in options.keys() - set(names):
+                message = f"{called}() got an unexpected keyword argument {unknown!r}"
+                raise TypeError(message + _suggestion(unknown, names))
+            try:
+                made = make(*args, **options)
+            except TypeError as error:
+                if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+                    raise  # from inside of it, not from the call
+                raise TypeError(str(error).replace(f"{make.__name__}.__init__", called)) from None
+            init(self, made)
 
         functools.update_wrapper(taking, init)
         itself = next(iter(inspect.signature(init).parameters.values()))
@@ -41,6 +54,12 @@ def takes_options(
         return taking
 
     return decorate
+
+
+def _suggestion(unknown: str, names: Sequence[str]) -> str:
+    """Return ``; did you mean ...?`` with a similar option, or the first that begins with the same four letters."""
+    similar = difflib.get_close_matches(unknown, names, n=1) or [name for name in names if name[:4] == unknown[:4]]
+    return f"; did you mean {similar[0]}?" if similar else ""
 
 
 def values_for(kind: type[Any], options: object) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from pointsman_ctl import (
     offset_commands,
     route_commands,
     top_command,
+    wait_command,
     watch_command,
     why_command,
 )
@@ -61,8 +62,8 @@ class SharedOptions(click.Command):
 def options(ctx: click.Context) -> None:
     """List the options of all commands, and exit codes.
 
-    Options go before the command; --namesrv, --output and --timeout also after it. An option overrides its environment
-    variable.
+    Options go before the command; --namesrv, --output and --timeout also after it, where `wait` has its own --timeout.
+    An option overrides its environment variable.
 
     `route`, `topics`, `clusters` and `watch` query the first name server in the list that responds. All others query or
     change every name server in the list, because name servers share nothing. Commands for consumer groups query the
@@ -75,7 +76,8 @@ def options(ctx: click.Context) -> None:
       1    failed, not found, one of several servers failed, or a broker is
            not counted
       2    wrong usage
-      3    drain-broker: drained, but a wait timed out or messages are unread
+      3    wait: timed out; drain-broker: drained, but a wait timed out or
+           messages are unread
       130  Ctrl-C
 
     JSON of failures and warnings, on standard error: {error} or {warning}, each with code, message, hint and
@@ -101,6 +103,7 @@ TASKS: tuple[tuple[str, tuple[click.Command, ...]], ...] = (
             route_commands.topics,
             route_commands.route,
             watch_command.watch,
+            wait_command.wait,
             broker_commands.watchers,
             top_command.top,
         ),
@@ -147,8 +150,7 @@ class CommandsByTask(click.Group):
                 limit = formatter.width - width - 4
                 rows = [((command.name or "").ljust(width), command.get_short_help_str(limit)) for command in commands]
                 formatter.write_dl(rows)
-        formatter.write_text("Exit codes: 0 success, 1 failed, 2 wrong usage, 3 wait timed out, 130 Ctrl-C.")
-        formatter.write_text("See also: `pointsmanctl options`, `pointsmanctl COMMAND --help`.")
+        formatter.write_text("See also: `pointsmanctl options` (exit codes), `pointsmanctl COMMAND --help`.")
 
 
 @click.group(

@@ -206,11 +206,13 @@ class NoCommandError(click.UsageError):
 def add_shared_options(command: click.Command) -> None:
     """Accept the shared options after a command, and after those of a group, too; the last one applies."""
     command.epilog = "Options of all commands, exit codes: `pointsmanctl options`."
-    command.params += [
+    shared = [
         _option("name_servers", "--namesrv", read=read_name_servers),
         _option("output", "--output", "-o", type=OUTPUT),
         _option("timeout_seconds", "--timeout", type=TIMEOUT, read=read_seconds),
     ]
+    own = {name for param in command.params for name in param.opts}
+    command.params += [option for option in shared if not own.intersection(option.opts)]
     if isinstance(command, click.Group):
         for inner in command.commands.values():
             add_shared_options(inner)

@@ -33,6 +33,16 @@ EXIT_INTERRUPTED = 130
 NO_GRPC = "not a gRPC port, maybe the metrics port, or RocketMQ's: that needs rocketmq://"
 OLDER_SERVER = "this call is not supported: the name server is older than this pointsmanctl"
 OLDER_AGENT = "this call is not supported: not an agent, or older than this pointsmanctl"
+OPTION_OF_SETTING = {
+    "set tls here, with a certificate that its client CA signed": (
+        "give --tls-ca, and --tls-certificate and --tls-key if it requires a client certificate"
+    ),
+    "set tls or ca": "give --tls-ca",
+    "check the setting ca": "check --tls-ca",
+    "or set server_name": "or give --tls-server-name",
+    "check the settings certificate and key": "check --tls-certificate and --tls-key",
+}
+"""What :mod:`pointsman.wire.channel_opener` says of settings, and what it is in this program."""
 NO_RESPONSE = "no response in time"
 CONNECTION_REFUSED = "connection refused"
 NAME_NOT_RESOLVED = "host name cannot be resolved"
@@ -215,7 +225,10 @@ def failure_text(failure: PointsmanError) -> str:
     if failure.status is grpc.StatusCode.UNIMPLEMENTED:
         return f"not a name server: {printable(failure.message)}" if is_rocketmq(failure.addr) else OLDER_SERVER
     # The cause of a failed handshake, without gRPC's own text.
-    return printable(failure.message.partition(" (failed to connect")[0]) or failure.status.name
+    text = printable(failure.message.partition(" (failed to connect")[0]) or failure.status.name
+    for setting, option in OPTION_OF_SETTING.items():
+        text = text.replace(setting, option)
+    return text
 
 
 def exit_code_of(error: PointsmanError) -> int:

@@ -32,7 +32,8 @@ PROGRAMS: dict[str, click.Command] = {
     "pointsman-agent": pointsman_agent.__main__.DAEMON.command(),
     "pointsman-observe": pointsman_namesrv.observe.__main__.command,
 }
-OTHERS = {"cat", "cd", "curl", "export", "grep", "kill", "mkdir", "pip", "redis-cli", "redis-server", "sleep"}
+OTHERS = {"cat", "cd", "curl", "export", "grep", "kill", "mkdir", "pip", "python3"}
+OTHERS |= {".", "redis-cli", "redis-server", "sleep", "tail"}
 
 
 def blocks(language: str) -> list[tuple[str, str]]:
@@ -92,6 +93,12 @@ def test_the_commands_of_a_page_exist_with_their_options(where: str, code: str) 
             check_options(where, name, words)
         else:
             assert name in OTHERS or name.endswith(".py"), f"{where}: {name}"
+
+
+def test_no_page_has_a_loop_that_may_never_end_or_ends_a_job_by_its_number() -> None:
+    for path in sorted({*ROOT.glob("*.md"), *ROOT.glob("*/*.md"), *DOCS.rglob("*.md"), *ROOT.glob("deploy/**/*.md")}):
+        page = path.read_text(encoding="utf-8")
+        assert not re.search(r"\b(until|while) .*; *do\b|\bkill (-\w+ )?%", page), path
 
 
 def check_options(where: str, name: str, words: list[str]) -> None:

@@ -118,11 +118,12 @@ def fleet(folder: Path) -> Iterator[Fleet]:
     """What "Start the fleet" starts."""
     found = Fleet(folder)
     (start,) = blocks("bash", "getting-started.md", "Start the fleet")
-    commands = f"{found.exchanged(start)}\necho started\nread -r _\nkill %3 %2 %1\nwait\necho stopped\n"
+    commands = f"{found.exchanged(start)}\necho started\nread -r _\nkill $agent $redis $namesrv\nwait\necho stopped\n"
     with found.shell(commands) as process:
         try:
             assert process.stdout is not None
-            assert process.stdout.readline() == "started\n"
+            printed = list(iter(process.stdout.readline, "started\n"))
+            assert printed[-1].startswith("a route of topic orders: 1 broker up, after "), printed
             yield found
             output, _ = process.communicate("\n", timeout=STOP_SECONDS)
             assert output.endswith("stopped\n")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,23 @@ def test_the_tests_of_the_page_on_testing_pass(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 passed" in done.stdout
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("port", ["9876", "9880"])
+def test_getting_started_names_a_port_that_is_in_use_and_does_not_hang(tmp_path: Path, port: str) -> None:
+    here = Fleet(tmp_path)
+    (start,) = blocks("bash", START, "Start the fleet")
+    limited = start.replace("--timeout 30s", "--timeout 10s")
+    assert limited != start
+    with socket.create_server(("127.0.0.1", int(here.exchanged(port)))):
+        pasted = f"{here.exchanged(limited)}\nkill $agent $redis $namesrv\nwait\necho stopped\n"
+        with here.shell(pasted) as process:
+            printed, _ = process.communicate(timeout=STOP_SECONDS)
+
+    assert f"cannot listen on 127.0.0.1:{here.exchanged(port)}" in printed
+    assert "a route of topic orders" in printed
+    assert printed.endswith("stopped\n"), printed
 
 
 @pytest.mark.redis

@@ -166,12 +166,12 @@ async def test_pointsmanctl_reads_its_certificate_from_the_environment_and_fails
     assert (ended.code, ended.out) == (1, "")
     assert ended.err == (
         f"pointsmanctl: no name server is responding: {addr} (the server closed the connection: if it uses TLS, "
-        "set tls here, with a certificate that its client CA signed; if it is RocketMQ's name server, write "
-        "rocketmq:// before its address)\n"
+        "give --tls-ca, and --tls-certificate and --tls-key if it requires a client certificate; "
+        "if it is RocketMQ's name server, write rocketmq:// before its address)\n"
     )
     ended = await ctl_process("--tls", "health", POINTSMAN_NAMESRV=addr)
     assert (ended.code, ended.out) == (1, "")
-    assert "the server's certificate is not signed by a trusted CA: check the setting ca" in ended.err
+    assert "the server's certificate is not signed by a trusted CA: check --tls-ca" in ended.err
     assert len(ended.err.splitlines()) == 1
 
 

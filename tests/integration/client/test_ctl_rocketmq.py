@@ -393,9 +393,12 @@ async def test_tls_is_for_name_servers_and_brokers(tls_fleet: TlsFleet, kind: st
     for options, problem in (
         (
             ["--tls-ca", str(tls_fleet.other_ca), "--rocketmq-tls"],
-            "is not signed by a trusted CA: check the setting ca",
+            "is not signed by a trusted CA: check --tls-ca",
         ),
-        ([*trusting, "--tls-server-name", "else.test"], "is for another host: connect to a name in it, or set server_"),
+        (
+            [*trusting, "--tls-server-name", "else.test"],
+            "is for another host: connect to a name in it, or give --tls-server-",
+        ),
     ):
         ended = await tls_fleet.groups(kind, *options)
         assert (ended.code, ended.out) == (1, "")

@@ -141,3 +141,25 @@ def test_an_invalid_fallback_is_refused(kind: Any, wrong: object) -> None:
 def test_a_name_outside_the_grammar_is_refused_with_the_problem(name: Any) -> None:
     with pytest.raises(InvalidNameError, match=r"^topic "):
         check_name("topic", name)
+
+
+@pytest.mark.parametrize("kind", [Producer, sync.Producer])
+def test_an_unknown_option_names_the_public_class_and_the_option_that_was_meant(kind: Any) -> None:
+    def message(**options: object) -> str:
+        with pytest.raises(TypeError) as caught:
+            kind("ns1:9876", transport=MemoryTransport, **options)
+        return str(caught.value)
+
+    unexpected = f"{kind.__name__}() got an unexpected keyword argument"
+    assert message(retries=3) == f"{unexpected} 'retries'; did you mean retry_times_when_send_failed?"
+    assert (
+        message(send_timeout_second=3) == f"{unexpected} 'send_timeout_second'; did you mean send_msg_timeout_seconds?"
+    )
+    assert message(unlike=3) == f"{unexpected} 'unlike'"
+
+
+def test_a_missing_or_surplus_argument_names_the_public_class() -> None:
+    with pytest.raises(TypeError, match=r"^Producer\(\) missing 1 required positional argument: 'name_servers'$"):
+        Producer()  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"^NameServerClient\(\) takes 2 positional arguments but 3 were given$"):
+        NameServerClient("ns1:9876", "ns2:9876")  # type: ignore[call-arg, arg-type]
