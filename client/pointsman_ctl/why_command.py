@@ -181,6 +181,9 @@ def _replica(status: broker_pb2.BrokerStatus, history: BrokerHistory, now: datet
         yield _fact("guard", f"{enum_name(guard, 'mode')}, {active}: {counts}")
     if status.in_maintenance:
         yield _fact("window", "maintenance window is open")
+    for other in status.also_at_addr:
+        name = printable(f"{other.cluster}/{other.broker_name} {other.broker_id}")
+        yield _fact("conflict", f"{name} is registered at this address too")
 
 
 def _stream_text(status: broker_pb2.BrokerStatus) -> str:

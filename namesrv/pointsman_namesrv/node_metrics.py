@@ -78,6 +78,11 @@ class Metrics:
             registry=self.registry,
         )
         self._shown: set[tuple[str, str, str]] = set()
+        self.address_conflicts = Gauge(
+            "pointsman_namesrv_address_conflicts",
+            "Addresses that several registered brokers have",
+            registry=self.registry,
+        )
         self.topics = Gauge(
             "pointsman_namesrv_topics", "Topics with at least one routed broker", registry=self.registry
         )

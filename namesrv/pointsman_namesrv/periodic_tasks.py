@@ -89,6 +89,7 @@ class PeriodicTasks:
         active = [cluster for cluster in known if core.guard.status(cluster).active]
         metrics.show_guard(active, core.guard.overdue(), known)
         metrics.topics.set(core.routes.topic_count())
+        metrics.address_conflicts.set(len(core.addresses.shared))
         metrics.flapping.set(core.penalties.flapping_count(now=now))
 
     async def _settle(self) -> None:

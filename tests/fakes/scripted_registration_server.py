@@ -76,6 +76,8 @@ class ScriptedRegistrationServer(RegistrationServiceServicer):
         """Sent on the stream after the answer to the next heartbeat, in addition to it."""
         self.heartbeat_interval: float | None = None
         self.expiry: float | None = None
+        self.superseded: list[broker_pb2.BrokerIdentity] = []
+        """Sent with the response to the next registration."""
         self.port = 0
         self._server: grpc.aio.Server | None = None
 
@@ -145,8 +147,10 @@ class ScriptedRegistrationServer(RegistrationServiceServicer):
         if isinstance(outcome, status_pb2.Status):
             await context.abort_with_status(rpc_status.to_status(outcome))
         self.generation += 1
+        superseded, self.superseded = self.superseded, []
         return wire.RegisterBrokerResponse(
             generation=self.generation,
+            superseded=superseded,
             heartbeat_interval=_duration(self.heartbeat_interval),
             expiry=_duration(self.expiry),
         )

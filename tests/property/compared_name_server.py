@@ -153,6 +153,7 @@ class ComparedNameServer(RuleBasedStateMachine):
             for _, r in self.core.replicas()
         ]
         assert brokers == self.oracle.brokers()
+        assert sorted(self.core.addresses.shared) == self.oracle.shared_addrs()
         for cluster in CLUSTERS:
             status = self.core.guard.status(cluster)
             is_overdue = cluster in self.core.guard.overdue()

@@ -322,11 +322,6 @@ BROKEN = {
             "if by_us or now - self._lenient_since <= replica.pulse.expiry:",
             "if by_us:",
         ),
-        (
-            "a lower state version does not displace a holder that is UP",
-            "if claimed.state_version < held.state_version:",
-            "if claimed < DataVersion():",
-        ),
         ("a pause begins the lenient time again", "        self._lenient_since = now\n", ""),
         (
             "a version under which a topic was deleted hides it again on the next broker with that version",
@@ -340,13 +335,45 @@ BROKEN = {
         ),
         (
             "an address has one position in a group",
-            "            events += self._leave(group, vacated, Reason.SUPERSEDED, now=now)\n",
-            "            pass\n",
+            "self._leave(group, vacated, Reason.SUPERSEDED, now=now, detail=superseded_by(identity))",
+            "[]",
         ),
         (
             "a version that a master brought while it failed ends a deletion",
             "if was_failing and health.failing is None and replica.identity.broker_id == MASTER_ID:",
             "if was_failing and health.failing is None and replica.identity.broker_id < MASTER_ID:",
+        ),
+    ],
+    "addresses.py": [
+        (
+            "a lower state version does not displace a holder that is UP",
+            "if claimed.state_version < held.state_version:",
+            "if claimed < DataVersion():",
+        ),
+        (
+            "a registration that is not heard ends when another identity registers its address",
+            "        others = (each for each in at.values() if each.identity.group_key != key)\n",
+            "        others = (each for each in at.values() if each.identity.group_key == key)\n",
+        ),
+        (
+            "two brokers that were heard beside each other are judged each by itself",
+            "        return not _is_known_apart(replica, other)\n",
+            "        return True\n",
+        ),
+        (
+            "a registration of the snapshot alone at its address ends when another identity registers it",
+            "(replica.shares_addr_since is None or is_same_process)",
+            "is_same_process",
+        ),
+        (
+            "of two that shared an address in the snapshot, one process keeps the name that is heard",
+            "(replica.shares_addr_since is None or is_same_process)",
+            "replica.shares_addr_since is None",
+        ),
+        (
+            "a conflict that began is one row for each",
+            "            replica.shares_addr_since = holder.shares_addr_since\n",
+            "            pass\n",
         ),
     ],
     "route_table.py": [

@@ -222,6 +222,52 @@ class Oracle(Tables):
     def guard_event(self, kind: str, cluster: str, reason: str, seconds: float = 0.0) -> Any:
         return (kind, (cluster, ""), reason, *self.guard(cluster)["counts"][:3], seconds)
 
+    # --- registrations of one address -------------------------------------------------------------------------
+
+    def is_healthy(self, at: At, now: float) -> bool:
+        return not self.handed_over(at) and self.suspect(at, now) is None
+
+    def is_heard(self, at: At, now: float) -> bool:
+        return self.is_healthy(at, now) and self.last_heartbeat(at)["call"] != "restore"
+
+    def ends(self, at: At, other: Fact, now: float) -> bool:
+        """Whether a registration ends because another one that is heard has its address."""
+        shares, process = self.held[at]["shares"], (self.held[at]["incarnation"], other["incarnation"])
+        if self.is_healthy(at, now):
+            is_alone = shares is None
+            is_new = self.last_heartbeat(at)["call"] == "restore"
+            return is_new and (is_alone or (process[0] == process[1] != ""))
+        were_both_heard = shares is not None and (
+            self.last_heartbeat(at)["now"] - shares > SILENT * self.held[at]["interval"]
+        )
+        return not (were_both_heard and "" not in process and process[0] != process[1])
+
+    def at_addr(self, addr: str) -> list[At]:
+        return [at for at, fact in self.held.items() if fact["who"][3] == addr]
+
+    def mark_shared(self, now: float) -> list[Fact]:
+        """Note since when registrations share an address; return those that do from now on."""
+        begun = []
+        for fact in self.held.values():
+            is_shared = len(self.at_addr(fact["who"][3])) > 1
+            if is_shared and fact["shares"] is None:
+                begun.append(fact)
+            fact["shares"] = (now if fact["shares"] is None else fact["shares"]) if is_shared else None
+        return begun
+
+    def supersede(self, ends: list[At], now: float) -> list[Any]:
+        events: list[Any] = []
+        for at in ends:
+            events += self.apply(at, now, ("GONE", "SUPERSEDED", True), ("UNREGISTERED", "SUPERSEDED"))
+        return events
+
+    def end_superseded(self, addr: str, now: float) -> list[Any]:
+        """End those that are no longer heard, while another one at the address is."""
+        here = self.at_addr(addr)
+        heard = [self.held[at] for at in here if self.is_heard(at, now)]
+        lost = [at for at in here if not self.is_heard(at, now)]
+        return self.supersede([at for at in lost if any(self.ends(at, fact, now) for fact in heard)], now)
+
     # --- where states are applied -----------------------------------------------------------------------------
 
     def apply(self, at: At, now: float, state: State | None = None, row: tuple[str, str | None] | None = None) -> Any:
@@ -237,6 +283,7 @@ class Oracle(Tables):
             self.lost.pop(at, None)
             if row[0] == "EXPIRED":
                 self.lost[at] = {"who": fact["who"], "state": after, "since": None}
+            self.mark_shared(now)
         if before is None or before[0] != after[0]:
             fact["since"] = now
         fact["state"] = after
@@ -279,15 +326,20 @@ class Oracle(Tables):
             return ("held by", holder["who"][3])
         events: list[Any] = []
         moved = [a for a, f in self.held.items() if f["who"][:2] == who[:2] and f["who"][3] == who[3] and a != at]
-        for old in moved:
-            events += self.apply(old, now, ("GONE", "SUPERSEDED", True), ("UNREGISTERED", "SUPERSEDED"))
+        if not holder or holder["who"][3] != who[3]:
+            others = [a for a in self.at_addr(who[3]) if a[:2] != who[:2]]
+            moved_here = [a for a in others if self.ends(a, call, now)]
+            events += self.supersede(moved_here, now)
+        events += self.supersede(moved, now)
         if not holder and at not in self.departed(at[0], self.guard(at[0])["counted_to"]):
             self.signs[at].clear()
         was = holder and holder["state"]
         fact = {**call, "generation": self.generation, "state": was, "since": holder and holder["since"]}
         fact["was_covered"] = holder and holder["was_covered"]
         self.lost.pop(at, None)
+        fact["shares"] = holder["shares"] if holder and holder["who"][3] == who[3] else None
         self.held[at] = fact
+        sharing = self.mark_shared(now)
         self.generation += 1
         recovered = bool(holder and self.failing_run(at)) and call["probe"] != "FAILING"
         ended = self.end_wipe(fact, recovered=recovered)
@@ -300,13 +352,15 @@ class Oracle(Tables):
         is_same = holder and name == "REREGISTERED" and all(call[field] == holder[field] for field in DECLARED)
         if not (is_same and was == fact["state"] == ("UP", None, False)):
             events.append(self.event(fact, name, fact["state"][1], now))
+        events += [self.event(each, "ADDRESS_CONFLICT", None, now) for each in sharing]
         return ("registered", fact["generation"], self.view(who), events + ended)
 
     def restore(self, call: Call) -> Any:
         at, who = call["who"][:3], call["who"]
         assert at not in self.held
         assert not any(f["who"][:2] == who[:2] and f["who"][3] == who[3] for f in self.held.values())
-        self.held[at] = {**call, "state": None, "since": None}
+        self.held[at] = {**call, "state": None, "since": None, "shares": None}
+        self.mark_shared(-inf)
         self.signs[at].append({**call, "shows_life": call["ever_passed"], "before": call["expiry"]})
         self.lost.pop(at, None)
         self.apply(at, call["now"], row=("RESTORED", None))
@@ -340,8 +394,10 @@ class Oracle(Tables):
         events += self.end_wipe(fact, recovered=had_failed and call["probe"] != "FAILING")
         if had_failed and call["probe"] != "FAILING" and at[2] == 0:
             self.end_tombstones(at)
-        status = "OK" if fact["version"] == call["version"] else "TOPICS_OUT_OF_DATE"
-        return (status, "", self.view(fact["who"]), events)
+        status, view = "OK" if fact["version"] == call["version"] else "TOPICS_OUT_OF_DATE", self.view(fact["who"])
+        if fact["shares"] is not None and (call["hand_over"] or events):
+            events += self.end_superseded(fact["who"][3], now)
+        return (status, "", view, events)
 
     def end_stream(self, call: Call) -> Any:
         fact, now, at = self.of(call), call["now"], call["who"][:3]
@@ -350,7 +406,10 @@ class Oracle(Tables):
         says_nothing = call["by_us"] or self.handed_over(at) or self.silent_for(at, now) > LATE
         counts = not says_nothing and now > self.lenient_since() + fact["expiry"]
         self.signs[at].append({**call, "counts": counts})
-        return self.apply(at, now) if counts else []
+        if not counts:
+            return []
+        events = self.end_superseded(fact["who"][3], now)
+        return events + (self.apply(at, now) if at in self.held else [])
 
     def unregister(self, call: Call) -> Any:
         fact = self.of(call)
@@ -399,6 +458,8 @@ class Oracle(Tables):
             if fact["state"][2] and not self.is_covered(at, now):
                 fact.update(state=("GONE", fact["state"][1], False), since=now)
                 events.append(self.event(fact, "EXPIRED", fact["state"][1], now))
+        for addr in {fact["who"][3] for fact in self.held.values()}:
+            events += self.end_superseded(addr, now)
         events += self.judge(now)
         for at in list(self.held):
             events += self.apply(at, now)
@@ -412,6 +473,10 @@ class Oracle(Tables):
 
     def brokers(self) -> list[Any]:
         return [(f["who"], f["state"], f["generation"]) for _, f in sorted(self.held.items())]
+
+    def shared_addrs(self) -> list[str]:
+        addrs = [fact["who"][3] for fact in self.held.values()]
+        return sorted({addr for addr in addrs if addrs.count(addr) > 1})
 
     def guard_seen(self, cluster: str) -> Any:
         guard = self.guard(cluster)

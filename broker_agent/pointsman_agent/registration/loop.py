@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
+from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.backoff import FullJitterBackoff
@@ -49,6 +50,7 @@ from pointsman_agent.registration.registration_messages import (
     from_held_version,
     from_unregister_status,
     to_beat,
+    to_name,
     to_registration,
     to_unregister,
     to_update,
@@ -128,6 +130,7 @@ class RegistrationLoop:
         self._clock_sent_at = -math.inf
         self._is_to_end = False
         self.report = Report(self._session.state, self._at())
+        self._also_at_addr: list[str] = []
         self.master_agent_addr = ""
         """Agent of the broker's master, from the last response; empty for a master, and without a master."""
 
@@ -218,6 +221,13 @@ class RegistrationLoop:
             "expiry_seconds": self._session.expiry,
         }
         log.info("registered", extra={"facts": self._facts() | facts})
+        if response.superseded:
+            ended = {"superseded": [to_name(each) for each in response.superseded]}
+            log.warning(
+                "the broker had another name or cluster; its earlier registration ended",
+                extra={"facts": self._facts() | ended},
+            )
+        self._note_conflict(response.group)
 
     async def _update(self, own: OwnState, delta: TopicDelta) -> None:
         request = to_update(self._profile, own, delta, generation=self._session.generation)
@@ -342,6 +352,8 @@ class RegistrationLoop:
         self.master_agent_addr = answer.group.master_agent_addr
         self._metrics.count_beat(status.value)
         log.debug("heartbeat response received", extra={"facts": self._facts() | {"answer": status.value}})
+        if status in {BeatStatus.OK, BeatStatus.TOPICS_OUT_OF_DATE}:
+            self._note_conflict(answer.group)
         if status is not BeatStatus.OK:
             facts = {"answer": status.value, "holder_addr": answer.holder_addr}
             log.info("registration is not up to date at the name server", extra={"facts": self._facts() | facts})
@@ -352,6 +364,18 @@ class RegistrationLoop:
             held_version=from_held_version(answer),
             sent_at=sent_at,
         )
+
+    def _note_conflict(self, group: broker_pb2.GroupView) -> None:
+        """Log when other registrations have the broker's address too, and when none has."""
+        others = [to_name(each) for each in group.also_at_addr]
+        if others == self._also_at_addr:
+            return
+        self._also_at_addr = others
+        facts = self._facts() | {"addr": self._profile.addr, "also_at_addr": others}
+        if others:
+            log.warning("another broker is registered at this broker's address", extra={"facts": facts})
+        else:
+            log.info("no other broker is registered at this broker's address", extra={"facts": facts})
 
     async def _on_stream_failure(self, failed: FailedCall) -> None:
         self.master_agent_addr = ""

@@ -132,6 +132,11 @@ def to_health(own: OwnState) -> broker_pb2.BrokerHealth:
     )
 
 
+def to_name(identity: broker_pb2.BrokerIdentity) -> str:
+    """Render a position as ``cluster/name/id``, as the name server's history does."""
+    return f"{identity.cluster}/{identity.broker_name}/{identity.broker_id}"
+
+
 def from_held_version(answer: wire.BeatAnswer) -> DataVersion | None:
     """Read the version that the server holds; None where it does not say."""
     if not answer.HasField("held_data_version"):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pointsman_namesrv.core.departed import DepartedBroker
 from pointsman_namesrv.core.events import Event, EventKind, Reason, TopicsPayload
 from pointsman_namesrv.core.group import Group, Replica
-from pointsman_namesrv.core.model import DataVersion, GroupKey, TopicTable
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, TopicTable
 from pointsman_namesrv.core.replica_state import Phase, ReplicaState
 from pointsman_namesrv.core.staging import StagedTopics
 
@@ -92,8 +92,16 @@ def heartbeats_event(replica: Replica, *, now: float) -> tuple[Event, ...]:
     return (Event(kind=EventKind.HEARTBEATS, broker=replica.facts(now=now), detail=detail),)
 
 
-def registration_event(replica: Replica, *, holder: Replica | None, vacated: Replica | None, now: float) -> Event:
-    """Build the one event of a registration, however much it changed."""
+def registration_event(
+    replica: Replica,
+    *,
+    holder: Replica | None,
+    vacated: Replica | None,
+    earlier: Sequence[Replica] = (),
+    now: float,
+) -> Event:
+    """Build the one event of a registration, however much it changed; ``earlier``: those of other groups that it
+    ended."""
     incarnation = replica.registration.incarnation
     detail: dict[str, object] = {
         "topics": len(replica.registration.topics),
@@ -103,6 +111,8 @@ def registration_event(replica: Replica, *, holder: Replica | None, vacated: Rep
     }
     if holder is not None and holder.identity.addr != replica.identity.addr:
         detail["previous_addr"] = holder.identity.addr
+    if earlier:
+        detail["supersedes"] = [str(old.identity.position) for old in earlier]
     has_restarted = bool(holder and incarnation and holder.registration.incarnation not in {"", incarnation})
     if vacated is not None:
         kind = EventKind.ROLE_CHANGED
@@ -120,6 +130,12 @@ def registration_event(replica: Replica, *, holder: Replica | None, vacated: Rep
     return Event(
         kind=kind, reason=replica.state.reason, broker=replica.facts(now=now), interval=interval, detail=detail
     )
+
+
+def address_conflict_event(replica: Replica, others: Iterable[BrokerIdentity], *, now: float) -> Event:
+    """Build the event of a registration that shares its address from now on."""
+    also = [str(other.position) for other in others]
+    return broker_event(EventKind.ADDRESS_CONFLICT, replica, now=now, detail={"also_at_addr": also})
 
 
 def topics_event(replica: Replica, staged: StagedTopics, *, holder: Replica | None, now: float) -> Event | None:

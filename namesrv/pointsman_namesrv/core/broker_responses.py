@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.core.group import MemberView
-from pointsman_namesrv.core.model import DataVersion
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion
 
 
 class BeatStatus(StrEnum):
@@ -42,6 +42,8 @@ class Registered:
     generation: int
     view: MemberView
     events: tuple[Event, ...]
+    superseded: tuple[BrokerIdentity, ...] = ()
+    """Registrations of the same address under other names, which it ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,8 @@ class Replica:
     """The state that the last call or sweep applied."""
     state_since: float | None = None
     """Start of that phase; None: unknown after a restart."""
+    shares_addr_since: float | None = None
+    """Since when another registration has its address too, monotonic seconds; None: none has."""
 
     @property
     def identity(self) -> BrokerIdentity:
@@ -53,6 +55,11 @@ class Replica:
     def is_held_by(self, identity: BrokerIdentity, generation: int) -> bool:
         """Return whether a call with this fence is about this registration."""
         return self.generation == generation and self.identity.addr == identity.addr
+
+    def is_heard(self, *, now: float) -> bool:
+        """Return whether it sends heartbeats: not handed over, its stream not broken, not silent for two heartbeats,
+        and not known from the snapshot alone."""
+        return not self.is_provisional and self.pulse.is_healthy(now=now)
 
     def enter(self, state: ReplicaState, *, now: float) -> None:
         """Apply a state."""
@@ -120,6 +127,8 @@ class MemberView:
     master_addr: str = ""
     ha_addr: str = ""
     master_agent_addr: str = ""
+    also_at_addr: tuple[BrokerIdentity, ...] = ()
+    """Other registrations of the replica's own address, of any group."""
 
 
 @dataclass(slots=True)

@@ -12,8 +12,10 @@ from math import inf
 
 from pointsman.wire.refusals import FieldViolation, refuse_if_any, shown
 from pointsman_namesrv.core.absences import Absences
+from pointsman_namesrv.core.addresses import Addresses, refuse_lower_claim, superseded_by
 from pointsman_namesrv.core.broker_events import (
     OUTLIVED_WINDOW,
+    address_conflict_event,
     broker_event,
     delta_event,
     heartbeats_event,
@@ -56,7 +58,6 @@ from pointsman_namesrv.core.model import (
 from pointsman_namesrv.core.node_refusals import (
     BrokerUnknown,
     ClusterNotFound,
-    IdentityHeld,
     LimitExceeded,
     StaleDataVersion,
     StaleGeneration,
@@ -111,6 +112,7 @@ class NameServer:
         self._has_more_overdue = False
         self.held = PeerHoldings(max_brokers=max_brokers, max_topics=max_topics)
         self.absences = Absences(self.departed, self.routes, self.maintenance, self.held)
+        self.addresses = Addresses()
         self._shortest_expiry: float | None = None
         """At most the shortest declared expiry; exact after each sweep."""
         self._every_heartbeat = every_heartbeat
@@ -137,19 +139,21 @@ class NameServer:
         identity = registration.identity
         group = self.routes.groups.get(identity.group_key) or Group(identity.group_key)
         holder = group.replicas.get(identity.broker_id)
-        self._refuse_lower_claim(registration, holder, now=now)
+        refuse_lower_claim(registration, holder, now=now)
         vacated = group.at_addr(identity.addr)
         if vacated is holder:
             vacated = None
         if topics is None:
             topics = staged(registration.topics, held=self.held_topics(identity))
-        replaced = [replica for replica in (holder, vacated) if replica is not None]
+        earlier = self.addresses.replaced_by(registration, holder, now=now)
+        replaced = [replica for replica in (holder, vacated, *earlier) if replica is not None]
         self.held.refuse_beyond(peer, registration, topics=topics.topics, replaced=replaced)
         if registration.topics is not topics.topics:
             registration = replace(registration, topics=topics.topics)
         events: list[Event] = []
         if vacated is not None:
-            events += self._leave(group, vacated, Reason.SUPERSEDED, now=now)
+            events += self._leave(group, vacated, Reason.SUPERSEDED, now=now, detail=superseded_by(identity))
+        events += self._supersede(((old, identity) for old in earlier), now=now)
         replica = self._new_replica(registration, holder, now=now)
         replica.peer = peer
         if holder is not None:
@@ -157,6 +161,7 @@ class NameServer:
         self.held.count(replica, 1)
         self.departed.drop(identity.position)
         group.replicas[identity.broker_id] = replica
+        sharing = self.addresses.add(replica, holder, now=now)
         self.routes.groups[group.key] = group
         recovered = holder is not None and holder.failing_since is not None and replica.failing_since is None
         ended = self.overrides.end_wipe(registration, recovered=recovered)
@@ -166,18 +171,21 @@ class NameServer:
             events += self._judge_failure(replica, now=now)
         self._settle(replica, now=now)
         reappears = group.contributor() is replica and self.overrides.end_tombstones(registration)
-        disappears = group.key in self.overrides.tombstones and registration.data_version != _data_version(holder)
+        is_new_version = holder is None or registration.data_version != holder.registration.data_version
+        disappears = group.key in self.overrides.tombstones and is_new_version
         visibly = vacated is not None or bool(ended) or replica.visible != (None if holder is None else holder.visible)
         has_other_topics = holder is None or not registration.shares_topics_with(holder.registration)
         if visibly or reappears or disappears or has_other_topics:
             self.routes.refresh(group, visibly=visibly, staged=topics)
         if holder is None or not replica.renews(holder):
-            events.append(registration_event(replica, holder=holder, vacated=vacated, now=now))
+            events.append(registration_event(replica, holder=holder, vacated=vacated, earlier=earlier, now=now))
         topics_row = topics_event(replica, topics, holder=holder, now=now)
         if topics_row is not None:
             events.append(topics_row)
+        events += [address_conflict_event(each, self.addresses.others(each.identity), now=now) for each in sharing]
         self.absences.make_room()
-        return Registered(replica.generation, group.view_for(identity.broker_id), (*events, *ended))
+        view = replace(group.view_for(identity.broker_id), also_at_addr=self.addresses.others(identity))
+        return Registered(replica.generation, view, (*events, *ended), tuple(old.identity for old in earlier))
 
     def restore(self, registration: Registration, generation: int, *, now: float) -> None:
         """Restore a broker of the snapshot: routed and PROVISIONAL for one expiry, until a heartbeat arrives.
@@ -205,6 +213,7 @@ class NameServer:
             replica.state_since = None
         self.departed.drop(registration.identity.position)
         group.replicas[registration.identity.broker_id] = replica
+        self.addresses.add(replica, now=-inf)
         self.held.count(replica, 1)
         self.routes.refresh(group, staged=topics)
         self.absences.make_room()
@@ -290,6 +299,10 @@ class NameServer:
         if clock_ahead_ms is not None:
             replica.punctuality.add_clock(clock_ahead_ms)
         view = group.view_for(identity.broker_id)
+        if replica.shares_addr_since is not None:
+            if hand_over or events:
+                events = (*events, *self._supersede(self.addresses.superseded(identity.addr, now=now), now=now))
+            view = replace(view, also_at_addr=self.addresses.others(identity))
         held = replica.registration.data_version
         if held != data_version:
             return BeatAnswer(BeatStatus.TOPICS_OUT_OF_DATE, view, held_data_version=held, events=events)
@@ -356,14 +369,10 @@ class NameServer:
         if replica.state.phase is Phase.UP:
             return ()
         is_failing = replica.health.failing is not None
+        is_new = was_provisional and not is_failing
         return tuple(
             self._apply_heartbeat(
-                group,
-                replica,
-                was_failing=is_failing,
-                was_provisional=was_provisional and not is_failing,
-                silence=silence,
-                now=now,
+                group, replica, was_failing=is_failing, was_provisional=is_new, silence=silence, now=now
             )
         )
 
@@ -384,7 +393,10 @@ class NameServer:
             return ()
         if not replica.pulse.break_stream(stream, now=now):
             return ()
-        return tuple(self._apply(group, replica, now=now))
+        events = self._supersede(self.addresses.superseded(identity.addr, now=now), now=now)
+        if replica.state.phase is not Phase.GONE:
+            events += self._apply(group, replica, now=now)
+        return tuple(events)
 
     def unregister(
         self, identity: BrokerIdentity, generation: int, *, reason: Reason, now: float
@@ -420,6 +432,7 @@ class NameServer:
         A plain loop: 10,000 brokers take a few milliseconds, less than updating a heap with each heartbeat.
         """
         events = self.absences.sweep(now=now)
+        events += self._supersede(self.addresses.all_superseded(MAX_OVERDUE_PER_SWEEP, now=now), now=now)
         members = list(self.members())
         events += self._judge(members, now=now)
         unsettled = [
@@ -499,6 +512,15 @@ class NameServer:
         self.departed.drop(replica.identity.position)
         return self._remove(group, replica, replica_state(Facts(unregistered=reason)), now=now, detail=detail)
 
+    def _supersede(self, ended: Iterable[tuple[Replica, BrokerIdentity]], *, now: float) -> list[Event]:
+        """End registrations whose address another identity has."""
+        events: list[Event] = []
+        for replica, by in ended:
+            group = self.routes.groups[replica.identity.group_key]
+            events += self._leave(group, replica, Reason.SUPERSEDED, now=now, detail=superseded_by(by))
+            self.routes.refresh(group)
+        return events
+
     def _remove(
         self,
         group: Group,
@@ -512,6 +534,7 @@ class NameServer:
         replica.enter(state, now=now)
         del group.replicas[replica.identity.broker_id]
         self.held.count(replica, -1)
+        self.addresses.discard(replica)
         self.guard.note_departed(replica, lost=not state.planned, now=now)
         assert state.reason is not None, "a removal has a reason"
         ended = self.overrides.note_departure(
@@ -638,27 +661,6 @@ class NameServer:
         replica.record_health(registration.health, now=now)
         return replica
 
-    def _refuse_lower_claim(self, registration: Registration, holder: Replica | None, *, now: float) -> None:
-        """Raise IdentityHeld where a claim has a lower state version than a holder that is UP.
-
-        With equal versions the later claim wins: a version derived from content has no order, and a container that
-        returns under another address must win. Two running agents do not alternate: the displaced one waits.
-        """
-        if holder is None or holder.identity.addr == registration.identity.addr or holder.state.phase is not Phase.UP:
-            return
-        held, claimed = holder.registration.data_version, registration.data_version
-        if claimed.state_version < held.state_version:
-            event = broker_event(
-                EventKind.REJECTED,
-                holder,
-                Reason.STATE_VERSION,
-                now=now,
-                detail={"claimant_addr": registration.identity.addr, "claimed_data_version": str(claimed)},
-            )
-            raise IdentityHeld(
-                registration.identity, holder_addr=holder.identity.addr, held=held, claimed=claimed, event=event
-            )
-
     def _replica(self, identity: BrokerIdentity) -> Replica | None:
         group = self.routes.groups.get(identity.group_key)
         return None if group is None else group.replicas.get(identity.broker_id)
@@ -676,13 +678,10 @@ class NameServer:
         assert len(generations) == len(set(generations))
         assert all(generations)
         self.held.check_invariants(replicas)
+        self.addresses.check_invariants(replicas)
         for replica in replicas:
             is_failing = replica.health.failing is not None
             assert is_failing == (replica.failing_since is not None)
             assert replica.state.phase is not Phase.GONE
             assert is_failing or replica.state.phase is not Phase.OUT
             assert replica.state.planned <= (replica.state.phase is Phase.OUT)
-
-
-def _data_version(replica: Replica | None) -> DataVersion | None:
-    return None if replica is None else replica.registration.data_version

@@ -89,7 +89,7 @@ _WEAK, _STRONG = Evidence.WEAK, Evidence.STRONG
 
 # fmt: off
 RULES = (
-    Rule("it unregistered, was evicted, or its address registered elsewhere",
+    Rule("it unregistered, was evicted, or another identity registered its address",
          lambda f: f.unregistered is not None, Phase.GONE, _ENDS, planned=True),
     Rule("expired in a maintenance window",
          lambda f: f.expired is not None and f.in_window, Phase.GONE, _EXPIRES, planned=True),

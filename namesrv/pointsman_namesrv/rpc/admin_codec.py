@@ -85,6 +85,7 @@ def broker_status(
     status.write_wiped = group.key in core.overrides.wipes
     status.in_maintenance = core.maintenance.covers(group.key, now=now)
     status.penalty = 0.0 if score is None else score.penalty
+    status.also_at_addr.extend(map(broker_codec.to_identity, core.addresses.others(replica.identity)))
     return status
 
 

@@ -339,6 +339,7 @@ def group_view(view: MemberView) -> broker_pb2.GroupView:
         master_addr=view.master_addr,
         ha_addr=view.ha_addr,
         master_agent_addr=view.master_agent_addr,
+        also_at_addr=map(to_identity, view.also_at_addr),
     )
 
 

@@ -215,6 +215,7 @@ class RegisterCalls:
             order_topic_configuration={topic: conf for topic, conf in orders.items() if topic in registration.topics},
             heartbeat_interval=broker_codec.duration(registration.heartbeat_interval),
             expiry=broker_codec.duration(registration.expiry),
+            superseded=map(broker_codec.to_identity, registered.superseded),
         )
 
     # --- remembered registrations -----------------------------------------------------------------------------

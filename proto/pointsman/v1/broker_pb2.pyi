@@ -352,6 +352,7 @@ class GroupView(_message.Message):
     MASTER_ADDR_FIELD_NUMBER: _builtins.int
     HA_ADDR_FIELD_NUMBER: _builtins.int
     MASTER_AGENT_ADDR_FIELD_NUMBER: _builtins.int
+    ALSO_AT_ADDR_FIELD_NUMBER: _builtins.int
     min_broker_id: _builtins.int
     """Lowest routed broker id."""
     min_broker_addr: _builtins.str
@@ -364,6 +365,12 @@ class GroupView(_message.Message):
     """Address of the consumer group services of the master's agent, for a slave; empty for the master itself, without a
     master, and when the master has no agent.
     """
+    @_builtins.property
+    def also_at_addr(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerIdentity]:
+        """Other registrations of the replica's own address at this name server, at most 4; empty: none. Both are routed: one
+        broker has two names, or private networks overlap.
+        """
+
     def __init__(
         self,
         *,
@@ -372,10 +379,11 @@ class GroupView(_message.Message):
         master_addr: _builtins.str = ...,
         ha_addr: _builtins.str = ...,
         master_agent_addr: _builtins.str = ...,
+        also_at_addr: _abc.Iterable[Global___BrokerIdentity] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ha_addr", b"ha_addr", "master_addr", b"master_addr", "master_agent_addr", b"master_agent_addr", "min_broker_addr", b"min_broker_addr", "min_broker_id", b"min_broker_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["also_at_addr", b"also_at_addr", "ha_addr", b"ha_addr", "master_addr", b"master_addr", "master_agent_addr", b"master_agent_addr", "min_broker_addr", b"min_broker_addr", "min_broker_id", b"min_broker_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -520,6 +528,7 @@ class BrokerStatus(_message.Message):
     STATE_FOR_FIELD_NUMBER: _builtins.int
     RULE_FIELD_NUMBER: _builtins.int
     SELF_REGISTERED_FIELD_NUMBER: _builtins.int
+    ALSO_AT_ADDR_FIELD_NUMBER: _builtins.int
     state: Global___BrokerState.ValueType
     """Its state at this name server."""
     generation: _builtins.int
@@ -596,6 +605,10 @@ class BrokerStatus(_message.Message):
     def state_for(self) -> _duration_pb2.Duration:
         """Time in that state; not set if it is unknown after a restart of the name server."""
 
+    @_builtins.property
+    def also_at_addr(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerIdentity]:
+        """Other registrations of its address, at most 4; see GroupView."""
+
     def __init__(
         self,
         *,
@@ -628,10 +641,11 @@ class BrokerStatus(_message.Message):
         state_for: _duration_pb2.Duration | None = ...,
         rule: _builtins.str = ...,
         self_registered: _builtins.bool = ...,
+        also_at_addr: _abc.Iterable[Global___BrokerIdentity] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "expiry", b"expiry", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "identity", b"identity", "registered_at", b"registered_at", "silence", b"silence", "state_for", b"state_for"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting_master", b"acting_master", "agent_addr", b"agent_addr", "agent_version", b"agent_version", "brings_topics", b"brings_topics", "broker_version", b"broker_version", "data_version", b"data_version", "expiry", b"expiry", "generation", b"generation", "ha_addr", b"ha_addr", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "host", b"host", "identity", b"identity", "in_maintenance", b"in_maintenance", "incarnation", b"incarnation", "labels", b"labels", "penalty", b"penalty", "planned", b"planned", "reason", b"reason", "registered_at", b"registered_at", "rule", b"rule", "self_registered", b"self_registered", "silence", b"silence", "state", b"state", "state_for", b"state_for", "stream_open", b"stream_open", "topic_count", b"topic_count", "write_wiped", b"write_wiped", "zone", b"zone"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acting_master", b"acting_master", "agent_addr", b"agent_addr", "agent_version", b"agent_version", "also_at_addr", b"also_at_addr", "brings_topics", b"brings_topics", "broker_version", b"broker_version", "data_version", b"data_version", "expiry", b"expiry", "generation", b"generation", "ha_addr", b"ha_addr", "health", b"health", "heartbeat_interval", b"heartbeat_interval", "host", b"host", "identity", b"identity", "in_maintenance", b"in_maintenance", "incarnation", b"incarnation", "labels", b"labels", "penalty", b"penalty", "planned", b"planned", "reason", b"reason", "registered_at", b"registered_at", "rule", b"rule", "self_registered", b"self_registered", "silence", b"silence", "state", b"state", "state_for", b"state_for", "stream_open", b"stream_open", "topic_count", b"topic_count", "write_wiped", b"write_wiped", "zone", b"zone"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

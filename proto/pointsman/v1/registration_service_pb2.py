@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from pointsman.v1 import broker_pb2 as pointsman_dot_v1_dot_broker__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'pointsman/v1/registration_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x19pointsman/v1/broker.proto\"\xa6\x01\n\x15RegisterBrokerRequest\x12\x30\n\x06\x62roker\x18\x01 \x01(\x0b\x32 .pointsman.v1.BrokerRegistration\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.TopicConfig\x12\x30\n\x06\x63ommit\x18\x03 \x01(\x0b\x32 .pointsman.v1.RegistrationCommit\"\xbb\x04\n\x12\x42rokerRegistration\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x0f\n\x07ha_addr\x18\x02 \x01(\t\x12\x12\n\nagent_addr\x18\x03 \x01(\t\x12\x0c\n\x04zone\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12<\n\x06labels\x18\x06 \x03(\x0b\x32,.pointsman.v1.BrokerRegistration.LabelsEntry\x12\x16\n\x0e\x62roker_version\x18\x07 \x01(\t\x12\x15\n\ragent_version\x18\x08 \x01(\t\x12\x13\n\x0bincarnation\x18\t \x01(\t\x12\x35\n\x12heartbeat_interval\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06\x65xpiry\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\racting_master\x18\x0c \x01(\x08H\x00\x88\x01\x01\x12\x16\n\x0e\x66ilter_servers\x18\r \x03(\t\x12/\n\x0c\x64\x61ta_version\x18\x0e \x01(\x0b\x32\x19.pointsman.v1.DataVersion\x12*\n\x06health\x18\x0f \x01(\x0b\x32\x1a.pointsman.v1.BrokerHealth\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x10\n\x0e_acting_master\">\n\x12RegistrationCommit\x12\x13\n\x0btopic_count\x18\x01 \x01(\r\x12\x13\n\x0b\x63hunk_count\x18\x02 \x01(\r\"\xdc\x02\n\x16RegisterBrokerResponse\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12&\n\x05group\x18\x02 \x01(\x0b\x32\x17.pointsman.v1.GroupView\x12\x64\n\x19order_topic_configuration\x18\x03 \x03(\x0b\x32\x41.pointsman.v1.RegisterBrokerResponse.OrderTopicConfigurationEntry\x12\x35\n\x12heartbeat_interval\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06\x65xpiry\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x1a>\n\x1cOrderTopicConfigurationEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xfd\x01\n\x13UpdateTopicsRequest\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x34\n\x11\x62\x61se_data_version\x18\x03 \x01(\x0b\x32\x19.pointsman.v1.DataVersion\x12/\n\x0c\x64\x61ta_version\x18\x04 \x01(\x0b\x32\x19.pointsman.v1.DataVersion\x12*\n\x07\x63hanged\x18\x05 \x03(\x0b\x32\x19.pointsman.v1.TopicConfig\x12\x0f\n\x07removed\x18\x06 \x03(\t\"+\n\x14UpdateTopicsResponse\x12\x13\n\x0btopic_count\x18\x01 \x01(\r\"\xd2\x01\n\x04\x42\x65\x61t\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12/\n\x0c\x64\x61ta_version\x18\x03 \x01(\x0b\x32\x19.pointsman.v1.DataVersion\x12*\n\x06health\x18\x04 \x01(\x0b\x32\x1a.pointsman.v1.BrokerHealth\x12\x11\n\thand_over\x18\x05 \x01(\x08\x12\x16\n\x0esent_at_millis\x18\x06 \x01(\x03\"\xa9\x01\n\nBeatAnswer\x12(\n\x06status\x18\x01 \x01(\x0e\x32\x18.pointsman.v1.BeatStatus\x12&\n\x05group\x18\x02 \x01(\x0b\x32\x17.pointsman.v1.GroupView\x12\x13\n\x0bholder_addr\x18\x03 \x01(\t\x12\x34\n\x11held_data_version\x18\x04 \x01(\x0b\x32\x19.pointsman.v1.DataVersion\"4\n\x10HeartbeatRequest\x12 \n\x04\x62\x65\x61t\x18\x01 \x01(\x0b\x32\x12.pointsman.v1.Beat\"=\n\x11HeartbeatResponse\x12(\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x18.pointsman.v1.BeatAnswer\"4\n\x10KeepAliveRequest\x12 \n\x04\x62\x65\x61t\x18\x01 \x01(\x0b\x32\x12.pointsman.v1.Beat\"=\n\x11KeepAliveResponse\x12(\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x18.pointsman.v1.BeatAnswer\"\x8d\x01\n\x17UnregisterBrokerRequest\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12.\n\x06reason\x18\x03 \x01(\x0e\x32\x1e.pointsman.v1.UnregisterReason\"_\n\x18UnregisterBrokerResponse\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.pointsman.v1.UnregisterStatus\x12\x13\n\x0bholder_addr\x18\x02 \x01(\t\"\x86\x01\n\x17ReportQueueStatsRequest\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\'\n\x05stats\x18\x03 \x01(\x0b\x32\x18.pointsman.v1.QueueStats\"\xe7\x02\n\nQueueStats\x12)\n\x06period\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bqueue_count\x18\x02 \x01(\r\x12\x1e\n\x16unmeasured_queue_count\x18\x03 \x01(\r\x12\x13\n\x0btopic_count\x18\x04 \x01(\r\x12\r\n\x05\x64\x65pth\x18\x05 \x01(\x04\x12\x10\n\x08put_rate\x18\x06 \x01(\x01\x12\x0b\n\x03lag\x18\x07 \x01(\x04\x12.\n\rtop_put_rates\x18\x08 \x03(\x0b\x32\x17.pointsman.v1.QueuePuts\x12(\n\x08top_lags\x18\t \x03(\x0b\x32\x16.pointsman.v1.QueueLag\x12-\n\ntop_topics\x18\n \x03(\x0b\x32\x19.pointsman.v1.TopicTotals\x12-\n\ntop_groups\x18\x0b \x03(\x0b\x32\x19.pointsman.v1.GroupTotals\"M\n\tQueuePuts\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\r\x12\x10\n\x08put_rate\x18\x03 \x01(\x01\x12\r\n\x05\x64\x65pth\x18\x04 \x01(\x04\"Y\n\x08QueueLag\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\r\x12\x0b\n\x03lag\x18\x04 \x01(\x04\x12\x10\n\x08put_rate\x18\x05 \x01(\x01\"\x9d\x01\n\x0bTopicTotals\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x13\n\x0bqueue_count\x18\x02 \x01(\r\x12\x18\n\x10idle_queue_count\x18\x03 \x01(\r\x12\x10\n\x08put_rate\x18\x04 \x01(\x01\x12\x18\n\x10highest_put_rate\x18\x05 \x01(\x01\x12\r\n\x05\x64\x65pth\x18\x06 \x01(\x04\x12\x15\n\rhighest_depth\x18\x07 \x01(\x04\"x\n\x0bGroupTotals\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x13\n\x0bqueue_count\x18\x03 \x01(\r\x12\x0b\n\x03lag\x18\x04 \x01(\x04\x12\x13\n\x0bhighest_lag\x18\x05 \x01(\x04\x12\x14\n\x0cmember_count\x18\x06 \x01(\r\"e\n\x18ReportQueueStatsResponse\x12\x34\n\x06status\x18\x01 \x01(\x0e\x32$.pointsman.v1.ReportQueueStatsStatus\x12\x13\n\x0bholder_addr\x18\x02 \x01(\t*\xa3\x01\n\nBeatStatus\x12\x1b\n\x17\x42\x45\x41T_STATUS_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x42\x45\x41T_STATUS_OK\x10\x01\x12\x1e\n\x1a\x42\x45\x41T_STATUS_UNKNOWN_BROKER\x10\x02\x12 \n\x1c\x42\x45\x41T_STATUS_STALE_GENERATION\x10\x03\x12\"\n\x1e\x42\x45\x41T_STATUS_TOPICS_OUT_OF_DATE\x10\x04*\x9d\x01\n\x10UnregisterReason\x12!\n\x1dUNREGISTER_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1aUNREGISTER_REASON_SHUTDOWN\x10\x01\x12\x1b\n\x17UNREGISTER_REASON_DRAIN\x10\x02\x12)\n%UNREGISTER_REASON_REMOVED_FROM_CONFIG\x10\x03*\xa7\x01\n\x10UnregisterStatus\x12!\n\x1dUNREGISTER_STATUS_UNSPECIFIED\x10\x00\x12\"\n\x1eUNREGISTER_STATUS_UNREGISTERED\x10\x01\x12$\n UNREGISTER_STATUS_UNKNOWN_BROKER\x10\x02\x12&\n\"UNREGISTER_STATUS_STALE_GENERATION\x10\x03*\xc9\x01\n\x16ReportQueueStatsStatus\x12)\n%REPORT_QUEUE_STATS_STATUS_UNSPECIFIED\x10\x00\x12&\n\"REPORT_QUEUE_STATS_STATUS_RECORDED\x10\x01\x12,\n(REPORT_QUEUE_STATS_STATUS_UNKNOWN_BROKER\x10\x02\x12.\n*REPORT_QUEUE_STATS_STATUS_STALE_GENERATION\x10\x03\x32\xb1\x04\n\x13RegistrationService\x12]\n\x0eRegisterBroker\x12#.pointsman.v1.RegisterBrokerRequest\x1a$.pointsman.v1.RegisterBrokerResponse(\x01\x12U\n\x0cUpdateTopics\x12!.pointsman.v1.UpdateTopicsRequest\x1a\".pointsman.v1.UpdateTopicsResponse\x12L\n\tHeartbeat\x12\x1e.pointsman.v1.HeartbeatRequest\x1a\x1f.pointsman.v1.HeartbeatResponse\x12P\n\tKeepAlive\x12\x1e.pointsman.v1.KeepAliveRequest\x1a\x1f.pointsman.v1.KeepAliveResponse(\x01\x30\x01\x12\x61\n\x10UnregisterBroker\x12%.pointsman.v1.UnregisterBrokerRequest\x1a&.pointsman.v1.UnregisterBrokerResponse\x12\x61\n\x10ReportQueueStats\x12%.pointsman.v1.ReportQueueStatsRequest\x1a&.pointsman.v1.ReportQueueStatsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'pointsman/v1/registration_service.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x19pointsman/v1/broker.proto\"\xa6\x01\n\x15RegisterBrokerRequest\x12\x30\n\x06\x62roker\x18\x01 \x01(\x0b\x32 .pointsman.v1.BrokerRegistration\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.pointsman.v1.TopicConfig\x12\x30\n\x06\x63ommit\x18\x03 \x01(\x0b\x32 .pointsman.v1.RegistrationCommit\"\xbb\x04\n\x12\x42rokerRegistration\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x0f\n\x07ha_addr\x18\x02 \x01(\t\x12\x12\n\nagent_addr\x18\x03 \x01(\t\x12\x0c\n\x04zone\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12<\n\x06labels\x18\x06 \x03(\x0b\x32,.pointsman.v1.BrokerRegistration.LabelsEntry\x12\x16\n\x0e\x62roker_version\x18\x07 \x01(\t\x12\x15\n\ragent_version\x18\x08 \x01(\t\x12\x13\n\x0bincarnation\x18\t \x01(\t\x12\x35\n\x12heartbeat_interval\x18\n \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06\x65xpiry\x18\x0b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1a\n\racting_master\x18\x0c \x01(\x08H\x00\x88\x01\x01\x12\x16\n\x0e\x66ilter_servers\x18\r \x03(\t\x12/\n\x0c\x64\x61ta_version\x18\x0e \x01(\x0b\x32\x19.pointsman.v1.DataVersion\x12*\n\x06health\x18\x0f \x01(\x0b\x32\x1a.pointsman.v1.BrokerHealth\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x42\x10\n\x0e_acting_master\">\n\x12RegistrationCommit\x12\x13\n\x0btopic_count\x18\x01 \x01(\r\x12\x13\n\x0b\x63hunk_count\x18\x02 \x01(\r\"\x8e\x03\n\x16RegisterBrokerResponse\x12\x12\n\ngeneration\x18\x01 \x01(\x04\x12&\n\x05group\x18\x02 \x01(\x0b\x32\x17.pointsman.v1.GroupView\x12\x64\n\x19order_topic_configuration\x18\x03 \x03(\x0b\x32\x41.pointsman.v1.RegisterBrokerResponse.OrderTopicConfigurationEntry\x12\x35\n\x12heartbeat_interval\x18\x04 \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06\x65xpiry\x18\x05 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x30\n\nsuperseded\x18\x06 \x03(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x1a>\n\x1cOrderTopicConfigurationEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xfd\x01\n\x13UpdateTopicsRequest\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\x34\n\x11\x62\x61se_data_version\x18\x03 \x01(\x0b\x32\x19.pointsman.v1.DataVersion\x12/\n\x0c\x64\x61ta_version\x18\x04 \x01(\x0b\x32\x19.pointsman.v1.DataVersion\x12*\n\x07\x63hanged\x18\x05 \x03(\x0b\x32\x19.pointsman.v1.TopicConfig\x12\x0f\n\x07removed\x18\x06 \x03(\t\"+\n\x14UpdateTopicsResponse\x12\x13\n\x0btopic_count\x18\x01 \x01(\r\"\xd2\x01\n\x04\x42\x65\x61t\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12/\n\x0c\x64\x61ta_version\x18\x03 \x01(\x0b\x32\x19.pointsman.v1.DataVersion\x12*\n\x06health\x18\x04 \x01(\x0b\x32\x1a.pointsman.v1.BrokerHealth\x12\x11\n\thand_over\x18\x05 \x01(\x08\x12\x16\n\x0esent_at_millis\x18\x06 \x01(\x03\"\xa9\x01\n\nBeatAnswer\x12(\n\x06status\x18\x01 \x01(\x0e\x32\x18.pointsman.v1.BeatStatus\x12&\n\x05group\x18\x02 \x01(\x0b\x32\x17.pointsman.v1.GroupView\x12\x13\n\x0bholder_addr\x18\x03 \x01(\t\x12\x34\n\x11held_data_version\x18\x04 \x01(\x0b\x32\x19.pointsman.v1.DataVersion\"4\n\x10HeartbeatRequest\x12 \n\x04\x62\x65\x61t\x18\x01 \x01(\x0b\x32\x12.pointsman.v1.Beat\"=\n\x11HeartbeatResponse\x12(\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x18.pointsman.v1.BeatAnswer\"4\n\x10KeepAliveRequest\x12 \n\x04\x62\x65\x61t\x18\x01 \x01(\x0b\x32\x12.pointsman.v1.Beat\"=\n\x11KeepAliveResponse\x12(\n\x06\x61nswer\x18\x01 \x01(\x0b\x32\x18.pointsman.v1.BeatAnswer\"\x8d\x01\n\x17UnregisterBrokerRequest\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12.\n\x06reason\x18\x03 \x01(\x0e\x32\x1e.pointsman.v1.UnregisterReason\"_\n\x18UnregisterBrokerResponse\x12.\n\x06status\x18\x01 \x01(\x0e\x32\x1e.pointsman.v1.UnregisterStatus\x12\x13\n\x0bholder_addr\x18\x02 \x01(\t\"\x86\x01\n\x17ReportQueueStatsRequest\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12\x12\n\ngeneration\x18\x02 \x01(\x04\x12\'\n\x05stats\x18\x03 \x01(\x0b\x32\x18.pointsman.v1.QueueStats\"\xe7\x02\n\nQueueStats\x12)\n\x06period\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bqueue_count\x18\x02 \x01(\r\x12\x1e\n\x16unmeasured_queue_count\x18\x03 \x01(\r\x12\x13\n\x0btopic_count\x18\x04 \x01(\r\x12\r\n\x05\x64\x65pth\x18\x05 \x01(\x04\x12\x10\n\x08put_rate\x18\x06 \x01(\x01\x12\x0b\n\x03lag\x18\x07 \x01(\x04\x12.\n\rtop_put_rates\x18\x08 \x03(\x0b\x32\x17.pointsman.v1.QueuePuts\x12(\n\x08top_lags\x18\t \x03(\x0b\x32\x16.pointsman.v1.QueueLag\x12-\n\ntop_topics\x18\n \x03(\x0b\x32\x19.pointsman.v1.TopicTotals\x12-\n\ntop_groups\x18\x0b \x03(\x0b\x32\x19.pointsman.v1.GroupTotals\"M\n\tQueuePuts\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x10\n\x08queue_id\x18\x02 \x01(\r\x12\x10\n\x08put_rate\x18\x03 \x01(\x01\x12\r\n\x05\x64\x65pth\x18\x04 \x01(\x04\"Y\n\x08QueueLag\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x10\n\x08queue_id\x18\x03 \x01(\r\x12\x0b\n\x03lag\x18\x04 \x01(\x04\x12\x10\n\x08put_rate\x18\x05 \x01(\x01\"\x9d\x01\n\x0bTopicTotals\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x13\n\x0bqueue_count\x18\x02 \x01(\r\x12\x18\n\x10idle_queue_count\x18\x03 \x01(\r\x12\x10\n\x08put_rate\x18\x04 \x01(\x01\x12\x18\n\x10highest_put_rate\x18\x05 \x01(\x01\x12\r\n\x05\x64\x65pth\x18\x06 \x01(\x04\x12\x15\n\rhighest_depth\x18\x07 \x01(\x04\"x\n\x0bGroupTotals\x12\r\n\x05group\x18\x01 \x01(\t\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x13\n\x0bqueue_count\x18\x03 \x01(\r\x12\x0b\n\x03lag\x18\x04 \x01(\x04\x12\x13\n\x0bhighest_lag\x18\x05 \x01(\x04\x12\x14\n\x0cmember_count\x18\x06 \x01(\r\"e\n\x18ReportQueueStatsResponse\x12\x34\n\x06status\x18\x01 \x01(\x0e\x32$.pointsman.v1.ReportQueueStatsStatus\x12\x13\n\x0bholder_addr\x18\x02 \x01(\t*\xa3\x01\n\nBeatStatus\x12\x1b\n\x17\x42\x45\x41T_STATUS_UNSPECIFIED\x10\x00\x12\x12\n\x0e\x42\x45\x41T_STATUS_OK\x10\x01\x12\x1e\n\x1a\x42\x45\x41T_STATUS_UNKNOWN_BROKER\x10\x02\x12 \n\x1c\x42\x45\x41T_STATUS_STALE_GENERATION\x10\x03\x12\"\n\x1e\x42\x45\x41T_STATUS_TOPICS_OUT_OF_DATE\x10\x04*\x9d\x01\n\x10UnregisterReason\x12!\n\x1dUNREGISTER_REASON_UNSPECIFIED\x10\x00\x12\x1e\n\x1aUNREGISTER_REASON_SHUTDOWN\x10\x01\x12\x1b\n\x17UNREGISTER_REASON_DRAIN\x10\x02\x12)\n%UNREGISTER_REASON_REMOVED_FROM_CONFIG\x10\x03*\xa7\x01\n\x10UnregisterStatus\x12!\n\x1dUNREGISTER_STATUS_UNSPECIFIED\x10\x00\x12\"\n\x1eUNREGISTER_STATUS_UNREGISTERED\x10\x01\x12$\n UNREGISTER_STATUS_UNKNOWN_BROKER\x10\x02\x12&\n\"UNREGISTER_STATUS_STALE_GENERATION\x10\x03*\xc9\x01\n\x16ReportQueueStatsStatus\x12)\n%REPORT_QUEUE_STATS_STATUS_UNSPECIFIED\x10\x00\x12&\n\"REPORT_QUEUE_STATS_STATUS_RECORDED\x10\x01\x12,\n(REPORT_QUEUE_STATS_STATUS_UNKNOWN_BROKER\x10\x02\x12.\n*REPORT_QUEUE_STATS_STATUS_STALE_GENERATION\x10\x03\x32\xb1\x04\n\x13RegistrationService\x12]\n\x0eRegisterBroker\x12#.pointsman.v1.RegisterBrokerRequest\x1a$.pointsman.v1.RegisterBrokerResponse(\x01\x12U\n\x0cUpdateTopics\x12!.pointsman.v1.UpdateTopicsRequest\x1a\".pointsman.v1.UpdateTopicsResponse\x12L\n\tHeartbeat\x12\x1e.pointsman.v1.HeartbeatRequest\x1a\x1f.pointsman.v1.HeartbeatResponse\x12P\n\tKeepAlive\x12\x1e.pointsman.v1.KeepAliveRequest\x1a\x1f.pointsman.v1.KeepAliveResponse(\x01\x30\x01\x12\x61\n\x10UnregisterBroker\x12%.pointsman.v1.UnregisterBrokerRequest\x1a&.pointsman.v1.UnregisterBrokerResponse\x12\x61\n\x10ReportQueueStats\x12%.pointsman.v1.ReportQueueStatsRequest\x1a&.pointsman.v1.ReportQueueStatsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,14 +37,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_BROKERREGISTRATION_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_REGISTERBROKERRESPONSE_ORDERTOPICCONFIGURATIONENTRY']._loaded_options = None
   _globals['_REGISTERBROKERRESPONSE_ORDERTOPICCONFIGURATIONENTRY']._serialized_options = b'8\001'
-  _globals['_BEATSTATUS']._serialized_start=3490
-  _globals['_BEATSTATUS']._serialized_end=3653
-  _globals['_UNREGISTERREASON']._serialized_start=3656
-  _globals['_UNREGISTERREASON']._serialized_end=3813
-  _globals['_UNREGISTERSTATUS']._serialized_start=3816
-  _globals['_UNREGISTERSTATUS']._serialized_end=3983
-  _globals['_REPORTQUEUESTATSSTATUS']._serialized_start=3986
-  _globals['_REPORTQUEUESTATSSTATUS']._serialized_end=4187
+  _globals['_BEATSTATUS']._serialized_start=3540
+  _globals['_BEATSTATUS']._serialized_end=3703
+  _globals['_UNREGISTERREASON']._serialized_start=3706
+  _globals['_UNREGISTERREASON']._serialized_end=3863
+  _globals['_UNREGISTERSTATUS']._serialized_start=3866
+  _globals['_UNREGISTERSTATUS']._serialized_end=4033
+  _globals['_REPORTQUEUESTATSSTATUS']._serialized_start=4036
+  _globals['_REPORTQUEUESTATSSTATUS']._serialized_end=4237
   _globals['_REGISTERBROKERREQUEST']._serialized_start=117
   _globals['_REGISTERBROKERREQUEST']._serialized_end=283
   _globals['_BROKERREGISTRATION']._serialized_start=286
@@ -54,43 +54,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REGISTRATIONCOMMIT']._serialized_start=859
   _globals['_REGISTRATIONCOMMIT']._serialized_end=921
   _globals['_REGISTERBROKERRESPONSE']._serialized_start=924
-  _globals['_REGISTERBROKERRESPONSE']._serialized_end=1272
-  _globals['_REGISTERBROKERRESPONSE_ORDERTOPICCONFIGURATIONENTRY']._serialized_start=1210
-  _globals['_REGISTERBROKERRESPONSE_ORDERTOPICCONFIGURATIONENTRY']._serialized_end=1272
-  _globals['_UPDATETOPICSREQUEST']._serialized_start=1275
-  _globals['_UPDATETOPICSREQUEST']._serialized_end=1528
-  _globals['_UPDATETOPICSRESPONSE']._serialized_start=1530
-  _globals['_UPDATETOPICSRESPONSE']._serialized_end=1573
-  _globals['_BEAT']._serialized_start=1576
-  _globals['_BEAT']._serialized_end=1786
-  _globals['_BEATANSWER']._serialized_start=1789
-  _globals['_BEATANSWER']._serialized_end=1958
-  _globals['_HEARTBEATREQUEST']._serialized_start=1960
-  _globals['_HEARTBEATREQUEST']._serialized_end=2012
-  _globals['_HEARTBEATRESPONSE']._serialized_start=2014
-  _globals['_HEARTBEATRESPONSE']._serialized_end=2075
-  _globals['_KEEPALIVEREQUEST']._serialized_start=2077
-  _globals['_KEEPALIVEREQUEST']._serialized_end=2129
-  _globals['_KEEPALIVERESPONSE']._serialized_start=2131
-  _globals['_KEEPALIVERESPONSE']._serialized_end=2192
-  _globals['_UNREGISTERBROKERREQUEST']._serialized_start=2195
-  _globals['_UNREGISTERBROKERREQUEST']._serialized_end=2336
-  _globals['_UNREGISTERBROKERRESPONSE']._serialized_start=2338
-  _globals['_UNREGISTERBROKERRESPONSE']._serialized_end=2433
-  _globals['_REPORTQUEUESTATSREQUEST']._serialized_start=2436
-  _globals['_REPORTQUEUESTATSREQUEST']._serialized_end=2570
-  _globals['_QUEUESTATS']._serialized_start=2573
-  _globals['_QUEUESTATS']._serialized_end=2932
-  _globals['_QUEUEPUTS']._serialized_start=2934
-  _globals['_QUEUEPUTS']._serialized_end=3011
-  _globals['_QUEUELAG']._serialized_start=3013
-  _globals['_QUEUELAG']._serialized_end=3102
-  _globals['_TOPICTOTALS']._serialized_start=3105
-  _globals['_TOPICTOTALS']._serialized_end=3262
-  _globals['_GROUPTOTALS']._serialized_start=3264
-  _globals['_GROUPTOTALS']._serialized_end=3384
-  _globals['_REPORTQUEUESTATSRESPONSE']._serialized_start=3386
-  _globals['_REPORTQUEUESTATSRESPONSE']._serialized_end=3487
-  _globals['_REGISTRATIONSERVICE']._serialized_start=4190
-  _globals['_REGISTRATIONSERVICE']._serialized_end=4751
+  _globals['_REGISTERBROKERRESPONSE']._serialized_end=1322
+  _globals['_REGISTERBROKERRESPONSE_ORDERTOPICCONFIGURATIONENTRY']._serialized_start=1260
+  _globals['_REGISTERBROKERRESPONSE_ORDERTOPICCONFIGURATIONENTRY']._serialized_end=1322
+  _globals['_UPDATETOPICSREQUEST']._serialized_start=1325
+  _globals['_UPDATETOPICSREQUEST']._serialized_end=1578
+  _globals['_UPDATETOPICSRESPONSE']._serialized_start=1580
+  _globals['_UPDATETOPICSRESPONSE']._serialized_end=1623
+  _globals['_BEAT']._serialized_start=1626
+  _globals['_BEAT']._serialized_end=1836
+  _globals['_BEATANSWER']._serialized_start=1839
+  _globals['_BEATANSWER']._serialized_end=2008
+  _globals['_HEARTBEATREQUEST']._serialized_start=2010
+  _globals['_HEARTBEATREQUEST']._serialized_end=2062
+  _globals['_HEARTBEATRESPONSE']._serialized_start=2064
+  _globals['_HEARTBEATRESPONSE']._serialized_end=2125
+  _globals['_KEEPALIVEREQUEST']._serialized_start=2127
+  _globals['_KEEPALIVEREQUEST']._serialized_end=2179
+  _globals['_KEEPALIVERESPONSE']._serialized_start=2181
+  _globals['_KEEPALIVERESPONSE']._serialized_end=2242
+  _globals['_UNREGISTERBROKERREQUEST']._serialized_start=2245
+  _globals['_UNREGISTERBROKERREQUEST']._serialized_end=2386
+  _globals['_UNREGISTERBROKERRESPONSE']._serialized_start=2388
+  _globals['_UNREGISTERBROKERRESPONSE']._serialized_end=2483
+  _globals['_REPORTQUEUESTATSREQUEST']._serialized_start=2486
+  _globals['_REPORTQUEUESTATSREQUEST']._serialized_end=2620
+  _globals['_QUEUESTATS']._serialized_start=2623
+  _globals['_QUEUESTATS']._serialized_end=2982
+  _globals['_QUEUEPUTS']._serialized_start=2984
+  _globals['_QUEUEPUTS']._serialized_end=3061
+  _globals['_QUEUELAG']._serialized_start=3063
+  _globals['_QUEUELAG']._serialized_end=3152
+  _globals['_TOPICTOTALS']._serialized_start=3155
+  _globals['_TOPICTOTALS']._serialized_end=3312
+  _globals['_GROUPTOTALS']._serialized_start=3314
+  _globals['_GROUPTOTALS']._serialized_end=3434
+  _globals['_REPORTQUEUESTATSRESPONSE']._serialized_start=3436
+  _globals['_REPORTQUEUESTATSRESPONSE']._serialized_end=3537
+  _globals['_REGISTRATIONSERVICE']._serialized_start=4240
+  _globals['_REGISTRATIONSERVICE']._serialized_end=4801
 # @@protoc_insertion_point(module_scope)

@@ -346,6 +346,7 @@ class RegisterBrokerResponse(_message.Message):
     ORDER_TOPIC_CONFIGURATION_FIELD_NUMBER: _builtins.int
     HEARTBEAT_INTERVAL_FIELD_NUMBER: _builtins.int
     EXPIRY_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Fence for every later call of this registration; compared for equality only."""
     @_builtins.property
@@ -364,6 +365,12 @@ class RegisterBrokerResponse(_message.Message):
     def expiry(self) -> _duration_pb2.Duration:
         """Silence after which the server removes the broker."""
 
+    @_builtins.property
+    def superseded(self) -> _containers.RepeatedCompositeFieldContainer[_broker_pb2.BrokerIdentity]:
+        """Registrations of the same address under other names, which this one ended because they were not heard: handed over,
+        silent, or known from a snapshot alone. The broker was renamed, or moved to another cluster.
+        """
+
     def __init__(
         self,
         *,
@@ -372,10 +379,11 @@ class RegisterBrokerResponse(_message.Message):
         order_topic_configuration: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         heartbeat_interval: _duration_pb2.Duration | None = ...,
         expiry: _duration_pb2.Duration | None = ...,
+        superseded: _abc.Iterable[_broker_pb2.BrokerIdentity] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["expiry", b"expiry", "group", b"group", "heartbeat_interval", b"heartbeat_interval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expiry", b"expiry", "generation", b"generation", "group", b"group", "heartbeat_interval", b"heartbeat_interval", "order_topic_configuration", b"order_topic_configuration"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expiry", b"expiry", "generation", b"generation", "group", b"group", "heartbeat_interval", b"heartbeat_interval", "order_topic_configuration", b"order_topic_configuration", "superseded", b"superseded"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -60,7 +60,7 @@ CAUSE_NAMES = {
 }
 
 STATES = (
-    ("it unregistered, was evicted, or its address registered elsewhere", "GONE, planned"),
+    ("it unregistered, was evicted, or another identity registered its address", "GONE, planned"),
     ("expired in a maintenance window", "GONE, planned"),
     ("expired, but the guard protects it", "PROTECTED"),
     ("expired", "GONE"),

@@ -539,3 +539,34 @@ async def fetch(port: int, path: str) -> str:
             return str(response.read().decode())
 
     return await asyncio.to_thread(get)
+
+
+async def test_an_agent_logs_the_earlier_name_that_its_registration_ended_and_a_conflict_at_its_address(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, foreign = (
+        broker_pb2.BrokerIdentity(cluster="c1", broker_name=name, broker_id=0, addr=BROKER_ADDR)
+        for name in ("old", "foreign")
+    )
+
+    def logged(message: str) -> list[object]:
+        return [record.facts for record in caplog.records if record.getMessage() == message]  # type: ignore[attr-defined]
+
+    async with scripted_registration_server() as server:
+        server.superseded.append(old)
+        conflict = answer(wire.BEAT_STATUS_OK)
+        conflict.group.also_at_addr.append(foreign)
+        server.beat_answers += [conflict, conflict]
+        with caplog.at_level(logging.INFO):
+            async with running_agent(agent_config([server.addr]), clock=clock) as agent:
+                await server.next_registration()
+                for count in range(1, 4):
+                    await server.next_beat()
+                    await until(lambda count=count: agent.beats(server.addr) >= count)
+                    await clock.advance(30.0)
+
+    (earlier,) = logged("the broker had another name or cluster; its earlier registration ended")
+    assert earlier == {"name_server": server.addr, "superseded": ["c1/old/0"]}
+    facts = {"name_server": server.addr, "addr": BROKER_ADDR, "also_at_addr": ["c1/foreign/0"]}
+    assert logged("another broker is registered at this broker's address") == [facts]
+    assert logged("no other broker is registered at this broker's address") == [facts | {"also_at_addr": []}]

@@ -15,6 +15,7 @@ import pytest
 
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
+from pointsman.v1 import registration_service_pb2 as registration
 from pointsman.v1 import route_service_pb2 as route
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
@@ -356,6 +357,38 @@ async def test_why_shows_the_state_its_rule_and_the_length_of_an_outage() -> Non
     assert gone.code == 0
     assert "c1/broker-a 0 at broker-a:10911: GONE since " in gone.out
     assert "unregistered: by an operator; left the routes, planned" in gone.out
+
+
+async def test_why_names_the_other_registration_of_an_address_and_the_one_that_superseded_it() -> None:
+    clock = ManualClock()
+    old, new = (wire.identity("broker-b", addr="10.0.0.1:6379", cluster=cluster) for cluster in ("home", "west"))
+    async with running_name_server(clock=clock) as app, grpc.aio.insecure_channel(app.addr) as channel:
+        stub = RegistrationServiceStub(channel)
+        first, second = [
+            await stub.RegisterBroker(wire.registration(wire.topic("orders"), who=who)) for who in (old, new)
+        ]
+        both = await run_ctl(app, "why", "broker-b")
+        shown = json.loads((await run_ctl(app, "--output", "json", "why", "broker-b")).out)
+        await clock.advance(5.0)
+        metric = app.metrics.registry.get_sample_value("pointsman_namesrv_address_conflicts")
+        await stub.Heartbeat(registration.HeartbeatRequest(beat=wire.beat(first.generation, who=old, hand_over=True)))
+        after = await run_ctl(app, "why", "broker-b")
+        await clock.advance(5.0)
+        later = app.metrics.registry.get_sample_value("pointsman_namesrv_address_conflicts")
+
+    assert (list(first.superseded), list(second.superseded)) == ([], [])
+    assert [[each.cluster for each in answer.group.also_at_addr] for answer in (first, second)] == [[], ["home"]]
+    assert "    conflict   west/broker-b 0 is registered at this address too\n" in both.out
+    assert "    conflict   home/broker-b 0 is registered at this address too\n" in both.out
+    assert "another registration has its address too, and both send heartbeats; " in both.out
+    others = {each["cluster"]: each["alsoAtAddr"] for each in shown["nodes"][0]["brokers"]}
+    identity = {"brokerName": "broker-b", "brokerId": 0, "addr": "10.0.0.1:6379"}
+    assert others == {"home": [{"cluster": "west", **identity}], "west": [{"cluster": "home", **identity}]}
+    assert (metric, later) == (1.0, 0.0)
+    assert "home/broker-b 0 at 10.0.0.1:6379: GONE since " in after.out
+    assert "unregistered: another identity registered its address; left the routes, planned" in after.out
+    assert "superseded by west/broker-b/0" in after.out
+    assert "conflict" not in after.out.split("TIME (UTC)")[0]
 
 
 async def test_events_of_a_cluster_of_which_a_server_knows_no_broker_are_shown(clock: ManualClock) -> None:

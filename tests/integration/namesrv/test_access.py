@@ -232,6 +232,24 @@ async def test_a_broker_that_writes_another_one_is_denied_in_every_call_and_chan
     assert all(fact["peer"].startswith("127.0.0.1:") for fact in facts)
 
 
+async def test_a_role_for_the_new_name_is_enough_to_end_the_earlier_one_that_is_not_heard(
+    peer: Peer, tokens: TokenFolder
+) -> None:
+    generation = await register(peer, tokens.header("broker-a"))
+    renamed = wire.identity("b", addr="10.0.0.1:10911")
+    await peer.registration.Heartbeat(
+        registration.HeartbeatRequest(beat=wire.beat(generation, hand_over=True)), metadata=tokens.header("broker-a")
+    )
+    await register(peer, tokens.header("broker-b"), who=renamed)
+    assert (await events(peer, tokens))[-1].reason == "SUPERSEDED"
+    assert [each.event for each in await events(peer, tokens, "b")] == ["REGISTERED"]
+
+    # One that is heard stays: a conflict.
+    again = await register(peer, tokens.header("broker-a"))
+    assert again != generation
+    assert [each.event for each in await events(peer, tokens, "b")] == ["REGISTERED", "ADDRESS_CONFLICT"]
+
+
 async def test_a_known_registration_from_another_broker_is_denied_though_its_bytes_are_known(
     peer: Peer, tokens: TokenFolder
 ) -> None:
