@@ -67,7 +67,7 @@ def brokers(invocation: Invocation, cluster: str) -> int:
             registeredAt, silenceSeconds, streamOpen,
             health.{status, detail, evidence, everPassed}, actingMaster,
             reason, planned, stateForSeconds, rule, writeWiped,
-            inMaintenance, penalty,
+            inMaintenance, penalty, selfRegistered,
             alsoAtAddr[].{cluster, brokerName, brokerId, addr}}
 
     \b
