@@ -185,3 +185,5 @@ async def test_the_agents_of_brokers_that_are_out_or_departed_are_listed_also_af
         assert await absent(peer) == both
         await peer.admin.EvictBroker(admin.EvictBrokerRequest(cluster="c1", broker_name="b", by="ops"))
         assert await absent(peer, "c1") == both[:1]  # all of its brokers have departed, and it is known
+        await peer.admin.EvictBroker(admin.EvictBrokerRequest(cluster="c1", broker_name="a", by="ops"))
+        assert await absent(peer) == []
