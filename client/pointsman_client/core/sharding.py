@@ -320,8 +320,6 @@ class _TopicMap:
     configured: ConfiguredQueues
     queues: tuple[MessageQueue, ...] = ()
     map: QueueOfKey | None = field(default=None)
-    earliest: QueueOfKey | None = field(default=None)
-    """The first map since :meth:`KeyQueues.keep_earliest`."""
 
 
 class KeyQueues:
@@ -332,7 +330,6 @@ class KeyQueues:
         self._sharding = sharding
         self._zone = zone
         self._topics: dict[str, _TopicMap] = {}
-        self._with_earliest: set[str] = set()
 
     def order_key(self, topic: str, key: str, second: str | None) -> OrderKey | None:
         """Return what is kept in order with a message; None: nothing, its key is spread without a second value."""
@@ -341,24 +338,6 @@ class KeyQueues:
         if not spreads:
             return OrderKey(key)
         return None if second is None else OrderKey(key, second)
-
-    def keep_earliest(self, topic: str) -> None:
-        """Keep the topic's map as it is now, or the first one if there is none yet, for :meth:`earliest_queue_of`."""
-        self._with_earliest.add(topic)
-        seen = self._topics.get(topic)
-        if seen is not None and seen.earliest is None:
-            seen.earliest = seen.map
-
-    def forget_earliest(self, topic: str) -> None:
-        """End :meth:`keep_earliest`."""
-        self._with_earliest.discard(topic)
-        if topic in self._topics:
-            self._topics[topic].earliest = None
-
-    def earliest_queue_of(self, topic: str, key: str, *, second: str | None = None) -> MessageQueue | None:
-        """Return the key's queue in the map that is kept; None: no map is."""
-        seen = self._topics.get(topic)
-        return None if seen is None or seen.earliest is None else seen.earliest.queue_of(key, second=second)
 
     def queue_of(self, route: TopicRoute, key: str, *, second: str | None = None) -> MessageQueue:
         """Return the key's queue for the topic's route; it may not be writable now.
@@ -377,8 +356,6 @@ class KeyQueues:
             raise NoWritableQueueError(route.topic, why)
         if topic.map is None or queues is not topic.queues:
             topic.queues, topic.map = queues, self._sharding.over(queues)
-            if topic.earliest is None and route.topic in self._with_earliest:
-                topic.earliest = topic.map
         return topic.map.queue_of(key, second=second)
 
     def queue_as_seen(self, topic: str, key: str, *, second: str | None = None) -> MessageQueue | None:

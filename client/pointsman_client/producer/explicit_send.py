@@ -52,20 +52,19 @@ class ExplicitSends:
         if isinstance(on_unavailable, Park):
             await self.open(on_unavailable.outbox)
         order_key = self._key_queues.order_key(topic, key, second)
-        queue: MessageQueue | None
         if order_key is not None:
             for outbox_sender in self._outbox_senders.values():
                 queue = outbox_sender.queue_of_key(topic, order_key)
                 if queue is not None:
                     return queue
         try:
-            queue = self._key_queues.queue_of(await self.sender.topic_route(topic, deadline), key, second=second)
+            return self._key_queues.queue_of(await self.sender.topic_route(topic, deadline), key, second=second)
         except TopicNotFoundError:
             # All its brokers are down: the key stays at its queue.
             queue = self._key_queues.queue_as_seen(topic, key, second=second)
             if queue is None:
                 raise
-        return queue if order_key is None else self._earlier_queue(topic, order_key) or queue
+            return queue
 
     async def send(
         self,
@@ -103,8 +102,6 @@ class ExplicitSends:
                     await outbox_sender.close(timeout_seconds=1.0)
                     raise
                 self._outbox_senders[outbox] = outbox_sender
-                for queue in outbox_sender.queues_without_keys:
-                    self._key_queues.keep_earliest(queue.topic)
             return outbox_sender
 
     def drop_absent(self, topic: str) -> None:
@@ -130,15 +127,6 @@ class ExplicitSends:
         self._abandoned = {queue for queue in self._abandoned if self._write_queues(queue) is None}
         for outbox_sender in self._outbox_senders.values():
             outbox_sender.wake()
-
-    def _earlier_queue(self, topic: str, order_key: OrderKey) -> MessageQueue | None:
-        """Return the key's queue before queues were added, if an earlier version parked messages for it."""
-        keyless = {queue for each in self._outbox_senders.values() for queue in each.queues_without_keys}
-        if not any(queue.topic == topic for queue in keyless):
-            self._key_queues.forget_earliest(topic)
-            return None
-        queue = self._key_queues.earliest_queue_of(topic, order_key.key, second=order_key.second)
-        return queue if queue in keyless else None
 
     def _write_queues(self, queue: MessageQueue) -> int | None:
         """Return the number of write queues that the queue's broker has of the topic; None: it is not in the route."""

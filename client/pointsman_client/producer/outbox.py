@@ -41,9 +41,7 @@ class Parked:
     queue: MessageQueue
     outgoing: OutgoingMessage
     order_key: OrderKey | None = None
-    """What it is kept in order with besides its queue; None: nothing, or it is not known."""
-    is_of_earlier_version: bool = False
-    """Whether it was parked by a version that did not store keys."""
+    """What it is kept in order with besides its queue; None: nothing."""
 
     @property
     def size(self) -> int:
@@ -188,7 +186,6 @@ def _read(row: Row) -> Parked:
             due_at=None if due_at is None else datetime.fromisoformat(due_at),
         ),
         None if order_key is None else OrderKey(*order_key),
-        is_of_earlier_version="order_key" not in values,
     )
 
 

@@ -87,8 +87,6 @@ class OutboxSender:
         self._wakeup = Wakeup(clock)
         self._lanes: dict[MessageQueue, deque[Parked]] = {}
         self._keys: dict[tuple[str, OrderKey], _KeyInOrder] = {}
-        self._keyless: Counter[MessageQueue] = Counter()
-        """Number of waiting messages of an earlier version, whose keys are not known."""
         self._failing: set[MessageQueue] = set()
         self._refused: list[Parked] = []
         """Messages that transport or broker do not accept: they wait, too, but hold up no others."""
@@ -120,11 +118,6 @@ class OutboxSender:
     def queues(self) -> frozenset[MessageQueue]:
         """Queues for which messages wait."""
         return frozenset(self._lanes)
-
-    @property
-    def queues_without_keys(self) -> frozenset[MessageQueue]:
-        """Queues for which messages wait that an earlier version parked: the keys of these are not known."""
-        return frozenset(self._keyless)
 
     @property
     def waiting(self) -> int:
@@ -221,8 +214,6 @@ class OutboxSender:
 
     def _append(self, parked: Parked) -> None:
         self._lanes.setdefault(parked.queue, deque()).append(parked)
-        if parked.is_of_earlier_version:
-            self._keyless[parked.queue] += 1
         if parked.order_key is not None:
             key = self._keys.setdefault((parked.queue.topic, parked.order_key), _KeyInOrder(parked.queue))
             key.queue = parked.queue
@@ -257,10 +248,6 @@ class OutboxSender:
         if not lane:
             del self._lanes[queue]
         for parked in popped:
-            if parked.is_of_earlier_version:
-                self._keyless[queue] -= 1
-                if not self._keyless[queue]:
-                    del self._keyless[queue]
             if parked.order_key is not None:
                 key = self._keys[queue.topic, parked.order_key]
                 key.waiting -= 1

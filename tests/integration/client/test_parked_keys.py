@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from pointsman_client.core.message import Message
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.sharding import SubShards
 from pointsman_client.errors import QueueUnavailableError
-from pointsman_client.producer.outbox import Outbox, _table_file
+from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer_options import Park
 from tests.fakes.condition import eventually
 from tests.fakes.producing import A, B, Shop, producing, put_route
@@ -141,38 +139,6 @@ async def test_a_key_is_parked_after_a_restart_while_its_topic_has_no_route(
         await set_route(shop, "a", "b", write=6)
         await parked(shop, 0)
         assert numbers(shop, "key") == [(queue, 0), (queue, 1)]
-
-
-def forget_keys(path: Path) -> None:
-    """Rewrite an outbox as a version without keys wrote it."""
-    tables = _table_file(path)
-    with closing(tables):
-        (rows,) = tables.open().values()
-        for number, head, body in rows:
-            values = json.loads(str(head))
-            assert values.pop("order_key")
-            tables.write([("messages", (number,), (json.dumps(values), body))])
-
-
-async def test_an_outbox_of_an_earlier_version_keeps_the_keys_that_its_queues_had_at_the_start(
-    server: ScriptedRouteServer, path: Path
-) -> None:
-    async with producing(server, on_unavailable=Park(Outbox(path))) as shop:
-        old = await keys_of_a(shop)
-        for key in old:
-            await send(shop, key, 1)
-    forget_keys(path)
-
-    async with producing(server, on_unavailable=Park(Outbox(path))) as shop:
-        shop.transport.unreachable(A)
-        other = next(key for key in KEYS if key not in old)
-        await send(shop, other, 1)
-        await set_route(shop, "a", "b", write=6)
-        assert {key: await send(shop, key, 2) for key in old} == old
-        shop.transport.recover(A)
-        await parked(shop, 0)
-        assert {key: numbers(shop, key) for key in old} == {key: [(q, 1), (q, 2)] for key, q in old.items()}
-        assert any([await send(shop, key, 3) != queue for key, queue in old.items()])
 
 
 async def test_sub_shards_keep_their_queues_each_for_itself(server: ScriptedRouteServer, path: Path) -> None:
