@@ -25,8 +25,6 @@ from tests.real_rocketmq.name_server import NameServer, Pointsman, until
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 TOPIC, QUEUES = "Static", 8
-LOGICAL = "__syslo__global__"
-"""The broker name that clients give logical queues."""
 
 
 @dataclass
@@ -75,6 +73,12 @@ def route(server: NameServer) -> dict[str, Any]:
     return dict(body)
 
 
+def logical_queues(server: NameServer) -> set[tuple[str, int]]:
+    """Broker name and id of each logical queue in the route."""
+    mappings = route(server)["topicQueueMappingByBroker"]
+    return {(name, int(logical)) for name, each in mappings.items() for logical in each["currIdMap"]}
+
+
 def leads(server: NameServer, led_by: dict[str, int]) -> bool:
     code, body = server.ask(105, topic=TOPIC, acceptStandardJsonOnly="true")
     table = body.get("topicQueueMappingByBroker", {}) if code == 0 else {}
@@ -116,7 +120,9 @@ def test_java_clients_address_logical_queues_and_read_what_was_sent(fleet: Fleet
     producer = fleet.client(fleet.at_ours.producer(TOPIC, 40))
     fleet.sent = {f"m{number}" for number in range(40)}
     until(lambda: sent(producer) == fleet.sent, what="messages sent")
-    assert sent_to(producer) == {(LOGICAL, queue) for queue in range(QUEUES)}
+    # A receipt has the real broker and the logical queue; each broker has four physical ones, 0 to 3.
+    assert sent_to(producer) == logical_queues(fleet.ours)
+    assert {queue for _, queue in sent_to(producer)} == set(range(QUEUES))
     until(lambda: [set(got(consumer)) for consumer in consumers] == [fleet.sent] * 2, what="messages read")
     for consumer in consumers:
         consumer.end()
@@ -125,14 +131,15 @@ def test_java_clients_address_logical_queues_and_read_what_was_sent(fleet: Fleet
 def test_queues_that_mqadmin_moves_are_followed_by_producers_and_consumers(fleet: Fleet) -> None:
     consumer = fleet.client(fleet.at_ours.consumer(TOPIC, group="Moving"))
     until(lambda: set(got(consumer)) == fleet.sent, what="the messages so far")
-    producer = fleet.client(fleet.at_ours.producer(TOPIC, 80, millis=100))
-    until(lambda: len(sent(producer)) >= 10, what="the first messages")
+    producer = fleet.client(fleet.at_ours.producer(TOPIC, 2_000, millis=50))
+    until(lambda: sent_to(producer) == logical_queues(fleet.ours), what="messages to all queues")
     fleet.at_ours.admin("remappingStaticTopic", "-t", TOPIC, "-b", "b")
     fleet.until_equal({"a": 0, "b": QUEUES})
     fleet.admin("topicRoute", "-t", TOPIC, "-l")
+    until(lambda: sent_to(producer) >= logical_queues(fleet.ours), what="messages to the moved queues")
+    producer.end_sending()
     until(lambda: not producer.is_alive, what="the producer to end")
-    assert sent(producer) == {f"m{number}" for number in range(80)}
-    assert sent_to(producer) == {(LOGICAL, queue) for queue in range(QUEUES)}
+    assert sent(producer) == {f"m{number}" for number in range(len(sent(producer)))}
     # The messages of before have the same names as the first of these.
     expected = Counter([*fleet.sent, *sent(producer)])
     until(lambda: Counter(got(consumer)) >= expected, what="all messages read")
