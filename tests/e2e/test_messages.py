@@ -142,6 +142,7 @@ async def test_every_message_reaches_the_group_while_members_join_leave_and_are_
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 async def test_five_members_are_rolled_to_another_strategy_and_back_under_load_and_no_queue_is_unread(
     tmp_path: Path,
 ) -> None:
