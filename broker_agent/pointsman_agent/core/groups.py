@@ -18,12 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-from pointsman_agent.core.consumer_group import ConsumerGroup, Member, Pin
+from pointsman_agent.core.client_stream import ClientStream, StreamsOfPeer, answer_of, weight, weight_of
+from pointsman_agent.core.consumer_group import ConsumerGroup, Pin
 from pointsman_agent.core.group_agreement import Agreement
 from pointsman_agent.core.group_membership import (
-    HELD,
     NOTHING,
     TAKEN_OVER,
     BeatAnswer,
@@ -35,43 +35,12 @@ from pointsman_agent.core.group_membership import (
     MemberFacts,
     Membership,
     MembershipBeat,
-    MembershipStatus,
     MessageModel,
-    OwnDifference,
     Removal,
     Takeover,
 )
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
 from pointsman_agent.core.recovery import Recovery
-
-
-@dataclass(slots=True, eq=False)
-class _Stream:
-    client_id: str
-    number: int
-    peer: str
-    beat: MembershipBeat | None
-    """None: the stream does not hold all groups that it named."""
-    last_beat_at: float
-    is_connected: bool = True
-    identity: str = ""
-    """The authenticated caller."""
-    groups: dict[str, ConsumerGroup] = field(default_factory=dict)
-    """Those in which this stream holds the client."""
-    subscriptions: int = 0
-
-    @property
-    def key(self) -> tuple[str, int]:
-        return self.client_id, self.number
-
-    def holdings(self) -> Iterator[Member]:
-        return (group.members[self.client_id] for group in self.groups.values())
-
-
-@dataclass(slots=True, eq=False)
-class _Peer:
-    streams: dict[tuple[str, int], _Stream] = field(default_factory=dict)
-    subscriptions: int = 0
 
 
 class Groups:
@@ -88,8 +57,8 @@ class Groups:
         self._next_scan = now + rules.scan_interval
         self._counter = 0
         self._state_counter = 0
-        self._clients: dict[str, dict[int, _Stream]] = {}
-        self._peers: dict[str, _Peer] = {}
+        self._clients: dict[str, dict[int, ClientStream]] = {}
+        self._peers: dict[str, StreamsOfPeer] = {}
         self._stream_count = 0
         self._subscription_count = 0
         self._groups: dict[str, ConsumerGroup] = {}
@@ -110,7 +79,7 @@ class Groups:
         own = streams.get(stream)
         if own is not None and own.beat is beat:
             own.last_beat_at = now
-            return _answer(own)
+            return answer_of(own)
         lost = tuple(sorted(each.group for each in beat.groups if self._holder_of(beat.client_id, each.group) > stream))
         if lost and len(lost) == len(beat.groups):
             return TAKEN_OVER if own is None else self._give_up(own, now=now)
@@ -119,7 +88,7 @@ class Groups:
         removals = self._remove(refused, Cause.LIMIT)
         own = self._clients.get(beat.client_id, {}).get(stream)
         if own is None:
-            own = self._open(_Stream(beat.client_id, stream, peer, beat, now, identity=identity))
+            own = self._open(ClientStream(beat.client_id, stream, peer, beat, now, identity=identity))
         self._graces.pop(own.key, None)
         own.is_connected, own.last_beat_at = True, now
         touched, took_over = self._join(own, named, now=now)
@@ -127,7 +96,7 @@ class Groups:
         touched |= {name for removal in removals for name in removal.groups}
         changed = self._recover({each.group for each in named}, beat.client_id, now=now)
         changed |= self._settle_all(touched, now=now)
-        return _answer(
+        return answer_of(
             own,
             lost=lost,
             changes=Changes(changed, tuple(removals)) if changed or removals else NOTHING,
@@ -381,7 +350,7 @@ class Groups:
         assert held_by == {(each.client_id, name): each.number for each in streams for name in each.groups}
         assert all(self._clients.values())
         assert self._stream_count == len(streams) <= self._rules.max_clients
-        assert all(each.subscriptions == sum(map(_weight_of, each.holdings())) for each in streams)
+        assert all(each.subscriptions == sum(map(weight_of, each.holdings())) for each in streams)
         assert self._subscription_count == sum(each.subscriptions for each in streams) <= self._rules.max_subscriptions
         by_peer = {(peer, *key) for peer, each in self._peers.items() for key in each.streams}
         assert by_peer == {(each.peer, *each.key) for each in streams}
@@ -395,7 +364,7 @@ class Groups:
 
     # --- steps --------------------------------------------------------------------------------------------------
 
-    def _streams(self) -> Iterator[_Stream]:
+    def _streams(self) -> Iterator[ClientStream]:
         return (stream for streams in self._clients.values() for stream in streams.values())
 
     def _holder_of(self, client_id: str, group: str) -> int:
@@ -405,11 +374,11 @@ class Groups:
         return member.stream if member is not None else -1
 
     def _make_room(
-        self, client_id: str, own: _Stream | None, named: Sequence[GroupSubscription], *, peer: str
-    ) -> Mapping[_Stream, GroupLimitReached]:
+        self, client_id: str, own: ClientStream | None, named: Sequence[GroupSubscription], *, peer: str
+    ) -> Mapping[ClientStream, GroupLimitReached]:
         """Return the streams to refuse in favour of a heartbeat, and why. Raises GroupLimitReached for itself."""
         rules = self._rules
-        asked = sum(map(_weight, named))
+        asked = sum(map(weight, named))
         if asked > rules.max_subscriptions_per_client:
             raise GroupLimitReached(
                 "subscriptions of one client", rules.max_subscriptions_per_client, field="groups", value=asked
@@ -419,11 +388,11 @@ class Groups:
             raise GroupLimitReached("groups", rules.max_groups)
         taken = self._taken(client_id, own, named)
         freed = {
-            each: sum(_weight_of(each.groups[name].members[client_id]) for name in names)
+            each: sum(weight_of(each.groups[name].members[client_id]) for name in names)
             for each, names in taken.items()
         }
         emptied = {each for each, names in taken.items() if each.groups.keys() == names}
-        refused: dict[_Stream, GroupLimitReached] = {}
+        refused: dict[ClientStream, GroupLimitReached] = {}
         streams = self._stream_count + (own is None) - len(emptied)
         if streams > rules.max_clients:
             refused |= self._refuse_most(
@@ -450,10 +419,10 @@ class Groups:
         return refused
 
     def _taken(
-        self, client_id: str, own: _Stream | None, named: Iterable[GroupSubscription]
-    ) -> dict[_Stream, set[str]]:
+        self, client_id: str, own: ClientStream | None, named: Iterable[GroupSubscription]
+    ) -> dict[ClientStream, set[str]]:
         """Return which groups an accepted heartbeat takes from which other streams of its client."""
-        taken: dict[_Stream, set[str]] = {}
+        taken: dict[ClientStream, set[str]] = {}
         for each in named:
             number = self._holder_of(client_id, each.group)
             if number >= 0 and (own is None or number != own.number):
@@ -467,10 +436,10 @@ class Groups:
         beyond: int,
         peer: str,
         asked: int,
-        held_by: Callable[[_Peer], int],
-        size_of: Callable[[_Stream], int],
-        freed: Mapping[_Stream, int],
-    ) -> dict[_Stream, GroupLimitReached]:
+        held_by: Callable[[StreamsOfPeer], int],
+        size_of: Callable[[ClientStream], int],
+        freed: Mapping[ClientStream, int],
+    ) -> dict[ClientStream, GroupLimitReached]:
         """Pick streams to end until ``beyond`` is freed, the latest of the peer that holds most first.
 
         ``freed`` is what the heartbeat itself takes from streams. Raises ``error`` when its peer, with what is
@@ -480,8 +449,8 @@ class Groups:
         for stream, size in freed.items():
             counts[stream.peer] -= size
         mine = counts.pop(peer, 0) + asked
-        picked: list[_Stream] = []
-        left: dict[str, list[_Stream]] = {}
+        picked: list[ClientStream] = []
+        left: dict[str, list[ClientStream]] = {}
         while beyond > 0:
             most = max(counts, key=counts.__getitem__, default="")
             if counts.get(most, 0) <= mine:
@@ -496,13 +465,13 @@ class Groups:
             beyond -= size
         return dict.fromkeys(picked, error)
 
-    def _open(self, stream: _Stream) -> _Stream:
+    def _open(self, stream: ClientStream) -> ClientStream:
         self._clients.setdefault(stream.client_id, {})[stream.number] = stream
-        self._peers.setdefault(stream.peer, _Peer()).streams[stream.key] = stream
+        self._peers.setdefault(stream.peer, StreamsOfPeer()).streams[stream.key] = stream
         self._stream_count += 1
         return stream
 
-    def _close(self, stream: _Stream) -> None:
+    def _close(self, stream: ClientStream) -> None:
         streams, peer = self._clients[stream.client_id], self._peers[stream.peer]
         del streams[stream.number], peer.streams[stream.key]
         if not streams:
@@ -512,13 +481,13 @@ class Groups:
         self._stream_count -= 1
         self._graces.pop(stream.key, None)
 
-    def _count(self, stream: _Stream, subscriptions: int) -> None:
+    def _count(self, stream: ClientStream, subscriptions: int) -> None:
         stream.subscriptions += subscriptions
         self._peers[stream.peer].subscriptions += subscriptions
         self._subscription_count += subscriptions
 
     def _join(
-        self, own: _Stream, named: Sequence[GroupSubscription], *, now: float
+        self, own: ClientStream, named: Sequence[GroupSubscription], *, now: float
     ) -> tuple[set[str], tuple[Takeover, ...]]:
         """Make a stream hold exactly these groups; return those that changed, and the streams that lost some."""
         client_id = own.client_id
@@ -528,7 +497,7 @@ class Groups:
         for older, names in taken.items():
             older.beat = None
             for name in names:
-                self._count(older, -_weight_of(older.groups.pop(name).members[client_id]))
+                self._count(older, -weight_of(older.groups.pop(name).members[client_id]))
         for subscription in named:
             group = self._group(subscription.group)
             member = group.members.get(client_id)
@@ -537,19 +506,19 @@ class Groups:
                 continue
             if member is None or member.subscription != subscription:
                 touched.add(group.name)
-            self._count(own, _weight(subscription) - (_weight_of(member) if is_held and member is not None else 0))
+            self._count(own, weight(subscription) - (weight_of(member) if is_held and member is not None else 0))
             self.member_version += member is None
             group.put(client_id, subscription, stream=own.number, now=now)
             own.groups[group.name] = group
         took_over = []
         for older in sorted(taken, key=lambda each: each.number):
             if older.is_connected:
-                took_over.append(Takeover(older.number, _answer(older) if older.groups else TAKEN_OVER))
+                took_over.append(Takeover(older.number, answer_of(older) if older.groups else TAKEN_OVER))
             if not older.groups:
                 self._close(older)
         return touched, tuple(took_over)
 
-    def _give_up(self, own: _Stream, *, now: float) -> BeatAnswer:
+    def _give_up(self, own: ClientStream, *, now: float) -> BeatAnswer:
         """Close a stream whose client is held by later streams in all groups that it names."""
         left = set(own.groups)
         self._take_out(own, left)
@@ -557,14 +526,14 @@ class Groups:
         changed = self._settle_all(left, now=now)
         return replace(TAKEN_OVER, changes=self._changes(changed)) if changed else TAKEN_OVER
 
-    def _take_out(self, stream: _Stream, names: Iterable[str]) -> None:
+    def _take_out(self, stream: ClientStream, names: Iterable[str]) -> None:
         for name in names:
             group = stream.groups.pop(name)
-            self._count(stream, -_weight_of(group.members[stream.client_id]))
+            self._count(stream, -weight_of(group.members[stream.client_id]))
             group.remove(stream.client_id)
             self.member_version += 1
 
-    def _remove(self, streams: Iterable[_Stream], cause: Cause) -> list[Removal]:
+    def _remove(self, streams: Iterable[ClientStream], cause: Cause) -> list[Removal]:
         """Remove streams with their members; the caller has to settle the groups."""
         removals = []
         for stream in streams:
@@ -574,7 +543,7 @@ class Groups:
             removals.append(Removal(stream.client_id, cause, names))
         return removals
 
-    def _remove_and_settle(self, streams: Iterable[_Stream], cause: Cause, *, now: float) -> Changes:
+    def _remove_and_settle(self, streams: Iterable[ClientStream], cause: Cause, *, now: float) -> Changes:
         removals = self._remove(streams, cause)
         touched = {name for removal in removals for name in removal.groups}
         return Changes(self._settle_all(touched, now=now), tuple(removals))
@@ -667,43 +636,3 @@ class Groups:
     @staticmethod
     def _changes(changed: frozenset[str]) -> Changes:
         return Changes(changed) if changed else NOTHING
-
-
-def _answer(
-    stream: _Stream,
-    *,
-    lost: tuple[str, ...] = (),
-    changes: Changes = NOTHING,
-    took_over: tuple[Takeover, ...] = (),
-    refused: tuple[tuple[int, GroupLimitReached], ...] = (),
-) -> BeatAnswer:
-    conflicting: tuple[str, ...] = ()
-    own: tuple[OwnDifference, ...] = ()
-    for group in stream.groups.values():
-        if group.may_differ:
-            conflicting, own = _differences_of(stream)
-            break
-    if not (conflicting or own or lost or took_over or refused) and changes is NOTHING:
-        return HELD
-    return BeatAnswer(MembershipStatus.OK, conflicting, lost, own, changes, took_over, refused)
-
-
-def _differences_of(stream: _Stream) -> tuple[tuple[str, ...], tuple[OwnDifference, ...]]:
-    conflicting, own = [], []
-    for name, group in sorted(stream.groups.items()):
-        if group.is_conflicting:
-            conflicting.append(name)
-        agreement = group.agreement
-        standing = agreement.differing.get(stream.client_id)
-        if standing is not None:
-            own.append(OwnDifference(name, standing, agreement.holder))
-    return tuple(conflicting), tuple(own)
-
-
-def _weight(subscription: GroupSubscription) -> int:
-    """Return what a member counts in the limits: one without subscriptions uses memory as well."""
-    return max(1, len(subscription.subscriptions))
-
-
-def _weight_of(member: Member) -> int:
-    return _weight(member.subscription)
