@@ -25,14 +25,14 @@ from pointsman.service.access import Access, Caller, Limit, check_writes
 from pointsman.service.fair_bound import FairBound
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
-from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
+from pointsman.wire.refusals import FieldViolation, InvalidRequest, refuse_if_any, shown
 from pointsman_namesrv.core.additive import Accepted, AdditiveRegistrations, Claim, Incoming, peer_key
 from pointsman_namesrv.core.broker_responses import BeatStatus
 from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig, Registration
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
-from pointsman_namesrv.core.request_rules import MAX_INCARNATION_LENGTH
+from pointsman_namesrv.core.request_rules import MAX_INCARNATION_LENGTH, topic_violations
 from pointsman_namesrv.core.staging import BYTES_OF_STAGED_TOPIC, COMING_IN_LIMIT
 from pointsman_namesrv.core.static_topics import QueueMapping
 from pointsman_namesrv.node_metrics import Metrics
@@ -289,10 +289,14 @@ class BrokerCodes:
         return SUCCESS
 
     def add_topic(self, connection: BrokerConnection, command: Command, body: bytes) -> ReadyResponse:
-        """Add one topic to a known broker. Raises InvalidRequest, LimitExceeded, PermissionDenied."""
+        """Add one topic to known brokers, after the request was checked for all of them.
+
+        Raises InvalidRequest, LimitExceeded, PermissionDenied.
+        """
         topic = text(command, "topic")
         route = read_json(body, "body")
         queue_datas = route.get("queueDatas") if isinstance(route, dict) else None
+        wanted: list[tuple[str, QueueConfig]] = []
         for data in queue_datas[:MAX_QUEUE_DATAS] if isinstance(queue_datas, list) else ():
             if not isinstance(data, dict) or not isinstance(data.get("brokerName"), str):
                 continue
@@ -300,12 +304,16 @@ class BrokerCodes:
             queues = QueueConfig._make(data.get(field, 0) for field in fields)
             if not all(type(number) is int for number in queues):
                 raise InvalidRequest([FieldViolation("queueDatas", "holds something other than whole numbers")])
-            if connection.caller is not None:
-                # The frame has no cluster: it may change every group of that name.
-                for key in self._core.routes.groups:
-                    if key.broker_name == data["brokerName"]:
-                        check_writes(connection.caller, key.cluster, key.broker_name)
-            self._record(self._registrations.add_topic(data["brokerName"], topic, queues, now=self._clock.monotonic()))
+            refuse_if_any(list(topic_violations(topic, queues, path="topic")))
+            wanted.append((data["brokerName"], queues))
+        if connection.caller is not None:
+            # The frame has no cluster: it may change every group of these names.
+            names = {broker_name for broker_name, _ in wanted}
+            for key in self._core.routes.groups:
+                if key.broker_name in names:
+                    check_writes(connection.caller, key.cluster, key.broker_name)
+        for broker_name, queues in wanted:
+            self._record(self._registrations.add_topic(broker_name, topic, queues, now=self._clock.monotonic()))
         return SUCCESS
 
     def query_data_version(self, connection: BrokerConnection, command: Command, body: bytes) -> ReadyResponse:

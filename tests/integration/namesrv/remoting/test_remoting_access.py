@@ -93,14 +93,19 @@ async def test_one_topic_is_added_to_an_own_broker_alone(rocketmq: RemotingPeer,
     networks[:] = [(network, BROKER) for network, _ in networks]
     queues = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0}
 
-    def one(name: str) -> bytes:
-        return json.dumps({"queueDatas": [{"brokerName": name, **queues}]}).encode()
+    def one(*names: str, **other: object) -> bytes:
+        return json.dumps({"queueDatas": [{"brokerName": name, **queues, **other} for name in names]}).encode()
 
     async with remoting_peer(server.remoting_addr) as peer:
+        assert (await peer.ask(217, {"topic": "Both"}, one("broker-a", "broker-b"))).code == NO_PERMISSION
+        assert (await peer.ask(105, {"topic": "Both"})).code == 17
         assert (await peer.ask(217, {"topic": "Theirs"}, one("broker-b"))).code == NO_PERMISSION
         assert (await peer.ask(217, {"topic": "Added"}, one("broker-a"))).code == 0
         assert (await peer.ask(105, {"topic": "Theirs"})).code == 17
         assert (await peer.ask(105, {"topic": "Added"})).code == 0
+        bad = one("broker-a")[:-2] + b"," + one("broker-a", perm=-5)[len(b'{"queueDatas": [') :]
+        assert (await peer.ask(217, {"topic": "Bad"}, bad)).code == 1
+        assert (await peer.ask(105, {"topic": "Bad"})).code == 17
 
 
 @pytest.mark.parametrize("grants", [(BROKERS,)])
