@@ -47,8 +47,8 @@ class RemotingMetrics:
         self.closed = Counter(
             "pointsman_namesrv_remoting_connections_closed",
             "Connections on the remoting port closed by the server, by cause: idle, not_serving, limit, slow, error, "
-            "stopping, or what arrived instead of a valid frame (tls, http, proxy, length, encoding, header) or TLS "
-            "handshake (plaintext, handshake)",
+            "denied, stopping, or what arrived instead of a valid frame (tls, http, proxy, length, encoding, header) "
+            "or TLS handshake (plaintext, handshake)",
             ["cause"],
             registry=registry,
         )

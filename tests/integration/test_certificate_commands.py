@@ -49,6 +49,26 @@ def checked(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, dict[
     return code, json.loads(capsys.readouterr().out)
 
 
+def test_denied_certificates_are_counted_and_a_bad_line_is_named(
+    authority: Authority, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    denied = tmp_path / "denied"
+    config = configured(
+        authority.issue("server", expires=in_days(40)), more=f'[access]\ndenied_certificates = "{denied}"\n'
+    )
+    denied.write_text("serial:0A1F the old host\n")
+    code, found = checked(capsys, "--config", config)
+    [row] = [row for row in found["files"] if row["setting"] == "access.denied_certificates"]
+    assert (code, row["note"], row["problems"]) == (0, "1 denied", [])
+    denied.write_text("serial:xyz\n")
+    code, found = checked(capsys, "--config", config)
+    [row] = [row for row in found["files"] if row["setting"] == "access.denied_certificates"]
+    assert code == 1
+    assert "line 1: 'serial:xyz'" in row["problems"][0]
+    assert pointsman_namesrv.__main__.main(["config", "check", "--config", config]) == 2
+    assert "access.denied_certificates" in capsys.readouterr().err
+
+
 def test_good_files_are_listed_with_names_and_days(authority: Authority, capsys: pytest.CaptureFixture[str]) -> None:
     files = authority.issue("server", "ns1.example", "10.0.0.1", expires=in_days(40))
     code, found = checked(capsys, "--config", configured(files), "--ca", str(files.ca))

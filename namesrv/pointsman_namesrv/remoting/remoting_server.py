@@ -7,11 +7,12 @@ import itertools
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import cast
 
 from pointsman.remoting.frames import BadFrame, FrameReader, ReadyResponse
-from pointsman.service.access import Access, Caller
+from pointsman.service.access import Access, Caller, Denied
+from pointsman.service.client_certificates import ClientCertificate
 from pointsman.service.monitoring import CannotListen
 from pointsman.wire.clock import Clock
 from pointsman.wire.names import join_addr, split_addr
@@ -95,6 +96,7 @@ class RemotingServer:
         self._stopping = False
         self._logged_at: dict[str, float] = {}
         lifecycle.on_change(self._send_clients_elsewhere)
+        access.on_revoked(self._close_revoked)
 
     @property
     def connection_count(self) -> int:
@@ -281,6 +283,12 @@ class RemotingServer:
                 if now - connection.active_at > IDLE_SECONDS:
                     connection.abort("idle")
 
+    def _close_revoked(self, revoked: Collection[Caller]) -> None:
+        """Close the connections of certificates that are denied now."""
+        gone = {id(caller) for caller in revoked}
+        for connection in [each for each in self._connections if id(each.caller) in gone]:
+            connection.abort("denied")
+
     def _send_clients_elsewhere(self) -> None:
         """Close the idle connections of clients on a draining node, so that they use the next address."""
         if self._lifecycle.state is NodeState.DRAINING:
@@ -297,8 +305,8 @@ class RemotingConnection(asyncio.Protocol, Connection):
         self.held: dict[BrokerIdentity, None] = {}
         self.is_brokers = False
         self.peer = ""
-        self.certificate_names: tuple[str, ...] = ()
-        """DNS names and URIs of the peer's verified certificate, else its CN; empty without one."""
+        self.certificate: ClientCertificate | None = None
+        """That of the peer, verified."""
         self.caller: Caller | None = None
         self.group = ""
         self.active_at = server.clock.monotonic()
@@ -345,24 +353,30 @@ class RemotingConnection(asyncio.Protocol, Connection):
         transport.set_write_buffer_limits(high=UNSENT_A_CONNECTION)
         peer = transport.get_extra_info("peername")
         self.peer = join_addr(peer[0], peer[1]) if peer else ""
-        self.identify(())
+        self.identify(None)
         self.stream = self._server.opened(self)
 
     def use(self, transport: asyncio.Transport) -> None:
         """Continue with another transport to the same peer."""
         self._transport = transport
 
-    def identify(self, names: tuple[str, ...]) -> None:
-        """Set the peer's identity from the names of its verified certificate, if it has one."""
-        self.certificate_names = names
+    def identify(self, certificate: ClientCertificate | None) -> bool:
+        """Set the peer's identity from its verified certificate, if it has one. Return False after it was closed."""
+        self.certificate = certificate
         host = split_addr(self.peer)[0] if self.peer else ""
-        self.caller = self._server.access.connection(names, host)
+        try:
+            self.caller = self._server.access.connection(certificate, host)
+        except Denied as denied:
+            self._server.access.note(denied, "remoting handshake", self.peer)
+            self.close("denied", str(denied))
+            return False
         has_role = self.caller is None or bool(self.caller.roles)
         before, self.group = self.group, ""
         if self.caller is not None and (not has_role or self.caller.proof == "certificate"):
             self.group = self.caller.identity if has_role else NO_ROLE
         self._server.regroup(self, before, self.group)
         self._serve = self._server.requests.serve if has_role else self._server.requests.refuse
+        return True
 
     def data_received(self, data: bytes) -> None:
         """Handle received bytes."""

@@ -151,8 +151,9 @@ class TlsConnection(asyncio.Protocol):
         if certificate is not None and certificate.problem:
             self._connection.close("handshake", f"the certificate {certificate.problem}")
             return
-        self._connection.identify(certificate.names if certificate is not None else ())
         self._flush()
+        if not self._connection.identify(certificate):
+            return
         self._transport.resume_reading()
         self._read()  # bytes that arrived with the last message of the handshake
 

@@ -11,6 +11,7 @@ import base64
 import binascii
 import hmac
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -24,6 +25,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from pointsman.service.access_settings import ANY_NAME, AccessSettings, Grant, Role
 from pointsman.service.client_certificates import ClientCertificate
 from pointsman.service.config import ConfigError
+from pointsman.service.denied_certificates import DeniedCertificates, DeniedFileError, read_denied_certificates
 from pointsman.service.rate_limit import RateLimit, SharedRateLimit
 from pointsman.service.token_file import TokenFileError, is_token, read_token_file, token_digest
 from pointsman.wire.clock import Clock
@@ -32,6 +34,8 @@ from pointsman.wire.refusals import Refusal, shown
 
 KNOWN_CERTIFICATES = 4_096
 """Combinations of names whose grants are cached."""
+MAX_CALLERS = 20_000
+"""Certificates that are remembered, so that their streams end when they are denied."""
 LOGGED_PER_SECOND, LOGGED_BURST = 50.0, 1_000.0
 """Log lines on denied calls per window; further calls are counted, and the next line has the number."""
 
@@ -78,7 +82,7 @@ class Caller:
     groups: frozenset[str] = frozenset()
     """Consumer groups that it may use, or prefixes with ANY_NAME at the end; empty: all."""
     is_revoked: bool = False
-    """Whether its token was removed: its streams end."""
+    """Whether its token was removed or its certificate denied: its streams end."""
 
     def may_write(self, cluster: str, broker_name: str) -> bool:
         """Return whether it may write data of a broker name."""
@@ -151,6 +155,7 @@ class Reason(StrEnum):
     NO_CREDENTIALS = "no_credentials"
     UNREADABLE_CREDENTIALS = "unreadable_credentials"
     UNKNOWN_TOKEN = "unknown_token"  # noqa: S105  # a reason
+    DENIED_CERTIFICATE = "denied_certificate"
     NO_GRANT = "no_grant"
     WRONG_ROLE = "wrong_role"
     OTHER_BROKER = "other_broker"
@@ -242,6 +247,8 @@ class Access:
         self.is_open = not settings.grants
         """Whether every caller may call everything."""
         self.takes_tokens = bool(settings.tokens)
+        self.denies_certificates = bool(settings.denied_certificates)
+        """Whether every certificate is compared with a list."""
         self._clock = clock
         self._own = own
         self._http_rules = shown_over_http or {}
@@ -269,6 +276,16 @@ class Access:
         self._path = Path(settings.tokens) if settings.tokens else None
         self._problem = ""
         self._tokens: Mapping[bytes, tuple[bytes, Caller]] = {}
+        self._denied_path = Path(settings.denied_certificates) if settings.denied_certificates else None
+        self._denied, self._denied_problem = DeniedCertificates(), ""
+        self._callers: OrderedDict[ClientCertificate, Caller] = OrderedDict()
+        """With a list of denied certificates, the caller of each."""
+        if self._denied_path is not None:
+            try:
+                self._take_denied(read_denied_certificates(self._denied_path))
+            except DeniedFileError as error:
+                problems = [f"access.denied_certificates: {problem}" for problem in error.problems]
+                raise ConfigError(problems) from error
         if self._path is not None:
             try:
                 self._take(read_token_file(self._path))
@@ -281,12 +298,26 @@ class Access:
 
     def problems(self) -> list[str]:
         """Return the problems, for operators."""
-        return [f"access.tokens: {self._problem}; the last valid content stays in use"] if self._problem else []
+        problems = {"tokens": self._problem, "denied_certificates": self._denied_problem}
+        return [
+            f"access.{setting}: {problem}; the last valid content stays in use"
+            for setting, problem in problems.items()
+            if problem
+        ]
 
     async def follow(self) -> None:
-        """Poll the token file until cancelled. If it is invalid, the last valid content stays in use."""
-        while self._path is not None:
+        """Poll the files until cancelled. If one is invalid, its last valid content stays in use."""
+        while self._path is not None or self._denied_path is not None:
             await self._clock.sleep(self.settings.reload_seconds)
+            if self._denied_path is not None:
+                try:
+                    denied = await asyncio.to_thread(read_denied_certificates, self._denied_path)
+                except DeniedFileError as error:
+                    self._note_denied_file("; ".join(error.problems))
+                else:
+                    self._take_denied(denied)
+            if self._path is None:
+                continue
             try:
                 names = await asyncio.to_thread(read_token_file, self._path)
             except TokenFileError as error:
@@ -298,7 +329,7 @@ class Access:
 
     def needs_check(self, rule: Rule) -> bool:
         """Return whether calls with this rule must pass :meth:`admit`."""
-        return not self.is_open or (rule.limit is not None and rule.limit in self._limits)
+        return not self.is_open or self.denies_certificates or (rule.limit is not None and rule.limit in self._limits)
 
     def admit(
         self, rule: Rule, certificate: ClientCertificate | None, authorization: Sequence[str], *, peer: str = ""
@@ -308,13 +339,14 @@ class Access:
         ``certificate``: the verified one. ``authorization``: the values of that header; a token takes precedence over
         a certificate. ``peer``: the caller's key for bounds, where everything is open. Raises Denied.
         """
+        of_certificate = self.caller_of(certificate) if certificate is not None and self.denies_certificates else None
         if self.is_open:
             self.limit(rule.limit, None, peer)
-            return None
+            return of_certificate
         if authorization:
             caller = self._by_header(authorization)
         elif certificate is not None and certificate.names:
-            caller = self._certificate(*certificate.names)
+            caller = of_certificate or self._certificate(*certificate.names)
         elif certificate is not None and certificate.problem:
             raise Unauthenticated(
                 f"the client's certificate {certificate.problem}", identity="", reason=Reason.UNREADABLE_CREDENTIALS
@@ -323,6 +355,37 @@ class Access:
             raise Unauthenticated(f"no credentials: {WHAT_TO_SEND}", identity="", reason=Reason.NO_CREDENTIALS)
         self.authorise(caller, rule)
         self.limit(rule.limit, caller)
+        return caller
+
+    def caller_of(self, certificate: ClientCertificate) -> Caller | None:
+        """Return the caller with a certificate, if it has names or everything is open. Raises Unauthenticated.
+
+        With a list of denied certificates each certificate is another caller, also where everything is open: its
+        streams end when it is denied.
+        """
+        if not self.denies_certificates:
+            return self._certificate(*certificate.names) if certificate.names and not self.is_open else None
+        if self._denied.has(certificate):
+            identity = certificate.names[0] if certificate.names else ""
+            raise Unauthenticated(
+                f"the certificate with the serial number {certificate.serial:x} is denied here "
+                "(access.denied_certificates): use another one",
+                identity=identity,
+                reason=Reason.DENIED_CERTIFICATE,
+            )
+        caller = self._callers.get(certificate)
+        if caller is None:
+            if self.is_open:
+                identity = certificate.names[0] if certificate.names else certificate.digest.hex()
+                caller = Caller(identity, "certificate", frozenset({Role.ADMIN}))
+            elif certificate.names:
+                caller = self._caller_of(*certificate.names)
+            else:
+                return None
+            self._callers[certificate] = caller
+            if len(self._callers) > MAX_CALLERS:
+                self._callers.popitem(last=False)
+        self._callers.move_to_end(certificate)
         return caller
 
     def http(self, authorization: str | None, method: str, peer: str) -> Caller | None:
@@ -347,14 +410,15 @@ class Access:
             raise
         return caller
 
-    def connection(self, names: Sequence[str], host: str) -> Caller | None:
+    def connection(self, certificate: ClientCertificate | None, host: str) -> Caller | None:
         """Return the caller on a connection of RocketMQ's port: by certificate, else by a grant of its address.
 
-        None where everything is open. A caller without a grant has no role.
+        None where everything is open. A caller without a grant has no role. Raises Unauthenticated for a denied
+        certificate.
         """
+        by_name = self.caller_of(certificate) if certificate is not None else None
         if self.is_open:
-            return None
-        by_name = self._certificate(*names) if names else None
+            return by_name
         if by_name is not None and by_name.roles:
             return by_name
         addr = _address(host)
@@ -470,6 +534,31 @@ class Access:
             for call in self._on_revoked:
                 call(gone)
 
+    def _take_denied(self, denied: DeniedCertificates) -> None:
+        if denied != self._denied:
+            self._denied = denied
+            gone = [certificate for certificate in self._callers if denied.has(certificate)]
+            callers = [self._callers.pop(certificate) for certificate in gone]
+            for caller in callers:
+                caller.is_revoked = True
+            facts = {"certificates": len(denied), "denied_now": sorted({caller.identity for caller in callers})}
+            log.info("file of denied certificates loaded", extra={"facts": facts})
+            for call in self._on_revoked if callers else ():
+                call(callers)
+        self._metrics.denied_certificates.set(len(denied))
+        self._note_denied_file("")
+
+    def _note_denied_file(self, problem: str) -> None:
+        self._metrics.denied_file_invalid.set(bool(problem))
+        if problem and problem != self._denied_problem:
+            facts = {"problem": problem, "certificates": len(self._denied)}
+            log.error(
+                "file of denied certificates invalid; its last valid content stays in use", extra={"facts": facts}
+            )
+        elif self._denied_problem and not problem:
+            log.info("file of denied certificates is valid again")
+        self._denied_problem = problem
+
     def _note_file(self, problem: str) -> None:
         self._metrics.file_invalid.set(bool(problem))
         if problem and problem != self._problem:
@@ -488,6 +577,14 @@ class _Metrics:
             f"{prefix}_denied_calls",
             "Calls denied, by method (on the remoting port: request code) and reason",
             ["method", "reason"],
+            registry=registry,
+        )
+        self.denied_certificates = Gauge(
+            f"{prefix}_access_denied_certificates", "Client certificates in the list of denied ones", registry=registry
+        )
+        self.denied_file_invalid = Gauge(
+            f"{prefix}_access_denied_certificates_file_invalid",
+            "1 while the file of denied certificates is invalid; its last valid content stays in use",
             registry=registry,
         )
         self.tokens = Gauge(f"{prefix}_access_tokens", "Tokens in use", registry=registry)

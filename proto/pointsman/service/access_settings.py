@@ -9,6 +9,7 @@ from ipaddress import ip_network
 from pathlib import Path
 
 from pointsman.service.config import ConfigError
+from pointsman.service.denied_certificates import DeniedFileError, read_denied_certificates
 from pointsman.service.setting import fault, not_one_of, outside
 from pointsman.service.token_file import TokenFileError, read_token_file, token_file_warning
 from pointsman.wire.names import name_problem, text_problem
@@ -70,8 +71,12 @@ class AccessSettings:
 
     tokens: str = ""
     """File of hashed tokens, created by the command ``token``; empty: none."""
+    denied_certificates: str = ""
+    """File of client certificates that are refused, by fingerprint or serial number; empty: none. It works without
+    grants, too."""
     reload_seconds: float = 5.0
-    """Interval at which the file is read again; within this time a removed token is refused and its streams end."""
+    """Interval at which the files are read again; within this time a removed token or denied certificate is refused,
+    and its streams and connections end."""
     registrations_per_second: float = 1_000.0
     """Maximum rate of registrations and topic updates of one identity; without grants, of all callers together, of
     which those that send few are served first. 0: no limit."""
@@ -88,6 +93,9 @@ class AccessSettings:
         """Rules of this section."""
         if self.tokens:
             yield from fault("tokens", self.tokens, text_problem(self.tokens, longest=4_096))
+        if self.denied_certificates:
+            problem = text_problem(self.denied_certificates, longest=4_096)
+            yield from fault("denied_certificates", self.denied_certificates, problem)
         if self.tokens and not self.grants:
             yield f"tokens: {self.tokens!r} has no effect without [[access.grants]]: add grants, or remove it"
         yield from outside("reload_seconds", self.reload_seconds, 0.1, 3_600.0)
@@ -123,7 +131,13 @@ class AccessSettings:
 
 
 def check_files(settings: AccessSettings, *, where: str) -> Sequence[str]:
-    """Check the token file, for ``config check``; return warnings. Raises ConfigError."""
+    """Check the files, for ``config check``; return warnings. Raises ConfigError."""
+    if settings.denied_certificates:
+        try:
+            read_denied_certificates(Path(settings.denied_certificates))
+        except DeniedFileError as error:
+            problems = [f"{where}: access.denied_certificates: {problem}" for problem in error.problems]
+            raise ConfigError(problems) from error
     if not settings.tokens:
         return ()
     path = Path(settings.tokens)

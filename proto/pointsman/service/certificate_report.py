@@ -20,6 +20,7 @@ from pointsman.service.certificate_files import (
     read_certificates,
     read_pem,
 )
+from pointsman.service.denied_certificates import DeniedFileError, read_denied_certificates
 
 SECONDS_A_DAY = 86_400.0
 HEADINGS = ("SETTING", "FILE", "NAMES", "EXPIRES", "DAYS", "RESULT")
@@ -84,7 +85,18 @@ def _printable(text: str) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
+def _denied(name: str, path: str) -> Row:
+    """Return the row of a file of denied certificates."""
+    try:
+        denied = read_denied_certificates(Path(path))
+    except DeniedFileError as error:
+        return Row(name, path, problems=[problem.removeprefix(f"{path}: ") for problem in error.problems])
+    return Row(name, path, note=f"{len(denied)} denied")
+
+
 def _check_section(name: str, section: Any, *, now: datetime, days: float, ca: Path | None) -> Iterator[Row]:  # noqa: ANN401  # any dataclass
+    if denied := getattr(section, "denied_certificates", ""):
+        yield _denied(f"{name}.denied_certificates", denied)
     given = {key: getattr(section, key, "") for key in ("certificate", "key", "client_ca", "ca")}
     paths = {key: Path(value) for key, value in given.items() if isinstance(value, str) and value}
     authorities: list[x509.Certificate] = []

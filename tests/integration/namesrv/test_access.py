@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from pointsman.service.access_settings import AccessSettings, Grant
+from pointsman.service.client_certificates import client_certificate
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import registration_service_pb2 as registration
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, KnownRoute, ListTopicsRequest, WatchTopicRoutesRequest
@@ -23,7 +24,7 @@ from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.access_tokens import TokenFolder
-from tests.fakes.certificates import DNS, MAIL, Authority
+from tests.fakes.certificates import DNS, MAIL, Authority, der
 from tests.fakes.condition import eventually
 from tests.fakes.history_rows import rows_in
 from tests.fakes.name_server import running_name_server
@@ -510,3 +511,47 @@ async def test_a_name_that_only_looks_like_another_is_not_it(clock: ManualClock,
                     assert refused.details.facts["reason"] == reason
             async with channel(server.addr, authority.file, own) as ours:
                 await Peer(ours).admin.GetNodeInfo(admin.GetNodeInfoRequest())
+
+
+@pytest.mark.parametrize("grants", [(), (Grant("admin", "ops.example"),)], ids=["open", "grants"])
+async def test_a_denied_certificate_is_refused_and_its_streams_end(
+    clock: ManualClock, tmp_path: Path, grants: tuple[Grant, ...]
+) -> None:
+    authority, denied_file = Authority(tmp_path), tmp_path / "denied"
+    denied_file.write_text("# none\n", encoding="utf-8")
+    stolen, fresh = authority.issue("stolen", "ops.example"), authority.issue("fresh", "ops.example")
+    access = AccessSettings(grants=grants, denied_certificates=str(denied_file))
+    tls = tls_config(authority.issue("server"), mutual=True)
+    async with (
+        running_name_server(clock=clock, tls=tls, access=access) as server,
+        channel(server.addr, authority.file, stolen) as theirs,
+        channel(server.addr, authority.file, fresh) as ours,
+    ):
+        watches = [
+            Peer(each).route.WatchTopicRoutes(WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
+            for each in (theirs, ours)
+        ]
+        for watch, each in zip(watches, (theirs, ours), strict=True):
+            await watch.read()
+            await Peer(each).admin.GetNodeInfo(admin.GetNodeInfoRequest())
+        digest = client_certificate(der(stolen)).digest.hex(":").upper()
+        denied_file.write_text(f"sha256:{digest} stolen\n", encoding="utf-8")
+        gone = asyncio.create_task(read_to_its_end(watches[0]))
+        await eventually(gone.done, clock=clock, step=1.0)
+        refused = await refusal_of(gone)
+        assert "is denied now" in refused.message
+        refused = await refusal_of(Peer(theirs).route.ListTopics(ListTopicsRequest()))
+        assert refused.status is StatusCode.UNAUTHENTICATED
+        assert refused.details.facts["reason"] == "denied_certificate"
+        async with channel(server.addr, authority.file, stolen) as again:
+            assert (await refusal_of(register(Peer(again), ()))).status is StatusCode.UNAUTHENTICATED
+        await Peer(ours).admin.GetNodeInfo(admin.GetNodeInfoRequest())
+        assert not watches[1].done()
+        denied_file.write_text("sha256:12\n", encoding="utf-8")
+        await eventually(server.access.problems, clock=clock, step=1.0)
+        info = await Peer(ours).admin.GetNodeInfo(admin.GetNodeInfoRequest())
+        assert any("access.denied_certificates" in each and "line 1" in each for each in info.complaints)
+        assert (await refusal_of(Peer(theirs).route.ListTopics(ListTopicsRequest()))).details.facts["reason"]
+        sample = server.metrics.registry.get_sample_value
+        assert sample("pointsman_namesrv_access_denied_certificates") == 1
+        assert sample("pointsman_namesrv_access_denied_certificates_file_invalid") == 1

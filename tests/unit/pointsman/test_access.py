@@ -107,7 +107,7 @@ def test_without_grants_every_caller_may_call_everything(tmp_path: Path) -> None
     assert not access.needs_check(ANY_ROLE)
     assert access.admit(ADMINS, None, ()) is None
     assert access.admit(ADMINS, None, ["Bearer nonsense"]) is None
-    assert access.connection((), "10.0.0.1") is None
+    assert access.connection(None, "10.0.0.1") is None
     assert access.http(None, "ListBrokers", BROWSER) is None
     check_writes(None, "any", "broker")
 
@@ -294,7 +294,7 @@ def test_an_address_has_the_roles_of_every_network_that_it_is_in(tmp_path: Path)
     )
 
     def roles(host: str, *names: str) -> set[str]:
-        caller = rig.access.connection(names, host)
+        caller = rig.access.connection(certificate(*names), host)
         assert caller is not None
         return {str(role) for role in caller.roles}
 
@@ -307,9 +307,9 @@ def test_an_address_has_the_roles_of_every_network_that_it_is_in(tmp_path: Path)
 
 def test_a_certificate_with_a_grant_counts_before_the_address(tmp_path: Path) -> None:
     rig = Rig(tmp_path, CLIENT, Grant("admin", address="10.0.0.0/8"))
-    assert rig.access.connection(["app.example"], "10.0.0.1").identity == "app.example"  # type: ignore[union-attr]  # is not open
-    assert rig.access.connection(["stranger"], "10.0.0.1").identity == "10.0.0.0/8"  # type: ignore[union-attr]
-    assert rig.access.connection(["stranger"], "11.0.0.1").identity == "stranger"  # type: ignore[union-attr]
+    assert rig.access.connection(certificate("app.example"), "10.0.0.1").identity == "app.example"  # type: ignore[union-attr]  # is not open
+    assert rig.access.connection(certificate("stranger"), "10.0.0.1").identity == "10.0.0.0/8"  # type: ignore[union-attr]
+    assert rig.access.connection(certificate("stranger"), "11.0.0.1").identity == "stranger"  # type: ignore[union-attr]
 
 
 # --- HTTP ---------------------------------------------------------------------------------------------------------

@@ -46,12 +46,14 @@ def addr_of(context: Context) -> str:
 def admitted(access: Access, rule: Rule, context: Context) -> Caller | None:
     """Return the caller if the rule allows the call; None where everything is open. Raises Denied."""
     if access.is_open:
-        return access.admit(rule, None, (), peer=peer_of(context).key)
+        certificate = _certificate(context) if access.denies_certificates else None
+        return access.admit(rule, certificate, (), peer=peer_of(context).key if rule.limit is not None else "")
     authorization: list[str] = []
     if access.takes_tokens:
         metadata = context.invocation_metadata() or ()
         authorization = [str(value) for key, value in metadata if key == "authorization"]
-    return access.admit(rule, None if authorization else _certificate(context), authorization)
+    needs_certificate = not authorization or access.denies_certificates
+    return access.admit(rule, _certificate(context) if needs_certificate else None, authorization)
 
 
 def _certificate(context: Context) -> ClientCertificate | None:

@@ -71,7 +71,7 @@ class HandlerTable:
         self._quiet = asyncio.Event()
         self._access = access
         self._streams: dict[Caller, set[asyncio.Task[Any]]] = {}
-        """The open streams of callers with a token, which end when the token is removed."""
+        """The open streams of callers, which end when their token is removed or their certificate denied."""
         if access is not None:
             access.on_revoked(self._end_streams)
 
@@ -304,6 +304,9 @@ class _UnreadableRequest(Refusal):
 
 
 def _revoked(caller: Caller) -> Unauthenticated:
+    if caller.proof == "certificate":
+        message = f"the stream was ended: the certificate of {caller.identity!r} is denied now"
+        return Unauthenticated(message, identity=caller.identity, reason=Reason.DENIED_CERTIFICATE)
     message = f"the stream was ended: {caller} was removed from the token file"
     return Unauthenticated(message, identity=caller.identity, reason=Reason.UNKNOWN_TOKEN)
 

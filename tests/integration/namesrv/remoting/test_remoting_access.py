@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -11,12 +12,13 @@ import pytest
 
 from pointsman.remoting.codes import RequestCode
 from pointsman.service.access_settings import AccessSettings, Grant
+from pointsman.service.client_certificates import client_certificate
 from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.remoting.requests import RULES
 from tests.fakes.access_tokens import TokenFolder
-from tests.fakes.certificates import Authority
+from tests.fakes.certificates import Authority, der
 from tests.fakes.condition import eventually
 from tests.fakes.history_rows import rows_in
 from tests.fakes.name_server import running_name_server
@@ -218,3 +220,30 @@ async def test_a_certificate_gives_the_role_and_names_the_author(clock: ManualCl
             return [row["detail"]["by"] for row in rows_in(tmp_path / "history") if row["event"] == "PERM_CHANGED"]
 
         await eventually(lambda: authors() == ["ops.example"], clock=clock, step=1.0)
+
+
+async def test_a_denied_certificate_is_closed_and_refused_afterwards(clock: ManualClock, tmp_path: Path) -> None:
+    authority, denied_file = Authority(tmp_path), tmp_path / "denied"
+    denied_file.write_text("# none\n", encoding="utf-8")
+    stolen, fresh = authority.issue("stolen", "ops.example"), authority.issue("fresh", "ops.example")
+    async with running_name_server(
+        clock=clock,
+        tls=tls_config(authority.issue("server"), mutual=True),
+        remoting=RemotingConfig(listen="127.0.0.1:0"),
+        access=AccessSettings(denied_certificates=str(denied_file)),
+    ) as server:
+        theirs, ours = context(authority.file, stolen), context(authority.file, fresh)
+        async with (
+            remoting_peer(server.remoting_addr, theirs) as gone,
+            remoting_peer(server.remoting_addr, ours) as peer,
+        ):
+            assert await registers(gone) == 0
+            assert await registers(peer, "broker-b", addr="10.0.0.2:10911") == 0
+            denied_file.write_text(f"serial:{client_certificate(der(stolen)).serial:X}\n", encoding="utf-8")
+            ended = asyncio.create_task(gone.until_closed())
+            await eventually(ended.done, clock=clock, step=1.0)
+            await ended
+            async with remoting_peer(server.remoting_addr, theirs) as again:
+                await again.until_closed()
+            assert await peer.is_answered()
+            assert denied(server, "handshake", "denied_certificate") == 1
