@@ -28,7 +28,7 @@ from pointsman_namesrv.core.staging import coming_in_bytes
 from pointsman_namesrv.history import recorder_assembly
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
-from pointsman_namesrv.periodic_tasks import PeriodicTasks
+from pointsman_namesrv.periodic_tasks import ALIVE_SECONDS, PeriodicTasks
 from pointsman_namesrv.remoting.remoting_assembly import remoting_server
 from pointsman_namesrv.remoting.remoting_server import RemotingServer
 from pointsman_namesrv.rpc.admin import AdminServicer
@@ -163,7 +163,8 @@ class NameServerApp:
             self.recorder.start()
             self._start_warm()
             monitoring.start()
-            self.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"version": self._version})])
+            detail: dict[str, object] = {"version": self._version, "alive_seconds": ALIVE_SECONDS}
+            self.record([Event(kind=EventKind.NAMESRV_STARTED, detail=detail)])
             self.hub = self._watch_hub()
             self._pauses = OwnPauses(self.core, clock=self.clock, metrics=self.metrics, record=self.record)
             self._periodic_tasks = self._make_periodic_tasks()

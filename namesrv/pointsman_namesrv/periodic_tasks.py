@@ -17,6 +17,7 @@ from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
 
 ALIVE_SECONDS = 60.0
+"""Interval of NAMESRV_ALIVE rows. NAMESRV_STARTED states it, so that a reader notices a silence."""
 STEP_SECONDS = 0.5
 REPEAT_SECONDS = 60.0
 """Shortest time between two checkpoints of states after lost rows."""

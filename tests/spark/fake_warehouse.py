@@ -238,6 +238,7 @@ def rich_world(day: date, *, fleet: int = 40, seed: int = 7) -> World:
 
 def _more(world: World, day: date, members: list[Any], chance: random.Random) -> dict[str, list[Row]]:
     start = midnight(day)
+    hole = (812, 818, start + timedelta(hours=1), start + timedelta(hours=1, seconds=40))
     began = members[0][2] if members else start
     flapping, slow = world.brokers[0], world.brokers[4]
     month = [day - timedelta(days=n) for n in range(30)]
@@ -381,7 +382,7 @@ def _more(world: World, day: date, members: list[Any], chance: random.Random) ->
         "observer_windows": [
             rows
             | {"node": f"ns{n}:9876", "boot_id": f"{n}f3a", "from_at": start, "to_at": start + timedelta(days=1)}
-            | {"open": True, "rows": 81_233, "rows_missing": 7 * (n == 3), "gaps": [(812, 818, None)] if n == 3 else []}
+            | {"open": True, "rows": 81_233, "rows_missing": 7 * (n == 3), "gaps": [hole] if n == 3 else []}
             for n in (1, 2, 3)
         ],
         "observer_clocks": [

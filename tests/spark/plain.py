@@ -184,7 +184,7 @@ def played(rows: list[Row], *, until: datetime) -> dict[Instance, Broker]:
         for opinion in counted:
             moment = moments[broker][opinion.at]
             (moment.leave_out if opinion.left_out else moment.say).append(opinion)
-        times = [time for time in blind[boot] if time.why == "PAUSED"]
+        times = [time for time in blind[boot] if time.why in {"PAUSED", "SILENT"}]
         if end < until:
             times.append(Blind(boot, "LIFE", None, end, None))
         for time in times if counted else []:

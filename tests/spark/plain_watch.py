@@ -6,8 +6,10 @@ Nothing here is shared with the Spark job.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 
 from tests.spark.histories import Row
 
@@ -48,12 +50,22 @@ class Opinion:
 
 @dataclass(frozen=True)
 class Gap:
-    """Numbers of an observer that are missing, up to ``to_seq``, and from when on their rows may have been written."""
+    """Numbers of an observer that are missing, up to ``to_seq``, and when their rows may have been written."""
 
     from_seq: int
     to_seq: int
     begin: datetime
-    day: date
+    end: datetime
+
+    @property
+    def over_midnight(self) -> bool:
+        return self.begin.date() < self.end.date()
+
+    def begin_on(self, day: date) -> datetime | None:
+        """When it begins on a day; None if it does not touch it."""
+        if not self.begin.date() <= day <= self.end.date():
+            return None
+        return max(self.begin, datetime(day.year, day.month, day.day, tzinfo=UTC))
 
 
 def when(row: Row) -> datetime:
@@ -113,10 +125,19 @@ def blind_times(rows: list[Row], *, until: datetime) -> dict[Boot, list[Blind]]:
                 began = at - timedelta(seconds=row["detail"]["seconds"])
                 found.append(Blind(boot, "PAUSED", None, max(began, midnight_before(at), paused_until), min(at, last)))
                 paused_until = at
+        found += [Blind(boot, "SILENT", None, begin, end) for begin, end in _silences(own)]
         end = last if last < until else None
         found += [Blind(boot, "GUARD", cluster, begin, end) for cluster, begin in guards.items()]
         every[boot] = [time for time in found if time.end is None or time.begin < time.end]
     return every
+
+
+def _silences(own: list[Row]) -> Iterator[tuple[datetime, datetime]]:
+    """More than three stated intervals without a row, for each row that is missing and one more."""
+    stated = [row["detail"].get("alive_seconds") for row in own if row["event"] == "NAMESRV_STARTED"]
+    for one, other in pairwise(sorted(own, key=lambda row: row["seq"])) if any(stated) else ():
+        if when(other) - when(one) > (other["seq"] - one["seq"]) * timedelta(seconds=3 * stated[0]):
+            yield when(one), when(other)
 
 
 def _ends_guard(row: Row) -> bool:
@@ -125,7 +146,7 @@ def _ends_guard(row: Row) -> bool:
 
 
 def gaps(own: list[Row]) -> list[Gap]:
-    """Missing rows of one boot. They count from the day of the row after them."""
+    """Missing rows of one boot."""
     found = []
     by_number = {row["seq"]: row for row in own}
     first = min(by_number)
@@ -133,10 +154,9 @@ def gaps(own: list[Row]) -> list[Gap]:
     previous = 0 if midnight_before(began) == midnight_before(when(by_number[first])) else first - 1
     for seq in sorted(by_number):
         if seq > previous + 1:
-            begin = midnight_before(when(by_number[seq]))
-            if previous in by_number:
-                begin = max(begin, when(by_number[previous]))
-            found.append(Gap(previous + 1, seq - 1, begin, when(by_number[seq]).date()))
+            known = previous in by_number
+            begin = when(by_number[previous]) if known else midnight_before(when(by_number[seq]))
+            found.append(Gap(previous + 1, seq - 1, begin, when(by_number[seq])))
         previous = seq
     return found
 
@@ -171,8 +191,8 @@ def opinions(own: list[Row], missing: list[Gap], checkpoints: list[Checkpoint]) 
     )
     found: list[Opinion] = []
     # It may have been registered in rows that are missing.
-    before = [gap for gap in missing if rows and gap.day == rows[0].at.date() and gap.from_seq < rows[0].seq]
-    found += [_lost(rows[0], gap, gap.begin) for gap in before[:1]]
+    before = [gap for gap in missing if rows and gap.from_seq < rows[0].seq and gap.begin_on(rows[0].at.date())]
+    found += [_lost(rows[0], gap, gap.begin_on(rows[0].at.date()) or gap.begin) for gap in before[:1]]
     for index, opinion in enumerate(rows):
         found.append(opinion)
         after = rows[index + 1] if index + 1 < len(rows) else None
@@ -219,7 +239,8 @@ def _reach(opinion: Opinion) -> datetime:
 
 def _bridges(after: Opinion, before: Opinion, gap: Gap) -> bool:
     agrees = (after.said, after.planned) == (before.said, before.planned)
-    return agrees and not after.is_change and _reach(after) <= gap.begin + timedelta(milliseconds=10)
+    reaches = _reach(after) <= gap.begin + timedelta(milliseconds=10)
+    return agrees and reaches and not gap.over_midnight and not after.is_change
 
 
 def _left_out(recorded: list[Opinion], missing: list[Gap], checkpoints: list[Checkpoint]) -> list[Opinion]:

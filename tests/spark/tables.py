@@ -36,7 +36,7 @@ class DayRunner:
         """Rows in the order of the table's keys; times as aware datetimes, at every depth."""
         read = Warehouse(self.spark, str(warehouse)).read(table, first_day=first_day, last_day=last_day)
         ordered = read.orderBy("dt", *TABLES[table].keys)
-        return [_aware(row.asDict(recursive=True)) for row in with_times_as_text(ordered).collect()]
+        return [aware(row.asDict(recursive=True)) for row in with_times_as_text(ordered).collect()]
 
 
 def with_times_as_text(rows: DataFrame) -> DataFrame:
@@ -50,7 +50,7 @@ def with_times_as_text(rows: DataFrame) -> DataFrame:
     return rows.select(*columns)
 
 
-def _aware(row: dict[str, Any]) -> dict[str, Any]:
+def aware(row: dict[str, Any]) -> dict[str, Any]:
     return {
         name.removesuffix("#us"): _moment(value) if name.endswith("#us") and value is not None else value
         for name, value in row.items()

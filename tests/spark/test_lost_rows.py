@@ -18,20 +18,20 @@ from pyspark.sql.types import ArrayType
 
 from pointsman_report.schemas.liveness_tables import BLIND_PERIODS, BROKER_STATE, OBSERVER_WINDOWS, OPINION
 from pointsman_report.schemas.table_types import struct
-from pointsman_report.transforms import history_rows
 from pointsman_report.transforms.broker_intervals import broker_intervals
 from pointsman_report.transforms.observer_periods import blind_periods
 from pointsman_report.transforms.observer_windows import observer_windows
 from pointsman_report.transforms.opinions import any_missing, opinions, rare_events, stated, with_losses
 from pointsman_report.transforms.vote_sweep import sweep, votes
 from tests.bench.histories import Fleet, write
+from tests.spark import plain
 from tests.spark.histories import MIDNIGHT, Row
+from tests.spark.tables import aware, with_times_as_text
 from tests.spark.typed import registration_events
 from tests.spark.worlds import DAYS, OWN_RUN, worlds
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
-DAY_US, MARGIN_US = 86_400_000_000, 180_000_000
 Broker = tuple[str, str, int]
 Spans = list[tuple[int, int, str]]
 
@@ -50,18 +50,34 @@ class Compared:
 
 def spans(spark: SparkSession, rows: list[Row], first_day: date, last_day: date) -> dict[Broker, Spans]:
     """Each broker's times as up, down or left (down by plan); what is unknown is not among them."""
+    return _spans(computed(spark, rows, first_day, last_day), last_day)
+
+
+def intervals_of(
+    spark: SparkSession, rows: list[Row], first_day: date, last_day: date
+) -> Iterable[tuple[Broker, plain.Interval]]:
+    """The intervals of each broker; one that lasted over midnight is one."""
+    found = computed(spark, rows, first_day, last_day)
+    names = ("state", "start_at", "end_at", "start_censored", "end_censored", "planned", "continues", "reason")
+    whole = with_times_as_text(found.filter(~col("open") | (col("dt") == lit(last_day))))
+    for row in whole.collect():
+        values = aware(row.asDict())
+        broker = values["cluster"], values["broker_name"], values["broker_id"]
+        yield broker, plain.Interval(**{name: values[name] for name in names})
+
+
+def computed(spark: SparkSession, rows: list[Row], first_day: date, last_day: date) -> DataFrame:
+    """The intervals of these days, in one pass."""
     days = {"first_day": first_day, "last_day": last_day}
     events = registration_events(spark, rows).localCheckpoint()
     empty = {schema: spark.createDataFrame([], schema) for schema in (OBSERVER_WINDOWS, BLIND_PERIODS, BROKER_STATE)}
-    windows = observer_windows(
-        events, history_rows.observer_times(events), empty[OBSERVER_WINDOWS], **days
-    ).localCheckpoint()
+    windows = observer_windows(events, events, empty[OBSERVER_WINDOWS], **days).localCheckpoint()
     rare = rare_events(events).localCheckpoint()
     blind = blind_periods(rare, windows, empty[BLIND_PERIODS], **days).localCheckpoint()
     stated_rows = stated(rare, events, windows, empty[BROKER_STATE]).localCheckpoint()
     statements = opinions(with_losses(stated_rows, rare, windows), windows).localCheckpoint()
     steps = sweep(votes(statements, blind).localCheckpoint(), empty[BROKER_STATE], first_day=first_day)
-    return _spans(broker_intervals(steps, **days), last_day)
+    return broker_intervals(steps, **days)
 
 
 def _spans(intervals: DataFrame, last_day: date) -> dict[Broker, Spans]:
@@ -71,20 +87,11 @@ def _spans(intervals: DataFrame, last_day: date) -> dict[Broker, Spans]:
     columns = ("cluster", "broker_name", "broker_id", unix_micros("start_at"), unix_micros("end_at"), label)
     for cluster, name, number, begin, end, what in whole.select(*columns).collect():
         found[cluster, name, number].append((begin, end, what))
-    return {broker: sorted(_without_midnights(own)) for broker, own in found.items()}
+    return {broker: sorted(own) for broker, own in found.items()}
 
 
 def _up_or_down(own: Spans) -> Spans:
     return [(begin, end, "up" if what == "up" else "down") for begin, end, what in own]
-
-
-def _without_midnights(own: Spans) -> Iterable[tuple[int, int, str]]:
-    """A day is computed before the next: rows lost over midnight are only known from then on."""
-    for begin, end, what in own:
-        for day in range(begin // DAY_US, end // DAY_US + 1):
-            inside = max(begin, day * DAY_US + MARGIN_US), min(end, (day + 1) * DAY_US - MARGIN_US)
-            if inside[0] < inside[1]:
-                yield *inside, what
 
 
 def compared(

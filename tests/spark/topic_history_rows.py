@@ -30,6 +30,13 @@ def history_row(row: dict[str, Any], topic: str) -> HistoryRow:
     return HistoryRow(at=at, detail=detail, set=full_set, **facts)
 
 
+def _hole(own: list[HistoryRow], at: datetime) -> tuple[datetime, datetime] | None:
+    """The hole around a moment, by missing numbers."""
+    last = [row for row in own if row.at <= at][-1]
+    later = [row for row in own if row.at > at]
+    return (last.at, later[0].at) if later and later[0].seq > last.seq + 1 else None
+
+
 def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> TopicHistory:
     """All rows, as if queried at that moment."""
     history = sorted(
@@ -40,6 +47,7 @@ def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> Top
         own = [row for row in history if (row.node, row.boot_id) == (node, boot_id)]
         heard = [row for row in own if row.at <= at]
         if heard:
+            hole = _hole(own, at)
             moments = {row.event: row.at for row in reversed(own)}
             lives.append(
                 NameServerRun(
@@ -49,6 +57,8 @@ def story_of(rows: Iterable[dict[str, Any]], topic: str, *, at: datetime) -> Top
                     last_at=heard[-1].at,
                     continues=len(heard) < len(own),
                     missing=heard[-1].seq - heard[0].seq + 1 - len(heard),
+                    hole_from_at=hole and hole[0],
+                    hole_to_at=hole and hole[1],
                     started_at=moments.get("NAMESRV_STARTED"),
                     ready_at=moments.get("NAMESRV_READY"),
                     draining_at=moments.get("NAMESRV_DRAINING"),

@@ -54,18 +54,25 @@ class Replica:
     is_lost: bool = False
 
 
-def worlds(count: int, *, seed: int, losses: bool = True) -> list[Row]:
-    """Rows of this number of independent worlds."""
+def worlds(
+    count: int, *, seed: int, losses: bool = True, observers: int = 3, alive: timedelta | None = None
+) -> list[Row]:
+    """Rows of this number of independent worlds with at most ``observers`` name servers each.
+
+    ``alive``: they state this interval and write NAMESRV_ALIVE rows in it, but some fall silent for a time.
+    """
     rows: list[Row] = []
     for number in range(count):
-        rows += _world(number, random.Random(f"{seed}/{number}"), losses=losses)
+        rows += _world(number, random.Random(f"{seed}/{number}"), losses=losses, observers=observers, alive=alive)
     return rows
 
 
-def _world(number: int, rng: random.Random, *, losses: bool) -> list[Row]:
+def _world(
+    number: int, rng: random.Random, *, losses: bool, observers: int, alive: timedelta | None = None
+) -> list[Row]:
     cluster = f"w{number}"
     rows: list[Row] = []
-    for observer in range(rng.randint(1, 3)):
+    for observer in range(rng.randint(1, observers)):
         at = moment(60 * rng.randint(0, 600))
         replicas = [Replica(broker(name, cluster=cluster)) for name in ("a", "b")]
         for life in range(rng.randint(1, 3)):
@@ -73,7 +80,7 @@ def _world(number: int, rng: random.Random, *, losses: bool) -> list[Row]:
             if rng.random() < 0.2:
                 until = max(until, moment(-120, day=rng.randint(1, DAYS - 1)))
             server = NameServer(node=f"{cluster}-ns{observer}:9876", boot_id=f"b{life}", began_at=at)
-            _live(server, at, min(until, moment(-1, day=DAYS)), replicas, rng)
+            _live(server, at, min(until, moment(-1, day=DAYS)), replicas, rng, alive)
             rows += _arrived(server.rows, rng) if losses else server.rows
             at = until + timedelta(minutes=rng.choice((0, 1, 30)))
             if at >= moment(0, day=DAYS) - timedelta(minutes=10):
@@ -81,22 +88,36 @@ def _world(number: int, rng: random.Random, *, losses: bool) -> list[Row]:
     return rows
 
 
-def _live(server: NameServer, at: datetime, until: datetime, replicas: list[Replica], rng: random.Random) -> None:
-    server.say("NAMESRV_STARTED", at)
+def _live(
+    server: NameServer,
+    at: datetime,
+    until: datetime,
+    replicas: list[Replica],
+    rng: random.Random,
+    alive: timedelta | None,
+) -> None:
+    server.say("NAMESRV_STARTED", at, detail={} if alive is None else {"alive_seconds": alive.total_seconds()})
     _restart(server, at, replicas, rng)
     ready_at = at + timedelta(minutes=rng.choice((0, 0, 2)))
     # Rows of a warm-up over midnight are known only from the checkpoint after it.
     ready_at = ready_at if ready_at.date() == at.date() else at
     checkpoints_at = {moment(1, day=day) for day in range(1, DAYS) if at < moment(0, day=day) < until}
     times = [_moment_between(at, until, rng) for _ in range(rng.randint(1, 25))]
+    alive_at = set() if alive is None else _alive_between(at, until, alive)
+    silent_from = _moment_between(at, until, rng) if alive is not None and rng.random() < 0.5 else until
+    silent_to = silent_from + timedelta(hours=rng.randint(1, 30)) if silent_from < until else until
     ready = False
-    for moment_ in sorted([*times, *checkpoints_at, until]):
+    for moment_ in sorted([*times, *checkpoints_at, *alive_at, until]):
         if moment_ > until:
             break
+        if silent_from < moment_ < silent_to and moment_ != until:
+            continue
         if not ready and moment_ >= ready_at:
             server.say("NAMESRV_READY", ready_at)
             ready = True
-        if moment_ in checkpoints_at:
+        if moment_ in alive_at:
+            server.say("NAMESRV_ALIVE", moment_, detail={"rows_dropped": 0})
+        elif moment_ in checkpoints_at:
             _checkpoint(server, moment_, replicas, "DAY", rng)
         elif rng.random() < 0.03:
             _checkpoint(server, moment_, replicas, "DROPPED", rng)
@@ -107,6 +128,10 @@ def _live(server: NameServer, at: datetime, until: datetime, replicas: list[Repl
     server.say("NAMESRV_ALIVE", until, detail={"rows_dropped": rng.randint(0, 3)})
     if rng.random() < 0.5:
         server.stop(until)
+
+
+def _alive_between(at: datetime, until: datetime, alive: timedelta) -> set[datetime]:
+    return {at + n * alive for n in range(1, int((until - at) / alive) + 1)}
 
 
 def _restart(server: NameServer, at: datetime, replicas: list[Replica], rng: random.Random) -> None:

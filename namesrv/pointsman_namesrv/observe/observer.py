@@ -153,7 +153,8 @@ class Observer:
         )
         recorder.start()
         self._running = _Run(recorder, self._clock)
-        recorder.record([Event(kind=EventKind.NAMESRV_STARTED, detail={"source": SOURCE, "version": self._version})])
+        detail: dict[str, object] = {"source": SOURCE, "version": self._version, "alive_seconds": ALIVE_SECONDS}
+        recorder.record([Event(kind=EventKind.NAMESRV_STARTED, detail=detail)])
         self._is_reported_away = False
         log.info("started watching a name server", extra={"facts": {"name_server": self.addr}})
 

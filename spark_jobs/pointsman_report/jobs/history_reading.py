@@ -1,6 +1,7 @@
 """The first stage: typed rows from raw history, the days to compute, and the name servers' monitoring windows.
 
-`day_range`: the requested days, earlier days with late rows, and later days that continue from them.
+`day_range`: the requested days, earlier days with late rows, and later days that continue from them. A day whose rows
+ended in a hole that only the next day's rows show is computed again, too.
 """
 
 from __future__ import annotations
@@ -15,8 +16,7 @@ from pointsman_report.io import History, Warehouse, days_from, files_that_may_ho
 from pointsman_report.jobs.intake import Taken, Window, counted, most_by_name, take
 from pointsman_report.parameters import Parameters
 from pointsman_report.report_errors import ReportError
-from pointsman_report.transforms import history_rows
-from pointsman_report.transforms.observer_windows import observer_windows
+from pointsman_report.transforms.observer_windows import observer_windows, unseen_holes
 
 Progress = Callable[[str], None]
 LATE_DAYS = 7
@@ -60,7 +60,8 @@ class DayRange:
     first_day: date
     last_day: date
     late_days: tuple[date, ...]
-    """Days before the requested ones that have more rows now than when they were computed."""
+    """Days before the requested ones that have more rows now than when they were computed, or end in a hole that the
+    rows of the next day show."""
     stale_after: date | None
     """The days after this one continue from a state that has changed since, and are too many to be recomputed."""
 
@@ -74,9 +75,10 @@ def day_range(
     made_by: tuple[str, ...],
     accept_late: bool,
     reread: bool,
+    ends_in_hole: Callable[[date], bool] = lambda _: False,
 ) -> DayRange:
     """Decide which days to compute. ``rows``: row counts of the warehouse after this run, by day; ``made_by``: as in
-    `Computed`.
+    `Computed`; ``ends_in_hole``: whether the rows after a computed day show a hole at its end that it does not have.
 
     Raises:
         ReportError: a day has fewer rows than when it was computed.
@@ -84,6 +86,9 @@ def day_range(
     back_to = first_day - timedelta(days=LATE_DAYS) if accept_late else first_day
     late = tuple(day for day in sorted(computed) if back_to <= day < first_day and _has_more_rows(day, rows, computed))
     begin = min((*late, first_day))
+    while back_to < begin and begin - timedelta(days=1) in computed and ends_in_hole(begin - timedelta(days=1)):
+        begin -= timedelta(days=1)
+        late = (begin, *late)
     own = [begin + timedelta(days=n) for n in range((last_day - begin).days + 1)]
     changes = reread or any(_changes(day, rows, computed, made_by) for day in own)
     latest = max(computed, default=last_day)
@@ -148,6 +153,7 @@ def read_history(work: Work) -> Read:
         made_by=made_by(work.parameters),
         accept_late=work.accept_late,
         reread=work.reread,
+        ends_in_hole=lambda day: _ends_in_hole(work, day),
     )
     _log_days(work, days)
     wider = replace(work, first_day=days.first_day, last_day=days.last_day)
@@ -185,6 +191,14 @@ def _rows(work: Work, window: Window, last_computed: date) -> dict[date, int]:
     return counted(events)
 
 
+def _ends_in_hole(work: Work, day: date) -> bool:
+    """Whether the first rows after a day show a hole that its ``observer_windows`` lack."""
+    after = day + timedelta(days=1)
+    held = work.warehouse.rows_after_run("registration_events", first_day=day, last_day=after)
+    windows = work.warehouse.read("observer_windows", first_day=day, last_day=day)
+    return not unseen_holes(held, windows, day=day).isEmpty()
+
+
 def _of_files(work: Work, taken: Taken) -> tuple[int, int, int, int, int]:
     """The number of files that may have rows of the days, of files read, and of rows skipped in the former by any
     run."""
@@ -216,4 +230,4 @@ def _observer_windows(work: Work) -> None:
         "registration_events", first_day=work.first_day, last_day=work.last_day + timedelta(days=1)
     )
     events = warehouse.staged("registration_events")
-    warehouse.stage("observer_windows", observer_windows(events, history_rows.observer_times(near), before, **days))
+    warehouse.stage("observer_windows", observer_windows(events, near, before, **days))

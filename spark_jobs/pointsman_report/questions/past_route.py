@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 from pointsman_report.questions.replay import GroupView, Replay, ReplicaView
 from pointsman_report.questions.topic_history import (
     Group,
+    HistoryRow,
     NameServerRun,
     Queues,
     Source,
@@ -45,6 +46,8 @@ class NodeView:
     """WARMING, READY or DRAINING."""
     last_row_at: datetime
     rows_missing: int
+    rows_back_at: datetime | None = None
+    """If rows of that moment are missing, the time of the first one after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,8 @@ class BrokerRoute:
 
     @property
     def agreed(self) -> bool:
-        """Whether all name servers returned the same to clients."""
-        return len({view.seen.offered() for view in self.views}) == 1
+        """Whether all name servers whose view is known returned the same to clients."""
+        return len({view.seen.offered() for view in self.views if view.seen.is_known}) <= 1
 
     @property
     def is_routed(self) -> bool:
@@ -90,7 +93,9 @@ class RouteResult:
     def outcome(self) -> str:
         if not self.nodes:
             return NOT_READ if self.last_row_at is None or self.last_row_at < self.at else NO_DATA
-        return ROUTE if any(broker.is_routed for broker in self.brokers) else UNKNOWN_TOPIC
+        if any(broker.is_routed for broker in self.brokers):
+            return ROUTE
+        return UNKNOWN_TOPIC if all(node.rows_back_at is None for node in self.nodes) else NO_DATA
 
     @property
     def exit_code(self) -> int:
@@ -111,6 +116,7 @@ class RouteResult:
                     "state": node.state,
                     "last_row_at": rfc3339(node.last_row_at),
                     "rows_missing": node.rows_missing,
+                    "rows_back_at": rfc3339(node.rows_back_at),
                 }
                 for node in self.nodes
             ],
@@ -131,7 +137,7 @@ def _explanation(result: RouteResult, zone: ZoneInfo) -> str:
     if result.outcome == NOT_READ:
         return _extent_text(result, zone)
     if result.outcome == NO_DATA:
-        return "no name server was writing history at that moment"
+        return "no name server was writing history at that moment, or its rows are missing"
     return "no known broker had it" if not result.brokers else "no broker that had it was routed"
 
 
@@ -153,6 +159,7 @@ def _broker_as_dict(broker: BrokerRoute) -> dict[str, Any]:
         "views": [
             {
                 "nodes": list(view.nodes),
+                "known": view.seen.is_known,
                 "queues": _queues_as_dict(view.seen.queues),
                 "write_permission_wiped": view.seen.wiped,
                 "topic_deleted": view.seen.hidden,
@@ -188,9 +195,11 @@ def _broker_lines(broker: BrokerRoute, zone: ZoneInfo) -> list[str]:
     for view in broker.views:
         seen = view.seen
         notes = [" (write permission wiped)"] * seen.wiped + [" (topic deleted until its next version)"] * seen.hidden
-        lines.append(
-            f"  {_queues_text(seen.queues)}{''.join(notes)}, according to {', '.join(map(printable, view.nodes))}"
-        )
+        nodes = ", ".join(map(printable, view.nodes))
+        if not seen.is_known:
+            lines.append(f"  unknown, because rows are missing: {nodes}")
+            continue
+        lines.append(f"  {_queues_text(seen.queues)}{''.join(notes)}, according to {nodes}")
         for one in seen.replicas:
             because = f"{one.event}, {one.reason}" if one.reason else one.event
             routed = "" if one.is_routed else "not routed, "
@@ -224,7 +233,9 @@ def _queues_text(queues: Queues | None) -> str:
 
 def _node_line(node: NodeView, zone: ZoneInfo) -> str:
     lost = f"; {node.rows_missing} earlier rows are lost" if node.rows_missing else ""
-    return f"name server {printable(node.node)}: {node.state}, last row {format_time(node.last_row_at, zone)}{lost}"
+    back = "" if node.rows_back_at is None else f", next row {format_time(node.rows_back_at, zone)}: rows are missing"
+    last = format_time(node.last_row_at, zone)
+    return f"name server {printable(node.node)}: {node.state}, last row {last}{back}{lost}"
 
 
 def route_at(source: Source, topic: str, at: datetime, *, cluster: str | None) -> RouteResult:
@@ -243,15 +254,44 @@ def route_of(
     runs = _serving(history.runs, at)
     replays = {run: _replayed(history, topic, run, at) for run in runs}
     keys = sorted({key for replay in replays.values() for key in replay.groups if key[1]})
-    brokers = tuple(BrokerRoute(key, _views(key, replays)) for key in keys)
-    nodes = tuple(NodeView(run.node, run.boot_id, run.state(at), run.last_at, run.missing) for run in runs)
+    following = {run: _following(history, run, at) for run in runs if run.hole_to_at is not None}
+    brokers = tuple(BrokerRoute(key, _views(key, replays, following)) for key in keys)
+    nodes = tuple(
+        NodeView(run.node, run.boot_id, run.state(at), run.last_at, run.missing, run.hole_to_at) for run in runs
+    )
     return RouteResult(topic, at, cluster, nodes, brokers, history.last_row_at, of_warehouse)
 
 
-def _views(key: Group, replays: dict[NameServerRun, Replay]) -> tuple[View, ...]:
+Following = dict[tuple[Group, int], HistoryRow]
+"""The first row about each replica after the moment."""
+
+
+def _following(history: TopicHistory, run: NameServerRun, at: datetime) -> Following:
+    found: Following = {}
+    later = (row for row in history.rows if (row.node, row.boot_id) == (run.node, run.boot_id) and row.at > at)
+    for row in sorted(later, key=lambda row: row.seq):
+        if row.broker_id is not None and row.state is not None:
+            found.setdefault((row.group, row.broker_id), row)
+    return found
+
+
+def _seen(key: Group, run: NameServerRun, replay: Replay, following: Following | None) -> GroupView:
+    """The view of a name server; unknown if a state of it may have changed in missing rows."""
+    if following is not None:
+        group = replay.groups.get(key)
+        replicas = {} if group is None else group.replicas
+        is_known = all(run.knows(one.last, following.get((key, one.broker_id))) for one in replicas.values())
+        if not is_known or not replicas:
+            return GroupView(None, (), is_known=False)
+    return replay.view(key)
+
+
+def _views(
+    key: Group, replays: dict[NameServerRun, Replay], following: dict[NameServerRun, Following]
+) -> tuple[View, ...]:
     by_shape: dict[tuple[object, ...], View] = {}
     for run, replay in replays.items():
-        seen = replay.view(key)
+        seen = _seen(key, run, replay, following.get(run))
         known = by_shape.get(seen.shape())
         nodes = () if known is None else known.nodes
         by_shape[seen.shape()] = View((*nodes, run.node), seen if known is None else known.seen.joined(seen))

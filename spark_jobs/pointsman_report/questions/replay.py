@@ -53,6 +53,8 @@ class GroupView:
     replicas: tuple[ReplicaView, ...]
     wiped: bool = False
     hidden: bool = False
+    is_known: bool = True
+    """False: rows are missing that may have changed it."""
 
     def offered(self) -> tuple[object, ...]:
         """The route entry that clients received."""
@@ -63,7 +65,7 @@ class GroupView:
     def shape(self) -> tuple[object, ...]:
         """The values that distinguish views of different name servers; times are not among them."""
         replicas = ((one.broker_id, one.addr, one.state, one.planned) for one in self.replicas)
-        return (self.queues, self.wiped, self.hidden, *replicas)
+        return (self.queues, self.wiped, self.hidden, self.is_known, *replicas)
 
     def joined(self, other: GroupView) -> GroupView:
         """Merge two views of the same shape: the last row of both, and the earlier ``since``."""

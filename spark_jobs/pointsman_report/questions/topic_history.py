@@ -19,7 +19,7 @@ from pointsman_report.io import History, Warehouse
 from pointsman_report.schemas import OBSERVER
 from pointsman_report.schemas.table_types import BOOL, INT, TEXT, struct
 from pointsman_report.transforms import history_rows
-from pointsman_report.transforms.observer_windows import MAX_GAPS
+from pointsman_report.transforms.observer_windows import MAX_GAPS, has_missing_rows, is_silence
 
 Group = tuple[str, str]
 """A cluster and a broker name."""
@@ -29,6 +29,8 @@ Queues = tuple[int, int, int]
 NOT_ROUTED = frozenset({"OUT", "GONE"})
 """States of a registered replica with a failing probe, and of a removed one."""
 
+TOLERANCE = timedelta(milliseconds=10)
+"""Two rows may differ by this on when a state began."""
 SILENT_AFTER = timedelta(seconds=150)
 """A name server writes a row every minute."""
 _TOPICS = struct(
@@ -123,6 +125,11 @@ class NameServerRun:
     """Whether it wrote rows after that moment."""
     missing: int = 0
     """Number of missing rows up to that moment."""
+    hole_from_at: datetime | None = None
+    hole_to_at: datetime | None = None
+    """If the moment is in a hole: the last row before it and the first after it."""
+    silent: bool = False
+    """Whether it wrote no rows in that hole."""
     started_at: datetime | None = None
     ready_at: datetime | None = None
     draining_at: datetime | None = None
@@ -133,6 +140,18 @@ class NameServerRun:
         if self.first_at > at or (self.stopped_at is not None and self.stopped_at <= at):
             return False
         return self.continues or at - self.last_at <= SILENT_AFTER
+
+    def knows(self, last: HistoryRow, following: HistoryRow | None) -> bool:
+        """Whether the state in the last row about a replica before that moment is known to have lasted, by the row that
+        follows, as in the tables (`transforms.opinions`)."""
+        if self.hole_from_at is None or self.hole_to_at is None:
+            return True
+        if self.silent or following is None or self.hole_from_at.date() < self.hole_to_at.date():
+            return False
+        agrees = (last.is_routed, bool(last.planned)) == (following.is_routed, bool(following.planned))
+        since = following.state_since
+        reaches = since is not None and since <= self.hole_from_at + TOLERANCE
+        return agrees and reaches and following.event not in {"PROBE_FAILED", "PROTECTED"}
 
     def state(self, at: datetime) -> str:
         """WARMING, READY or DRAINING."""
@@ -214,7 +233,10 @@ def _runs(lean: DataFrame, windows: DataFrame | None, *, at: datetime) -> DataFr
         return F.min(F.when(F.col("event") == event, F.col("at")))
 
     seqs = F.when(up_to_moment, F.col("seq"))
+    stated = F.get_json_object("detail", "$.alive_seconds").try_cast("double")
     runs = lean.groupBy(*OBSERVER).agg(
+        F.min_by(F.struct("at", "seq"), F.when(~up_to_moment, F.col("seq"))).alias("next"),
+        F.max(F.when(F.col("event") == "NAMESRV_STARTED", stated)).alias("alive_seconds"),
         F.min("at").alias("first_at"),
         F.max(F.when(up_to_moment, F.col("at"))).alias("last_at"),
         F.max("at").alias("end_at"),
@@ -226,14 +248,38 @@ def _runs(lean: DataFrame, windows: DataFrame | None, *, at: datetime) -> DataFr
         first_of("NAMESRV_DRAINING").alias("draining_at"),
         first_of("NAMESRV_STOPPED").alias("stopped_at"),
     )
-    return (runs if windows is None else _without_dropped(runs, windows)).drop("last_seq")
+    known = runs.withColumn("is_listed", F.lit(True)) if windows is None else _without_dropped(runs, windows)
+    return _with_hole(known).drop("last_seq", "next", "alive_seconds", "is_listed")
+
+
+def _with_hole(runs: DataFrame) -> DataFrame:
+    """Add the hole between the last row up to the moment and the next one."""
+    hole = F.struct(
+        (F.col("last_seq") + 1).alias("from_seq"),
+        (F.col("next.seq") - 1).alias("to_seq"),
+        F.timestamp_micros("last_at").alias("after_at"),
+        F.timestamp_micros("next.at").alias("before_at"),
+    )
+    alive_us = F.round(F.col("alive_seconds") * 1_000_000).cast("long")
+    silent = F.coalesce(is_silence(hole, alive_us), F.lit(False))
+    missing = F.coalesce(has_missing_rows(hole) & F.col("is_listed"), F.lit(False))
+    return runs.withColumns(
+        {
+            "hole_from_at": F.when(missing | silent, F.col("last_at")),
+            "hole_to_at": F.when(missing | silent, F.col("next.at")),
+            "silent": silent,
+        }
+    )
 
 
 def _without_dropped(runs: DataFrame, windows: DataFrame) -> DataFrame:
     """Count only rows that never arrived as missing, not those dropped by ``compact``."""
     whole = F.size("gaps") < MAX_GAPS
     gaps = windows.groupBy(*OBSERVER).agg(
-        F.flatten(F.collect_list("gaps")).alias("gaps"), F.bool_and(whole).alias("whole")
+        # A hole over midnight is listed on both days.
+        F.array_distinct(F.flatten(F.collect_list("gaps"))).alias("gaps"),
+        F.bool_and(whole).alias("whole"),
+        F.max("alive_seconds").alias("computed_alive_seconds"),
     )
     up_to_moment = F.filter("gaps", lambda gap: gap["from_seq"] < F.col("last_seq"))
     lost = F.aggregate(
@@ -241,7 +287,14 @@ def _without_dropped(runs: DataFrame, windows: DataFrame) -> DataFrame:
     )
     known = runs.join(gaps, on=list(OBSERVER), how="left")
     # Rows may have arrived after the windows were computed; least() skips nulls.
-    return known.withColumn("missing", F.least("missing", F.when(F.col("whole"), lost))).drop("gaps", "whole")
+    listed = F.exists("gaps", lambda gap: gap["from_seq"].between(F.col("last_seq") + 1, F.col("next.seq") - 1))
+    return known.withColumns(
+        {
+            "missing": F.least("missing", F.when(F.col("whole"), lost)),
+            "is_listed": F.coalesce(listed | ~F.col("whole"), F.lit(True)),
+            "alive_seconds": F.coalesce("alive_seconds", "computed_alive_seconds"),
+        }
+    ).drop("gaps", "whole", "computed_alive_seconds")
 
 
 def _rows(lean: DataFrame, cluster: str | None) -> DataFrame:

@@ -71,7 +71,11 @@ def write_textfile(path: Path, report: Report, *, succeeded_at: float) -> None:
     gauge("history_rows", "History rows that the report is based on.", data.rows)
     gauge("history_rows_missing", "History rows that were lost.", data.rows_missing)
     gauge("history_quarantined_lines", "Invalid history lines moved to the quarantine.", data.quarantined_lines)
-    gauge("coverage_ratio", "Share of the reported time with a name server running.", report.coverage.share)
+    gauge(
+        "coverage_ratio",
+        "Share of the reported time with a name server running that lost no rows.",
+        report.coverage.share,
+    )
     by_class = gauge("brokers_by_class", "Brokers of all clusters, by class.", 0, ("class",))
     for name, count in headline.by_class.items():
         by_class.labels(name).set(count)

@@ -11,7 +11,7 @@ from pointsman_report.schemas.table_types import INSTANCE, OBSERVER, Table
 
 __all__ = ["INSTANCE", "OBSERVER", "TABLES", "WAREHOUSE_VERSION", "Table"]
 
-WAREHOUSE_VERSION = 3
+WAREHOUSE_VERSION = 4
 """Version of all tables together. A warehouse of another version is rejected: recompute it from raw history."""
 
 TABLES = {

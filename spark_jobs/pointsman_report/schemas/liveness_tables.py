@@ -18,8 +18,13 @@ from pointsman_report.schemas.table_types import (
     struct,
 )
 
-SEQ_GAP = struct(from_seq=LONG, to_seq=LONG, after_at=TIME)
-"""Range of missing sequence numbers, both ends included; ``after_at``: time of the last row before them."""
+SEQ_GAP = struct(from_seq=LONG, to_seq=LONG, after_at=TIME, before_at=TIME)
+"""A hole in the rows of a run, between ``after_at``, the time of the last row before it, and ``before_at``, that of the
+first row after it.
+
+``from_seq`` to ``to_seq`` are the missing sequence numbers, both ends included. If no row is missing because the name
+server wrote none, ``to_seq`` is one less than ``from_seq``.
+"""
 
 OBSERVER_WINDOWS = struct(
     dt=DAY,
@@ -33,8 +38,14 @@ OBSERVER_WINDOWS = struct(
     rows=LONG,
     rows_missing=LONG,
     gaps=T.ArrayType(SEQ_GAP),
+    alive_seconds=DOUBLE,
 )
-"""The monitoring window of a run of a name server (``from_at`` is null before it was ready), and its missing rows."""
+"""The monitoring window of a run of a name server (``from_at`` is null before it was ready), and its missing rows.
+
+Each day lists the holes in it, also those that began on a day before or end on a later one; ``rows_missing`` counts the
+rows of a hole on the day on which it began. ``alive_seconds``: the interval of its NAMESRV_ALIVE rows; null if it wrote
+none regularly.
+"""
 
 INTERVAL_START = struct(
     state=TEXT,
@@ -140,8 +151,9 @@ BLIND_PERIODS = struct(
     to_at=TIME,
     open=BOOL,
 )
-"""An observer's own pauses (``why`` PAUSED, ``cluster`` null: all), and the periods of its expiry guard of a cluster
-(GUARD). None of its opinions counts during a pause. In a guard's period only brokers recorded as PROTECTED for silence
+"""An observer's own pauses (``why`` PAUSED, ``cluster`` null: all), the times in which it wrote no row although it
+wrote one each minute before (SILENT, ``cluster`` null), and the periods of its expiry guard of a cluster (GUARD). None
+of its opinions counts while it is paused or silent. In a guard's period only brokers recorded as PROTECTED for silence
 or a broken stream are unknown.
 
 A row has the start of the period, possibly on an earlier day, and ends at the latest with its day (``open``).

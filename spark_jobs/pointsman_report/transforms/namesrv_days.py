@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from pointsman_report.schemas import INSTANCE, OBSERVER
 from pointsman_report.schemas.liveness_tables import NAMESRV_DAYS, OBSERVER_CLOCKS
 from pointsman_report.transforms import utc_days
+from pointsman_report.transforms.observer_periods import GUARD, PAUSED
 
 _ABOUT_ITSELF = ("NAMESRV_STARTED", "NAMESRV_READY", "NAMESRV_STOPPED", "NAMESRV_PAUSED", "NAMESRV_ALIVE", "REJECTED")
 _COUNTED = (
@@ -43,7 +44,8 @@ def namesrv_days(events: DataFrame, windows: DataFrame, blind: DataFrame) -> Dat
     day = ("dt", "node")
     run = ("dt", *OBSERVER)
     start = utc_days.starts(F.col("dt"))
-    watched = F.unix_micros("to_at") - F.greatest(F.unix_micros("from_at"), start)
+    begins, ends = F.greatest(F.unix_micros("from_at"), start), F.unix_micros("to_at")
+    watched = ends - begins - _missing_us(begins, ends)
     runs = (
         windows.join(_counts(events), on=list(run), how="left")
         .join(_blind(blind), on=list(run), how="left")
@@ -64,6 +66,16 @@ def namesrv_days(events: DataFrame, windows: DataFrame, blind: DataFrame) -> Dat
         F.count("overlaps").alias("overlapping_lives"),
     )
     return summed.fillna(0, list(_COUNTED)).fillna(0.0, list(_SECONDS)).select(*NAMESRV_DAYS.fieldNames())
+
+
+def _missing_us(begins: Column, ends: Column) -> Column:
+    """The time of a window that lies in its holes."""
+
+    def length(gap: Column) -> Column:
+        after, before = F.coalesce(F.unix_micros(gap["after_at"]), begins), F.unix_micros(gap["before_at"])
+        return F.greatest(F.least(before, ends) - F.greatest(after, begins), F.lit(0))
+
+    return F.aggregate("gaps", F.lit(0).cast("long"), lambda sum_, gap: sum_ + length(gap))
 
 
 def _counts(events: DataFrame) -> DataFrame:
@@ -90,11 +102,11 @@ def _count(event: str) -> Column:
 def _blind(blind: DataFrame) -> DataFrame:
     start = utc_days.starts(F.col("dt"))
     length = F.unix_micros("to_at") - F.greatest(F.unix_micros("from_at"), start)
-    guard = F.col("why") == "GUARD"
+    guard = F.col("why") == GUARD
     began = F.unix_micros("from_at") >= start
     return blind.groupBy("dt", *OBSERVER).agg(
         F.sum(F.when(guard, length)).alias("guard_us"),
-        F.sum(F.when(~guard, length)).alias("paused_us"),
+        F.sum(F.when(F.col("why") == PAUSED, length)).alias("paused_us"),
         F.count(F.when(guard & began, 1)).alias("guard_activations"),
     )
 

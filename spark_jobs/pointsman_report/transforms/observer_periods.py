@@ -1,6 +1,6 @@
 """Periods recorded by name servers, by day: their pauses, expiry guards, maintenance windows.
 
-`blind_periods`: an observer's pauses, and the periods in which its expiry guard of a cluster was on.
+`blind_periods`: an observer's pauses and silences, and the periods in which its expiry guard of a cluster was on.
 
 A paused name server receives nothing, so it has no vote on any broker in that time (`votes`). While a guard is on, the
 state in each row still counts (`opinions`); the period is shown in the report, and late heartbeats in it are not
@@ -9,7 +9,8 @@ counted against brokers.
 A guard is on from the first GUARD_ON to the next GUARD_OFF of that cluster in that run of the name server, whatever
 their reasons; LIMIT and a changed mode only repeat that it is on. An active guard prevents every expiry except in a
 maintenance window or with strong evidence, so any other EXPIRED ends a guard whose GUARD_OFF is missing. A pause is
-recorded only when it ends, and a finished day is not rewritten: a pause over midnight counts from midnight.
+recorded only when it ends, and a finished day is not rewritten: a pause over midnight counts from midnight, but the
+silence of a name server that writes a row each minute counts from its last row (`observer_windows`).
 
 `maintenance_windows`: for the report; whether an outage is planned is recorded in each row (``planned``).
 
@@ -33,8 +34,10 @@ from pointsman_report.schemas import INSTANCE, OBSERVER
 from pointsman_report.schemas.flapping_tables import GUARD_PERIODS
 from pointsman_report.schemas.liveness_tables import BLIND_PERIODS, MAINTENANCE_WINDOWS
 from pointsman_report.transforms import utc_days
+from pointsman_report.transforms.observer_windows import is_silence
 from pointsman_report.transforms.utc_days import lit_day
 
+PAUSED, SILENT, GUARD = "PAUSED", "SILENT", "GUARD"
 LONGEST_PAUSE_SECONDS = 86_400.0
 _PERIOD = (*OBSERVER, "cluster", "why", "from_us", "to_us")
 DEFAULT_WINDOW_SECONDS = 86_400.0
@@ -55,7 +58,24 @@ def blind_periods(
     ended = windows.groupBy(*OBSERVER).agg(F.max(F.when(~F.col("open"), F.unix_micros("to_at"))).alias("run_end"))
     periods = _guards(events, yesterday).unionByName(_pauses(events)).join(F.broadcast(ended), on=list(OBSERVER))
     cut = periods.withColumn("to_us", F.least("to_us", "run_end")).filter(_lasts())
-    return by_day(cut, first_day=first_day, last_day=last_day).select(*BLIND_PERIODS.fieldNames())
+    daily = by_day(cut, first_day=first_day, last_day=last_day).select(*BLIND_PERIODS.fieldNames())
+    return daily.unionByName(_silences(windows))
+
+
+def _silences(windows: DataFrame) -> DataFrame:
+    alive_us = F.round(F.col("alive_seconds") * utc_days.SECOND).cast("long")
+    silent = F.filter("gaps", lambda gap: is_silence(gap, alive_us))
+    each = windows.select("dt", *OBSERVER, F.inline(silent))
+    ends = utc_days.ends(F.col("dt"))
+    return each.withColumns(
+        {
+            "cluster": F.lit(None).cast("string"),
+            "why": F.lit(SILENT),
+            "from_at": F.col("after_at"),
+            "to_at": F.timestamp_micros(F.least(F.unix_micros("before_at"), ends)),
+            "open": F.unix_micros("before_at") >= ends,
+        }
+    ).select(*BLIND_PERIODS.fieldNames())
 
 
 def by_day(periods: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
@@ -89,7 +109,7 @@ def _guards(events: DataFrame, yesterday: DataFrame) -> DataFrame:
     switches = turned.select(
         *OBSERVER, "cluster", F.unix_micros("event_at").alias("at"), "seq", (F.col("event") == "GUARD_ON").alias("on")
     )
-    carried = yesterday.filter(F.col("open") & (F.col("why") == "GUARD")).select(
+    carried = yesterday.filter(F.col("open") & (F.col("why") == GUARD)).select(
         *OBSERVER,
         "cluster",
         F.unix_micros("from_at").alias("at"),
@@ -99,7 +119,7 @@ def _guards(events: DataFrame, yesterday: DataFrame) -> DataFrame:
     timeline = Window.partitionBy(*OBSERVER, "cluster").orderBy("at", "seq")
     switched = switches.unionByName(carried).withColumn("was_on", F.lag("on", 1, False).over(timeline))
     turns = switched.filter(F.col("on") != F.col("was_on")).withColumn("to_us", F.lead("at").over(timeline))
-    on = turns.filter("on").withColumns({"why": F.lit("GUARD"), "from_us": F.col("at")})
+    on = turns.filter("on").withColumns({"why": F.lit(GUARD), "from_us": F.col("at")})
     return on.select(*_PERIOD)
 
 
@@ -114,7 +134,7 @@ def _pauses(events: DataFrame) -> DataFrame:
     # greatest() skips the null of the first; two pauses never overlap.
     began = F.greatest(F.col("to_us") - F.col("us"), utc_days.starts(utc_days.day_of(F.col("to_us"))), before)
     none = F.lit(None).cast("string")
-    return pauses.withColumns({"from_us": began, "cluster": none, "why": F.lit("PAUSED")}).select(*_PERIOD)
+    return pauses.withColumns({"from_us": began, "cluster": none, "why": F.lit(PAUSED)}).select(*_PERIOD)
 
 
 def maintenance_windows(events: DataFrame, yesterday: DataFrame, *, first_day: date, last_day: date) -> DataFrame:

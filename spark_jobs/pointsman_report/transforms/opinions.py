@@ -7,15 +7,17 @@ down. PROVISIONAL is none. PROTECTED is none too, unless the broker's agent repo
 down, although the guard keeps its route.
 
 An observer has no opinion of a broker before its first row about it, and none outside its window. Where rows of an
-observer are missing, `with_losses` adds opinions ``lost``; the next row about the broker ends that period. A replica
-that is up then was up since its state began (``since_ms``), but at most since the start of the row's day.
+observer are missing, `with_losses` adds opinions ``lost`` from the last row before the hole; the next row about the
+broker ends that period. A replica that is up then was up since its state began (``since_ms``), but at most since the
+start of the row's day.
 
 `with_losses`: the period in which an observer's opinion of a broker is ``lost`` because rows are missing.
 
 A missing row may have changed any broker's state. A state is known over a gap only if the row before it and the row
 after it agree, the latter's ``since_ms`` reaches back over the gap, and the row is not itself a change of reason or
-plan. A replica that a complete checkpoint does not name is no longer registered; if it was up before, the reason is
-unknown (``none``). Gaps do not show that the last rows of a run are missing, or that all rows of a broker are.
+plan. Over midnight no state is known, because a day is computed before the rows of the next one are complete. A replica
+that a complete checkpoint does not name is no longer registered; if it was up before, the reason is unknown (``none``).
+Gaps do not show that the last rows of a run are missing, or that all rows of a broker are.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from pyspark.sql import functions as F
 from pointsman_report.schemas import INSTANCE, OBSERVER
 from pointsman_report.schemas.liveness_tables import OPINION
 from pointsman_report.transforms import utc_days
+from pointsman_report.transforms.observer_windows import has_missing_rows
 from pointsman_report.transforms.utc_days import lit_day
 
 ROUTED, REMOVED = ("UP", "SUSPECT"), ("OUT", "GONE")
@@ -153,7 +156,7 @@ def _repeated(events: DataFrame, windows: DataFrame) -> DataFrame:
     """
     many = events.filter(F.col("event").isin(*MANY) & (F.col("state") != "PROTECTED"))
     rows = _rows(many.withColumn("detail", F.lit(None).cast("string")), "dt")
-    gaps = windows.filter(F.size("gaps") > 0).select("dt", *OBSERVER, F.lit(True).alias("has_gaps"))
+    gaps = windows.filter(F.exists("gaps", has_missing_rows)).select("dt", *OBSERVER, F.lit(True).alias("has_gaps"))
     marked = rows.join(F.broadcast(gaps), on=["dt", *OBSERVER], how="left")
     each = F.when(F.col("has_gaps"), F.col("seq"))
 
@@ -231,17 +234,18 @@ def at_day_end(opinions: DataFrame, *, first_day: date, last_day: date) -> DataF
 def any_missing(windows: DataFrame, state: DataFrame) -> bool:
     """Whether rows are missing on the days, or an opinion carried from the day before is lost."""
     carried = state.filter(F.exists("opinions", lambda held: held["opinion"] == LOST))
-    missing = windows.filter("rows_missing > 0").select(F.lit(1)).unionByName(carried.select(F.lit(1)))
+    missing = windows.filter(F.exists("gaps", has_missing_rows)).select(F.lit(1)).unionByName(carried.select(F.lit(1)))
     return not missing.isEmpty()
 
 
 def with_losses(stated: DataFrame, rare: DataFrame, windows: DataFrame) -> DataFrame:
     """Add to `stated` an opinion ``lost`` at each gap that is not bridged, and the brokers missing from checkpoints."""
-    gaps = _gaps(windows)
+    by_day = _gaps_by_day(windows)
+    gaps = _gaps(by_day)
     marked = _left_out(stated, rare).withColumn("is_left_out", F.lit(True))
     both = stated.withColumn("is_left_out", F.lit(False)).unionByName(marked)
     rows = _behind_gaps(_with_next_gap(both, gaps))
-    return rows.select(*STATED).unionByName(_before_first(stated, gaps)).unionByName(_lost(rows))
+    return rows.select(*STATED).unionByName(_before_first(stated, by_day)).unionByName(_lost(rows))
 
 
 def _before_first(stated: DataFrame, gaps: DataFrame) -> DataFrame:
@@ -264,7 +268,7 @@ def _lost(rows: DataFrame) -> DataFrame:
     opens = F.col("gap.from_seq") < F.coalesce("after.seq", F.lit(2**63 - 1))
     agrees = (F.col("after.opinion") == F.col("opinion")) & F.col("after.planned").eqNullSafe(F.col("planned"))
     reaches = reach_us(F.col("after.since_us"), F.col("after.at")) <= F.col("gap.at") + TOLERANCE
-    is_bridged = F.coalesce(agrees & reaches & ~F.col("after.is_change"), F.lit(False))
+    is_bridged = F.coalesce(agrees & reaches & ~F.col("after.is_change") & ~F.col("gap.over_midnight"), F.lit(False))
     losing = paired.filter(opens & ~is_bridged & (F.col("opinion") != LOST))
     return _losses(
         losing.withColumns(
@@ -287,19 +291,24 @@ def _null_columns() -> dict[str, Column]:
     return {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
 
 
-def _gaps(windows: DataFrame) -> DataFrame:
-    """Each gap of each observer: ``from_seq``, and ``gap_us``, the earliest time of its rows.
-
-    A gap belongs to the day of the row after it: the day before was computed without it.
-    """
-    each = windows.select("dt", *OBSERVER, F.inline("gaps"))
+def _gaps_by_day(windows: DataFrame) -> DataFrame:
+    """Each gap of each observer on each day: ``from_seq``, ``gap_us``, the earliest time of its rows on the day or on
+    the days before, as far as these are computed, and whether it lasts ``over_midnight``."""
+    each = windows.select("dt", *OBSERVER, F.inline(F.filter("gaps", has_missing_rows)))
     begins = F.greatest(F.unix_micros("after_at"), utc_days.starts(F.col("dt")))
-    return each.select("dt", *OBSERVER, "from_seq", begins.alias("gap_us"))
+    over_midnight = F.unix_micros("before_at") >= utc_days.ends(F.col("dt"))
+    return each.select("dt", *OBSERVER, "from_seq", begins.alias("gap_us"), over_midnight.alias("over_midnight"))
+
+
+def _gaps(by_day: DataFrame) -> DataFrame:
+    """Each gap once, from its first day on."""
+    first = F.min(F.struct("gap_us", "over_midnight")).alias("first")
+    return by_day.groupBy(*OBSERVER, "from_seq").agg(first).select(*OBSERVER, "from_seq", "first.*")
 
 
 def _with_next_gap(rows: DataFrame, gaps: DataFrame) -> DataFrame:
-    """Add ``gap`` (``from_seq``, ``at``), the observer's first gap after each row."""
-    gap = F.struct("from_seq", F.col("gap_us").alias("at"))
+    """Add ``gap`` (``from_seq``, ``at``, ``over_midnight``), the observer's first gap after each row."""
+    gap = F.struct("from_seq", F.col("gap_us").alias("at"), "over_midnight")
     within = gaps.groupBy(*OBSERVER, F.floor(F.col("from_seq") / BLOCK).alias("block")).agg(
         F.sort_array(F.collect_list(gap)).alias("within")
     )

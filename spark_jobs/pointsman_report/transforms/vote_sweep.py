@@ -2,8 +2,8 @@
 
 `votes`: each observer's vote on each broker, as it changes.
 
-A vote is the observer's last opinion while it runs and is not paused. Votes that return after a pause come before all
-rows of their instant; votes that end with a pause or an observer's window come after them.
+A vote is the observer's last opinion while it runs and is neither paused nor silent. Votes that return after a pause
+come before all rows of their instant; votes that end with a pause or an observer's window come after them.
 
 `sweep`: one pass over time for each broker: the number of votes for up and for down, and the resulting state.
 
@@ -28,6 +28,7 @@ from pyspark.sql import functions as F
 from pointsman_report.schemas import INSTANCE, OBSERVER
 from pointsman_report.schemas.liveness_tables import INTERVAL_START, LAST_LOSS
 from pointsman_report.transforms import utc_days
+from pointsman_report.transforms.observer_periods import PAUSED, SILENT
 from pointsman_report.transforms.opinions import DOWN, LEFT_OUT, LOST, NONE, UP, in_force
 
 ENDS, ROWS, BEGINS = 0, 1, 2
@@ -68,11 +69,11 @@ def votes(opinions: DataFrame, blind: DataFrame) -> DataFrame:
 
 
 def _marks(counted: DataFrame, blind: DataFrame) -> DataFrame:
-    """Rows where a pause begins or the window ends (``off`` 1), and where a pause ends (-1)."""
+    """Rows where a pause or silence begins or the window ends (``off`` 1), and where it ends (-1)."""
+    # A silence over midnight has a row for each day.
+    whole = blind.filter(F.col("why").isin(PAUSED, SILENT)).groupBy(*OBSERVER, "why", "from_at").agg(F.max("to_at"))
     pauses = F.broadcast(
-        blind.filter(F.col("why") == "PAUSED").select(
-            *OBSERVER, F.unix_micros("from_at").alias("from_us"), F.unix_micros("to_at").alias("to_us")
-        )
+        whole.select(*OBSERVER, F.unix_micros("from_at").alias("from_us"), F.unix_micros("max(to_at)").alias("to_us"))
     )
     whose = counted.select(*INSTANCE, *OBSERVER, "watch_to").dropDuplicates()
     both = F.inline(F.array(_mark(F.col("from_us"), BEGINS, 1), _mark(F.col("to_us"), ENDS, -1)))

@@ -215,6 +215,8 @@ async def test_the_history_holds_every_event_once_and_in_order(tmp_path: Path, c
         "NAMESRV_STOPPED",
     ]
     assert [row["seq"] for row in written] == list(range(1, 10))
+    assert written[0]["detail"]["alive_seconds"] == 60.0
+    assert written[6]["uptime_ms"] - written[4]["uptime_ms"] == 60_000
     assert len({(row["node"], row["boot_id"]) for row in written}) == 1
     expired = written[7]
     assert (expired["cluster"], expired["broker_name"], expired["broker_id"]) == ("c1", "a", 0)

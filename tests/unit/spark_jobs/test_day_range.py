@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date, timedelta
 
 import pytest
@@ -19,10 +19,24 @@ def ago(days: int) -> date:
 
 
 def decided(
-    rows: Mapping[date, int], computed: Mapping[date, int], *, accept_late: bool = True, reread: bool = False
+    rows: Mapping[date, int],
+    computed: Mapping[date, int],
+    *,
+    accept_late: bool = True,
+    reread: bool = False,
+    holes: Collection[date] = (),
 ) -> DayRange:
     known = {day: Computed(count, MADE_BY) for day, count in computed.items()}
-    return day_range(DAY, DAY, rows=rows, computed=known, made_by=MADE_BY, accept_late=accept_late, reread=reread)
+    return day_range(
+        DAY,
+        DAY,
+        rows=rows,
+        computed=known,
+        made_by=MADE_BY,
+        accept_late=accept_late,
+        reread=reread,
+        ends_in_hole=lambda day: day in holes,
+    )
 
 
 def test_a_night_without_late_rows_computes_its_day() -> None:
@@ -34,6 +48,17 @@ def test_a_night_begins_at_the_first_day_that_got_late_rows() -> None:
 
     assert decided(rows, computed) == DayRange(ago(3), DAY, (ago(3), ago(1)), None)
     assert decided(rows, computed, accept_late=False).first_day == DAY
+
+
+def test_a_night_begins_at_a_day_whose_last_rows_are_missing_as_only_the_next_day_shows() -> None:
+    rows = {ago(n): 5 for n in range(LATE_DAYS + 3)}
+    holes = {ago(1), ago(2), ago(4)}
+
+    assert decided(rows, rows, holes=holes) == DayRange(ago(2), DAY, (ago(2), ago(1)), None)
+    assert decided(rows | {ago(3): 6}, rows, holes=holes).first_day == ago(4)
+    assert decided(rows, {DAY: 5}, holes=holes).first_day == DAY
+    assert decided(rows, rows, holes=holes, accept_late=False).first_day == DAY
+    assert decided(rows, rows, holes=set(rows)).first_day == ago(LATE_DAYS)
 
 
 def test_days_that_were_never_computed_or_lie_further_back_are_not_late() -> None:

@@ -303,6 +303,51 @@ def test_lost_rows_are_reported(server: NameServer) -> None:
     assert [node.rows_missing for node in answer([server], moment(121)).nodes] == [1]
 
 
+def test_a_route_within_missing_rows_is_known_only_if_the_next_row_proves_it(server: NameServer) -> None:
+    server.say("NAMESRV_ALIVE", moment(60))
+    server.lose("LATE_HEARTBEAT", moment(70), MASTER)
+    server.say("LATE_HEARTBEAT", moment(600), MASTER)
+    server.lose("EXPIRED", moment(700), MASTER, reason="SILENCE")
+    server.lose("REGISTERED", moment(800), MASTER)
+    server.say("NAMESRV_ALIVE", moment(900))
+    server.say("LATE_HEARTBEAT", moment(1_000), MASTER)
+
+    found = {at: answer([server], moment(at)) for at in (59, 100, 601, 850, 950)}
+
+    assert {at: route.outcome for at, route in found.items()} == {
+        **dict.fromkeys((59, 100, 950), ROUTE),
+        **dict.fromkeys((601, 850), NO_DATA),
+    }
+    within = found[850]
+    assert [(node.last_row_at, node.rows_back_at) for node in within.nodes] == [(moment(600), moment(900))]
+    assert "unknown, because rows are missing: ns1:9876" in within.text(UTC)
+    assert not within.brokers[0].views[0].seen.is_known
+
+
+def test_the_view_of_another_name_server_counts_while_rows_of_one_are_missing(server: NameServer) -> None:
+    other = NameServer(node="ns2:9876").start(moment(0))
+    registered(other, moment(1), MASTER)
+    other.say("NAMESRV_ALIVE", moment(900))
+    server.lose("EXPIRED", moment(100), MASTER, reason="SILENCE")
+    server.lose("REGISTERED", moment(200), MASTER)
+    server.say("NAMESRV_ALIVE", moment(900))
+
+    (broker_route,) = answer([server, other], moment(150)).brokers
+
+    assert broker_route.agreed
+    assert {view.nodes: view.seen.is_known for view in broker_route.views} == {
+        ("ns1:9876",): False,
+        ("ns2:9876",): True,
+    }
+
+
+def test_no_state_is_known_in_a_hole_over_midnight(server: NameServer) -> None:
+    server.lose("LATE_HEARTBEAT", moment(70), MASTER)
+    server.say("CHECKPOINT", moment(1, day=1), MASTER, reason="DAY", detail={"writable": True})
+
+    assert answer([server], moment(3_600)).outcome == NO_DATA
+
+
 def test_a_broker_known_only_by_a_heartbeat_is_up_with_unknown_topics() -> None:
     server = NameServer().start(moment(0))
     record_topics(server, moment(1), MASTER, full=False, base="0.0.0")

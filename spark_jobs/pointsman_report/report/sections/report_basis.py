@@ -25,12 +25,15 @@ from pointsman_report.report.sections.watch_gaps import (
     planned_stops,
     unwatched_clusters,
     watched_seconds,
+    without_holes,
 )
 from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Row, collect, ratio, typed
 from pointsman_report.row_validation import known_events
 from pointsman_report.run import Run
 from pointsman_report.schemas import OBSERVER
+from pointsman_report.transforms import utc_days
+from pointsman_report.transforms.observer_windows import has_missing_rows
 
 MAX_RUNS = 200
 MAX_KINDS = 50
@@ -204,7 +207,22 @@ def _unreadable_files(quarantine: DataFrame, quarantined: list[Quarantined]) -> 
 
 def _watches(warehouse: Warehouse, span: Span) -> list[Watch]:
     named = F.col("dt").between(F.lit(span.first_day), F.lit(span.last_day))
-    gaps = F.transform("gaps", lambda gap: F.struct(gap["from_seq"].alias("from_seq"), gap["to_seq"].alias("to_seq")))
+    missing = F.filter("gaps", has_missing_rows)
+    gaps = F.transform(missing, lambda gap: F.struct(gap["from_seq"].alias("from_seq"), gap["to_seq"].alias("to_seq")))
+    # A run without its first rows has a hole without a row before it.
+    begins = utc_days.starts(F.col("dt"))
+    holes = F.transform(
+        "gaps",
+        lambda gap: F.struct(
+            F.coalesce(F.unix_micros(gap["after_at"]), begins).alias("from_us"),
+            F.unix_micros(gap["before_at"]).alias("to_us"),
+        ),
+    )
+    day = F.struct(
+        F.greatest(F.unix_micros("from_at"), begins).alias("from_us"),
+        F.unix_micros("to_at").alias("to_us"),
+        holes.alias("holes"),
+    )
     runs = (
         span.touched(warehouse, "observer_windows")
         .groupBy(*OBSERVER)
@@ -214,14 +232,29 @@ def _watches(warehouse: Warehouse, span: Span) -> list[Watch]:
             F.max_by("open", "dt").alias("open"),
             F.coalesce(F.sum(F.when(named, F.col("rows"))), F.lit(0)).alias("rows"),
             F.coalesce(F.sum(F.when(named, F.col("rows_missing"))), F.lit(0)).alias("rows_missing"),
-            F.slice(F.flatten(F.sort_array(F.collect_list(F.when(named, gaps)))), 1, 20).alias("gaps"),
+            F.slice(F.array_distinct(F.flatten(F.sort_array(F.collect_list(F.when(named, gaps))))), 1, 20).alias(
+                "gaps"
+            ),
+            F.collect_list(F.when(F.col("from_at").isNotNull(), day)).alias("days"),
         )
     )
-    found = [Watch(**row | {"gaps": [SeqGap(**gap) for gap in row["gaps"]]}) for row in collect(runs)]
+    found = [_watch(row) for row in collect(runs)]
     touching = [
         watch for watch in found if watch.from_us is None or watch.to_us > span.from_us or span.is_whole_utc_days
     ]
     return sorted(touching, key=lambda watch: (watch.node, watch.from_us or 0, watch.boot_id))
+
+
+def _watch(row: Row) -> Watch:
+    days = row.pop("days")
+    whole = [
+        time
+        for day in days
+        for time in without_holes(
+            day["from_us"], day["to_us"], ((hole["from_us"], hole["to_us"]) for hole in day["holes"])
+        )
+    ]
+    return Watch(**row | {"gaps": [SeqGap(**gap) for gap in row["gaps"]], "whole": whole})
 
 
 def computed_days(warehouse: Warehouse, span: Span, parameters: Parameters) -> ComputedDays:

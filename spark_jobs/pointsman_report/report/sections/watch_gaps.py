@@ -46,7 +46,7 @@ class NameServerRun:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """The monitoring window of a run, in microseconds, and its rows."""
+    """The monitoring window of a run, in microseconds, its rows, and the times in which none is missing."""
 
     node: str
     boot_id: str
@@ -56,6 +56,7 @@ class Watch:
     rows: int = 0
     rows_missing: int = 0
     gaps: list[SeqGap] = field(default_factory=list)
+    whole: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def as_run(self) -> NameServerRun:
@@ -82,10 +83,20 @@ class StoppedBefore:
     told_before: bool
 
 
+def without_holes(from_us: int, to_us: int, holes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the times of a window, in microseconds, that lie in none of its holes."""
+    times, at = [], from_us
+    for begin, end in sorted(holes):
+        if begin > at:
+            times.append((at, min(begin, to_us)))
+        at = max(at, end)
+    return [(begin, end) for begin, end in (*times, (at, to_us)) if begin < end]
+
+
 def watched_seconds(watches: Iterable[Watch], span: Span) -> float:
-    """Seconds of the span with at least one name server running."""
+    """Seconds of the span with at least one name server running of which no rows are missing."""
     total, until = 0, span.from_us
-    for start, end in sorted((watch.from_us, watch.to_us) for watch in watches if watch.from_us is not None):
+    for start, end in sorted(time for watch in watches for time in watch.whole):
         total += max(0, min(end, span.to_us) - max(start, until))
         until = max(until, min(end, span.to_us))
     return total / 1e6

@@ -120,6 +120,7 @@ async def test_a_broker_that_registers_unregisters_and_returns_is_in_the_history
     ]
     assert {row["node"] for row in rows} == {addr}
     assert {row["detail"]["source"] for row in rows} == {"observe"}
+    assert rows[0]["detail"]["alive_seconds"] == 60.0
     nothing = ("generation", "incarnation", "data_version", "interval_ms", "reason")
     assert {row[name] for row in rows[3:6] for name in nothing} == {None}
     assert_valid(tmp_path)
