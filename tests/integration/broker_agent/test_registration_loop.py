@@ -9,6 +9,7 @@ import math
 import socket
 import urllib.request
 from dataclasses import replace
+from functools import partial
 
 import grpc
 import pytest
@@ -24,6 +25,7 @@ from pointsman_agent.core.registration_session import RegistrationState
 from tests.fakes.redis_process import free_port
 from tests.fakes.running_agent import (
     BROKER_ADDR,
+    RunningAgent,
     ScriptedProbe,
     agent_config,
     running_agent,
@@ -552,6 +554,9 @@ async def test_an_agent_logs_the_earlier_name_that_its_registration_ended_and_a_
     def logged(message: str) -> list[object]:
         return [record.facts for record in caplog.records if record.getMessage() == message]  # type: ignore[attr-defined]
 
+    def beaten(agent: RunningAgent, addr: str, count: int) -> bool:
+        return agent.beats(addr) >= count
+
     async with scripted_registration_server() as server:
         server.superseded.append(old)
         conflict = answer(wire.BEAT_STATUS_OK)
@@ -562,7 +567,7 @@ async def test_an_agent_logs_the_earlier_name_that_its_registration_ended_and_a_
                 await server.next_registration()
                 for count in range(1, 4):
                     await server.next_beat()
-                    await until(lambda count=count: agent.beats(server.addr) >= count)
+                    await until(partial(beaten, agent, server.addr, count))
                     await clock.advance(30.0)
 
     (earlier,) = logged("the broker had another name or cluster; its earlier registration ended")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -162,7 +163,7 @@ def test_two_that_are_both_not_heard_are_judged_by_silence_until_one_of_them_ret
     ],
 )
 def test_two_brokers_that_were_heard_beside_each_other_are_judged_each_by_itself(
-    core: NameServer, own: dict[str, str], other: dict[str, str], stays: bool
+    core: NameServer, own: dict[str, Any], other: dict[str, Any], stays: bool
 ) -> None:
     """Private networks overlap: an upgrade of one agent, or its crash, is what it would be without the other broker."""
     old, new = register(core, OLD, **own), register(core, MOVED, **other)
