@@ -6,9 +6,10 @@ import asyncio
 import re
 import resource
 import statistics
+import struct
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import grpc
@@ -28,6 +29,8 @@ from tests.chaos.conftest import Report
 from tests.chaos.greedy_clients import greedy
 from tests.fakes import wire
 from tests.fakes.real_name_server import RealNameServer, real_name_server
+from tests.fakes.remoting_peer import remoting_peer
+from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
@@ -230,3 +233,56 @@ async def test_three_silent_connections_keep_no_broker_out_for_two_minutes(tmp_p
         )
         assert refused == []
         assert over_rate > 0
+
+
+HALF_FRAMES = {"360 of 100 kB": (360, 100_000), "3,000 of 11 kB": (3_000, 11_300)}
+RETURNING, TOPICS_A_BROKER = 50, 4_000
+
+
+@pytest.mark.parametrize("attack", HALF_FRAMES)
+async def test_half_frames_keep_no_returning_broker_out(tmp_path: Path, report: Report, attack: str) -> None:
+    """Fifty brokers of RocketMQ with many topics return at once: together more than the bound on frames."""
+    settings = {"server.warm_up_seconds": 0, "remoting.listen": "127.0.0.1:0"}
+    table = {f"a-topic-with-a-long-name-{number}": topic_config("t") for number in range(TOPICS_A_BROKER)}
+    count, size = HALF_FRAMES[attack]
+    async with real_name_server(tmp_path, settings=settings) as server, AsyncExitStack() as open_:
+        for _ in range(count):
+            greedy_peer = await open_.enter_async_context(remoting_peer(server.remoting_addr))
+            greedy_peer.send(struct.pack(">II", 10_000_000, 100) + bytes(size - 8))
+        latencies = list[float]()
+
+        async def come_back(number: int) -> int:
+            async with remoting_peer(server.remoting_addr) as broker:
+                started = time.monotonic()
+                broker.send(register(broker_ext(f"broker-{number}", addr=f"10.0.0.{number}:1"), register_body(table)))
+                code = (await broker.answer()).code
+                latencies.append(time.monotonic() - started)
+                return code
+
+        codes = await asyncio.gather(*map(come_back, range(RETURNING)), return_exceptions=True)
+        refused = await server.metric("pointsman_namesrv_limits_exceeded_total", limit="remoting_bytes_coming_in")
+        report(f"{len(latencies)} of {RETURNING} brokers in {max(latencies):.1f} s, {refused:.0f} connections closed")
+        assert codes == [0] * RETURNING
+        assert server.rss_bytes() < MEMORY_MAX
+
+
+async def test_clients_that_read_nothing_starve_none_that_reads(tmp_path: Path, report: Report) -> None:
+    settings = {"server.warm_up_seconds": 0, "remoting.listen": "127.0.0.1:0"}
+    table = {f"{'a-topic-with-a-long-name' * 4}-{number}": topic_config("t") for number in range(35_000)}
+    async with real_name_server(tmp_path, settings=settings) as server, AsyncExitStack() as open_:
+        async with remoting_peer(server.remoting_addr) as broker:
+            broker.send(register(broker_ext(), register_body(table)))
+            assert (await broker.answer()).code == 0
+            size = len((await broker.ask(206)).body)
+        for _ in range(400):
+            deaf = await open_.enter_async_context(remoting_peer(server.remoting_addr))
+            deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]  # of a stream
+            deaf.send(ask(206))
+        latencies = list[float]()
+        for _ in range(10):
+            async with remoting_peer(server.remoting_addr) as client:
+                started = time.monotonic()
+                assert len((await client.ask(206)).body) == size
+                latencies.append(time.monotonic() - started)
+        report(f"10 lists of {size / 1e6:.1f} MB beside 400 unread ones: at most {max(latencies) * 1e3:.0f} ms")
+        assert server.rss_bytes() < MEMORY_MAX

@@ -28,6 +28,8 @@ class RealNameServer:
 
     def __init__(self, folder: Path, *, node: str, settings: Mapping[str, object], file: Path | None) -> None:
         self.addr = ""
+        self.remoting_addr = ""
+        """Address of RocketMQ's protocol, if ``remoting.listen`` is set."""
         self.folder = folder
         self._monitoring = ""
         self._log = folder / "log"
@@ -56,6 +58,7 @@ class RealNameServer:
                 assert self.is_alive, self._log.read_text()
                 await asyncio.sleep(POLL_SECONDS)
         self.addr = serving[-1]["addr"]
+        self.remoting_addr = serving[-1]["remoting"]
         self._monitoring = f"127.0.0.1:{serving[-1]['metrics']}"
 
     def _serving(self) -> list[dict[str, Any]]:
