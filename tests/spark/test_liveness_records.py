@@ -161,7 +161,7 @@ def events_of(spark: SparkSession, *servers: NameServer) -> DataFrame:
 
 def window(boot_id: str, begin: float, end: float) -> tuple[Any, ...]:
     """A life of the first name server that ended on the day."""
-    return (DAY, ONE, boot_id, moment(begin), moment(end), False, moment(end), 9, 9, 0, [])
+    return (DAY, ONE, boot_id, moment(begin), moment(end), False, moment(end), 9, 9, 0, [], None)
 
 
 def test_two_machines_with_one_name_appear_as_runs_that_overlap(spark: SparkSession) -> None:
