@@ -46,6 +46,7 @@ WITH_THE_SHARED_HISTORY = (
     "damaged_history",
     "demo_over_midnight",
     "health_job",
+    "holes",
     "late_rows",
     "liveness",
     "report_processes",
