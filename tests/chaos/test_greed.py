@@ -241,7 +241,7 @@ RETURNING, TOPICS_A_BROKER = 50, 4_000
 
 @pytest.mark.parametrize("attack", HALF_FRAMES)
 async def test_half_frames_keep_no_returning_broker_out(tmp_path: Path, report: Report, attack: str) -> None:
-    """Fifty brokers of RocketMQ with many topics return at once: together more than the bound on frames."""
+    """Fifty brokers of RocketMQ with many topics return at the same moment: together more than the bound on frames."""
     settings = {"server.warm_up_seconds": 0, "remoting.listen": "127.0.0.1:0"}
     table = {f"a-topic-with-a-long-name-{number}": topic_config("t") for number in range(TOPICS_A_BROKER)}
     count, size = HALF_FRAMES[attack]

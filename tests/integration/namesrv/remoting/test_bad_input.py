@@ -304,13 +304,26 @@ async def test_clients_that_read_nothing_of_a_large_response_keep_out_none_that_
         broker = await open_.enter_async_context(remoting_peer(server.remoting_addr))
         broker.send(register(body=register_body(table)))
         assert (await broker.answer()).code == 0
+        few = dict(list(table.items())[:7_000])
+        broker.send(register(broker_ext("broker-b", addr="10.0.0.2:1", clusterName="small"), register_body(few)))
+        assert (await broker.answer()).code == 0
         size = len((await broker.ask(206)).body)
         assert size > 1_500_000
         for _ in range(60):
             deaf = await open_.enter_async_context(remoting_peer(server.remoting_addr))
             deaf.writer.transport.pause_reading()  # type: ignore[attr-defined]  # of a stream
-            deaf.send(ask(206) * 20)
+            deaf.send(ask(224, {"cluster": "small"}) * 20)
         await asyncio.sleep(0.1)
+        await clock.advance(1.0)
+        async with remoting_peer(server.remoting_addr) as late:  # it has the most unread bytes, for a moment
+            late.writer.transport.pause_reading()  # type: ignore[attr-defined]  # as above
+            late.send(ask(206, opaque=1) * 10)
+            await asyncio.sleep(0.1)
+            late.writer.transport.resume_reading()  # type: ignore[attr-defined]  # as above
+            for _ in range(10):
+                answering = asyncio.create_task(late.answer())
+                await eventually(answering.done, clock=clock, step=0.005)
+                assert len(answering.result().body) == size
         for _ in range(10):
             async with remoting_peer(server.remoting_addr) as client:
                 answering = asyncio.create_task(client.ask(206))
