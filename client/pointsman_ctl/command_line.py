@@ -150,7 +150,7 @@ class CommandsByTask(click.Group):
                 limit = formatter.width - width - 4
                 rows = [((command.name or "").ljust(width), command.get_short_help_str(limit)) for command in commands]
                 formatter.write_dl(rows)
-        formatter.write_text("See also: `pointsmanctl options` (exit codes), `pointsmanctl COMMAND --help`.")
+        formatter.write_text("Exit codes: 0 done, 1 failed, 2 usage, 3 timeout; see `pointsmanctl options`.")
 
 
 @click.group(

@@ -40,12 +40,19 @@ from tests.property.compared_name_server import (
 
 NAMES = ("a", "b")
 
+
+def home(cluster: str, name: str, number: int) -> str:
+    """An address that only replicas of one broker name have."""
+    return f"{'h' if (cluster, name) == ('c1', 'a') else cluster + name}{number}:1"
+
+
 WHO = st.tuples(
     st.sampled_from(["c1", "c1", "c2"]),
     st.sampled_from(NAMES),
     st.sampled_from([0, 0, 1, 2]),
-    st.sampled_from(["h1:1", "h2:1", "h3:1"]),
-)
+    st.sampled_from([1, 2, 3]),
+).flatmap(lambda who: st.sampled_from([(*who[:3], home(*who[:2], who[3]))] * 4 + [(*who[:3], f"h{who[3]}:1")]))
+"""One of five may have the address of another broker name."""
 KEY = st.tuples(st.sampled_from(CLUSTERS), st.sampled_from(NAMES))
 QUEUES = st.tuples(st.integers(0, 8), st.sampled_from([2, 4, 6]))
 TOPICS = st.dictionaries(st.sampled_from(TOPIC_NAMES), QUEUES, max_size=5)
@@ -175,7 +182,7 @@ class NameServerMachine(ComparedNameServer):
         fleet = [(name, broker_id) for name in names for broker_id in (0, 1)]
         plain = {"topics": {"t1": (4, 6)}, "version": (0, 0, 1), "probe": probe, "pace": pace}
         known = [
-            self.claim(**{**ONE_TOPIC, **plain, "who": ("c1", name, broker_id, f"h{broker_id + 1}:1")})
+            self.claim(**{**ONE_TOPIC, **plain, "who": ("c1", name, broker_id, home("c1", name, broker_id + 1))})
             for name, broker_id in fleet
         ]
         return multiple(*(one for one in known if isinstance(one, dict)))
@@ -541,7 +548,7 @@ class NameServerMachine(ComparedNameServer):
         """Brokers that were alive for longer than a window are lost; then some return, leave or fail in another way."""
         names = [(name, broker_id) for name in NAMES for broker_id in (0, 1)][:size]
         for name, broker_id in names:
-            self.claim(**ONE_TOPIC, who=("c1", name, broker_id, f"h{broker_id + 1}:1"), version=(2, 0, 2))
+            self.claim(**ONE_TOPIC, who=("c1", name, broker_id, home("c1", name, broker_id + 1)), version=(2, 0, 2))
         for _ in range(2):
             self.pass_time(60.0)
             self.beats_of_many(1, "PASSING")
@@ -578,7 +585,7 @@ class NameServerMachine(ComparedNameServer):
     def register_brokers_that_were_never_alive(self, restarts: bool) -> None:
         for name in NAMES:
             never_alive = {**ONE_TOPIC, "probe": "FAILING", "ever_passed": False}
-            self.claim(**never_alive, who=("c1", name, 0, "h1:1"), version=(2, 0, 2))
+            self.claim(**never_alive, who=("c1", name, 0, home("c1", name, 1)), version=(2, 0, 2))
         self.pass_time(0.5)
         if restarts:
             self.warm_restart(100, warming=False)

@@ -11,6 +11,7 @@ Refusal (``wire/refusals.py``, with the ones that both daemons have)
 ├── IdentityHeld            IDENTITY_HELD        a running holder has a higher state version
 ├── FirstOfOneTopic         FIRST_OF_ONE_TOPIC   RocketMQ's wire: one topic of a broker that is not registered
 ├── HeldByAgent             HELD_BY_AGENT        RocketMQ's wire: a broker's agent registered it with another address
+├── NotUnregistered         NOT_UNREGISTERED     RocketMQ's wire: a request to unregister that is not the broker's own
 ├── StaleGeneration         STALE_GENERATION     another registration holds the identity
 └── StaleDataVersion        STALE_DATA_VERSION   a delta on a base that is not the version held
 

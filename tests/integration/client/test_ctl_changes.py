@@ -25,7 +25,9 @@ from tests.fakes.scripted_route_server import refused_addr
 
 async def register(app: NameServerApp, name: str = "broker-a", *, cluster: str = "c1") -> None:
     async with grpc.aio.insecure_channel(app.addr) as channel:
-        who = wire.identity(name, addr=f"10.0.0.1:{10_911 + len(cluster + name)}", cluster=cluster)
+        who = wire.identity(
+            name, addr=f"10.0.0.1:{10_921 + ord(name[-1]) - ord('a') + 100 * (cluster != 'c1')}", cluster=cluster
+        )
         topics = (wire.topic("orders"), wire.topic("payments"))
         await RegistrationServiceStub(channel).RegisterBroker(wire.registration(*topics, who=who))
 
