@@ -7,6 +7,7 @@ other calls come in.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -88,6 +89,15 @@ KNOWN_FAULTS = st.sampled_from(
         (GuardMode.OFF, "silence", [(121.0, "wait"), (0.5, "AUTO"), (0.5, "wait")]),
     ]
 )
+
+AT_A_BOUND: list[dict[str, Any]] = [
+    # Most leave politely, which is no loss.
+    {"size": 4, "lost": 3, "fault": "leave", "steps": [(0.5, "wait")]},
+    # Exactly half are lost, and the others have not been heard since a restart.
+    {"size": 4, "lost": 2, "restarts": True, "steps": [(0.5, "wait")]},
+    # A guard that an operator held, with fewer lost brokers than would turn it on.
+    {"size": 3, "lost": 2, "mode": GuardMode.HOLD, "steps": [(0.5, "AUTO"), (0.5, "wait")]},
+]
 
 ONE_TOPIC: dict[str, Any] = {
     "topics": {"t1": (4, 6)},
@@ -557,8 +567,9 @@ class NameServerMachine(ComparedNameServer):
         self.set_guard("c1", mode, None)
         up = [known for known in self.all_living() if known["who"][0] == "c1"]
         out = [up.pop() for _ in range(min(lost, len(up)))]
+        fail = self.unregister if fault == "leave" else partial(self.beat, probe=fault)
         for known in out if fault != "silence" else []:
-            self.beat(known, probe=fault)
+            fail(known)
         for seconds, action in steps:
             if action == "pause":
                 self.pause_server(seconds, credited=1.0)
@@ -580,6 +591,10 @@ class NameServerMachine(ComparedNameServer):
     def lose_brokers_as_known(self, fault: Any, lost: int) -> None:
         mode, kind, steps = fault
         self.lose_brokers_for_one_cause(4, lost, restarts=False, mode=mode, fault=kind, steps=steps)
+
+    @rule(case=st.sampled_from(AT_A_BOUND))
+    def lose_brokers_at_a_bound(self, case: dict[str, Any]) -> None:
+        self.lose_brokers_for_one_cause(**{"restarts": False, "mode": GuardMode.AUTO, "fault": "FAILING", **case})
 
     @rule(restarts=st.booleans())
     def register_brokers_that_were_never_alive(self, restarts: bool) -> None:

@@ -135,7 +135,7 @@ async def test_locks_and_pins_need_agents(brokers: Brokers) -> None:
     for command in (["locks"], ["pin", GROUP, "--to", "x", "--for", "1h"]):
         grpc, remoting = [await brokers.ctl(*command, name_server=each) for each in brokers.name_servers]
         assert (grpc.code, remoting.code) == (1, 2)
-        assert "no broker has registered an agent address: C/a/0" in grpc.err
+        assert "no broker has an agent that can be queried: C/a/0" in grpc.err
         assert "requires a name server of Pointsman" in remoting.err
 
 
