@@ -215,6 +215,11 @@ BROKEN = {
     ],
     "group.py": [
         (
+            "a planned departure is not lost",
+            "        self.left_in_window = self.left_in_window or state.planned\n",
+            "",
+        ),
+        (
             "a replica that is back counts for the guard again",
             "self.failing_since, self.left_in_window = None, False",
             "self.failing_since = None",
@@ -251,7 +256,6 @@ BROKEN = {
         ),
     ],
     "name_server.py": [
-        ("a planned departure is not lost", "lost=not state.planned, now=now)", "lost=True, now=now)"),
         (
             "the guard is judged when a probe begins to fail",
             "if not is_counted or not self.guard.might_turn_on(key.cluster):",

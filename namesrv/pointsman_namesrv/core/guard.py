@@ -129,13 +129,12 @@ class Guard:
 
     # --- departures and modes ---------------------------------------------------------------------------------
 
-    def note_departed(self, replica: Replica, *, lost: bool, now: float) -> None:
-        """Remember a departed replica; ``lost``: on weak evidence and unplanned."""
+    def note_departed(self, replica: Replica, *, now: float) -> None:
+        """Remember a departed replica; it is lost if it left on weak evidence and unplanned."""
         cluster, position = replica.identity.cluster, replica.identity.position
         watch = self._watch(cluster)
-        if replica.left_in_window:
-            lost = False
-        elif replica.health.failing is not None:
+        lost = not replica.left_in_window
+        if replica.health.failing is not None:
             lost = lost and _may_be_kept(replica, watch.edge(now) - replica.pulse.expiry)
         departed = _Departed(now, replica.pulse.expiry, replica.alive_since, lost)
         watch.departed[position] = departed

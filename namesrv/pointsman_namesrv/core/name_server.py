@@ -535,7 +535,7 @@ class NameServer:
         del group.replicas[replica.identity.broker_id]
         self.held.count(replica, -1)
         self.addresses.discard(replica)
-        self.guard.note_departed(replica, lost=not state.planned, now=now)
+        self.guard.note_departed(replica, now=now)
         assert state.reason is not None, "a removal has a reason"
         ended = self.overrides.note_departure(
             replica.registration, state.reason, failing=replica.failing_since is not None

@@ -99,7 +99,7 @@ def test_a_broker_out_before_the_window_is_not_lost_when_its_stream_breaks_or_it
     one.pulse.stream_broken_at = NOW
     judge = judged([one])
     assert counted(judge) == (0, 0)
-    judge.note_departed(one, lost=True, now=NOW)
+    judge.note_departed(one, now=NOW)
     assert counted(judged([], judge=judge)) == (0, 0)
 
 
@@ -130,13 +130,15 @@ def test_each_cluster_is_counted_for_itself() -> None:
 @pytest.mark.parametrize(("after", "expected"), [(120.0, (1, 1)), (120.001, (0, 0))])
 def test_a_removed_broker_counts_for_its_own_expiry(after: float, expected: tuple[int, int]) -> None:
     judge = guard()
-    judge.note_departed(replica(), lost=True, now=NOW)
+    judge.note_departed(replica(), now=NOW)
     assert counted(judged([], judge=judge, now=NOW + after)) == expected
 
 
 def test_a_planned_departure_counts_in_neither() -> None:
     judge = guard()
-    judge.note_departed(replica(), lost=False, now=NOW)
+    planned = replica()
+    planned.left_in_window = True
+    judge.note_departed(planned, now=NOW)
     assert counted(judged([], judge=judge)) == (0, 0)
 
 
@@ -146,7 +148,7 @@ def test_strong_evidence_counts_in_neither_and_is_never_kept() -> None:
         one.health, one.failing_since = Health(ProbeVerdict.FAILING, evidence=Evidence.STRONG), NOW
     judge = judged(members)
     assert counted(judge) == (0, 1)
-    judge.note_departed(members[0], lost=True, now=NOW)
+    judge.note_departed(members[0], now=NOW)
     assert counted(judged(members[1:], judge=judge)) == (0, 1)
     judge.set_mode("c1", GuardMode.HOLD, until=None, now=NOW)
     assert not judge.protects(members[1], now=NOW)
@@ -173,7 +175,7 @@ def test_newcomers_that_are_up_keep_it_off_and_end_it() -> None:
 
 def test_while_it_is_on_the_window_does_not_move() -> None:
     judge = guard()
-    judge.note_departed(replica(9), lost=True, now=NOW)
+    judge.note_departed(replica(9), now=NOW)
     judged(cut(2, 2), judge=judge)
     assert (counted(judge), judge.status("c1").active) == ((3, 3), True)
     later = [(replica(number, silent=80.0), False) for number in range(2)]
@@ -183,7 +185,7 @@ def test_while_it_is_on_the_window_does_not_move() -> None:
 
 def test_a_broker_that_returned_is_no_longer_lost_and_keeps_its_first_time() -> None:
     judge, one = guard(), replica()
-    judge.note_departed(one, lost=True, now=NOW)
+    judge.note_departed(one, now=NOW)
     assert judge.note_back("c1", one.identity.position) == NOW - 1_000.0
     assert judge.note_back("c1", one.identity.position) is None
     assert counted(judged([], judge=judge)) == (0, 0)
@@ -270,7 +272,8 @@ def test_a_cluster_is_in_use_while_it_has_a_broker_or_a_mode() -> None:
     judge.set_mode("c2", GuardMode.HOLD, until=None, now=NOW)
     assert judge.clusters_in_use() == ["c1", "c2"]
     for each in lost:
-        judge.note_departed(each, lost=False, now=NOW)
+        each.left_in_window = True
+        judge.note_departed(each, now=NOW)
     judge.set_mode("c2", GuardMode.AUTO, until=None, now=NOW)
     judged([], judge=judge)
     assert "c1" in judge.clusters()
@@ -284,7 +287,7 @@ def test_one_more_failing_probe_is_judged_when_it_could_turn_the_guard_on() -> N
 
 def test_a_cluster_without_brokers_or_settings_is_dropped() -> None:
     judge = judged(cut(3, 3))
-    judge.note_departed(replica(9), lost=True, now=NOW)
+    judge.note_departed(replica(9), now=NOW)
     assert judge.clusters() == ["c1"]
     judged([], judge=judge, now=NOW + 1_000.0)
     judged([], judge=judge, now=NOW + 100_000.0)
