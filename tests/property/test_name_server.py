@@ -91,7 +91,7 @@ KNOWN_FAULTS = st.sampled_from(
 )
 
 AT_A_BOUND: list[dict[str, Any]] = [
-    # Most leave politely, which is no loss.
+    # Most unregister, which does not count as lost.
     {"size": 4, "lost": 3, "fault": "leave", "steps": [(0.5, "wait")]},
     # Exactly half are lost, and the others have not been heard since a restart.
     {"size": 4, "lost": 2, "restarts": True, "steps": [(0.5, "wait")]},
