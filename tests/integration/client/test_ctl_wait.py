@@ -1,4 +1,4 @@
-"""``pointsmanctl wait``: what it waits for, what it shows meanwhile, and its exit codes."""
+"""``pointsmanctl wait``: what it waits for, what it shows while it waits, and its exit codes."""
 
 from __future__ import annotations
 
