@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import weakref
@@ -43,6 +44,8 @@ class Context:
         self.metadata: Any = ()
         self.invoked_with: tuple[tuple[str, str | bytes], ...] | None = None
         self.reads = True
+        self.written = asyncio.Event()
+        self.written.set()
 
     def peer(self) -> str:
         return PEER
@@ -65,11 +68,14 @@ class Context:
     async def abort_with_status(self, failed: Any) -> None:
         if not self.reads:
             await asyncio.Event().wait()
+        if not self.written.is_set():
+            raise grpc.aio.InternalError("GRPC_CALL_ERROR_TOO_MANY_OPERATIONS")
         self.code, self.details, self.metadata = failed.code, failed.details, failed.trailing_metadata
         raise Aborted
 
-    async def write(self, response: bytes) -> None:
-        """Nothing is written here."""
+    async def write(self, response: bytes) -> None:  # noqa: ARG002
+        """Nothing is written here, and a write that is cut off is still being sent."""
+        await self.written.wait()
 
     @property
     def refused(self) -> ErrorDetails:
@@ -344,6 +350,31 @@ async def test_a_client_that_does_not_read_holds_no_stream_open(rig: Rig, monkey
     context.reads = False
     with pytest.raises(asyncio.CancelledError):
         await rig.behaviour("KeepAlive")(no_requests(), context)
+
+
+@pytest.mark.parametrize("reads", [True, False])
+async def test_a_stream_that_ends_in_the_middle_of_a_write_gets_the_reason_after_it(
+    monkeypatch: pytest.MonkeyPatch, *, reads: bool
+) -> None:
+    monkeypatch.setattr("pointsman.service.rpc.handler_table.ENDING_SECONDS", 0.1)
+    rig = Rig(CutOff())
+    context = Context()
+    context.written.clear()
+    if reads:
+        asyncio.get_running_loop().call_later(0.05, context.written.set)
+    with pytest.raises(Aborted if reads else asyncio.CancelledError):
+        await rig.behaviour("KeepAlive")(no_requests(), context)
+    assert context.code is (grpc.StatusCode.UNAVAILABLE if reads else None)
+
+
+class CutOff(Servicer):
+    """Ends each stream while it writes."""
+
+    async def keep_alive(self, requests: AsyncIterator[bytes], write: Write, peer: Peer) -> None:  # noqa: ARG002
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0):
+                await write(b"")
+        raise Ended(NotReady("stopping"))
 
 
 class Large:

@@ -213,7 +213,15 @@ class HandlerTable:
             if (why := self._closed or (self._draining if drains else None)) is not None:
                 return self._refuse(context, method, why)
             self._running += 1
-            arguments = (request, context.write) if method.server_streaming else (request,)
+            is_writing = False
+
+            async def write(response: bytes) -> None:
+                nonlocal is_writing
+                is_writing = True
+                await context.write(response)
+                is_writing = False
+
+            arguments = (request, write) if method.server_streaming else (request,)
             caller: Caller | None = None
             try:
                 if admit is not None:
@@ -222,11 +230,11 @@ class HandlerTable:
                     response = await behaviour(*arguments, peer_of(context, caller))
             except asyncio.CancelledError:
                 if caller is not None and caller.is_revoked:
-                    await self._end(context, method, _revoked(caller))
+                    await self._end(context, method, _revoked(caller), is_writing=is_writing)
                 self._count(method, grpc.StatusCode.CANCELLED)
                 raise
             except Ended as ended:
-                await self._end(context, method, ended.why)
+                await self._end(context, method, ended.why, is_writing=is_writing)
             except Exception as error:  # noqa: BLE001  # as above
                 return self._refuse(context, method, error)
             finally:
@@ -275,13 +283,18 @@ class HandlerTable:
         context.set_trailing_metadata(failed.trailing_metadata)
         return b""
 
-    async def _end(self, context: Context, method: MethodDescriptor, why: Refusal) -> None:
-        """End a stream with a status. A client that does not read does not receive it, and the stream ends anyway."""
+    async def _end(self, context: Context, method: MethodDescriptor, why: Refusal, *, is_writing: bool) -> None:
+        """End a stream with a status. A client that does not read does not receive it, and the stream ends anyway.
+
+        gRPC refuses a status beside a write that was cut off, which is still being sent, and does not say when it is over.
+        """
         failed = self._failed(context, method, why)
+        if is_writing:
+            await asyncio.sleep(ENDING_SECONDS)
         try:
             async with asyncio.timeout(ENDING_SECONDS):
                 await context.abort_with_status(failed)
-        except TimeoutError:
+        except (TimeoutError, grpc.aio.InternalError):
             raise asyncio.CancelledError from None
 
     def _failed(self, context: Context, method: MethodDescriptor, error: Exception) -> Any:  # noqa: ANN401  # grpc_status has no types

@@ -46,8 +46,8 @@ class StandardStreams:
         except asyncio.CancelledError:
             if share.is_held:
                 raise
-            # Its client may not be reading.
-            with contextlib.suppress(TimeoutError):
+            # Its client may not be reading; gRPC refuses a status beside a write.
+            with contextlib.suppress(TimeoutError, grpc.aio.InternalError):
                 async with asyncio.timeout(ENDING_SECONDS):
                     await self._refuse(
                         context, method, note="this stream was ended: its connection has the most streams"
