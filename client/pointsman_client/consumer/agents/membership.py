@@ -253,14 +253,7 @@ class AgentMembership:
         return wire.KeepMembershipRequest(client_id=self._client_id, groups=[group])
 
     def _check_streams(self) -> None:
-        # A list that names its oldest member has the differences: the agents are not too old to state them.
-        listed = self._members if self._message_model == BROADCASTING else self._watch.members
-        is_stated = listed is not None and listed.holder != ""
-        is_conflicting, is_taken_over = self.is_conflicting and not is_stated, self.is_taken_over
-        if is_conflicting and not self._was_conflicting:
-            self._log_conflict()
-        elif self._was_conflicting and not is_conflicting and not is_stated:
-            logger.warning("members of group %s have the same settings again", self._group)
+        is_taken_over = self.is_taken_over
         if is_taken_over and not self._was_taken_over:
             logger.error(
                 "another process uses client id %s; this process is no longer a member of group %s; "
@@ -270,7 +263,7 @@ class AgentMembership:
             )
         elif self._was_taken_over and not is_taken_over:
             logger.warning("client id %s is free again; rejoining group %s", self._client_id, self._group)
-        self._was_conflicting, self._was_taken_over = is_conflicting, is_taken_over
+        self._was_taken_over = is_taken_over
         member_at = {addr for addr, each in self._joined.items() if each.stream.state is MemberState.MEMBER}
         joined_at, self._member_at = member_at - self._member_at, member_at
         if joined_at:
@@ -282,30 +275,46 @@ class AgentMembership:
             self._tasks["refresh"] = start_task(self._watch.refresh(), name=f"pointsman-members-{self._group}")
         self._update_members()
 
-    def _log_conflict(self) -> None:
-        """Log what an agent reports that is too old to name members and differences."""
+    def _check_conflict(self) -> None:
+        """Log a conflict that no member is named for: agents are too old to, or this broadcasting member is the oldest.
+
+        A heartbeat's response may be earlier than the list, which names members and differences.
+        """
         if self._message_model == BROADCASTING:
-            logger.warning("members of group %s have different message models", self._group)
+            is_stated = self._own_standing() is not None
         else:
-            logger.warning(
-                "members of group %s have different subscriptions or message models, so some messages may reach no "
-                "member; give all members the same topics and tags",
-                self._group,
-            )
+            is_stated = self._members is None or self._members.holder != ""
+        is_conflicting = self.is_conflicting and not is_stated
+        if is_conflicting and not self._was_conflicting:
+            if self._message_model == BROADCASTING:
+                logger.warning("members of group %s have different message models", self._group)
+            else:
+                logger.warning(
+                    "members of group %s have different subscriptions or message models, so some messages may reach "
+                    "no member; give all members the same topics and tags",
+                    self._group,
+                )
+        elif self._was_conflicting and not is_conflicting and not is_stated:
+            logger.warning("members of group %s have the same settings again", self._group)
+        self._was_conflicting = is_conflicting
 
     def _update_members(self) -> None:
+        self._set_members(self._listed())
+        self._check_conflict()
+
+    def _listed(self) -> Members | None:
+        """Return the members as this client may use them; those until now, if the list is from before it joined."""
         if self._message_model == BROADCASTING:
-            self._set_members(self._own_standing())
-            return
+            return self._own_standing()
         members, watched = self._watch.members, self._joined.get(self._watch.watched)
         state = watched.stream.state if watched is not None else MemberState.JOINING
         if members is None:
-            return
+            return self._members
         if state is MemberState.TAKEN_OVER:
             members = _without(members, self._client_id)  # the entry is the other process
         elif not members.has(self._client_id) and state is not MemberState.REFUSED:
-            return  # the list is from before this client joined there
-        self._set_members(members)
+            return self._members
+        return members
 
     def _set_members(self, members: Members | None) -> None:
         if members != self._members:
