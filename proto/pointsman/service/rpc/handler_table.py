@@ -286,7 +286,7 @@ class HandlerTable:
     async def _end(self, context: Context, method: MethodDescriptor, why: Refusal, *, is_writing: bool) -> None:
         """End a stream with a status. A client that does not read does not receive it, and the stream ends anyway.
 
-        gRPC refuses a status beside a write that was cut off, which is still being sent, and does not say when it is over.
+        gRPC refuses a status beside a write that was cut off and is still being sent, and does not say when that ends.
         """
         failed = self._failed(context, method, why)
         if is_writing:
