@@ -11,6 +11,7 @@ import os
 import resource
 import subprocess
 import time
+import zlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
@@ -43,8 +44,8 @@ class Pace:
 
 
 def config_of(name: str, number: int, name_servers: Sequence[str], pace: Pace, *, cluster: str = "c1") -> AgentConfig:
-    """The agent, without a probe, of a broker that has a queue of the shared topic."""
-    addr = f"10.0.{number // 250}.{number % 250 + 1}:10911"
+    """The agent, without probe, of a broker that has a queue of the shared topic. Each cluster has its own network."""
+    addr = f"10.{zlib.crc32(cluster.encode()) % 256}.{number // 250}.{number % 250 + 1}:10911"
     return replace(
         agent_config(name_servers),
         broker=BrokerSection(cluster=cluster, name=name, addr=addr, host="host-1"),
