@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import Phase, is_hypothesis_test, settings
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytest_plugins = ["tests.leaks"]
 
-# As in the daemons (pointsman.service), wherever a test imports gRPC first.
+# As in the daemons (pointsman.daemon), wherever a test imports gRPC first.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 settings.register_profile("fast", max_examples=30, stateful_step_count=20, derandomize=True, deadline=None)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from pointsman.service import daemon_process, logs
-from pointsman.service.daemon_command import LOOP, Daemon, Given
+from pointsman.daemon.process import daemon_process, logs
+from pointsman.daemon.process.daemon_command import LOOP, Daemon, Given
 from pointsman_agent import __version__
 from pointsman_agent.config import AgentConfig, load, to_toml
 

@@ -17,11 +17,11 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
-from pointsman.service.monitoring import MonitoringServer
-from pointsman.service.tls import load_certificates, open_context
+from pointsman.clock import Clock
+from pointsman.daemon.monitoring import MonitoringServer
+from pointsman.daemon.tls.tls import load_certificates, open_context
+from pointsman.names import join_addr, split_addr
 from pointsman.wire.channel_opener import ChannelOpener
-from pointsman.wire.clock import Clock
-from pointsman.wire.names import join_addr, split_addr
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.config import AgentConfig
 from pointsman_agent.core.drain import Answer

@@ -1,6 +1,6 @@
 """The agent's configuration: settings, defaults and checks.
 
-Read by ``pointsman.service.config.load``: defaults < file < environment ``AGENT_SECTION__KEY`` < flags.
+Read by ``pointsman.config.load``: defaults < file < environment ``AGENT_SECTION__KEY`` < flags.
 """
 
 from __future__ import annotations
@@ -9,13 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pointsman.service import config as service_config
-from pointsman.service.access_settings import AccessSettings
-from pointsman.service.logs import FORMATS, LEVELS
-from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
-from pointsman.service.tls import TlsConfig
-from pointsman.wire.credentials import Credentials
-from pointsman.wire.names import (
+from pointsman import config as service_config
+from pointsman.daemon.access.access_settings import AccessSettings
+from pointsman.daemon.process.logs import FORMATS, LEVELS
+from pointsman.daemon.tls.tls import TlsConfig
+from pointsman.names import (
     MAX_BROKER_ID,
     MAX_FILTER_SERVERS,
     MAX_LABEL_LENGTH,
@@ -29,6 +27,8 @@ from pointsman.wire.names import (
     name_problem,
     text_problem,
 )
+from pointsman.setting import fault, not_one_of, outside, unusable_listen
+from pointsman.wire.credentials import Credentials
 from pointsman_agent.core.own_state import MASTER_ID
 
 PERMS: Mapping[str, int] = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE, "none": 0}

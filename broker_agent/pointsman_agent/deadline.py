@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 
 CLOSING_SECONDS = 1.0
 

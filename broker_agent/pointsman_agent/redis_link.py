@@ -11,8 +11,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from pointsman.wire.clock import Clock
-from pointsman.wire.names import split_addr
+from pointsman.clock import Clock
+from pointsman.names import split_addr
 from pointsman_agent.deadline import within
 
 CLOSE_SECONDS = 1.0

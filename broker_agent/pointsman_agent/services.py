@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
-from pointsman.service.access import Access
-from pointsman.service.rpc.rpc_server import Service
+from pointsman.clock import Clock
+from pointsman.daemon.access.access import Access
+from pointsman.daemon.rpc.rpc_server import Service
+from pointsman.names import join_addr, split_addr
 from pointsman.wire.channel_opener import ChannelOpener
-from pointsman.wire.clock import Clock
-from pointsman.wire.names import join_addr, split_addr
 from pointsman_agent.config import AgentConfig, GroupsSection
 from pointsman_agent.core.group_membership import GroupState
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
@@ -36,7 +36,7 @@ from pointsman_agent.queue_stats.ends import QueueEnds
 from pointsman_agent.rpc.agent_server import AgentServer
 
 if TYPE_CHECKING:
-    from pointsman.service.server_certificates import ServerCertificates
+    from pointsman.daemon.tls.server_certificates import ServerCertificates
 
 STORE_SECONDS = 1.0
 """Deadline of one exchange with Redis."""

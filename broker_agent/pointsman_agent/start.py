@@ -10,11 +10,11 @@ from pathlib import Path
 
 import click
 
-from pointsman.service import daemon_process
-from pointsman.service.access_settings import check_files
-from pointsman.service.config import ConfigError
-from pointsman.service.monitoring import CannotListen
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
+from pointsman.config import ConfigError
+from pointsman.daemon.access.access_settings import check_files
+from pointsman.daemon.monitoring import CannotListen
+from pointsman.daemon.process import daemon_process
 from pointsman.wire.credentials import CredentialsError
 from pointsman_agent import __version__
 from pointsman_agent.agent_metrics import AgentMetrics

@@ -1,6 +1,6 @@
 """An agent for users' tests, ``python -m pointsman_agent.testing FILE``: real, but a test moves its clock.
 
-See :mod:`pointsman.service.steered`. FILE is an agent's configuration; its broker need not exist, because it is not
+See :mod:`pointsman.daemon.process.steered`. FILE is an agent's configuration; its broker need not exist, as it is not
 probed. Topics are read from the file at the configured interval, by that clock.
 """
 
@@ -12,8 +12,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from pointsman.service import steered
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.daemon.process import steered
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.app import Agent
 from pointsman_agent.config import load
 from pointsman_agent.topic_source.build import build_topic_source

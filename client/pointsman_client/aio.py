@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Coroutine
 from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Generic, TypeVar
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.errors import ClientClosedError, ClientNotStartedError, ForkedError, WrongEventLoopError
 
 logger = logging.getLogger(__name__)

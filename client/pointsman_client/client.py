@@ -10,11 +10,11 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
+from pointsman.clock import Clock, SystemClock
+from pointsman.names import ROCKETMQ_SCHEME, is_rocketmq
 from pointsman.wire.channel_opener import ChannelOpener
-from pointsman.wire.clock import Clock, SystemClock
 from pointsman.wire.credentials import Credentials, CredentialsError
 from pointsman.wire.json_document import Document
-from pointsman.wire.names import ROCKETMQ_SCHEME, is_rocketmq
 from pointsman_client.aio import Closing, LoopBinding
 from pointsman_client.client_options import ClientOptions, takes_options
 from pointsman_client.core.cached_routes import CachedRoute

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman.wire.credentials import Credentials
 from pointsman_client.core.checks import check_number, check_seconds, check_zone
 from pointsman_client.core.request_signature import AccessKey

@@ -39,9 +39,9 @@ from typing import ClassVar
 
 import grpc
 
+from pointsman.group_topics import is_group_topic
+from pointsman.names import is_rocketmq
 from pointsman.wire.error_details import ErrorDetails
-from pointsman.wire.group_topics import is_group_topic
-from pointsman.wire.names import is_rocketmq
 from pointsman.wire.refusals import FieldViolation
 from pointsman_client.core.route import AbsentBroker
 

@@ -25,7 +25,7 @@ except ModuleNotFoundError as missing:
         "OpenTelemetryTracing needs opentelemetry-api: pip install 'pointsman-client[otel]'", name="opentelemetry"
     ) from missing
 
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
 from pointsman_client import __version__
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.aio import LoopBinding, finish_tasks
 from pointsman_client.client import NameServerClient
 from pointsman_client.client_options import SharedOptions, values_for

@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
         name="prometheus_client",
     ) from error
 
-from pointsman.wire.clock import Clock, SystemClock
+from pointsman.clock import Clock, SystemClock
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.metrics_hook import MetricsHook
 

@@ -23,9 +23,9 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from pointsman.names import addr_problem, is_rocketmq
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import Document
-from pointsman.wire.names import addr_problem, is_rocketmq
 from pointsman_client import AgentFailedError, NameServerFailedError
 from pointsman_ctl.access_options import RocketmqAccess
 from pointsman_ctl.command_options import in_cluster

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 import click
 from click.core import ParameterSource
 
-from pointsman.wire.names import MAX_BROKER_ID, name_problem, text_problem
-from pointsman.wire.names import read_name_servers as to_name_servers
+from pointsman.names import MAX_BROKER_ID, name_problem, text_problem
+from pointsman.names import read_name_servers as to_name_servers
 from pointsman_ctl.error_report import NotConfirmedError
 from pointsman_ctl.invocation import Invocation
 from pointsman_ctl.name_completion import complete_clusters
@@ -51,7 +51,7 @@ class ReplicaTarget(NamedTuple):
 
 
 def read_name_servers(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
-    """Read addresses, as :func:`~pointsman.wire.names.read_name_servers` does."""
+    """Read addresses, as :func:`~pointsman.names.read_name_servers` does."""
     try:
         return to_name_servers(value)
     except ValueError as error:

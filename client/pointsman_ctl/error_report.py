@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from pointsman.wire.names import is_rocketmq
+from pointsman.names import is_rocketmq
 from pointsman_client import (
     AccessDeniedError,
     AgentFailedError,

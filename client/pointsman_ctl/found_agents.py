@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
+from pointsman.names import addr_problem
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import MASTER_ID
-from pointsman.wire.names import addr_problem
 from pointsman_ctl.operator_texts import counted
 
 

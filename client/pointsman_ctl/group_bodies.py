@@ -12,11 +12,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from pointsman.remoting.bodies import MAX_SHOWN, BadBodyError, read_object, shown, to_object
-from pointsman.remoting.frames import MAX_FRAME_BYTES, version_text
+from pointsman.group_topics import retry_topic
+from pointsman.rocketmq.bodies import MAX_SHOWN, BadBodyError, read_object, shown, to_object
+from pointsman.rocketmq.frames import MAX_FRAME_BYTES, version_text
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
-from pointsman.wire.group_topics import retry_topic
 
 _FLAT_OBJECT = rb'(\{(?:[^{}"]|"(?:[^"\\]|\\.)*+")*+\})'
 _TABLE = re.compile(rb'"offsetTable"\s*:\s*\{\s*')

@@ -10,9 +10,9 @@ import grpc
 from google.protobuf.duration_pb2 import Duration
 from rich.text import Text
 
+from pointsman.names import text_problem
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import Document, enum_name, to_document
-from pointsman.wire.names import text_problem
 from pointsman_client import PointsmanError, RequestRejectedError
 from pointsman_ctl.agent_round import (
     AgentChoice,

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 import click
 from rich.console import RenderableType
 
+from pointsman.names import is_rocketmq
 from pointsman.v1 import broker_pb2
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.json_document import Document
-from pointsman.wire.names import is_rocketmq
 from pointsman_client import NameServerFailedError
 from pointsman_ctl import output_layout
 from pointsman_ctl.access_options import Access, RocketmqAccess

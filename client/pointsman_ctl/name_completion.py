@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import click
 
-from pointsman.wire.names import name_problem
+from pointsman.names import name_problem
 from pointsman_ctl.access_options import read_access
 from pointsman_ctl.invocation import Invocation
 from pointsman_ctl.name_server_queries import brokers_of, clusters_of, topics_of

@@ -10,9 +10,9 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from pointsman.group_topics import is_retry_topic
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.v1 import queue_lock_service_pb2 as locks_wire
-from pointsman.wire.group_topics import is_retry_topic
 from pointsman.wire.json_document import Document, to_document
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.agent_round import (

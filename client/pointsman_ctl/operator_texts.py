@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from pointsman.names import PERM_READ, PERM_WRITE
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.wire.json_document import enum_name
-from pointsman.wire.names import PERM_READ, PERM_WRITE
 from pointsman.wire.wire_time import seconds_of
 
 MAX_SHOWN_QUEUES = 16

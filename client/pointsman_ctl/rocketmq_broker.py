@@ -10,10 +10,10 @@ from typing import TypeVar
 
 import grpc
 
-from pointsman.remoting.bodies import BadBodyError
-from pointsman.remoting.codes import BrokerRequestCode as Request
-from pointsman.remoting.codes import BrokerResponseCode as Code
-from pointsman.remoting.codes import is_denied
+from pointsman.rocketmq.bodies import BadBodyError
+from pointsman.rocketmq.codes import BrokerRequestCode as Request
+from pointsman.rocketmq.codes import BrokerResponseCode as Code
+from pointsman.rocketmq.codes import is_denied
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.wire.error_details import ErrorDetails

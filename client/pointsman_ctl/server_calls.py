@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 import grpc
 import grpc.aio
 
+from pointsman.names import is_rocketmq
 from pointsman.v1 import (
     admin_service_pb2_grpc,
     agent_service_pb2_grpc,
@@ -21,7 +22,6 @@ from pointsman.v1 import (
 )
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
-from pointsman.wire.names import is_rocketmq
 from pointsman_client import (
     AccessDeniedError,
     NameServerFailedError,

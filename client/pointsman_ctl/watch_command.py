@@ -17,8 +17,8 @@ import grpc.aio
 from rich.console import RenderableType
 from rich.text import Text
 
+from pointsman.backoff import FullJitterBackoff
 from pointsman.v1 import route_service_pb2
-from pointsman.wire.backoff import FullJitterBackoff
 from pointsman.wire.json_document import Document, to_document, to_route_document
 from pointsman_client import NameServerFailedError, NameServersUnavailableError
 from pointsman_ctl.command_options import duration_option, in_cluster, read_names

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from deploy.demo.processes import ProcessFailed
-from pointsman.wire.names import split_addr
+from pointsman.names import split_addr
 
 HERE = Path(__file__).parent
 JVM = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xms64m", "-Xmx256m"]

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from pointsman.service import daemon_process, logs
-from pointsman.service.access_settings import check_files
-from pointsman.service.config import ConfigError, to_toml
-from pointsman.service.daemon_command import LOOP, Daemon, Given
-from pointsman.service.sd_notify import ServiceManager
-from pointsman.service.tls import check_certificates
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
+from pointsman.config import ConfigError, to_toml
+from pointsman.daemon.access.access_settings import check_files
+from pointsman.daemon.process import daemon_process, logs
+from pointsman.daemon.process.daemon_command import LOOP, Daemon, Given
+from pointsman.daemon.process.sd_notify import ServiceManager
+from pointsman.daemon.tls.tls import check_certificates
 from pointsman_namesrv import __version__
 from pointsman_namesrv.config import NameServerConfig, load
 from pointsman_namesrv.reload import Reloader
@@ -68,7 +68,7 @@ def prepare(config: NameServerConfig, given: Given) -> Callable[[], int]:
 async def serve(config: NameServerConfig, stop: asyncio.Event, *, running: Callable[[], NameServerConfig]) -> int:
     """Serve until ``stop`` is set; return the exit code. ``running`` returns the configuration with its reloads."""
     # gRPC and its users: --help does not need them.
-    from pointsman.service.monitoring import CannotListen  # noqa: PLC0415
+    from pointsman.daemon.monitoring import CannotListen  # noqa: PLC0415
     from pointsman_namesrv.app import NameServerApp  # noqa: PLC0415
 
     manager = ServiceManager(os.environ, clock=SystemClock())

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from pointsman.service.access import Access
-from pointsman.service.fair_bound import FairBound
-from pointsman.service.monitoring import MonitoringServer
-from pointsman.service.sd_notify import ServiceManager
-from pointsman.service.tls import load_certificates, open_context
-from pointsman.wire.clock import Clock, SystemClock
-from pointsman.wire.names import join_addr, split_addr
+from pointsman.clock import Clock, SystemClock
+from pointsman.daemon.access.access import Access
+from pointsman.daemon.access.fair_bound import FairBound
+from pointsman.daemon.monitoring import MonitoringServer
+from pointsman.daemon.process.sd_notify import ServiceManager
+from pointsman.daemon.tls.tls import load_certificates, open_context
+from pointsman.names import join_addr, split_addr
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.lifecycle import NodeLifecycle

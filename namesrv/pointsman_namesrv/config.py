@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from pointsman.service import config, daemon_process, logs
-from pointsman.service.access_settings import AccessSettings
-from pointsman.service.setting import fault, not_one_of, outside, unusable_listen
-from pointsman.service.tls import TlsConfig
+from pointsman import config
+from pointsman.daemon.access.access_settings import AccessSettings
+from pointsman.daemon.process import daemon_process, logs
+from pointsman.daemon.tls.tls import TlsConfig
+from pointsman.names import addr_problem, text_problem
+from pointsman.setting import fault, not_one_of, outside, unusable_listen
 from pointsman.wire.credentials import Credentials
-from pointsman.wire.names import addr_problem, text_problem
 from pointsman_namesrv.core.guard import GuardRules
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.request_rules import IntervalBounds

@@ -16,7 +16,7 @@ from prometheus_client import (
     ProcessCollector,
 )
 
-from pointsman.service.rpc.call_tallies import RPC_BUCKETS, CallMetrics, Tallies
+from pointsman.daemon.rpc.call_tallies import RPC_BUCKETS, CallMetrics, Tallies
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.group import Group, Replica
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.node_metrics import Metrics

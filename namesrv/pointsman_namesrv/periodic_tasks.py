@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from pointsman.service.lateness import LoopLateness
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_namesrv.core.broker_events import absence_event, checkpoint_event, full_checkpoint_events
 from pointsman_namesrv.core.events import Event, EventKind, Reason, RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.history.recorder import Recorder
+from pointsman_namesrv.lateness import LoopLateness
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
 

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from pointsman.service import logs
-from pointsman.service.config import ConfigError, changed_settings
+from pointsman.config import ConfigError, changed_settings
+from pointsman.daemon.process import logs
 from pointsman_namesrv.config import NameServerConfig
 
 APPLIED = frozenset({"log.format", "log.level"})

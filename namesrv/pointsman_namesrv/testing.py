@@ -1,15 +1,15 @@
 """A name server for users' tests, ``python -m pointsman_namesrv.testing``: real except for a clock that tests move.
 
-See :mod:`pointsman.service.steered`. It stores nothing on disk and is warm from the start, because no broker registered
-before.
+See :mod:`pointsman.daemon.process.steered`. It stores nothing on disk, and is warm from the start, because no broker
+registered before.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from pointsman.service import steered
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.daemon.process import steered
+from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import HistoryConfig, MonitoringConfig, NameServerConfig, ServerConfig, SnapshotConfig
 

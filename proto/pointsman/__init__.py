@@ -1,3 +1,3 @@
-"""What all parts of Pointsman share: the wire, code on it, and the common parts of daemons."""
+"""What all parts of Pointsman share: the gRPC wire, RocketMQ's, grammars of names, the clock, and what daemons need."""
 
 __version__ = "0.1.0"

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 PRODUCT = (
     "proto/pointsman/wire",
     "proto/pointsman/storage",
-    "proto/pointsman/service",
+    "proto/pointsman/daemon",
     "namesrv",
     "broker_agent",
     "client",
@@ -67,7 +67,7 @@ def test_the_files_named_in_the_architecture_exist() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     named = set(re.findall(r"(?<!\*)\b[\w/]+\.py\b", text))
     assert len(named) > 40
-    there = [f"/{path}" for path, _ in sources(*PRODUCT, "proto/pointsman/remoting")]
+    there = [f"/{path}" for path, _ in sources(*PRODUCT, "proto/pointsman/rocketmq")]
     assert {name for name in named if not any(path.endswith(f"/{name}") for path in there)} == set()
 
 

@@ -16,7 +16,7 @@ from types import CodeType, FrameType
 
 import grpc.aio
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client import Message, Producer
 from pointsman_client.transports.memory import MemoryTransport
 from tests.bench import messages

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import grpc
 
-from pointsman.service.access_settings import AccessSettings, Grant
+from pointsman.daemon.access.access_settings import AccessSettings, Grant
 from tests.bench import messages
 from tests.bench.report import Report
 from tests.bench.routes import queries

@@ -13,9 +13,9 @@ from multiprocessing.connection import Connection
 import grpc
 from prometheus_client import CollectorRegistry
 
+from pointsman.clock import SystemClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
-from pointsman.wire.clock import SystemClock
 from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.rpc.agent_server import AgentServer

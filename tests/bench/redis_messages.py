@@ -17,7 +17,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.utils import HIREDIS_AVAILABLE
 
-from pointsman.wire.redis_queues import id_before, stream_key
+from pointsman.redis_queues import id_before, stream_key
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.entry import to_fields

@@ -7,8 +7,8 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
-from pointsman.service.rpc.calling_peer import Peer
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
+from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.request_rules import IntervalBounds

@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from deploy.rocketmq.processes import RocketMQ, Running, fetched, free_port, missing_programs
-from pointsman.wire.names import split_addr
+from pointsman.names import split_addr
 from tests.bench import remoting_peers
 from tests.bench.report import Report
 from tests.bench.servers import name_server, resident_bytes

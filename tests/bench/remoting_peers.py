@@ -11,8 +11,8 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import NamedTuple, TypeVar
 
-from pointsman.remoting.bodies import read_json
-from pointsman.wire.names import split_addr
+from pointsman.names import split_addr
+from pointsman.rocketmq.bodies import read_json
 from tests.bench.worker import serve_commands
 from tests.fakes.remoting_peer import remoting_peer
 from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config

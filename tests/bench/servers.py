@@ -14,9 +14,9 @@ from typing import Any
 
 import grpc
 
-from pointsman.service import logs
-from pointsman.service.access_settings import AccessSettings
-from pointsman.service.tls import TlsConfig
+from pointsman.daemon.access.access_settings import AccessSettings
+from pointsman.daemon.process import logs
+from pointsman.daemon.tls.tls import TlsConfig
 from pointsman.wire.channel_options import SERVER_OPTIONS
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import (

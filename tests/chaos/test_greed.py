@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pointsman.service.rpc.standard_services import MAX_STREAMS
+from pointsman.daemon.rpc.standard_services import MAX_STREAMS
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.config import to_toml
+from pointsman.config import to_toml
 from pointsman_agent.config import AgentConfig, TopicRow, TopicsSection
 from tests.bench.worker import worker
 from tests.chaos.conftest import Report

@@ -14,9 +14,9 @@ from pathlib import Path
 import grpc
 import uvloop
 
+from pointsman.backoff import FullJitterBackoff
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from pointsman.wire.backoff import FullJitterBackoff
 from pointsman.wire.channel_options import CHANNEL_OPTIONS
 from tests.chaos.watch_history import Opened, Record, Seen, Synced, to_line
 

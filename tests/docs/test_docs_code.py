@@ -19,8 +19,8 @@ import pointsman_ctl.command_line
 import pointsman_namesrv.__main__
 import pointsman_namesrv.observe.__main__
 import pointsman_report.cli
-from pointsman.service.access_settings import Grant
-from pointsman.service.tls import TlsConfig
+from pointsman.daemon.access.access_settings import Grant
+from pointsman.daemon.tls.tls import TlsConfig
 from pointsman_agent.config import TopicRow
 
 ROOT = Path(__file__).parents[2]

@@ -14,9 +14,9 @@ import pytest
 
 import pointsman_client
 from deploy.dev import settings_pages
-from pointsman.remoting.codes import ResponseCode
+from pointsman.group_topics import RETRY_DELAYS_SECONDS
+from pointsman.rocketmq.codes import ResponseCode
 from pointsman.wire.error_details import ErrorDetails
-from pointsman.wire.group_topics import RETRY_DELAYS_SECONDS
 from pointsman.wire.refusals import Refusal
 from pointsman_client import MessageQueue, PointsmanError, Producer, PullConsumer, PushConsumer, errors
 from pointsman_client.core.allocation import STRATEGIES, to_strategy

@@ -11,8 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pointsman.service.access_settings import AccessSettings, Grant
-from pointsman.service.config import to_toml
+from pointsman.config import to_toml
+from pointsman.daemon.access.access_settings import AccessSettings, Grant
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_agent.config import AgentConfig
 from pointsman_client import ConsumeFrom, ConsumeResult, Message, Producer, PushConsumer, ReceivedMessage

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pointsman.service.access_settings import AccessSettings, Grant
-from pointsman.service.token_file import new_token
+from pointsman.daemon.access.access_settings import AccessSettings, Grant
+from pointsman.daemon.access.token_file import new_token
 
 
 class TokenFolder:

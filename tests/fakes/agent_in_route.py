@@ -10,10 +10,10 @@ from dataclasses import replace
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
+from pointsman.clock import Clock
 from pointsman.v1.broker_pb2 import BrokerHealth
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.channel_opener import ChannelOpener
-from pointsman.wire.clock import Clock
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.drain_lag import LagReport
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from pointsman.service.config import to_toml
+from pointsman.config import to_toml
 from pointsman_agent.config import AgentConfig
 
 COMMAND = Path(sys.executable).with_name("pointsman-agent")

@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 import grpc
 from prometheus_client import CollectorRegistry
 
-from pointsman.service.rpc.rpc_server import Service
+from pointsman.clock import SystemClock
+from pointsman.daemon.rpc.rpc_server import Service
 from pointsman.wire.channel_options import CHANNEL_OPTIONS
-from pointsman.wire.clock import SystemClock
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.rpc.agent_server import AgentServer
 

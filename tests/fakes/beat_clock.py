@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.registration.loop import Timeouts
 from tests.fakes.running_agent import until
 

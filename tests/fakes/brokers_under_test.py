@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from pointsman.wire.redis_queues import entry_id, stream_key
+from pointsman.redis_queues import entry_id, stream_key
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.memory import MemoryTransport

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue_locks import QueueLocks

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, TypeVar
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.listener import Listener
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer

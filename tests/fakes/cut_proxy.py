@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from pointsman.wire.names import split_addr
+from pointsman.names import split_addr
 
 
 class CutProxy:

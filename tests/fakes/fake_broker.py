@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from pointsman.remoting.codes import BrokerRequestCode as Request
-from pointsman.remoting.codes import BrokerResponseCode as Code
-from pointsman.remoting.frames import (
+from pointsman.rocketmq.codes import BrokerRequestCode as Request
+from pointsman.rocketmq.codes import BrokerResponseCode as Code
+from pointsman.rocketmq.frames import (
     ANSWER_FLAG,
     JSON_FORM,
     ONE_WAY_FLAG,

@@ -11,9 +11,9 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_status import rpc_status
 from prometheus_client import CollectorRegistry
 
+from pointsman.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceStub
-from pointsman.wire.clock import Clock
 from pointsman.wire.error_details import read_status
 from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.groups.group_servicer import ConsumerGroups

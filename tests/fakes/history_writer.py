@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.history import history_files, recorder, recorder_assembly
 from pointsman_namesrv.node_metrics import Metrics

@@ -18,7 +18,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pointsman.wire.names import split_addr
+from pointsman.names import split_addr
 from pointsman_namesrv.rpc.node_server import ADMIN, REGISTRATION, ROUTE
 
 METHODS: tuple[MethodDescriptor, ...] = tuple(m for service in (REGISTRATION, ROUTE, ADMIN) for m in service.methods)

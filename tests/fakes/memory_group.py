@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 
-from pointsman.wire.clock import Clock
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.clock import Clock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.coordination import BegunTopics, Coordination, CoordinationRequest, LoadedOffsets
 from pointsman_client.core.message import Message, OutgoingMessage

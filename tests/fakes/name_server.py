@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from pointsman.service.access_settings import AccessSettings
-from pointsman.service.tls import TlsConfig
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
+from pointsman.daemon.access.access_settings import AccessSettings
+from pointsman.daemon.tls.tls import TlsConfig
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import (
     HistoryConfig,

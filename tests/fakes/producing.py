@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendResult
 from pointsman_client.errors import PointsmanError

@@ -15,7 +15,7 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from pointsman.wire.names import split_addr
+from pointsman.names import split_addr
 from tests.fakes.history_rows import rows_in
 
 COMMAND = Path(sys.executable).with_name("pointsman-namesrv")

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from pointsman.clock import SystemClock
 from pointsman.wire.channel_opener import ChannelOpener
-from pointsman.wire.clock import SystemClock
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from pointsman.remoting.frames import Command, FrameReader, read_header
-from pointsman.wire.names import split_addr
+from pointsman.names import split_addr
+from pointsman.rocketmq.frames import Command, FrameReader, read_header
 from tests.fakes.rocketmq_frames import ask
 
 SECONDS = 20.0

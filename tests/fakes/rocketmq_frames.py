@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pointsman.remoting.frames import Command, Frame, FrameReader, encode
+from pointsman.rocketmq.frames import Command, Frame, FrameReader, encode
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "rocketmq_frames"
 STATIC_FOLDER = FOLDER.with_name("rocketmq_static_topics")

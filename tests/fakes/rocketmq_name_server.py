@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 
-from pointsman.remoting.frames import ANSWER_FLAG, Command, FrameReader, encode, read_header
+from pointsman.rocketmq.frames import ANSWER_FLAG, Command, FrameReader, encode, read_header
 
 Respond = Callable[[Command], bytes | None]
 """From a request to the bytes of the response; empty: none, None: close the connection."""

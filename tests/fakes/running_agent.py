@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from pointsman.wire.clock import Clock, SystemClock
+from pointsman.clock import Clock, SystemClock
 from pointsman_agent.app import Agent
 from pointsman_agent.config import (
     AgentConfig,

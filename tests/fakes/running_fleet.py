@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from pointsman.clock import Clock, SystemClock
 from pointsman.wire.channel_opener import ChannelOpener
-from pointsman.wire.clock import Clock, SystemClock
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1.broker_pb2 import PROBE_STATUS_FAILING
 from pointsman.v1.registration_service_pb2 import HeartbeatRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.liveness import Punctuality
 from pointsman_namesrv.core.model import DataVersion, GroupKey

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from pointsman.service import monitoring
-from pointsman.service.monitoring import MonitoringServer
-from pointsman.service.server_certificates import ServerCertificates
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
+from pointsman.daemon import monitoring
+from pointsman.daemon.monitoring import MonitoringServer
+from pointsman.daemon.tls.server_certificates import ServerCertificates
 from tests.fakes.certificates import Authority
 from tests.fakes.hostile import client_hello
 from tests.fakes.tls_peers import context, tls_config

@@ -21,7 +21,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, required=True)
     seconds = 60 * parser.parse_args().minutes
     atheris = importlib.import_module("atheris")  # no dependency of ours, and without types
-    with atheris.instrument_imports(include=["pointsman.remoting"]):
+    with atheris.instrument_imports(include=["pointsman.rocketmq"]):
         from tests.property.codec_checks import check, seeds  # noqa: PLC0415  # what is imported here is instrumented
     corpus = WORK / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)

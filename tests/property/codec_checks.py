@@ -8,7 +8,8 @@ import struct
 import zlib
 from typing import Any
 
-from pointsman.remoting import bodies, frames, register_body
+from pointsman.rocketmq import bodies, frames
+from pointsman_namesrv.remoting import register_body
 from tests.fakes import rocketmq_frames as recorded
 
 SHORT_BYTES = 4_096

@@ -10,14 +10,14 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.remoting.codes import BrokerRequestCode as Request
-from pointsman.remoting.frames import Command, FrameReader, encode, read_header
-from pointsman.remoting.request_frames import request_head
+from pointsman.rocketmq.codes import BrokerRequestCode as Request
+from pointsman.rocketmq.frames import Command, FrameReader, encode, read_header
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, PointsmanError
 from pointsman_client.transports.rocketmq.broker_connection import BrokerConnection, Response
 from pointsman_client.transports.rocketmq.message_codec import store_times, stored_queue
 from pointsman_client.transports.rocketmq.pulling import read_pulled
+from pointsman_client.transports.rocketmq.request_frames import request_head
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from tests.fakes.stored_messages import batch_record, stored_message
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from deploy.rocketmq.processes import Running, free_port
-from pointsman.remoting.bodies import read_json
-from pointsman.remoting.frames import FrameReader, read_header
-from pointsman.wire.names import split_addr
+from pointsman.names import split_addr
+from pointsman.rocketmq.bodies import read_json
+from pointsman.rocketmq.frames import FrameReader, read_header
 from tests.fakes.history_rows import rows_in
 from tests.fakes.rocketmq_frames import ask
 

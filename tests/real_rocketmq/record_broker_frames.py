@@ -17,13 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from deploy.rocketmq.processes import RocketMQ, fetched, free_port
-from pointsman.remoting.codes import BrokerRequestCode as Code
-from pointsman.remoting.frames import FrameReader
-from pointsman.remoting.request_frames import request_frame, request_head
-from pointsman.wire.names import split_addr
+from pointsman.names import split_addr
+from pointsman.rocketmq.codes import BrokerRequestCode as Code
+from pointsman.rocketmq.frames import FrameReader
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.transports.rocketmq.pulling import pull_fields
+from pointsman_client.transports.rocketmq.request_frames import request_frame, request_head
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.transports.rocketmq.sending import SendRequests
 from pointsman_client.transports.transport import Reader

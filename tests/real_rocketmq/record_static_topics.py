@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from deploy.rocketmq.processes import RocketMQ, fetched, free_port
-from pointsman.remoting.codes import RequestCode
-from pointsman.remoting.frames import FrameReader, read_header
-from pointsman.wire.names import split_addr
+from pointsman.names import split_addr
+from pointsman.rocketmq.codes import RequestCode
+from pointsman.rocketmq.frames import FrameReader, read_header
 from tests.fakes.rocketmq_frames import ask, frames, read_upstream
 from tests.real_rocketmq.name_server import NameServer, until
 from tests.real_rocketmq.record_broker_frames import until_open

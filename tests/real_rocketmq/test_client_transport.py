@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from deploy.rocketmq.processes import Broker, RocketMQ
-from pointsman.remoting.codes import BrokerRequestCode as Request
+from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import (

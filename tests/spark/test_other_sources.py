@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.model import Position
 from pointsman_namesrv.history.history_files import HistoryFiles

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pointsman.wire.group_topics import DLQ_PREFIX, RETRY_PREFIX
+from pointsman.group_topics import DLQ_PREFIX, RETRY_PREFIX
 from pointsman_report.schemas.health_tables import GROUP_LAG, QUEUE_STATS, TOPIC_LOAD
 from pointsman_report.transforms.hot_queues import OF_A_GROUP
 from pointsman_report.transforms.queue_reports import group_lag, queue_reports, queue_stats, topic_load

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 
-from pointsman.service.access import ADMINS, ANY_ROLE, BROKERS, CLIENTS, Limit, Rules
+from pointsman.daemon.access.access import ADMINS, ANY_ROLE, BROKERS, CLIENTS, Limit, Rules
 from pointsman_agent.drain import agent_servicer
 from pointsman_agent.groups import group_servicer
 from pointsman_agent.offsets import servicer as offset_servicer

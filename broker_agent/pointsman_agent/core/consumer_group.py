@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pointsman.wire.client_id import address_of
+from pointsman.client_id import address_of
 from pointsman_agent.core.group_agreement import Agreement, Shape, age_of, agree, may_differ
 from pointsman_agent.core.group_membership import GroupSubscription, GroupSummary, MessageModel
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from operator import attrgetter
 
-from pointsman.wire.names import MAX_CHUNK_TOPICS
+from pointsman.names import MAX_CHUNK_TOPICS
 from pointsman_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
 
 KNOWN_SETS = 2

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pointsman.wire.group_topics import is_retry_topic
+from pointsman.group_topics import is_retry_topic
 from pointsman_agent.core.measured_queue_stats import MAX_MESSAGES, QueueEnd
 from pointsman_agent.core.queue import QueueKey
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
-from pointsman.wire.client_id import zone_of
+from pointsman.client_id import zone_of
 from pointsman_agent.core.group_membership import (
     ConsumeType,
     Difference,

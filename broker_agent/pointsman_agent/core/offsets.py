@@ -17,7 +17,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from pointsman.wire.group_topics import is_retry_topic
+from pointsman.group_topics import is_retry_topic
 from pointsman_agent.core.queue import QueueKey
 
 _InnerT = TypeVar("_InnerT")

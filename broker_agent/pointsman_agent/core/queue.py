@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pointsman.wire.group_topics import RETRY_QUEUES, is_retry_topic
+from pointsman.group_topics import RETRY_QUEUES, is_retry_topic
 from pointsman.wire.refusals import FieldViolation
 from pointsman_agent.core.topic_set import TopicSet
 

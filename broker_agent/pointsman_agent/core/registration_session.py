@@ -113,7 +113,7 @@ Step = Register | Update | Beat | Unregister | Wait | Finish
 
 
 class Backoff(Protocol):
-    """The waits between retries (``pointsman.wire.backoff.FullJitterBackoff``)."""
+    """The waits between retries (``pointsman.backoff.FullJitterBackoff``)."""
 
     def next_wait(self) -> float:
         """Return the seconds to wait before the next retry."""

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from google.protobuf.duration_pb2 import Duration
 
-from pointsman.service.access import ADMINS, BROKERS, Rules, author
-from pointsman.service.rpc.calling_peer import Peer
-from pointsman.service.rpc.handler_table import Ended, Write
-from pointsman.service.rpc.request_fields import by_violations
-from pointsman.service.rpc.rpc_server import Service
+from pointsman.clock import Clock
+from pointsman.daemon.access.access import ADMINS, BROKERS, Rules, author
+from pointsman.daemon.rpc.calling_peer import Peer
+from pointsman.daemon.rpc.handler_table import Ended, Write
+from pointsman.daemon.rpc.request_fields import by_violations
+from pointsman.daemon.rpc.rpc_server import Service
 from pointsman.v1 import agent_service_pb2 as wire
 from pointsman.v1 import broker_pb2
-from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import FieldViolation, refuse_if_any
 from pointsman.wire.wire_time import seconds_of
 from pointsman_agent.core.drain import Answer, DrainOptions, DrainStep, Progress, StepState

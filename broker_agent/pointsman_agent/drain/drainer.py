@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_agent.core.drain import (
     Answer,
     DrainOptions,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 
-from pointsman.wire.clock import Clock
-from pointsman.wire.group_topics import RETRY_QUEUES, is_retry_topic, retry_topic
-from pointsman.wire.names import PERM_READ
+from pointsman.clock import Clock
+from pointsman.group_topics import RETRY_QUEUES, is_retry_topic, retry_topic
+from pointsman.names import PERM_READ
 from pointsman_agent.core.drain_lag import LagReport, LagTally
 from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.offsets import Offsets

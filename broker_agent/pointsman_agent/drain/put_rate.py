@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import islice
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from pointsman.service.rpc.request_fields import by_violations
+from pointsman.client_id import pin_target_problem
+from pointsman.clock import Clock
+from pointsman.daemon.rpc.request_fields import by_violations
+from pointsman.tag_expression import canonical, expression_problem
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman.wire.client_id import pin_target_problem
-from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import FieldViolation, refuse_if_any, shown
-from pointsman.wire.tag_expression import canonical, expression_problem
 from pointsman.wire.wire_time import seconds_of
 from pointsman_agent.core.group_agreement import Standing
 from pointsman_agent.core.group_membership import (

@@ -10,13 +10,13 @@ import itertools
 import logging
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 
-from pointsman.service.access import ADMINS, CLIENTS, Caller, Rules, author, check_group
-from pointsman.service.rpc.calling_peer import ENDING_SECONDS, Peer
-from pointsman.service.rpc.handler_table import Ended, Write
-from pointsman.service.rpc.request_fields import page
-from pointsman.service.rpc.rpc_server import Service
+from pointsman.clock import Clock
+from pointsman.daemon.access.access import ADMINS, CLIENTS, Caller, Rules, author, check_group
+from pointsman.daemon.rpc.calling_peer import ENDING_SECONDS, Peer
+from pointsman.daemon.rpc.handler_table import Ended, Write
+from pointsman.daemon.rpc.request_fields import page
+from pointsman.daemon.rpc.rpc_server import Service
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import NotReady, refuse_if_any
 from pointsman_agent.core.group_membership import (
     HELD,

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
-from pointsman.service.fair_bound import FairBound
-from pointsman.service.rpc.calling_peer import ENDING_SECONDS
-from pointsman.service.rpc.handler_table import Ended, Write
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
+from pointsman.daemon.access.fair_bound import FairBound
+from pointsman.daemon.rpc.calling_peer import ENDING_SECONDS
+from pointsman.daemon.rpc.handler_table import Ended, Write
 from pointsman_agent.core.group_membership import Changes, GroupState
 from pointsman_agent.core.groups import Groups
 from pointsman_agent.rpc.agent_refusals import LimitExceeded

@@ -9,9 +9,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from pointsman.wire.client_id import client_id_problem
-from pointsman.wire.clock import Clock
-from pointsman.wire.names import name_problem
+from pointsman.client_id import client_id_problem
+from pointsman.clock import Clock
+from pointsman.names import name_problem
 from pointsman_agent.deadline import within
 from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.single_call_thread import SingleCallThread

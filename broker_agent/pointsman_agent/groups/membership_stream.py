@@ -9,9 +9,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Protocol
 
-from pointsman.service.access import Caller, check_group
-from pointsman.service.rpc.calling_peer import ENDING_SECONDS
-from pointsman.service.rpc.handler_table import Ended, Write
+from pointsman.daemon.access.access import Caller, check_group
+from pointsman.daemon.rpc.calling_peer import ENDING_SECONDS
+from pointsman.daemon.rpc.handler_table import Ended, Write
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, Refusal, shown
 from pointsman_agent.core.group_membership import TAKEN_OVER, BeatAnswer, MembershipBeat, MembershipStatus

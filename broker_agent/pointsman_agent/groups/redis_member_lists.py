@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_agent.groups.member_lists import MemberLists, MemberListsFailed, sound_list
 from pointsman_agent.redis_link import RedisLink
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman.wire.refusals import Refusal, TooSlow
 from pointsman_agent.groups.membership_stream import MemberStream
 from pointsman_agent.rpc.agent_refusals import LimitExceeded

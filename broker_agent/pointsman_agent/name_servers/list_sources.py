@@ -8,7 +8,7 @@ import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pointsman.wire.names import addr_problem, join_addr, split_addr
+from pointsman.names import addr_problem, join_addr, split_addr
 from pointsman_agent.config import NameServersSection
 from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
 

@@ -6,7 +6,7 @@ import logging
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_agent.config import MAX_NAME_SERVERS
 from pointsman_agent.deadline import within
 from pointsman_agent.name_servers import NameServerSource, NameServerSourceError

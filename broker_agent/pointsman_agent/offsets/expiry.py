@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry, Counter
 
-from pointsman.wire.clock import Clock, utc_millis
+from pointsman.clock import Clock, utc_millis
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from pointsman.service.worker_thread import WorkerThread
+from pointsman.clock import Clock
+from pointsman.daemon.process.worker_thread import WorkerThread
 from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
-from pointsman.wire.clock import Clock
 from pointsman_agent.core.offsets import OffsetChange, OffsetKey, apply_changes
 from pointsman_agent.deadline import within
 from pointsman_agent.offsets.stored_offsets import StoreFailed, queue_text, stored_offset

@@ -13,13 +13,13 @@ import grpc
 import grpc.aio
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from pointsman.clock import Clock
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.v1.agent_service_pb2 import GetAgentInfoRequest
 from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
 from pointsman.wire.channel_opener import ChannelOpener, explain_connection_failure
 from pointsman.wire.channel_options import CHANNEL_OPTIONS
-from pointsman.wire.clock import Clock
 from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey, TooManyOffsets
 from pointsman_agent.core.own_state import MASTER_ID
 from pointsman_agent.core.replica_offsets import PendingPart, ReplicaOffsets

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_agent.core.offsets import BEGIN_ID, OffsetChange, OffsetKey
 from pointsman_agent.offsets.stored_offsets import StoreFailed, StoreNotInstalledError, queue_text, stored_offset
 

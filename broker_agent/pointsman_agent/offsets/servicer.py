@@ -7,11 +7,11 @@ from itertools import chain
 
 from google.protobuf.duration_pb2 import Duration
 
-from pointsman.service.access import BROKERS, CLIENTS, Caller, Rule, Rules, check_group
-from pointsman.service.rpc.calling_peer import Peer
-from pointsman.service.rpc.rpc_server import Service
+from pointsman.clock import Clock, utc_millis
+from pointsman.daemon.access.access import BROKERS, CLIENTS, Caller, Rule, Rules, check_group
+from pointsman.daemon.rpc.calling_peer import Peer
+from pointsman.daemon.rpc.rpc_server import Service
 from pointsman.v1 import offset_service_pb2 as wire
-from pointsman.wire.clock import Clock, utc_millis
 from pointsman.wire.refusals import FieldViolation, NotReady, refuse_if_any, shown
 from pointsman_agent.core.offsets import UNSEEN_DAYS, OffsetKey, TooManyOffsets
 from pointsman_agent.core.queue import QueueKey

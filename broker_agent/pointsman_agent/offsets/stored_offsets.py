@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from pointsman.wire.names import MAX_QUEUES, name_problem
+from pointsman.names import MAX_QUEUES, name_problem
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
 
 BEGIN, SEEN = "begin", "seen"

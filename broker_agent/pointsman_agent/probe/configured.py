@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_agent.config import AgentConfig, ProbeSection
 from pointsman_agent.probe import Probe
 from pointsman_agent.probe.exec import ExecProbe

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Mapping
 from typing import Any
 
-from pointsman.wire.names import split_addr
+from pointsman.names import split_addr
 from pointsman_agent.core.probe_verdict import ProbeFailure
 
 UNASSIGNED_ADDRESSES: Mapping[int, str] = {socket.AF_INET: "203.0.113.254", socket.AF_INET6: "100::1"}

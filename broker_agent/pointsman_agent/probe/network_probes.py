@@ -10,8 +10,8 @@ import grpc
 import grpc.aio
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from pointsman.names import split_addr
 from pointsman.wire.channel_options import CHANNEL_OPTIONS
-from pointsman.wire.names import split_addr
 from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult
 from pointsman_agent.probe.failed_connection import classify_failed_connection
 

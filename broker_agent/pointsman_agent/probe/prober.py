@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
 from pointsman_agent.deadline import within
 from pointsman_agent.probe import Probe

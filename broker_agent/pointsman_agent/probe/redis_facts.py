@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pointsman.wire.names import join_addr
+from pointsman.names import join_addr
 from pointsman_agent.core.probe_verdict import Role
 
 DOES_NOT_PERSIST = (

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from pointsman.wire.clock import Clock, SystemClock
-from pointsman.wire.names import split_addr
+from pointsman.clock import Clock, SystemClock
+from pointsman.names import split_addr
 from pointsman_agent.core.mastership import Mastership, MastershipKeeper, NoMastership
 from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
 from pointsman_agent.deadline import finish, within

@@ -8,10 +8,10 @@ from itertools import chain
 from google.protobuf.duration_pb2 import Duration
 from prometheus_client import CollectorRegistry, Gauge
 
-from pointsman.service.access import CLIENTS, Caller, Rules, check_group
-from pointsman.service.rpc.rpc_server import Service
+from pointsman.clock import Clock
+from pointsman.daemon.access.access import CLIENTS, Caller, Rules, check_group
+from pointsman.daemon.rpc.rpc_server import Service
 from pointsman.v1 import queue_lock_service_pb2 as wire
-from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import refuse_if_any
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_locks import HeldLock, QueueLocks, TooManyLocks

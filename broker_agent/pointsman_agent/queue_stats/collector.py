@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import TypeVar
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueMeter, QueueStats, Tally
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet

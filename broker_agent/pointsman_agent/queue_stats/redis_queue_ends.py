@@ -8,8 +8,8 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from pointsman.wire.clock import Clock
-from pointsman.wire.redis_queues import offset_after, stream_key
+from pointsman.clock import Clock
+from pointsman.redis_queues import offset_after, stream_key
 from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.queue_stats.ends import QueueEndsError

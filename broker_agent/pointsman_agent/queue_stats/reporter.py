@@ -13,8 +13,8 @@ from typing import Protocol
 
 import grpc.aio
 
+from pointsman.clock import Clock
 from pointsman.v1 import registration_service_pb2 as wire
-from pointsman.wire.clock import Clock
 from pointsman_agent.core.measured_queue_stats import QueueStats
 from pointsman_agent.deadline import within
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING
 
 import grpc.aio
 
+from pointsman.backoff import FullJitterBackoff
+from pointsman.clock import Clock
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman.wire.backoff import FullJitterBackoff
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.channel_options import CHANNEL_OPTIONS
-from pointsman.wire.clock import Clock
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.deltas import TopicDelta
 from pointsman_agent.core.own_state import Leave, OwnState

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from google.protobuf.duration_pb2 import Duration
 
+from pointsman.names import MAX_CHUNK_TOPICS
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
-from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.wire_time import seconds_of
 from pointsman_agent.core.deltas import TopicDelta
 from pointsman_agent.core.own_state import OwnState

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
-from pointsman.service.rpc.request_fields import size_violations, token_violation
-from pointsman.wire.client_id import client_id_problem
-from pointsman.wire.names import MAX_QUEUES, name_problem
+from pointsman.client_id import client_id_problem
+from pointsman.daemon.rpc.request_fields import size_violations, token_violation
+from pointsman.names import MAX_QUEUES, name_problem
 from pointsman.wire.refusals import FieldViolation, field_violations, refuse_if_any
 from pointsman_agent.core.queue import BrokerQueues, QueueKey
 from pointsman_agent.core.topic_set import TopicSet

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry
 
-from pointsman.service.access import Access
-from pointsman.service.rpc.call_tallies import CallMetrics
-from pointsman.service.rpc.handler_table import HandlerTable
-from pointsman.service.rpc.rpc_server import RpcServer, server_options
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
+from pointsman.daemon.access.access import Access
+from pointsman.daemon.rpc.call_tallies import CallMetrics
+from pointsman.daemon.rpc.handler_table import HandlerTable
+from pointsman.daemon.rpc.rpc_server import RpcServer, server_options
 from pointsman_agent.rpc.agent_refusals import LimitExceeded, stopping
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pointsman.service.access import Caller, PermissionDenied, Reason
-from pointsman.service.access_settings import Role
+from pointsman.daemon.access.access import Caller, PermissionDenied, Reason
+from pointsman.daemon.access.access_settings import Role
 from pointsman.wire.refusals import shown
 
 

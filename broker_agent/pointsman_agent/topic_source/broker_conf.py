@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from pointsman.wire.names import PERM_MASK, PERM_READ, PERM_WRITE, join_addr
+from pointsman.names import PERM_MASK, PERM_READ, PERM_WRITE, join_addr
 from pointsman_agent.topic_source.properties import PropertiesError, parse_properties
 
 DEFAULT_CLUSTER = "DefaultCluster"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_agent.config import AgentConfig
 from pointsman_agent.topic_source import TopicSource
 from pointsman_agent.topic_source.rocketmq import RocketmqTopicSource

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pointsman.wire.names import MAX_NAME_LENGTH, MAX_QUEUES, PERM_READ, PERM_WRITE, split_addr
+from pointsman.names import MAX_NAME_LENGTH, MAX_QUEUES, PERM_READ, PERM_WRITE, split_addr
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.deadline import finish
 from pointsman_agent.single_call_thread import SingleCallThread

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.single_call_thread import SingleCallThread
 from pointsman_agent.topic_source import TopicSourceError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 
 RESULTS = ("changed", "unchanged", "failed")
 

@@ -11,8 +11,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from pointsman.service.config import ConfigError, changed_settings
-from pointsman.wire.clock import Clock, SystemClock
+from pointsman.clock import Clock, SystemClock
+from pointsman.config import ConfigError, changed_settings
 from pointsman_agent.config import PERMS, AgentConfig, TopicRow, load
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.single_call_thread import SingleCallThread

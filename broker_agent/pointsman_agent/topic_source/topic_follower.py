@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.deadline import within
 from pointsman_agent.topic_source import TopicSource, TopicSourceError

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from pointsman.wire.names import MAX_QUEUES, MAX_TOPIC_SYS_FLAG, PERM_MASK, PERM_READ, PERM_WRITE, name_problem
+from pointsman.names import MAX_QUEUES, MAX_TOPIC_SYS_FLAG, PERM_MASK, PERM_READ, PERM_WRITE, name_problem
 from pointsman_agent.core.topic_set import DataVersion, TopicConfig, by_name
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.followed_file import UnusableFileError

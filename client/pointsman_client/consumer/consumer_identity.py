@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from pointsman.wire.client_id import client_id_problem
-from pointsman.wire.names import ROCKETMQ_SCHEME
+from pointsman.client_id import client_id_problem
+from pointsman.names import ROCKETMQ_SCHEME
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.brokers.broker_coordination import broker_coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pointsman.wire.group_topics import MAX_GROUP_LENGTH
+from pointsman.group_topics import MAX_GROUP_LENGTH
 from pointsman_client.consumer.coordination import MakeCoordination
 from pointsman_client.consumer.listener import Listener
 from pointsman_client.consumer.start_offset import ConsumeFrom

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.listener import CallEnd
 from pointsman_client.core.allocation import AllocationStrategy

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from pointsman.wire.clock import Clock
-from pointsman.wire.group_topics import dlq_topic
+from pointsman.clock import Clock
+from pointsman.group_topics import dlq_topic
 from pointsman_client.consumer.queue_reader import SLACK_SECONDS
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue

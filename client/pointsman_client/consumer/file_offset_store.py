@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+from pointsman.clock import Clock
 from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
-from pointsman.wire.clock import Clock
 from pointsman_client.aio import done_within
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.core.message_queue import MessageQueue

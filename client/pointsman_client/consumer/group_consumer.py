@@ -9,9 +9,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pointsman.wire.clock import Clock
-from pointsman.wire.group_topics import is_retry_topic, retry_topic
-from pointsman.wire.tag_expression import ALL
+from pointsman.clock import Clock
+from pointsman.group_topics import is_retry_topic, retry_topic
+from pointsman.tag_expression import ALL
 from pointsman_client.aio import done_within, end_tasks, start_task
 from pointsman_client.consumer.consumer_options import ConsumerOptions
 from pointsman_client.consumer.coordination import Coordination, GroupMembership

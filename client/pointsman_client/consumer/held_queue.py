@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pointsman.wire.backoff import FullJitterBackoff
-from pointsman.wire.clock import Clock
+from pointsman.backoff import FullJitterBackoff
+from pointsman.clock import Clock
 from pointsman_client.aio import BatchedQuery, Wakeup, end_tasks
 from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.queue_reader import QueueReader

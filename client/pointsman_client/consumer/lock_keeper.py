@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.aio import Wakeup
 from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.held_queue import HeldQueue

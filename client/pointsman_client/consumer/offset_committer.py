@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.aio import BatchedQuery
 from pointsman_client.consumer.coordination import OffsetStore
 from pointsman_client.consumer.held_queue import HeldQueue

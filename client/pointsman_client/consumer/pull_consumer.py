@@ -10,7 +10,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.aio import Closing, Wakeup
 from pointsman_client.client import NameServerClient
 from pointsman_client.client_options import takes_options

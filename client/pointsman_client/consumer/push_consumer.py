@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self
 
-from pointsman.wire.group_topics import retry_topic
+from pointsman.group_topics import retry_topic
 from pointsman_client.aio import Closing
 from pointsman_client.client import NameServerClient
 from pointsman_client.client_options import takes_options

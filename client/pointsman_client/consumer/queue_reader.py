@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from datetime import datetime
 from typing import TypeVar
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.consumer.start_offset import StartOffsets
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.read_choice import QueueFailures, ReadChoice

@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.aio import BatchedQuery, done_within, end_tasks
 from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.held_queue import HeldQueue

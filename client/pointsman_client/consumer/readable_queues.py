@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from pointsman.wire.group_topics import RETRY_QUEUES, retry_topic
+from pointsman.group_topics import RETRY_QUEUES, retry_topic
 from pointsman_client.consumer.coordination import RoutedBrokers
 from pointsman_client.core.allocation import Zones
 from pointsman_client.core.message_queue import STATIC_TOPIC, MessageQueue, to_subscribe_queues

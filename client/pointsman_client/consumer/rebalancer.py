@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Collection
 
-from pointsman.wire.clock import Clock
-from pointsman.wire.group_topics import is_retry_topic
+from pointsman.clock import Clock
+from pointsman.group_topics import is_retry_topic
 from pointsman_client.aio import Wakeup
 from pointsman_client.consumer.queue_table import QueueTable
 from pointsman_client.consumer.readable_queues import ReadableQueues, TopicQueues

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from pointsman.wire.clock import Clock
-from pointsman.wire.group_topics import is_retry_topic
+from pointsman.clock import Clock
+from pointsman.group_topics import is_retry_topic
 from pointsman_client.aio import BatchedQuery
 from pointsman_client.consumer.coordination import BegunTopics, OffsetStore
 from pointsman_client.core.message_queue import MessageQueue

@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Protocol
 
-from pointsman.wire import client_id as client_ids
+from pointsman import client_id as client_ids
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import AllocationError, InvalidOptionError

@@ -7,12 +7,12 @@ import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from pointsman.wire.names import name_problem, read_name_servers, text_problem
+from pointsman.names import name_problem, read_name_servers, text_problem
 from pointsman_client.errors import InvalidAddressError, InvalidNameError, InvalidOptionError
 
 
 def to_name_servers(name_servers: str | Sequence[str]) -> tuple[str, ...]:
-    """Read a list of addresses, as :func:`~pointsman.wire.names.read_name_servers` does.
+    """Read a list of addresses, as :func:`~pointsman.names.read_name_servers` does.
 
     Raises :class:`InvalidAddressError` with all errors.
     """

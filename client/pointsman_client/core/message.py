@@ -8,7 +8,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from pointsman.wire.tag_expression import tag_problem
+from pointsman.tag_expression import tag_problem
 from pointsman_client.core.checks import check_name
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidMessageError, MessageTooLargeError

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from pointsman.wire.names import MAX_QUEUES, name_problem
+from pointsman.names import MAX_QUEUES, name_problem
 from pointsman_client.core.route import BrokerKey, TopicRoute
 from pointsman_client.errors import MAX_SHOWN, OrderTopicConfError
 

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from pointsman.wire.backoff import FullJitterBackoff
+from pointsman.backoff import FullJitterBackoff
 
 MAX_RECHECKS = 8
 """Rechecks per dispute; then only the poll continues. With backoff this takes about 10 s, and name servers expire the

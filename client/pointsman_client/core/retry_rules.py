@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from pointsman.wire.group_topics import RETRY_DELAYS_SECONDS, RETRY_QUEUES, dlq_topic, retry_topic
+from pointsman.group_topics import RETRY_DELAYS_SECONDS, RETRY_QUEUES, dlq_topic, retry_topic
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 

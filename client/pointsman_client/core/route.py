@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from pointsman.wire.names import PERM_READ, PERM_WRITE
+from pointsman.names import PERM_READ, PERM_WRITE
 
 MASTER_ID = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from pointsman.wire.tag_expression import ALL, canonical, expression_problem
+from pointsman.tag_expression import ALL, canonical, expression_problem
 from pointsman_client.core.checks import check_name
 from pointsman_client.errors import InvalidOptionError
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.aio import end_tasks
 from pointsman_client.core.fault_strategy import LatencyFaultTolerance
 from pointsman_client.core.message_queue import MessageQueue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.client import NameServerClient
 from pointsman_client.core.message_queue import MessageQueue, to_publish_queues
 from pointsman_client.errors import (

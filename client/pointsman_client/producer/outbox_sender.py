@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.aio import Wakeup, end_tasks, finish_tasks, start_task
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.errors import (
     AccessDeniedError,
     NameServerFailedError,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import grpc
 
+from pointsman.clock import Clock
 from pointsman.v1 import route_service_pb2
-from pointsman.wire.clock import Clock
 from pointsman_client.core.route import ClusterData, TopicRoute
 from pointsman_client.errors import ClusterNotFoundError, NameServerFailedError, TopicNotFoundError
 from pointsman_client.routes.codec import to_cluster_data, to_revision, to_topic_route

@@ -9,9 +9,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from pointsman.remoting.bodies import BadBodyError, read_object, shown, to_object
-from pointsman.remoting.frames import MAX_FRAME_BYTES
-from pointsman.wire.names import (
+from pointsman.names import (
     MAX_BROKER_ID,
     MAX_FILTER_SERVERS,
     MAX_QUEUES,
@@ -22,6 +20,8 @@ from pointsman.wire.names import (
     registered_name_problem,
     text_problem,
 )
+from pointsman.rocketmq.bodies import BadBodyError, read_object, shown, to_object
+from pointsman.rocketmq.frames import MAX_FRAME_BYTES
 from pointsman_client.core.route import (
     BrokerData,
     BrokerReplica,

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import grpc
 
-from pointsman.remoting.bodies import BadBodyError
-from pointsman.remoting.codes import RequestCode, ResponseCode
-from pointsman.remoting.frames import MAX_REASON_LENGTH, Command
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
+from pointsman.names import ROCKETMQ_SCHEME
+from pointsman.rocketmq.bodies import BadBodyError
+from pointsman.rocketmq.codes import RequestCode, ResponseCode
+from pointsman.rocketmq.frames import MAX_REASON_LENGTH, Command
 from pointsman.wire.error_details import ErrorDetails
-from pointsman.wire.names import ROCKETMQ_SCHEME
 from pointsman_client.aio import finish_tasks
 from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.core.route import ClusterData, TopicRoute

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.aio import Callbacks, SingleFlight
 from pointsman_client.core.cached_routes import CachedRoute, RouteTable
 from pointsman_client.core.message_queue import order_topic_surplus

@@ -15,9 +15,9 @@ from typing import TypeAlias
 import grpc
 import grpc.aio
 
+from pointsman.backoff import FullJitterBackoff
+from pointsman.clock import Clock
 from pointsman.v1 import route_service_pb2
-from pointsman.wire.backoff import FullJitterBackoff
-from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup
 from pointsman_client.core.route import Revision, TopicRoute
 from pointsman_client.errors import NameServerFailedError, RequestRejectedError

@@ -8,8 +8,8 @@ import random
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 
+from pointsman.clock import Clock
 from pointsman.wire.channel_opener import ChannelOpener
-from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup, end_tasks, start_task
 from pointsman_client.client_options import ClientOptions
 from pointsman_client.core.recheck_plan import RecheckPlan

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman.wire.json_document import Document
 from pointsman_client import client as async_client
 from pointsman_client.client_options import ClientOptions, SharedOptions, takes_options, values_for

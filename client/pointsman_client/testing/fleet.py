@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pointsman.wire.names import MAX_QUEUES
+from pointsman.names import MAX_QUEUES
 from pointsman_client.core.checks import check_name, check_number
 from pointsman_client.testing.agent_file import agent_file
 from pointsman_client.testing.fleet_clock import FleetClock

@@ -7,7 +7,7 @@ import contextlib
 import weakref
 from concurrent import futures
 
-from pointsman.wire.manual_clock import SteppedClock, settle
+from pointsman.manual_clock import SteppedClock, settle
 
 SETTLE_SECONDS = 0.001
 """Time for a response over the loopback interface."""
@@ -15,7 +15,7 @@ SETTLE_TIMEOUT_SECONDS = 10.0
 
 
 class FleetClock(SteppedClock):
-    """A ``pointsman.wire.clock.Clock`` for several event loops; advanced from a thread that runs none of them."""
+    """A ``pointsman.clock.Clock`` for several event loops; advanced from a thread that runs none of them."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -26,8 +26,8 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from pointsman.wire.group_topics import is_group_topic
-from pointsman.wire.redis_queues import stream_key
+from pointsman.group_topics import is_group_topic
+from pointsman.redis_queues import stream_key
 from pointsman_client.core.message import NO_PROPERTIES, Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 

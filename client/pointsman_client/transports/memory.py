@@ -11,8 +11,8 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from pointsman.wire.clock import Clock, SystemClock
-from pointsman.wire.redis_queues import stream_key
+from pointsman.clock import Clock, SystemClock
+from pointsman.redis_queues import stream_key
 from pointsman_client.aio import done_within
 from pointsman_client.core.checks import check_number
 from pointsman_client.core.message import OutgoingMessage

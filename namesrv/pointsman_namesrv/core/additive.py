@@ -11,7 +11,7 @@ import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from pointsman.wire.names import MIN_EXPIRY_INTERVALS, addr_problem, registered_name_problem
+from pointsman.names import MIN_EXPIRY_INTERVALS, addr_problem, registered_name_problem
 from pointsman.wire.refusals import InvalidRequest, shown
 from pointsman_namesrv.core.broker_responses import BeatStatus
 from pointsman_namesrv.core.events import Event, Reason

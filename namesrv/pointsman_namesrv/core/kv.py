@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from pointsman.wire.names import MAX_QUEUES, registered_name_problem, text_problem
+from pointsman.names import MAX_QUEUES, registered_name_problem, text_problem
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
 from pointsman_namesrv.core.node_refusals import KvNotFound, LimitExceeded
 

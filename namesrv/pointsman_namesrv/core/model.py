@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from pointsman.wire.names import PERM_WRITE
+from pointsman.names import PERM_WRITE
 from pointsman_namesrv.core.static_topics import NO_STATIC_TOPICS, StaticTopics
 
 MASTER_ID = 0

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pointsman.wire.names import MAX_QUEUES
+from pointsman.names import MAX_QUEUES
 from pointsman.wire.refusals import FieldViolation, shown
 from pointsman_namesrv.core.request_rules import name_violations
 

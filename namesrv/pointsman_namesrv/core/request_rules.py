@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from pointsman.wire.names import (
+from pointsman.names import (
     MAX_BROKER_ID,
     MAX_FILTER_SERVERS,
     MAX_LABEL_LENGTH,

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pointsman.wire.names import MAX_NAME_LENGTH, MAX_QUEUES, registered_name_problem, text_problem
+from pointsman.names import MAX_NAME_LENGTH, MAX_QUEUES, registered_name_problem, text_problem
 from pointsman.wire.refusals import shown
 
 MAX_QUEUES_PER_BROKER = 50_000

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from datetime import date, timedelta
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.retention import Retention
 from pointsman_namesrv.history.shipping import Shipper

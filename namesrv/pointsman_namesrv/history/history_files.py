@@ -13,8 +13,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import BinaryIO
 
-from pointsman.service.folder_lock import FolderLock, InUse
 from pointsman_namesrv.history.folder import day_folder, file_node, history_files, pack
+from pointsman_namesrv.history.folder_lock import FolderLock, InUse
 
 MAX_FILE_BYTES = 64 * 1024 * 1024
 MAX_FILE_AGE = timedelta(hours=1)

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.history import topic_rows
 from pointsman_namesrv.history.closed_files import ClosedFilesTask

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.history.closed_files import ClosedFilesTask
 from pointsman_namesrv.history.history_files import HistoryFiles

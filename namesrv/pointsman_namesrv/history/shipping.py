@@ -17,7 +17,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_namesrv.history.folder import history_files
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.node_metrics import Metrics

@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from pointsman.remoting.bodies import read_json
-from pointsman.remoting.codes import RequestCode
-from pointsman.service import daemon_process, logs
-from pointsman.service.daemon_command import CONTEXT, LOOP, run, version_option
-from pointsman.wire.clock import SystemClock
-from pointsman.wire.names import addr_problem
+from pointsman.clock import SystemClock
+from pointsman.daemon.process import daemon_process, logs
+from pointsman.daemon.process.daemon_command import CONTEXT, LOOP, run, version_option
+from pointsman.names import addr_problem
+from pointsman.rocketmq.bodies import read_json
+from pointsman.rocketmq.codes import RequestCode
 from pointsman_namesrv import __version__
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.node_metrics import Metrics

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
-from pointsman.remoting.codes import RequestCode, ResponseCode
-from pointsman.remoting.frames import BadFrame, Command, FrameReader, encode, read_header
-from pointsman.wire.names import split_addr
+from pointsman.names import split_addr
+from pointsman.rocketmq.codes import RequestCode, ResponseCode
+from pointsman.rocketmq.frames import BadFrame, Command, FrameReader, encode, read_header
 from pointsman_namesrv.observe.fleet_view import BadResponse
 
 CONNECT_SECONDS = 3.0

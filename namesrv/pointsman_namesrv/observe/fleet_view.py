@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pointsman.remoting.bodies import TooManyItemsError, read_json
-from pointsman.wire.names import (
+from pointsman.names import (
     MAX_BROKER_ID,
     MAX_QUEUES,
     MAX_TOPIC_SYS_FLAG,
@@ -16,6 +15,7 @@ from pointsman.wire.names import (
     registered_name_problem,
     text_problem,
 )
+from pointsman.rocketmq.bodies import TooManyItemsError, read_json
 from pointsman_namesrv.core.model import Position, QueueConfig
 
 MAX_BROKERS = 20_000

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 
-from pointsman.remoting.codes import RequestCode
-from pointsman.wire.backoff import FullJitterBackoff
-from pointsman.wire.clock import Clock
+from pointsman.backoff import FullJitterBackoff
+from pointsman.clock import Clock
+from pointsman.rocketmq.codes import RequestCode
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.model import Position

@@ -10,21 +10,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from pointsman.remoting.codes import ResponseCode
-from pointsman.remoting.frames import BodyCrc32, Command, ReadyResponse, compact, version_text
-from pointsman.remoting.register_body import (
-    RegisterBody,
-    TopicConfig,
-    UnreadableBody,
-    Version,
-    differing_part,
-    mapping_version_span,
-    read_data_version,
-)
-from pointsman.service.access import Access, Caller, Limit, check_writes
-from pointsman.service.fair_bound import FairBound
-from pointsman.wire.clock import Clock
-from pointsman.wire.names import MAX_TEXT_LENGTH, text_problem
+from pointsman.clock import Clock
+from pointsman.daemon.access.access import Access, Caller, Limit, check_writes
+from pointsman.daemon.access.fair_bound import FairBound
+from pointsman.names import MAX_TEXT_LENGTH, text_problem
+from pointsman.rocketmq.codes import ResponseCode
+from pointsman.rocketmq.frames import BodyCrc32, Command, ReadyResponse, compact, version_text
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, refuse_if_any, shown
 from pointsman_namesrv.core.additive import Accepted, AdditiveRegistrations, Claim, Incoming, peer_key
 from pointsman_namesrv.core.broker_responses import BeatStatus
@@ -38,6 +29,15 @@ from pointsman_namesrv.core.static_topics import QueueMapping
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.remoting.fields import number, optional_number, read_json, text
+from pointsman_namesrv.remoting.register_body import (
+    RegisterBody,
+    TopicConfig,
+    UnreadableBody,
+    Version,
+    differing_part,
+    mapping_version_span,
+    read_data_version,
+)
 
 CRC_STEP_BYTES = 1024 * 1024
 """Bytes of a checksum in one step; about 0.3 ms."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pointsman.remoting.frames import Command
+from pointsman.rocketmq.frames import Command
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
 
 MAX_JSON_BYTES = 64 * 1024

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from pointsman.remoting.codes import ResponseCode
-from pointsman.remoting.frames import Command, ReadyResponse, compact
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
+from pointsman.rocketmq.codes import ResponseCode
+from pointsman.rocketmq.frames import Command, ReadyResponse, compact
 from pointsman_namesrv.core.administration import Administration, Change, PermChange, TopicDeletion
 from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.model import GroupKey

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pointsman.service.access import Access
-from pointsman.service.fair_bound import FairBound
-from pointsman.wire.clock import Clock
-from pointsman.wire.names import split_addr
+from pointsman.clock import Clock
+from pointsman.daemon.access.access import Access
+from pointsman.daemon.access.fair_bound import FairBound
+from pointsman.names import split_addr
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.additive import AdditiveRegistrations
 from pointsman_namesrv.core.events import RecordEvents
@@ -24,7 +24,7 @@ from pointsman_namesrv.remoting.tls_connection import Handshakes
 from pointsman_namesrv.settings.settings_keeper import SettingsKeeper
 
 if TYPE_CHECKING:
-    from pointsman.service.server_certificates import ServerCertificates
+    from pointsman.daemon.tls.server_certificates import ServerCertificates
 
 
 def remoting_server(

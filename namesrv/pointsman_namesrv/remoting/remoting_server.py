@@ -10,12 +10,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import cast
 
-from pointsman.remoting.frames import BadFrame, FrameReader, ReadyResponse
-from pointsman.service.access import Access, Caller, Denied
-from pointsman.service.client_certificates import ClientCertificate
-from pointsman.service.monitoring import CannotListen
-from pointsman.wire.clock import Clock
-from pointsman.wire.names import join_addr, split_addr
+from pointsman.clock import Clock
+from pointsman.daemon.access.access import Access, Caller, Denied
+from pointsman.daemon.monitoring import CannotListen
+from pointsman.daemon.tls.client_certificates import ClientCertificate
+from pointsman.names import join_addr, split_addr
+from pointsman.rocketmq.frames import BadFrame, FrameReader, ReadyResponse
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import BrokerIdentity, NodeState
 from pointsman_namesrv.node_metrics import Metrics

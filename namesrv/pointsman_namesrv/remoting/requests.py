@@ -9,9 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from pointsman.remoting.codes import RequestCode, ResponseCode
-from pointsman.remoting.frames import ONE_WAY_FLAG, Command, Frame, ReadyResponse, cut_opaque, read_header
-from pointsman.service.access import (
+from pointsman.daemon.access.access import (
     ADMINS,
     ANY_ROLE,
     BROKERS,
@@ -23,7 +21,9 @@ from pointsman.service.access import (
     Rule,
     check_writes,
 )
-from pointsman.service.rpc.call_tallies import Tally
+from pointsman.daemon.rpc.call_tallies import Tally
+from pointsman.rocketmq.codes import RequestCode, ResponseCode
+from pointsman.rocketmq.frames import ONE_WAY_FLAG, Command, Frame, ReadyResponse, cut_opaque, read_header
 from pointsman.wire.refusals import InvalidRequest, Refusal
 from pointsman_namesrv.core.additive import peer_key
 from pointsman_namesrv.core.events import RecordEvents

@@ -13,9 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from pointsman.remoting.codes import ResponseCode
-from pointsman.remoting.frames import MAX_FRAME_BYTES, ReadyResponse, compact
-from pointsman.wire.names import PERM_WRITE
+from pointsman.names import PERM_WRITE
+from pointsman.rocketmq.codes import ResponseCode
+from pointsman.rocketmq.frames import MAX_FRAME_BYTES, ReadyResponse, compact
 from pointsman_namesrv.core.group import Group
 from pointsman_namesrv.core.model import MASTER_ID, GroupKey
 from pointsman_namesrv.core.name_server import NameServer

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from pointsman.service.client_certificates import client_certificate
+from pointsman.daemon.tls.client_certificates import client_certificate
 
 if TYPE_CHECKING:
     from pointsman_namesrv.remoting.remoting_server import RemotingConnection

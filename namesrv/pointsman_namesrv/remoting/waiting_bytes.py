@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from pointsman.remoting.frames import ReadyResponse
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
+from pointsman.rocketmq.frames import ReadyResponse
 from pointsman_namesrv.core.model import BrokerIdentity
 
 COMING_IN_BYTES = 32 * 1024 * 1024

@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any, TypedDict, TypeVar
 
-from pointsman.service.access import Author, Caller, author, check_writes
-from pointsman.service.rpc.request_fields import by_violations
+from pointsman.clock import Clock
+from pointsman.daemon.access.access import Author, Caller, author, check_writes
+from pointsman.daemon.rpc.request_fields import by_violations
 from pointsman.v1 import admin_service_pb2 as wire
-from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import FieldViolation, refuse_if_any
 from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.core.administration import (

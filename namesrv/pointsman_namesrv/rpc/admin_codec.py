@@ -8,10 +8,10 @@ from datetime import datetime
 
 from google.protobuf.duration_pb2 import Duration
 
-from pointsman.service.config import to_toml
+from pointsman.config import to_toml
+from pointsman.names import MAX_BROKER_ID
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.v1 import broker_pb2
-from pointsman.wire.names import MAX_BROKER_ID
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, shown
 from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.config import NameServerConfig

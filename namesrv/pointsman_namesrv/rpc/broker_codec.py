@@ -13,8 +13,8 @@ from google.protobuf.json_format import ParseDict
 from google.protobuf.struct_pb2 import Struct
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from pointsman.names import registered_name_problem, text_problem
 from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2
-from pointsman.wire.names import registered_name_problem, text_problem
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, field_violations, refuse_if_any
 from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.core import broker_responses

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pointsman.service.rpc.request_fields import size_of_page
+from pointsman.clock import Clock
+from pointsman.daemon.rpc.request_fields import size_of_page
 from pointsman.v1 import admin_service_pb2 as wire
-from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, refuse_if_any, shown
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.guard import GuardMode

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
-from pointsman.service.access import ADMINS, ANY_ROLE, BROKERS, Access, Limit, Rule, Rules
-from pointsman.service.rpc.handler_table import HandlerTable
-from pointsman.service.rpc.rpc_server import RpcServer, Service, server_options
+from pointsman.clock import Clock
+from pointsman.daemon.access.access import ADMINS, ANY_ROLE, BROKERS, Access, Limit, Rule, Rules
+from pointsman.daemon.rpc.handler_table import HandlerTable
+from pointsman.daemon.rpc.rpc_server import RpcServer, Service, server_options
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
-from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import NotReady, Refusal
 from pointsman_namesrv.core.events import RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle, draining

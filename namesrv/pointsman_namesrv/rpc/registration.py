@@ -7,14 +7,14 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
-from pointsman.service.access import Caller, check_writes
-from pointsman.service.fair_bound import FairBound
-from pointsman.service.rpc.calling_peer import Peer
-from pointsman.service.rpc.handler_table import Ended, Write
+from pointsman.clock import Clock
+from pointsman.daemon.access.access import Caller, check_writes
+from pointsman.daemon.access.fair_bound import FairBound
+from pointsman.daemon.rpc.calling_peer import Peer
+from pointsman.daemon.rpc.handler_table import Ended, Write
+from pointsman.names import MAX_CHUNK_TOPICS
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
-from pointsman.wire.clock import Clock
-from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, TooSlow, refuse_if_any
 from pointsman_namesrv.core.broker_responses import BeatAnswer, BeatStatus
 from pointsman_namesrv.core.events import EventKind, RecordEvents

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pointsman.service.rpc.calling_peer import Peer
-from pointsman.service.rpc.handler_table import Ended, Write
-from pointsman.service.rpc.request_fields import page
+from pointsman.clock import Clock
+from pointsman.daemon.rpc.calling_peer import Peer
+from pointsman.daemon.rpc.handler_table import Ended, Write
+from pointsman.daemon.rpc.request_fields import page
 from pointsman.v1 import route_service_pb2 as wire
-from pointsman.wire.clock import Clock
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, refuse_if_any
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import NodeState

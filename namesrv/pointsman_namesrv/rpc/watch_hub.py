@@ -22,11 +22,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 
-from pointsman.service.fair_bound import FairBound, Share
-from pointsman.service.rpc.calling_peer import Peer
-from pointsman.service.rpc.handler_table import Ended, Write
+from pointsman.clock import Clock
+from pointsman.daemon.access.fair_bound import FairBound, Share
+from pointsman.daemon.rpc.calling_peer import Peer
+from pointsman.daemon.rpc.handler_table import Ended, Write
 from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
-from pointsman.wire.clock import Clock
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import GroupKey, NodeState
 from pointsman_namesrv.core.node_refusals import LimitExceeded, TopicNotFound

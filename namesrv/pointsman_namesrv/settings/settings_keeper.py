@@ -12,8 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
-from pointsman.service.worker_thread import WorkerThread
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
+from pointsman.daemon.process.worker_thread import WorkerThread
 from pointsman_namesrv.core import saved_settings
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded, SettingNotSaved

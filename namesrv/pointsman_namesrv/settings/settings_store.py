@@ -7,8 +7,8 @@ import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from pointsman.clock import Clock
 from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
-from pointsman.wire.clock import Clock
 from pointsman_namesrv.core.saved_settings import Rows, Setting, SettingKey, SettingKind
 
 FILE_NAME = "settings.db"

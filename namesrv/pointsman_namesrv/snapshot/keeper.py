@@ -11,8 +11,8 @@ import logging
 import threading
 from collections.abc import Callable
 
-from pointsman.service.worker_thread import WorkerThread
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
+from pointsman.daemon.process.worker_thread import WorkerThread
 from pointsman_namesrv.core.departed import DepartedBroker
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.group import Replica

@@ -13,8 +13,8 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from pointsman.names import MAX_CHUNK_TOPICS
 from pointsman.v1 import broker_pb2, registration_service_pb2, snapshot_pb2
-from pointsman.wire.names import MAX_CHUNK_TOPICS
 from pointsman.wire.refusals import Refusal, shown
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.model import FromBroker, Health, QueueConfig, Registration, TopicTable

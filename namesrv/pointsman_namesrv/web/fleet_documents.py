@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from pointsman.clock import Clock
 from pointsman.v1 import admin_service_pb2, route_service_pb2
-from pointsman.wire.clock import Clock
 from pointsman.wire.json_document import (
     MASTER_ID,
     NO_MASTER,

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman.wire.refusals import NotReady, Refusal
 
 FRESH_SECONDS = 1.0

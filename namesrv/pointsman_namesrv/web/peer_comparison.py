@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from pointsman.clock import Clock
 from pointsman.v1 import admin_service_pb2 as wire
 from pointsman.v1 import admin_service_pb2_grpc
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
-from pointsman.wire.clock import Clock
 from pointsman.wire.json_document import Document, enum_name
 from pointsman.wire.refusals import NotReady, Refusal
 from pointsman.wire.wire_time import seconds_of

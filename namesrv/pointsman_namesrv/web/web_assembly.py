@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
-from pointsman.service.access import Access
-from pointsman.wire.names import is_loopback
+from pointsman.daemon.access.access import Access
+from pointsman.names import is_loopback
 from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.web import fleet_documents, status_document
 from pointsman_namesrv.web.fleet_documents import Fleet

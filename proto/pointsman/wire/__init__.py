@@ -1,1 +1,1 @@
-"""What stands on the wire beside the messages: names, error details, channel options, backoff; and the clock."""
+"""The gRPC wire beside its messages: refusals and error details, channels and their credentials, times, JSON."""

@@ -11,8 +11,8 @@ from typing import Any, Self, cast
 import grpc
 import grpc.aio
 
+from pointsman.clock import Clock
 from pointsman.wire.channel_options import ChannelOptions
-from pointsman.wire.clock import Clock
 from pointsman.wire.credentials import Credentials, CredentialsError, read_credentials
 
 POLL_INTERVAL_SECONDS = 10.0

@@ -12,8 +12,9 @@ import grpc
 import pytest
 from grpc import StatusCode
 
-from pointsman.service.access_settings import AccessSettings, Grant
-from pointsman.service.config import ConfigError, to_toml
+from pointsman.config import ConfigError, to_toml
+from pointsman.daemon.access.access_settings import AccessSettings, Grant
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import agent_service_pb2 as agent_wire
 from pointsman.v1 import consumer_group_service_pb2 as groups_wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
@@ -22,7 +23,6 @@ from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
 from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceStub
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
 from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import OffsetsSection, RpcSection, load
 from pointsman_agent.groups.group_servicer import RULES as GROUP_RULES
 from pointsman_agent.offsets.servicer import RULES as OFFSET_RULES

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.config import ConfigError
+from pointsman.config import ConfigError
+from pointsman.manual_clock import ManualClock
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.credentials import Credentials
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import AgentConfig, HeartbeatSection, load
 from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.drain.write_perm import WritePermissions

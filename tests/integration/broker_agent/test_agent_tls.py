@@ -11,11 +11,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pointsman.service.config import ConfigError
-from pointsman.service.server_certificates import POLL_INTERVAL_SECONDS
+from pointsman.config import ConfigError
+from pointsman.daemon.tls.server_certificates import POLL_INTERVAL_SECONDS
+from pointsman.manual_clock import ManualClock
 from pointsman.v1.agent_service_pb2 import GetAgentInfoRequest
 from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.app import Agent
 from pointsman_agent.config import AgentConfig, MonitoringSection, RpcSection
 from pointsman_agent.start import build_agent

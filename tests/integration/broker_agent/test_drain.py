@@ -13,6 +13,8 @@ import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 
+from pointsman.clock import SystemClock
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import agent_service_pb2 as wire
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as registration_wire
@@ -23,8 +25,6 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman.wire.channel_opener import ChannelOpener
-from pointsman.wire.clock import SystemClock
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.drain_lag import LagReport, LagTally

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
 from pointsman_agent.app import Agent
 from pointsman_agent.config import (
     AgentConfig,

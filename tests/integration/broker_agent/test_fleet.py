@@ -9,10 +9,10 @@ from dataclasses import replace
 import grpc
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.error_details import build_status
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.own_state import Leave
 from pointsman_agent.core.probe_verdict import Role
 from pointsman_agent.core.registration_session import RegistrationState

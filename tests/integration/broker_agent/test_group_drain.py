@@ -6,8 +6,8 @@ import asyncio
 
 import grpc
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules
 from tests.fakes.group_agent import Consumer, GroupWatch, ending_of, group_agent, reads
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from pointsman.wire.clock import SystemClock
-from pointsman.wire.group_topics import retry_topic
+from pointsman.clock import SystemClock
+from pointsman.group_topics import retry_topic
 from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue import QueueKey

@@ -10,8 +10,8 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules
 from tests.fakes.group_agent import Consumer, GroupAgent, ending_of, group_agent, reads, soon
 from tests.fakes.refusal import refusal_of

@@ -13,10 +13,10 @@ from google.protobuf.duration_pb2 import Duration
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from prometheus_client import generate_latest
 
-from pointsman.service.monitoring import CannotListen
-from pointsman.service.rpc.calling_peer import Peer
+from pointsman.daemon.monitoring import CannotListen
+from pointsman.daemon.rpc.calling_peer import Peer
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_membership import MembershipBeat
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.groups import group_codec, group_servicer
@@ -172,7 +172,7 @@ async def test_another_host_cannot_leave_for_a_client_whose_stream_is_open(
     agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await consumer.beat(reads("g"))
-    monkeypatch.setattr("pointsman.service.rpc.handler_table.peer_of", lambda *_: Peer("10.9.9.9:1", ""))
+    monkeypatch.setattr("pointsman.daemon.rpc.handler_table.peer_of", lambda *_: Peer("10.9.9.9:1", ""))
     refusal = await refusal_of(consumer.stub.LeaveGroups(wire.LeaveGroupsRequest(client_id=A)))
     assert (refusal.status, refusal.details.code) == (grpc.StatusCode.FAILED_PRECONDITION, "HELD_BY_OTHER")
     assert refusal.details.facts["holder"].startswith("127.0.0.1:")

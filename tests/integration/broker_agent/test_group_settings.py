@@ -7,8 +7,8 @@ from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
+from pointsman.manual_clock import ManualClock
 from pointsman.wire.channel_opener import ChannelOpener
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import GroupRow, GroupsSection, OffsetsSection
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.core.topic_set import TopicSet

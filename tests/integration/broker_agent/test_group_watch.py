@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from tests.fakes.group_agent import BOOT, Consumer, GroupAgent, GroupWatch, group_agent, pin, reads, soon
 from tests.fakes.refusal import refusal_of

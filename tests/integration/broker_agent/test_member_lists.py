@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.wire.clock import SystemClock
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.clock import SystemClock
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.groups.member_lists import MemberListFile, MemberListKeeper, MemberLists, MemberListsFailed
 from pointsman_agent.groups.redis_member_lists import KEY, RedisMemberLists

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.config import StopSection
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.core.registration_session import RegistrationState

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.config import MAX_NAME_SERVERS, NameServersSection
 from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
 from pointsman_agent.name_servers.list_sources import MAX_BYTES, DnsNameServers, FileNameServers, build_source

@@ -8,8 +8,8 @@ from datetime import timedelta
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman.wire.clock import utc_millis
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.clock import utc_millis
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey, Offsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.offsets.expiry import CHECK_INTERVAL_SECONDS, OffsetExpiry

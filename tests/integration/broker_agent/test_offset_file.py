@@ -17,9 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.clock import SystemClock
+from pointsman.manual_clock import ManualClock
 from pointsman.storage.tables import Row, TableFile
-from pointsman.wire.clock import SystemClock
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
 from pointsman_agent.offsets.file_store import BACK_UP_SECONDS, FileStore
 from pointsman_agent.offsets.stored_offsets import StoreFailed

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman.manual_clock import ManualClock
 from pointsman.wire.channel_opener import ChannelOpener
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.replica_offsets import ReplicaOffsets

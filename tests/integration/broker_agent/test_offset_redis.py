@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman.wire.clock import SystemClock
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.clock import SystemClock
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey, Offsets, apply_changes
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.offsets import redis_store

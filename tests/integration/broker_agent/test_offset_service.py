@@ -11,9 +11,9 @@ import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from prometheus_client import CollectorRegistry
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, OffsetKey, Offsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.replica_offsets import ReplicaOffsets

@@ -15,8 +15,8 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import broker_pb2
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import HeartbeatSection, ProbeSection
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.deadline import within

@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
 from pointsman_agent.config import ProbeSection
 from pointsman_agent.core.probe_verdict import Evidence, ProbeFailure, Verdict, VerdictKeeper
 from pointsman_agent.probe import Probe, failed_connection

@@ -10,9 +10,9 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import queue_lock_service_pb2 as wire
 from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_locks import QueueLocks
 from pointsman_agent.core.topic_set import TopicSet

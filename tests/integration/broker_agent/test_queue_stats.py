@@ -16,11 +16,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
+from pointsman.clock import SystemClock
+from pointsman.manual_clock import ManualClock
+from pointsman.redis_queues import entry_id, id_before, stream_key
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman.wire.clock import SystemClock
-from pointsman.wire.manual_clock import ManualClock
-from pointsman.wire.redis_queues import entry_id, id_before, stream_key
 from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueStats, Tally
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.mastership import ACCEPT_AFTER_SECONDS
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.probe.redis_facts import DOES_NOT_PERSIST, RedisFacts

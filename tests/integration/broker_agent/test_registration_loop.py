@@ -14,10 +14,10 @@ from functools import partial
 import grpc
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.error_details import build_status
-from pointsman.wire.manual_clock import ManualClock
 from pointsman.wire.refusals import FieldViolation
 from pointsman_agent.config import HeartbeatSection
 from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role

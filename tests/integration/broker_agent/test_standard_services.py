@@ -7,7 +7,7 @@ import asyncio
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from pointsman.service.rpc.standard_services import LIMIT, MAX_STREAMS
+from pointsman.daemon.rpc.standard_services import LIMIT, MAX_STREAMS
 from tests.fakes.agent_services import served
 from tests.fakes.refusal import refusal_of
 

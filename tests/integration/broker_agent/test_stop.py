@@ -8,8 +8,8 @@ from dataclasses import replace
 import grpc
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import registration_service_pb2 as wire
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.config import AgentConfig, StopSection
 from pointsman_agent.core.probe_verdict import ProbeResult
 from pointsman_agent.core.registration_session import RegistrationState

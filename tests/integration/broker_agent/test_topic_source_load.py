@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
 from pointsman_agent.topic_source.rocketmq import RocketmqTopicSource
 from tests.fakes.rocketmq_files import topic, topics_json, topics_path
 

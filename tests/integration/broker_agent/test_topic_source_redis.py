@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
 from pointsman_agent.core.topic_set import DataVersion, TopicConfig, TopicSet
 from pointsman_agent.deadline import within
 from pointsman_agent.probe.redis_probe import RedisProbe

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.wire.clock import Clock, SystemClock
+from pointsman.clock import Clock, SystemClock
 from pointsman_agent.core.topic_set import AMENDED_BIT, DataVersion, TopicConfig, TopicSet
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.rocketmq import TRIES, RocketmqTopicSource, load_broker_conf

@@ -13,13 +13,13 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from prometheus_client import CollectorRegistry
 
+from pointsman.clock import SystemClock
 from pointsman.v1 import agent_service_pb2 as agent_wire
 from pointsman.v1.admin_service_pb2 import ListBrokersRequest, SetWritePermRequest
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from pointsman.wire.clock import SystemClock
 from pointsman_agent.config import AgentConfig, HeartbeatSection, OffsetsSection, ProbeSection, RpcSection
 from pointsman_agent.probe.configured import build_probe
 from pointsman_namesrv.app import NameServerApp

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from pointsman.remoting.codes import BrokerRequestCode as Request
-from pointsman.remoting.codes import BrokerResponseCode as Code
-from pointsman.remoting.frames import ONE_WAY_FLAG, Command
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
+from pointsman.rocketmq.codes import BrokerRequestCode as Request
+from pointsman.rocketmq.codes import BrokerResponseCode as Code
+from pointsman.rocketmq.frames import ONE_WAY_FLAG, Command
 from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.brokers.broker_requests import MAX_REQUESTS_PER_SECOND
 from pointsman_client.consumer.consumer_identity import coordination_for

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from pointsman.remoting.codes import BrokerRequestCode as Request
-from pointsman.remoting.codes import BrokerResponseCode as Code
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
+from pointsman.rocketmq.codes import BrokerRequestCode as Request
+from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman_client.consumer.brokers.broker_membership import (
     HEARTBEAT_INTERVAL_SECONDS,
     MAX_CLIENT_IDS,

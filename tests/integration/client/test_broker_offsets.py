@@ -8,10 +8,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pointsman.remoting.codes import BrokerRequestCode as Request
-from pointsman.remoting.codes import BrokerResponseCode as Code
-from pointsman.remoting.frames import Command
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
+from pointsman.rocketmq.codes import BrokerRequestCode as Request
+from pointsman.rocketmq.codes import BrokerResponseCode as Code
+from pointsman.rocketmq.frames import Command
 from pointsman_client.consumer.brokers.broker_locks import BrokerQueueLocks
 from pointsman_client.consumer.brokers.broker_offsets import (
     CONFIRMED_TTL_SECONDS,

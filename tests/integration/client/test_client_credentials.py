@@ -16,8 +16,8 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
+from pointsman.manual_clock import ManualClock
 from pointsman.wire.channel_opener import POLL_INTERVAL_SECONDS
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import (
     AccessDeniedError,
     Credentials,

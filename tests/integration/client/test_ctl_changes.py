@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import grpc.aio
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.ctl_command import Ended, Terminal, ctl

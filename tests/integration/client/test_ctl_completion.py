@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
 from tests.fakes.agent_in_route import whole_agents
 from tests.fakes.ctl_process import environment
 from tests.fakes.group_agent import Consumer, reads

@@ -13,13 +13,13 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import registration_service_pb2 as registration
 from pointsman.v1 import route_service_pb2 as route
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.settings.settings_store import SettingsStore
 from tests.fakes import wire
@@ -223,7 +223,7 @@ async def test_a_setting_that_cannot_be_written_to_disk_is_a_warning_next_to_the
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "settings.db")
 
-    caplog.set_level("INFO", "pointsman.service.rpc.refused_calls")
+    caplog.set_level("INFO", "pointsman.daemon.rpc.refused_calls")
 
     monkeypatch.setattr(SettingsStore, "write", refuse)
     async with running_name_server(snapshot=tmp_path / "state") as app:

@@ -17,8 +17,8 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
+from pointsman.clock import SystemClock
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman.wire.clock import SystemClock
 from pointsman_ctl.command_line import TASKS
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire

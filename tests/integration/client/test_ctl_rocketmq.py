@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pointsman.remoting.codes import BrokerRequestCode as Request
-from pointsman.remoting.codes import BrokerResponseCode as Code
-from pointsman.remoting.frames import Command
-from pointsman.wire.clock import SystemClock
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.clock import SystemClock
+from pointsman.manual_clock import ManualClock
+from pointsman.rocketmq.codes import BrokerRequestCode as Request
+from pointsman.rocketmq.codes import BrokerResponseCode as Code
+from pointsman.rocketmq.frames import Command
 from pointsman_client import AccessKey
 from pointsman_ctl.agent_round import NOT_LISTED
 from pointsman_ctl.error_report import ACCESS_KEY_HINT

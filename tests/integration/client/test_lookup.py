@@ -13,7 +13,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman.wire.refusals import FieldViolation
 from pointsman_client import (
     BrokerReplica,

@@ -13,8 +13,8 @@ from functools import partial
 
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_client.consumer.agents.group_settings import own_settings
 from pointsman_client.consumer.agents.member_stream import MemberState

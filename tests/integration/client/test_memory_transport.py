@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.errors import BrokerTimeoutError, OffsetBeyondEndError
 from pointsman_client.transports.memory import MemoryTransport
 from pointsman_client.transports.transport import PulledMessages

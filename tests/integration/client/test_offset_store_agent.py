@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import grpc
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
 from pointsman_client.consumer.agents.offset_store import CONFIRMED_TTL_SECONDS, AgentOffsetStore

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.storage.tables import Row, TableFile
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.consumer.coordination import LoadedOffsets, OffsetStore
 from pointsman_client.consumer.file_offset_store import (
     CLOSE_SECONDS,

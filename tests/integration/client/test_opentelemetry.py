@@ -15,8 +15,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from pointsman.wire.group_topics import dlq_topic
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.group_topics import dlq_topic
+from pointsman.manual_clock import ManualClock
 from pointsman_client import sync
 from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message import Message, ReceivedMessage

@@ -12,7 +12,7 @@ from itertools import pairwise
 import grpc
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.client import NameServerClient
 from pointsman_client.core.fault_strategy import OLDER_FAULT_RULES
 from pointsman_client.core.message import Message, OutgoingMessage

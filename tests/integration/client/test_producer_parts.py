@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.aio import finish_tasks
 from pointsman_client.client import NameServerClient
 from pointsman_client.core.message import Message

@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc.aio
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import registration_service_pb2
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_client.core.message import Message
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import NoBrokerUpError, TopicNotFoundError

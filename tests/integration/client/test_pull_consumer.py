@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.errors import BrokerUnreachableError, ClientClosedError, InvalidOptionError
 from tests.fakes.consumer_setup import Setup, consumer_setup, numbers

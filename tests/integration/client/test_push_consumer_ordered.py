@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.retry_rules import ConsumeResult
 from tests.fakes.consumer_setup import Setup, consumer_setup, numbers

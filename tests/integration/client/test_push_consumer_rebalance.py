@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message import ReceivedMessage
 from tests.fakes.consumer_setup import Setup, consumer_setup, numbers, queues_of

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.agents.queue_lock import AgentQueueLocks
 from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.rpc.links import AgentLinks

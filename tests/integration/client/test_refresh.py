@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client import NameServerClient, NameServersUnavailableError, RouteChange, TopicNotFoundError
 from tests.fakes.scripted_route_server import (
     ScriptedRouteServer,

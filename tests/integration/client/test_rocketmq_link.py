@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from pointsman.remoting.codes import BrokerRequestCode as Request
-from pointsman.remoting.codes import BrokerResponseCode as Code
-from pointsman.remoting.frames import ANSWER_FLAG, BINARY_FORM, JSON_FORM, Command, encode
-from pointsman.remoting.request_frames import request_head
+from pointsman.rocketmq.codes import BrokerRequestCode as Request
+from pointsman.rocketmq.codes import BrokerResponseCode as Code
+from pointsman.rocketmq.frames import ANSWER_FLAG, BINARY_FORM, JSON_FORM, Command, encode
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, ClientClosedError
 from pointsman_client.transports.rocketmq import AccessKey, broker_connection, broker_link
 from pointsman_client.transports.rocketmq.broker_connection import Reply, Response
 from pointsman_client.transports.rocketmq.broker_link import Link
+from pointsman_client.transports.rocketmq.request_frames import request_head
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from tests.fakes.certificates import Authority
 from tests.fakes.fake_broker import Answer, FakeBroker, until

@@ -13,8 +13,8 @@ from typing import cast
 
 import pytest
 
-from pointsman.remoting.frames import MAX_FRAME_BYTES, Command
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
+from pointsman.rocketmq.frames import MAX_FRAME_BYTES, Command
 from pointsman_client import (
     AccessDeniedError,
     AccessKey,

@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import route_service_pb2
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import NameServerClient, NameServersUnavailableError, RouteChange, TopicNotFoundError
 from pointsman_client.core.recheck_plan import MAX_RECHECKS
 from tests.fakes.condition import eventually

@@ -11,8 +11,8 @@ import grpc
 import grpc.aio
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.wire.channel_opener import ChannelOpener
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import NameServerClient
 from pointsman_client.errors import ForkedError, InvalidOptionError
 from pointsman_client.routes.codec import from_topic_route

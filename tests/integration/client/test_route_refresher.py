@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.producer.fault_recovery import RouteRefresher
 
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client import NameServerClient, RouteChange, TopicNotFoundError
 from pointsman_client.metrics_hook import MetricsHook
 from tests.fakes.condition import eventually

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey
 from pointsman_client.consumer.agents.offset_store import AgentOffsetStore
 from pointsman_client.consumer.coordination import BegunTopics

@@ -10,10 +10,10 @@ from typing import Any
 import grpc
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes.gated_store import GatedStore
 from tests.fakes.name_server import running_name_server

@@ -15,12 +15,12 @@ from grpc import StatusCode
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from pointsman.service.access_settings import AccessSettings, Grant
-from pointsman.service.client_certificates import client_certificate
+from pointsman.daemon.access.access_settings import AccessSettings, Grant
+from pointsman.daemon.tls.client_certificates import client_certificate
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import registration_service_pb2 as registration
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, KnownRoute, ListTopicsRequest, WatchTopicRoutesRequest
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.access_tokens import TokenFolder
@@ -170,7 +170,7 @@ async def test_a_client_registers_no_broker(peer: Peer, tokens: TokenFolder) -> 
 async def test_a_broker_that_writes_another_one_is_denied_in_every_call_and_changes_nothing(
     peer: Peer, server: NameServerApp, tokens: TokenFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="pointsman.service.access")
+    caplog.set_level(logging.WARNING, logger="pointsman.daemon.access.access")
     generation = await register(peer, tokens.header("broker-b"), who=B)
     header = tokens.header("broker-a")
     other_cluster = wire.identity("a", cluster="c2")
@@ -482,7 +482,7 @@ async def test_a_brokers_certificate_registers_its_own_name_and_no_other(
             assert refused.status is StatusCode.PERMISSION_DENIED
             assert refused.details.facts["identity"] == "'broker-a.example'"
             assert refused.details.facts["reason"] == "other_broker"
-            [audit] = [record for record in caplog.records if record.name == "pointsman.service.access"]
+            [audit] = [record for record in caplog.records if record.name == "pointsman.daemon.access.access"]
             assert audit.facts["method"] == "RegisterBroker"  # type: ignore[attr-defined]  # of ours
             info = await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest(), metadata=tokens.header("ops"))
             assert info.sizes["brokers"] == 1, "a token counts before the certificate"

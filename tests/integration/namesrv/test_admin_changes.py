@@ -9,11 +9,11 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import Message
 from grpc import StatusCode
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.broker_pb2 import NODE_STATE_DRAINING, NODE_STATE_READY
 from pointsman.v1.registration_service_pb2 import BEAT_STATUS_UNKNOWN_BROKER, HeartbeatRequest
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, ListTopicsRequest, TopicRoute
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.refusal import refusal_of

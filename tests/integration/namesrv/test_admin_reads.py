@@ -8,10 +8,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.broker_pb2 import NODE_STATE_READY
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, KnownRoute, WatchTopicRoutesRequest
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import HistoryConfig, NameServerConfig
 from pointsman_namesrv.core.events import Event, EventKind, Reason

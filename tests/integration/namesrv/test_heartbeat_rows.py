@@ -8,9 +8,9 @@ from typing import Any
 
 import grpc
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from tests.fakes import wire
 from tests.fakes.history_rows import rows_in
 from tests.fakes.name_server import running_name_server

@@ -15,10 +15,10 @@ from hypothesis import settings
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2, route_service_pb2
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_report.cli import main
 from tests.fakes import hostile, wire

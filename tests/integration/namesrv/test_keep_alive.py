@@ -8,10 +8,10 @@ from collections.abc import Callable
 import grpc
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.registration_service_pb2 import Beat, KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import registration
 from tests.fakes import wire

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from grpc import StatusCode
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import route_service_pb2 as route
 from pointsman.v1.broker_pb2 import (
@@ -19,7 +20,6 @@ from pointsman.v1.broker_pb2 import (
     BrokerIdentity,
 )
 from pointsman.v1.registration_service_pb2 import UNREGISTER_REASON_DRAIN, UnregisterBrokerRequest
-from pointsman.wire.manual_clock import ManualClock
 from tests.fakes import wire
 from tests.fakes.name_server import running_name_server
 from tests.fakes.refusal import refusal_of

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from pointsman.service.access_settings import Grant
+from pointsman.daemon.access.access_settings import Grant
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceServicer, add_AdminServiceServicer_to_server
 from pointsman_namesrv.app import NameServerApp

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 import grpc
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import broker_pb2, registration_service_pb2
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, TopicRoute, WatchTopicRoutesResponse
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.watching import watching

@@ -6,6 +6,7 @@ import grpc
 import pytest
 from grpc_status import rpc_status
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1.broker_pb2 import NODE_STATE_READY, NODE_STATE_WARMING
 from pointsman.v1.route_service_pb2 import (
     GetClusterInfoRequest,
@@ -18,7 +19,6 @@ from pointsman.v1.route_service_pb2 import (
     TopicRoute,
 )
 from pointsman.wire.error_details import read_status
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import routes
 from tests.fakes import wire

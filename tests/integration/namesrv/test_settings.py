@@ -16,6 +16,7 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from grpc import StatusCode
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.broker_pb2 import BrokerIdentity
 from pointsman.v1.registration_service_pb2 import (
@@ -23,7 +24,6 @@ from pointsman.v1.registration_service_pb2 import (
     UNREGISTER_REASON_SHUTDOWN,
     UnregisterBrokerRequest,
 )
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.core import guard as guard_module
 from pointsman_namesrv.core.saved_settings import Setting, SettingKey, SettingKind

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.integration.namesrv.conftest import Peer

@@ -16,12 +16,12 @@ from typing import Any
 import grpc
 import pytest
 
-from pointsman.service import monitoring
-from pointsman.service.access_settings import Grant
-from pointsman.service.tls import TlsConfig
+from pointsman.daemon import monitoring
+from pointsman.daemon.access.access_settings import Grant
+from pointsman.daemon.tls.tls import TlsConfig
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import MonitoringConfig
 from pointsman_namesrv.web import loop_documents, status_document

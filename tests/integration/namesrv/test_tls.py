@@ -14,16 +14,16 @@ import grpc
 import pytest
 from cryptography import x509
 
-from pointsman.service.config import ConfigError
-from pointsman.service.server_certificates import POLL_INTERVAL_SECONDS
+from pointsman.config import ConfigError
+from pointsman.daemon.tls.server_certificates import POLL_INTERVAL_SECONDS
+from pointsman.manual_clock import ManualClock
+from pointsman.names import split_addr
 from pointsman.v1.admin_service_pb2 import GetNodeInfoRequest
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2 import KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import KnownRoute, ListTopicsRequest, WatchTopicRoutesRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from pointsman.wire.manual_clock import ManualClock
-from pointsman.wire.names import split_addr
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import hostile, wire
 from tests.fakes.certificates import Authority, Files

@@ -10,11 +10,11 @@ from pathlib import Path
 import grpc
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1.admin_service_pb2 import SetDrainRequest
 from pointsman.v1.broker_pb2 import BROKER_STATE_PROVISIONAL, BROKER_STATE_UP, BrokerIdentity
 from pointsman.v1.registration_service_pb2 import BEAT_STATUS_OK, HeartbeatRequest
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import wire
 from tests.fakes.held_brokers import brokers_in

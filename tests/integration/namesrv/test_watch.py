@@ -12,6 +12,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT, TopicConfig
 from pointsman.v1.registration_service_pb2 import UpdateTopicsRequest
 from pointsman.v1.route_service_pb2 import (
@@ -22,7 +23,6 @@ from pointsman.v1.route_service_pb2 import (
     WatchTopicRoutesRequest,
 )
 from pointsman.wire.error_details import ErrorDetails, read_status
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import node_server
 from tests.fakes import wire
@@ -397,7 +397,7 @@ async def test_a_draining_node_ends_its_watches_and_refuses_route_queries_alone(
 async def test_stopping_ends_idle_and_stuck_watches_well_within_the_grace(
     clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pointsman.service.rpc.handler_table.ENDING_SECONDS", 0.2)
+    monkeypatch.setattr("pointsman.daemon.rpc.handler_table.ENDING_SECONDS", 0.2)
     options = [("grpc.use_local_subchannel_pool", 1), ("grpc.http2.bdp_probe", 0)]
     async with AsyncExitStack() as stack:
         async with running_name_server(clock=clock) as server:

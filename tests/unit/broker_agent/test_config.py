@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.config import ConfigError
+from pointsman.config import ConfigError
 from pointsman_agent.config import AgentConfig, BrokerSection, NameServersSection, load, to_toml
 
 SAMPLE = Path(__file__).parents[3] / "deploy/config/agent.example.toml"

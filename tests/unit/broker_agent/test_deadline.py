@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.deadline import within
 from pointsman_agent.observable import Observable
 

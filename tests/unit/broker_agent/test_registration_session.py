@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.wire.backoff import FullJitterBackoff
+from pointsman.backoff import FullJitterBackoff
 from pointsman_agent.core.own_state import Leave, OwnState
 from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, Role, Verdict
 from pointsman_agent.core.registration_session import (

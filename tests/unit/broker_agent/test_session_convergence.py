@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.wire.backoff import FullJitterBackoff
+from pointsman.backoff import FullJitterBackoff
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
 from pointsman_agent.core.registration_session import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.aio import Wakeup, done_within
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.config import ConfigError
+from pointsman.config import ConfigError
 from pointsman_agent.config import load as load_agent
 from pointsman_namesrv.config import load as load_name_server
 

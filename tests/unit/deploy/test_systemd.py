@@ -14,7 +14,7 @@ import pytest
 import pointsman_agent.__main__
 import pointsman_namesrv.__main__
 import pointsman_namesrv.app
-from pointsman.service.config import to_toml
+from pointsman.config import to_toml
 from pointsman_agent.config import load as load_agent
 from pointsman_namesrv.config import load as load_name_server
 from pointsman_report.cli import cli

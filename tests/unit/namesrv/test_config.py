@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.config import ConfigError, to_toml
+from pointsman.config import ConfigError, to_toml
 from pointsman_namesrv.__main__ import main
 from pointsman_namesrv.config import NameServerConfig, load
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.liveness import LivenessRules

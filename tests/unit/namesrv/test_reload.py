@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.service import logs
+from pointsman.daemon.process import logs
 from pointsman_namesrv.config import load
 from pointsman_namesrv.reload import Reloader
 

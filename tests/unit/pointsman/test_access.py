@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman.service import access as access_module
-from pointsman.service.access import (
+from pointsman.config import ConfigError
+from pointsman.daemon.access import access as access_module
+from pointsman.daemon.access.access import (
     ADMINS,
     ANY_ROLE,
     BROKERS,
@@ -30,11 +31,10 @@ from pointsman.service.access import (
     check_group,
     check_writes,
 )
-from pointsman.service.access_settings import AccessSettings, Grant, Role, check_files
-from pointsman.service.client_certificates import ClientCertificate
-from pointsman.service.config import ConfigError
-from pointsman.service.token_file import new_token, read_token_file
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.daemon.access.access_settings import AccessSettings, Grant, Role, check_files
+from pointsman.daemon.access.token_file import new_token, read_token_file
+from pointsman.daemon.tls.client_certificates import ClientCertificate
+from pointsman.manual_clock import ManualClock
 from tests.fakes.condition import eventually
 from tests.fakes.running import running
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.wire.backoff import FullJitterBackoff
+from pointsman.backoff import FullJitterBackoff
 
 
 def test_the_bound_doubles_up_to_the_cap_and_starts_over_after_a_success() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from pointsman.service.rpc.call_tallies import Tallies, Timings
+from pointsman.daemon.rpc.call_tallies import Tallies, Timings
 
 BOUNDS = (0.001, 0.25, 1.0)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from pointsman.service import client_certificates
-from pointsman.service.client_certificates import client_certificate
+from pointsman.daemon.tls import client_certificates
+from pointsman.daemon.tls.client_certificates import client_certificate
 from tests.fakes.certificates import DNS, MAIL, URI, Authority, Name, der
 
 ADDRESS = 0x87

@@ -7,8 +7,8 @@ from datetime import UTC, timedelta
 
 import pytest
 
-from pointsman.wire.clock import Clock, SystemClock
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.clock import Clock, SystemClock
+from pointsman.manual_clock import ManualClock
 
 
 @pytest.mark.parametrize("made", [SystemClock(), ManualClock()], ids=["system", "manual"])

@@ -10,11 +10,11 @@ import sys
 
 import pytest
 
-from pointsman.service import daemon_process
+from pointsman.daemon.process import daemon_process
 
 PROGRAM = """
 import asyncio, signal, sys
-from pointsman.service import daemon_process
+from pointsman.daemon.process import daemon_process
 
 # The tests themselves may run under nohup.
 signal.signal(signal.SIGHUP, signal.SIG_IGN if "nohup" in sys.argv else signal.SIG_DFL)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.client_certificates import ClientCertificate
-from pointsman.service.denied_certificates import MAX_FILE_BYTES, DeniedFileError, read_denied_certificates
+from pointsman.daemon.tls.client_certificates import ClientCertificate
+from pointsman.daemon.tls.denied_certificates import MAX_FILE_BYTES, DeniedFileError, read_denied_certificates
 
 DIGEST = "ab" * 32
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.service.fair_bound import FairBound, Share
+from pointsman.daemon.access.fair_bound import FairBound, Share
 
 
 def nothing() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman.wire.client_id import address_of, client_id_problem, pin_target_problem
-from pointsman.wire.tag_expression import canonical, expression_problem, tag_problem
+from pointsman.client_id import address_of, client_id_problem, pin_target_problem
+from pointsman.tag_expression import canonical, expression_problem, tag_problem
 
 
 @pytest.mark.parametrize("client_id", ["10.0.0.1@a", "[::1]@8123#77", "host@a@unit", "a@" + "b" * 253])

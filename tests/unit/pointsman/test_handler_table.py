@@ -15,13 +15,13 @@ import pytest
 from google.rpc import status_pb2
 from prometheus_client import CollectorRegistry
 
-from pointsman.service.rpc.call_tallies import CallMetrics
-from pointsman.service.rpc.calling_peer import Peer
-from pointsman.service.rpc.handler_table import Ended, HandlerTable, Write
-from pointsman.service.rpc.refused_calls import WINDOW_LINES, WINDOW_SECONDS
+from pointsman.daemon.rpc.call_tallies import CallMetrics
+from pointsman.daemon.rpc.calling_peer import Peer
+from pointsman.daemon.rpc.handler_table import Ended, HandlerTable, Write
+from pointsman.daemon.rpc.refused_calls import WINDOW_LINES, WINDOW_SECONDS
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman.wire.error_details import ErrorDetails, read_status
-from pointsman.wire.manual_clock import ManualClock
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, Refusal
 
 REGISTRATION = wire.DESCRIPTOR.services_by_name["RegistrationService"]
@@ -215,7 +215,7 @@ async def test_a_daemon_may_replace_a_refusal() -> None:
     assert seen == [rig.servicer.error]
 
 
-REFUSED_LOG = "pointsman.service.rpc.refused_calls"
+REFUSED_LOG = "pointsman.daemon.rpc.refused_calls"
 TOO_LONG = "a" * 65
 
 
@@ -344,7 +344,7 @@ async def test_a_stream_that_the_server_ends_gets_the_reason(rig: Rig) -> None:
 
 
 async def test_a_client_that_does_not_read_holds_no_stream_open(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pointsman.service.rpc.handler_table.ENDING_SECONDS", 0.01)
+    monkeypatch.setattr("pointsman.daemon.rpc.handler_table.ENDING_SECONDS", 0.01)
     rig.servicer.error = Ended(NotReady("stopping"))
     context = Context()
     context.reads = False
@@ -356,7 +356,7 @@ async def test_a_client_that_does_not_read_holds_no_stream_open(rig: Rig, monkey
 async def test_a_stream_that_ends_in_the_middle_of_a_write_gets_the_reason_after_it(
     monkeypatch: pytest.MonkeyPatch, *, reads: bool
 ) -> None:
-    monkeypatch.setattr("pointsman.service.rpc.handler_table.ENDING_SECONDS", 0.1)
+    monkeypatch.setattr("pointsman.daemon.rpc.handler_table.ENDING_SECONDS", 0.1)
     rig = Rig(CutOff())
     context = Context()
     context.written.clear()

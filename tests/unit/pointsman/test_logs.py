@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pointsman.service import logs
+from pointsman.daemon.process import logs
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ def test_lines_that_do_not_fit_are_counted_in_either_format(
 
 
 LOG_ONE_LINE = (
-    "import logging, sys; from pointsman.service import logs;"
+    "import logging, sys; from pointsman.daemon.process import logs;"
     "logs.configure('INFO', sys.argv[1]); logging.getLogger('a').warning('disk is full'); logs.flush()"
 )
 

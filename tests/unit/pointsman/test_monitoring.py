@@ -15,8 +15,8 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from pointsman.service import monitoring
-from pointsman.service.monitoring import CannotListen, MonitoringServer
+from pointsman.daemon import monitoring
+from pointsman.daemon.monitoring import CannotListen, MonitoringServer
 from tests.fakes.deadline import until
 
 HEALTH: dict[str, object] = {"brokers": 3}

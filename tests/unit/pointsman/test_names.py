@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.wire.names import addr_problem, name_problem, registered_name_problem, split_addr, text_problem
+from pointsman.names import addr_problem, name_problem, registered_name_problem, split_addr, text_problem
 
 GOOD_CHARACTERS = string.ascii_letters + string.digits + "%|_-"
 

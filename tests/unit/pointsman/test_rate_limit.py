@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman.service import rate_limit
-from pointsman.service.rate_limit import OWN_BURST, OWN_PART, RateLimit, SharedRateLimit
+from pointsman.daemon.access import rate_limit
+from pointsman.daemon.access.rate_limit import OWN_BURST, OWN_PART, RateLimit, SharedRateLimit
 
 
 def test_a_key_gets_its_burst_and_then_its_rate() -> None:

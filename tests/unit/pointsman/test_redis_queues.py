@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.wire.redis_queues import MAX_OFFSET, entry_id, id_before, offset_after
+from pointsman.redis_queues import MAX_OFFSET, entry_id, id_before, offset_after
 
 
 @given(st.integers(0, MAX_OFFSET - 1))

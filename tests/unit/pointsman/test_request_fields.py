@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pointsman.service.rpc.request_fields import by_violations, page, size_of_page
+from pointsman.daemon.rpc.request_fields import by_violations, page, size_of_page
 from pointsman.wire.refusals import InvalidRequest
 
 

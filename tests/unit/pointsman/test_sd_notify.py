@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.sd_notify import ServiceManager, watchdog_seconds
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.daemon.process.sd_notify import ServiceManager, watchdog_seconds
+from pointsman.manual_clock import ManualClock
 
 
 class Inbox:

@@ -20,11 +20,11 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from prometheus_client import CollectorRegistry
 
-from pointsman.service.certificate_files import MAX_PEM_BYTES
-from pointsman.service.config import ConfigError
-from pointsman.service.server_certificates import ServerCertificates
-from pointsman.service.tls import TlsConfig, check_certificates, load_certificates
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.config import ConfigError
+from pointsman.daemon.tls.certificate_files import MAX_PEM_BYTES
+from pointsman.daemon.tls.server_certificates import ServerCertificates
+from pointsman.daemon.tls.tls import TlsConfig, check_certificates, load_certificates
+from pointsman.manual_clock import ManualClock
 from tests.fakes.certificates import Authority, Files
 
 Break = Callable[[Files, Authority], object]

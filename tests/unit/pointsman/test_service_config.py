@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.service.config import ConfigError, load, to_toml
+from pointsman.config import ConfigError, load, to_toml
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman.service.tls import TlsConfig
-from pointsman.wire.names import is_loopback
+from pointsman.daemon.tls.tls import TlsConfig
+from pointsman.names import is_loopback
 from pointsman_namesrv.config import NameServerConfig, RemotingConfig, ServerConfig
 
 ON = TlsConfig(certificate="c.pem", key="k.pem")

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pointsman.service import token_file
-from pointsman.service.daemon_command import Daemon
-from pointsman.service.token_file import (
+from pointsman.daemon.access import token_file
+from pointsman.daemon.access.token_file import (
     MAX_FILE_BYTES,
     TokenFileError,
     add_line,
@@ -22,6 +21,7 @@ from pointsman.service.token_file import (
     token_digest,
     token_file_warning,
 )
+from pointsman.daemon.process.daemon_command import Daemon
 from pointsman_agent.__main__ import DAEMON as AGENT
 from pointsman_namesrv.__main__ import DAEMON as NAME_SERVER
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pointsman.wire.names import addr_problem
+from pointsman.names import addr_problem
 from pointsman_client.core.route import BrokerData
 
 

@@ -21,9 +21,9 @@ from typing import TypeAlias
 
 import grpc.aio
 
+from pointsman.backoff import FullJitterBackoff
+from pointsman.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman.wire.backoff import FullJitterBackoff
-from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup
 from pointsman_client.consumer.agents.group_settings import to_members
 from pointsman_client.core.rebalance import Members

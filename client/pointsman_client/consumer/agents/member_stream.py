@@ -12,9 +12,9 @@ from typing import TypeAlias
 import grpc
 import grpc.aio
 
+from pointsman.backoff import FullJitterBackoff
+from pointsman.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman.wire.backoff import FullJitterBackoff
-from pointsman.wire.clock import Clock
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client.aio import Wakeup, start_task
 from pointsman_client.errors import AgentFailedError, ClientClosedError, PointsmanError, RequestRejectedError

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 import grpc
 
+from pointsman.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman.wire.clock import Clock
 from pointsman_client.aio import Wakeup, end_tasks, start_task
 from pointsman_client.consumer.agents.broker_agents import agent_addrs
 from pointsman_client.consumer.agents.group_settings import DifferenceLog, difference_names

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
+from pointsman.clock import Clock
 from pointsman.v1 import offset_service_pb2 as wire
-from pointsman.wire.clock import Clock
 from pointsman_client.consumer.agents.broker_agents import agent_of_queues
 from pointsman_client.consumer.agents.queue_batch import Queues, query_agents, query_other_agents
 from pointsman_client.consumer.agents.topic_begins import TopicBegins

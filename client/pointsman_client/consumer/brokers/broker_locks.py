@@ -11,8 +11,8 @@ import logging
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 
-from pointsman.remoting.codes import BrokerRequestCode
-from pointsman.remoting.frames import compact
+from pointsman.rocketmq.codes import BrokerRequestCode
+from pointsman.rocketmq.frames import compact
 from pointsman_client.consumer.brokers.member_links import MemberLinks, json_object, master_addr, queue_name
 from pointsman_client.consumer.coordination import RoutedBrokers
 from pointsman_client.core.message_queue import MessageQueue

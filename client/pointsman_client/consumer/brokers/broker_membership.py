@@ -12,11 +12,11 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
-from pointsman.remoting.frames import compact
-from pointsman.wire.clock import Clock
-from pointsman.wire.group_topics import retry_topic
-from pointsman.wire.tag_expression import ALL
+from pointsman.clock import Clock
+from pointsman.group_topics import retry_topic
+from pointsman.rocketmq.codes import BrokerRequestCode, BrokerResponseCode
+from pointsman.rocketmq.frames import compact
+from pointsman.tag_expression import ALL
 from pointsman_client.aio import Wakeup, end_tasks, start_task
 from pointsman_client.consumer.brokers.member_links import MemberLinks, json_object
 from pointsman_client.consumer.coordination import RoutedBrokers

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
-from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
+from pointsman.rocketmq.codes import BrokerRequestCode, BrokerResponseCode
 from pointsman_client.consumer.brokers.member_links import MemberLinks, any_addr
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets, RoutedBrokers
 from pointsman_client.core.message_queue import MessageQueue, to_subscribe_queues

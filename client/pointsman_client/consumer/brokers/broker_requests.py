@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
-from pointsman.remoting.bodies import shown
-from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
-from pointsman.remoting.frames import Command, compact
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
+from pointsman.rocketmq.bodies import shown
+from pointsman.rocketmq.codes import BrokerRequestCode, BrokerResponseCode
+from pointsman.rocketmq.frames import Command, compact
 from pointsman_client.aio import end_tasks, start_task
 from pointsman_client.consumer.brokers.member_links import queue_name
 from pointsman_client.consumer.coordination import CoordinationRequest, RunningConsumer

@@ -10,9 +10,9 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from pointsman.remoting.bodies import BadBodyError, read_object
-from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
-from pointsman.remoting.frames import Command
+from pointsman.rocketmq.bodies import BadBodyError, read_object
+from pointsman.rocketmq.codes import BrokerRequestCode, BrokerResponseCode
+from pointsman.rocketmq.frames import Command
 from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import BrokerRefusedError, ClientClosedError
 from pointsman_client.transports.rocketmq.broker_connection import Reply, Response

@@ -10,8 +10,8 @@ import asyncio
 import logging
 from datetime import timedelta
 
-from pointsman.wire.clock import Clock
-from pointsman.wire.redis_queues import entry_id
+from pointsman.clock import Clock
+from pointsman.redis_queues import entry_id
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerError, ClientClosedError
 from pointsman_client.transports.redis_streams.lane import Lane

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from pointsman.wire.redis_queues import id_before, offset_after
+from pointsman.redis_queues import id_before, offset_after
 from pointsman_client.errors import (
     BrokerError,
     BrokerRefusedError,

@@ -12,8 +12,8 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from pointsman.wire.clock import Clock
-from pointsman.wire.names import split_addr
+from pointsman.clock import Clock
+from pointsman.names import split_addr
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidOptionError

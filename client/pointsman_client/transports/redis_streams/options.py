@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pointsman.wire.clock import Clock
+from pointsman.clock import Clock
 from pointsman_client.core.checks import check_number, check_seconds
 from pointsman_client.errors import InvalidOptionError
 

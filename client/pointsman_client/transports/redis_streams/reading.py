@@ -14,7 +14,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError
 
-from pointsman.wire.redis_queues import entry_id, id_before, offset_after, stream_key
+from pointsman.redis_queues import entry_id, id_before, offset_after, stream_key
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerRefusedError, OffsetBeyondEndError, ResponseCode

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 
-from pointsman.wire.clock import Clock, SystemClock
-from pointsman.wire.group_topics import is_group_topic
+from pointsman.clock import Clock, SystemClock
+from pointsman.group_topics import is_group_topic
 from pointsman_client.client_options import takes_options
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
-from pointsman.remoting.codes import BrokerResponseCode
-from pointsman.remoting.frames import ANSWER_FLAG, BadFrame, Command, FrameReader, encode, read_header
-from pointsman.remoting.request_frames import request_frame
+from pointsman.rocketmq.codes import BrokerResponseCode
+from pointsman.rocketmq.frames import ANSWER_FLAG, BadFrame, Command, FrameReader, encode, read_header
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, ClientClosedError
+from pointsman_client.transports.rocketmq.request_frames import request_frame
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 
 IDLE_SECONDS = 100.0

@@ -7,11 +7,10 @@ import errno
 import socket
 from collections.abc import Callable, Mapping
 
-from pointsman.remoting.codes import BrokerResponseCode
-from pointsman.remoting.frames import Command
-from pointsman.remoting.request_frames import request_head
+from pointsman.names import split_addr
+from pointsman.rocketmq.codes import BrokerResponseCode
+from pointsman.rocketmq.frames import Command
 from pointsman.wire.channel_opener import explain_connection_failure
-from pointsman.wire.names import split_addr
 from pointsman_client.errors import BrokerUnreachableError, ClientClosedError
 from pointsman_client.transports.rocketmq.broker_connection import (
     BrokerConnection,
@@ -20,6 +19,7 @@ from pointsman_client.transports.rocketmq.broker_connection import (
     Response,
     ResponseLostError,
 )
+from pointsman_client.transports.rocketmq.request_frames import request_head
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 
 CLOSE_SECONDS = 1.8

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from pointsman.remoting.codes import BrokerResponseCode as Code
-from pointsman.remoting.codes import is_denied
-from pointsman.remoting.frames import Command
+from pointsman.rocketmq.codes import BrokerResponseCode as Code
+from pointsman.rocketmq.codes import is_denied
+from pointsman.rocketmq.frames import Command
 from pointsman_client.errors import BrokerRefusedError, InvalidMessageError, PointsmanError
 
 _ADVICE: dict[int, str] = {

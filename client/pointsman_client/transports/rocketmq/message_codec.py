@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
-from pointsman.wire.group_topics import is_group_topic
+from pointsman.group_topics import is_group_topic
 from pointsman_client.core.message import NO_PROPERTIES, Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidMessageError

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pointsman.remoting.codes import BrokerResponseCode as Code
-from pointsman.remoting.frames import Command
+from pointsman.rocketmq.codes import BrokerResponseCode as Code
+from pointsman.rocketmq.frames import Command
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerRefusedError, OffsetBeyondEndError, UnreadableMessageError
 from pointsman_client.transports.rocketmq.broker_refusals import refused

@@ -8,8 +8,8 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from pointsman.remoting.codes import BrokerRequestCode, BrokerResponseCode
-from pointsman.wire.clock import Clock, SystemClock
+from pointsman.clock import Clock, SystemClock
+from pointsman.rocketmq.codes import BrokerRequestCode, BrokerResponseCode
 from pointsman_client.client_options import takes_options
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from datetime import datetime
 from json.encoder import encode_basestring_ascii as json_text
 
-from pointsman.remoting.codes import BrokerRequestCode
-from pointsman.remoting.frames import MAX_FRAME_BYTES, MAX_HEADER_BYTES
-from pointsman.remoting.request_frames import ENDS, request_head
+from pointsman.rocketmq.codes import BrokerRequestCode
+from pointsman.rocketmq.frames import MAX_FRAME_BYTES, MAX_HEADER_BYTES
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidMessageError, MessageTooLargeError
@@ -20,6 +19,7 @@ from pointsman_client.transports.rocketmq.message_codec import (
     properties_text,
     property_text,
 )
+from pointsman_client.transports.rocketmq.request_frames import ENDS, request_head
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 
 DEFAULT_TOPIC = "TBW102"

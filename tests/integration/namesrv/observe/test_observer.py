@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.wire.clock import SystemClock
+from pointsman.clock import SystemClock
 from pointsman_namesrv.config import HistoryConfig, RemotingConfig
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe import __main__ as command

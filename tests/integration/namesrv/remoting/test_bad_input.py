@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from pointsman.remoting.frames import BINARY_FORM, MAX_FRAME_BYTES
-from pointsman.service.monitoring import CannotListen
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.daemon.monitoring import CannotListen
+from pointsman.manual_clock import ManualClock
+from pointsman.rocketmq.frames import BINARY_FORM, MAX_FRAME_BYTES
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig, RoutesConfig
 from pointsman_namesrv.core.model import GroupKey

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from pointsman.remoting.codes import RequestCode
-from pointsman.remoting.frames import BINARY_FORM
+from pointsman.rocketmq.codes import RequestCode
+from pointsman.rocketmq.frames import BINARY_FORM
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig, RoutesConfig
 from pointsman_namesrv.core.model import GroupKey

@@ -9,17 +9,17 @@ from pathlib import Path
 import grpc
 import pytest
 
-from pointsman.remoting.frames import read_header
-from pointsman.remoting.register_body import RegisterBody, TopicConfig
+from pointsman.manual_clock import ManualClock
+from pointsman.rocketmq.frames import read_header
 from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.core.model import BrokerIdentity, GroupKey
 from pointsman_namesrv.core.replica_state import Phase
+from pointsman_namesrv.remoting.register_body import RegisterBody, TopicConfig
 from tests.fakes import wire
 from tests.fakes.condition import eventually
 from tests.fakes.history_rows import rows_in

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.remoting.frames import read_header
+from pointsman.rocketmq.frames import read_header
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes import rocketmq_frames as recorded
 from tests.fakes.remoting_peer import Answer, RemotingPeer

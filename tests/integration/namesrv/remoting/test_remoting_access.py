@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.remoting.codes import RequestCode
-from pointsman.service.access_settings import AccessSettings, Grant
-from pointsman.service.client_certificates import client_certificate
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.daemon.access.access_settings import AccessSettings, Grant
+from pointsman.daemon.tls.client_certificates import client_certificate
+from pointsman.manual_clock import ManualClock
+from pointsman.rocketmq.codes import RequestCode
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.remoting.requests import RULES
@@ -72,7 +72,7 @@ async def test_every_code_that_is_served_has_a_rule(server: NameServerApp) -> No
 async def test_a_broker_by_its_address_registers_its_own_name_and_no_other(
     rocketmq: RemotingPeer, server: NameServerApp, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, logger="pointsman.service.access")
+    caplog.set_level(logging.WARNING, logger="pointsman.daemon.access.access")
     assert await registers(rocketmq) == 0
     for ext in ({"brokerName": "broker-b"}, {"clusterName": "Other"}, {"brokerName": ""}, {"clusterName": "*"}):
         assert await registers(rocketmq, **ext) == NO_PERMISSION

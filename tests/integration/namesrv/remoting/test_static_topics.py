@@ -10,10 +10,10 @@ from typing import Any
 
 import grpc
 
+from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2, route_service_pb2
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from tests.fakes import rocketmq_frames as recorded

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.config import TOPIC_SOURCES, AgentConfig, ProbeSection, TopicsSection
 from pointsman_agent.topic_source import TopicSource
 from pointsman_agent.topic_source.build import READ_TIMEOUT_SECONDS, build_topic_source

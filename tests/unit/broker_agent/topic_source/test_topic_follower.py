@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from prometheus_client import CollectorRegistry
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.source_metrics import SourceMetrics

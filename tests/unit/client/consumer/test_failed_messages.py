@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from pointsman.wire.clock import Clock, SystemClock
-from pointsman.wire.manual_clock import ManualClock, settle
+from pointsman.clock import Clock, SystemClock
+from pointsman.manual_clock import ManualClock, settle
 from pointsman_client.consumer.held_queue import HeldQueue, QueueContext
 from pointsman_client.consumer.listener import Listener, ListenerCaller
 from pointsman_client.consumer.listener_pool import ListenerPool

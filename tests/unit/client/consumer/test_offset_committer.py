@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.core.message_queue import MessageQueue

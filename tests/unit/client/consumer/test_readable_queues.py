@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.readable_queues import ReadableQueues
 from pointsman_client.core.message_queue import MessageQueue
 from tests.fakes.memory_group import PERM_READ, PERM_WRITE, RoutesInMemory, queue_of, route_of

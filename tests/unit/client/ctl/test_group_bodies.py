@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.remoting.bodies import BadBodyError
+from pointsman.rocketmq.bodies import BadBodyError
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import to_document
 from pointsman_ctl.group_bodies import read_connections, read_groups, read_progress

@@ -5,8 +5,8 @@ from __future__ import annotations
 import grpc
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.wire.error_details import ErrorDetails
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_client import (
     NameServerFailedError,
     NameServersUnavailableError,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pointsman.remoting.bodies import BadBodyError
+from pointsman.rocketmq.bodies import BadBodyError
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState, ClusterData, QueueData, TopicRoute
 from pointsman_client.routes.rocketmq_bodies import (
     MAX_GROUPS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman.remoting.frames import Command
+from pointsman.rocketmq.frames import Command
 from pointsman_client.transports.rocketmq.broker_refusals import refused
 
 

@@ -17,8 +17,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.remoting.frames import MAX_FRAME_BYTES, FrameReader, read_header
-from pointsman.remoting.request_frames import request_frame, request_head
+from pointsman.rocketmq.frames import MAX_FRAME_BYTES, FrameReader, read_header
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidMessageError, InvalidOptionError, MessageTooLargeError
@@ -33,6 +32,7 @@ from pointsman_client.transports.rocketmq.message_codec import (
     store_times,
     tag_code,
 )
+from pointsman_client.transports.rocketmq.request_frames import request_frame, request_head
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.transports.rocketmq.sending import SendRequests, delay_property
 from tests.fakes.brokers_under_test import BORN_AT, QUEUE, outgoing

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from pointsman.remoting.codes import BrokerResponseCode as Code
-from pointsman.remoting.frames import Command
+from pointsman.rocketmq.codes import BrokerResponseCode as Code
+from pointsman.rocketmq.frames import Command
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerRefusedError, OffsetBeyondEndError, UnreadableMessageError
 from pointsman_client.transports.rocketmq.message_codec import MAX_BATCHED, MAX_UNWRAPPED

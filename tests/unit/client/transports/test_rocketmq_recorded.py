@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.remoting.frames import BINARY_FORM, Command, Frame, FrameReader, encode, read_header
-from pointsman.remoting.request_frames import request_frame, request_head
+from pointsman.rocketmq.frames import BINARY_FORM, Command, Frame, FrameReader, encode, read_header
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetBeyondEndError
 from pointsman_client.transports.rocketmq.message_codec import store_times
 from pointsman_client.transports.rocketmq.pulling import pull_fields, read_pulled
+from pointsman_client.transports.rocketmq.request_frames import request_frame, request_head
 from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.transports.rocketmq.sending import SendRequests
 from pointsman_client.transports.transport import PulledMessages, Reader

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.history import recorder as recording
 from pointsman_namesrv.history import recorder_assembly

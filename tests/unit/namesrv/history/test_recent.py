@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event, EventKind, Reason
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.history.recent import ROUTINE, RecentEvents

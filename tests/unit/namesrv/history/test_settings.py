@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.config import ConfigError
+from pointsman.config import ConfigError
 from pointsman_namesrv.config import HistoryConfig, load
 
 

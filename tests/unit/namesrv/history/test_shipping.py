@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.history import shipping
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.shipping import FAILURES_IN_A_ROW, MAX_TRIES, Shipper, words

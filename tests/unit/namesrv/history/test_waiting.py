@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman.wire.manual_clock import ManualClock
+from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.history import waiting
 from pointsman_namesrv.history.row import Record, row_count, weight

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pointsman.remoting.bodies import read_json
+from pointsman.rocketmq.bodies import read_json
 from pointsman_namesrv.core.model import Position, QueueConfig
 from pointsman_namesrv.observe import fleet_view
 from pointsman_namesrv.observe.fleet_view import BadResponse, Listed, read_cluster_info, read_route, read_topic_list

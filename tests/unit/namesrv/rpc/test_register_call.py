@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Iterable
 
 import pytest
 
-from pointsman.service.rpc.calling_peer import Peer
-from pointsman.service.rpc.handler_table import Ended
+from pointsman.daemon.rpc.calling_peer import Peer
+from pointsman.daemon.rpc.handler_table import Ended
+from pointsman.manual_clock import ManualClock
 from pointsman.v1.registration_service_pb2 import RegisterBrokerRequest
-from pointsman.wire.manual_clock import ManualClock
 from pointsman.wire.refusals import TooSlow
 from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.liveness import LivenessRules

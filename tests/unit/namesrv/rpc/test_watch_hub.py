@@ -10,10 +10,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pointsman.service.rpc.calling_peer import Peer
-from pointsman.service.rpc.handler_table import Ended
+from pointsman.daemon.rpc.calling_peer import Peer
+from pointsman.daemon.rpc.handler_table import Ended
+from pointsman.manual_clock import ManualClock
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.config import RoutesConfig
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.liveness import LivenessRules

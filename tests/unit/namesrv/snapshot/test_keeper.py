@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from pointsman.manual_clock import ManualClock
 from pointsman.storage.tables import TableFile
-from pointsman.wire.manual_clock import ManualClock
 from pointsman_namesrv.core.broker_responses import BeatStatus
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import Registration

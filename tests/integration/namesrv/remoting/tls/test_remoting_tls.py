@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.service.server_certificates import POLL_INTERVAL_SECONDS
-from pointsman.wire.manual_clock import ManualClock
-from pointsman.wire.names import split_addr
+from pointsman.daemon.tls.server_certificates import POLL_INTERVAL_SECONDS
+from pointsman.manual_clock import ManualClock
+from pointsman.names import split_addr
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.remoting import remoting_server as shell

@@ -1,0 +1,1 @@
+"""Certificates of servers and callers: loaded, replaced while running, denied, and checked on the command line."""

@@ -1,7 +1,0 @@
-"""Common parts of all daemons: configuration, command line, logs, metrics and health over HTTP, process handling."""
-
-import os
-
-# gRPC's C core writes its own lines to standard error, which are not JSON; what matters is raised as an exception too.
-# It reads this at import, so it must be set before; only daemons import this package.
-os.environ.setdefault("GRPC_VERBOSITY", "NONE")
