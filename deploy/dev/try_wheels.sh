@@ -97,7 +97,7 @@ answers pointsman-agent
 # An application that has a package by the name of our folder.
 mkdir spark_jobs
 echo 'OWNER = "the application"' >spark_jobs/__init__.py
-into report --constraint "$constraints" "$(wheel report)"
+into report --constraint "$constraints" "$(wheel proto)" "$(wheel report)"
 answers pointsman-report
 "$venv/bin/python" -c 'import spark_jobs, pointsman_report; assert spark_jobs.OWNER == "the application"'
 "$venv/bin/python" -c '

@@ -1,6 +1,7 @@
-"""Pack the package ``pointsman_report`` into a zip for ``spark-submit --py-files``: ``make spark-zip``.
+"""Pack the report for ``spark-submit --py-files``: ``make spark-zip``.
 
-The zip holds the package with its data files; the same sources give the same bytes.
+The zip holds ``pointsman_report`` with its data files, and the modules of ``pointsman`` that need no gRPC. The same
+sources give the same bytes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PART = ROOT / "spark_jobs"
+PACKED = {ROOT / "spark_jobs": "pointsman_report/**/*", ROOT / "proto": "pointsman/*.py"}
+"""By folder: which of its files."""
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _LEFT_OUT = {"__pycache__", ".mypy_cache"}
 
@@ -26,9 +28,10 @@ def main(arguments: list[str]) -> None:
 
 
 def _members() -> Iterator[tuple[str, bytes]]:
-    for path in sorted((PART / "pointsman_report").rglob("*")):
-        if path.is_file() and not _LEFT_OUT & set(path.parts):
-            yield path.relative_to(PART).as_posix(), path.read_bytes()
+    for part, files in PACKED.items():
+        for path in sorted(part.glob(files)):
+            if path.is_file() and not _LEFT_OUT & set(path.parts):
+                yield path.relative_to(part).as_posix(), path.read_bytes()
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Load a daemon's configuration: defaults < TOML file < environment < flags; all problems are reported together.
+"""Load a program's configuration: defaults < TOML file < environment < flags; all problems are reported together.
 
 A configuration is a frozen dataclass of sections, each a frozen dataclass of plain values: ``bool``, ``int``,
-``float``, ``str``, tuples of these, tuples of tables (dataclasses), and ``dict[str, str]``. A section may define
-``problems(self) -> Iterable[str]`` for its rules, each line as ``field: what is wrong``; so may the configuration, for
+``float``, ``str``, tuples of these, tuples of tables (dataclasses), and a ``dict`` of the first four. A section may
+define ``problems(self) -> Iterable[str]`` for its rules, each line as ``field: what is wrong``; so may the configuration, for
 rules between sections. A field with ``repr=False`` is a secret: no problem shows its value.
 """
 
@@ -31,14 +31,14 @@ def load(
     config_type: type[T],
     *,
     file: Path | None,
-    environment: Mapping[str, str],
-    prefix: str,
+    environment: Mapping[str, str] | None = None,
+    prefix: str = "",
     flags: Mapping[str, object] | None = None,
 ) -> T:
     """Build ``config_type``.
 
     ``environment`` names are ``PREFIX_SECTION__KEY``; those without ``__`` are ignored. A list there is words between
-    commas, or a TOML list. ``flags`` maps ``section.key`` to typed values; ``None`` means not given. Raises
+    commas, or a TOML list. ``flags`` maps ``section.key`` to values as TOML has them; ``None`` means not given. Raises
     ConfigError, whose lines name the source of each value.
     """
     problems: list[str] = []
@@ -59,12 +59,15 @@ def load(
             table = {}
         kwargs[name] = tree.table(section_type, table, where=name)
     problems += [f"{source}: {line}" for line in tree.take_problems()]
-    _apply_environment(kwargs, sections, environment, prefix, problems, origins)
+    _apply_environment(kwargs, sections, environment or {}, prefix, problems, origins)
     for path, value in (flags or {}).items():
         if value is not None:
-            section, key = path.split(".")
-            kwargs[section][key] = value
             origins[path] = "command line"
+            section, key = path.split(".", 1)
+            if section in sections:
+                kwargs[section] |= tree.table(sections[section], {key: value}, where=section)
+            else:
+                problems.append(f"command line: {path}: no such section; there are {known}")
     built: dict[str, Any] = {}
     for name, section_type in sections.items():
         built[name] = tree.build(section_type, kwargs[name], where=name)
@@ -255,7 +258,7 @@ class _Reader:
     def value(self, value: Any, hint: Any, *, where: str, is_secret: bool = False) -> Any:  # noqa: ANN401  # typed by hint
         origin = typing.get_origin(hint)
         if origin is tuple:
-            if not isinstance(value, list):
+            if not isinstance(value, list | tuple):
                 self._refuse(where, f"must be a list, not {_named(value)}")
                 return ()
             inner = typing.get_args(hint)[0]
@@ -264,9 +267,10 @@ class _Reader:
             return tuple(self.value(item, inner, where=f"{where}[{i}]") for i, item in enumerate(value))
         if origin is dict:
             if not isinstance(value, dict):
-                self._refuse(where, f"must be a table of strings, not {_named(value)}")
+                self._refuse(where, f"must be a table, not {_named(value)}")
                 return {}
-            return {key: self.value(item, str, where=f"{where}.{key}") for key, item in value.items()}
+            inner = typing.get_args(hint)[1]
+            return {key: self.value(item, inner, where=f"{where}.{key}") for key, item in value.items()}
         if hint is float and isinstance(value, int) and not isinstance(value, bool):
             return float(value)
         if origin is types.UnionType:

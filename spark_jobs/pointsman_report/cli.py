@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import click
 
+from pointsman.config import ConfigError
 from pointsman_report import __version__
 from pointsman_report.commands import computing, history_queries, raw_history
 from pointsman_report.commands.arguments import FAILED
-from pointsman_report.parameters import ParametersError
 from pointsman_report.report_errors import ReportError, one_line
 from pointsman_report.spark_session import SparkUnavailableError
 
@@ -23,8 +23,10 @@ class ReportCommands(click.Group):
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit):
             raise
-        except (ReportError, SparkUnavailableError, ParametersError) as error:
+        except (ReportError, SparkUnavailableError) as error:
             return _failed(str(error))
+        except ConfigError as error:
+            return _failed("; ".join(error.problems))
         except ModuleNotFoundError as error:
             library = str(error.name).partition(".")[0]
             return _failed(f"{library} is missing: pip install pointsman-report")

@@ -1,4 +1,4 @@
-"""Parameters of the jobs: defaults, overridden by the tables of a TOML file.
+"""Parameters of the jobs: defaults, overridden by the tables of a TOML file (:func:`pointsman.config.load`).
 
 The flap score is BGP's route flap damping (RFC 2439): each event adds points, the sum decays by half every half-life, a
 broker is flagged when it rises above one threshold and cleared when it falls below a lower one.
@@ -7,39 +7,38 @@ broker is flagged when it rises above one threshold and cleared when it falls be
 from __future__ import annotations
 
 import math
-import tomllib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
 
-class ParametersError(ValueError):
-    """An invalid parameters file; the message lists every error."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """A table of the file. Raises `ParametersError` with every invalid value."""
+    """A table of the file; its numbers are finite and not negative."""
 
-    def __post_init__(self) -> None:
-        values = [(f.name, getattr(self, f.name)) for f in fields(self)]
-        numbers = [(name, value) for name, value in values if name not in self.not_numbers()]
-        faults = [f"{name} = {value!r} is not a number of at least 0" for name, value in numbers if not is_count(value)]
-        whole = {f.name for f in fields(self) if f.type == "int"}
-        points = [(name, value) for name, value in numbers if name in whole and isinstance(value, float)]
-        faults += [f"{name} = {value!r} is not a whole number" for name, value in points]
-        if not faults:
-            faults = [fault for holds, fault in self._rules() if not holds]
-        if faults:
-            raise ParametersError("; ".join(faults))
+    def problems(self) -> Iterator[str]:
+        """Yield each invalid value, as ``name: what is wrong``; rules between values only where each is valid."""
+        negative = [
+            f"{f.name}: {value!r} is not a number of at least 0"
+            for f in fields(self)
+            if isinstance(value := getattr(self, f.name), int | float) and not 0 <= value < math.inf
+        ]
+        yield from negative or self._broken_rules()
 
-    @classmethod
-    def not_numbers(cls) -> tuple[str, ...]:
-        return ()
+    def _broken_rules(self) -> Iterator[str]:
+        return iter(())
 
-    def _rules(self) -> tuple[tuple[bool, str], ...]:
-        return ()
+
+def _below(section: object, **least: float) -> Iterator[str]:
+    for name, bound in least.items():
+        if (value := getattr(section, name)) < bound:
+            yield f"{name}: {value!r} is below {bound}"
+
+
+def _outside(section: object, name: str, low: int, high: int) -> Iterator[str]:
+    if not low <= (value := getattr(section, name)) <= high:
+        yield f"{name}: {value!r} is not {low} to {high}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +77,16 @@ class FlapParameters(_Section):
     dead_after_hours: float = 24.0
     """A broker that has been down for longer at the end of the day is dead."""
 
-    def _rules(self) -> tuple[tuple[bool, str], ...]:
-        return (
-            # With a shorter half-life, 2^(half-lives of a day) exceeds the range of a double.
-            (self.half_life_minutes >= 5, f"half_life_minutes = {self.half_life_minutes} is below 5"),
-            (self.reuse_below > 0, "reuse_below is not above 0"),
-            (self.reuse_below < self.suppress_above, "reuse_below is not below suppress_above"),
-            (self.suppress_above < self.ceiling, "suppress_above is not below ceiling"),
-            (self.same_sign_seconds >= 1, "same_sign_seconds is below 1"),
-            (1 <= self.chronic_days <= 7, f"chronic_days = {self.chronic_days} is not 1 to 7"),
-        )
+    def _broken_rules(self) -> Iterator[str]:
+        # With a shorter half-life, 2^(half-lives of a day) exceeds the range of a double.
+        yield from _below(self, half_life_minutes=5, same_sign_seconds=1)
+        if self.reuse_below == 0:
+            yield "reuse_below: is not above 0"
+        if self.reuse_below >= self.suppress_above:
+            yield f"reuse_below: {self.reuse_below!r} is not below suppress_above, {self.suppress_above!r}"
+        if self.suppress_above >= self.ceiling:
+            yield f"suppress_above: {self.suppress_above!r} is not below ceiling, {self.ceiling!r}"
+        yield from _outside(self, "chronic_days", 1, 7)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +105,10 @@ class IncidentParameters(_Section):
     """In a rolling restart the next broker goes down within this time after the one before has recovered; 0: no rolling
     restarts."""
 
-    def _rules(self) -> tuple[tuple[bool, str], ...]:
-        return (
-            (self.brokers >= 2, f"brokers = {self.brokers} is below 2"),
-            (self.within_seconds >= 1, "within_seconds is below 1"),
-            (self.tolerance_seconds <= self.within_seconds, "tolerance_seconds is above within_seconds"),
-        )
+    def _broken_rules(self) -> Iterator[str]:
+        yield from _below(self, brokers=2, within_seconds=1)
+        if self.tolerance_seconds > self.within_seconds:
+            yield f"tolerance_seconds: {self.tolerance_seconds!r} is above within_seconds, {self.within_seconds!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +128,13 @@ class RankingParameters(_Section):
     count_at_least: int = 4
     """The simplest rule, for comparison: fewest outages on a day."""
 
-    def _rules(self) -> tuple[tuple[bool, str], ...]:
-        return (
-            (1 <= self.days <= 30, f"days = {self.days} is not 1 to 30"),
-            (0 < self.false_discovery_rate < 1, "false_discovery_rate is not between 0 and 1"),
-            (self.grid_seconds >= 10, "grid_seconds is below 10"),
-            (self.percent_low < self.percent_high, "percent_low is not below percent_high"),
-            (self.count_at_least >= 1, f"count_at_least = {self.count_at_least} is below 1"),
-        )
+    def _broken_rules(self) -> Iterator[str]:
+        yield from _outside(self, "days", 1, 30)
+        if not 0 < self.false_discovery_rate < 1:
+            yield f"false_discovery_rate: {self.false_discovery_rate!r} is not between 0 and 1"
+        yield from _below(self, grid_seconds=10, count_at_least=1)
+        if self.percent_low >= self.percent_high:
+            yield f"percent_low: {self.percent_low!r} is not below percent_high, {self.percent_high!r}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,22 +156,12 @@ class HealthParameters(_Section):
     clock_offset_above_seconds: float = 5.0
     """Largest clock offset of name servers and agents that is not reported."""
 
-    @classmethod
-    def not_numbers(cls) -> tuple[str, ...]:
-        return ("slo_by_cluster",)
-
-    def _rules(self) -> tuple[tuple[bool, str], ...]:
-        by_cluster: object = self.slo_by_cluster
-        own = by_cluster if isinstance(by_cluster, dict) else None
-        return (
-            (own is not None, f"slo_by_cluster = {by_cluster!r} is not a table of clusters"),
-            (0 < self.slo < 1, f"slo = {self.slo} is not between 0 and 1"),
-            (1 <= self.slo_days <= 90, f"slo_days = {self.slo_days} is not 1 to 90"),
-            *(
-                (isinstance(slo, float) and 0 < slo < 1, f"slo_by_cluster.{cluster} = {slo!r} is not between 0 and 1")
-                for cluster, slo in (own or {}).items()
-            ),
-        )
+    def _broken_rules(self) -> Iterator[str]:
+        objectives = {"slo": self.slo, **{f"slo_by_cluster.{name}": slo for name, slo in self.slo_by_cluster.items()}}
+        for name, slo in objectives.items():
+            if not 0 < slo < 1:
+                yield f"{name}: {slo!r} is not between 0 and 1"
+        yield from _outside(self, "slo_days", 1, 90)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +171,9 @@ class ReportParameters(_Section):
     timezone: str = "UTC"
     """IANA time zone of the report's day, such as Europe/Berlin; tables keep UTC days."""
 
-    @classmethod
-    def not_numbers(cls) -> tuple[str, ...]:
-        return ("timezone",)
-
-    def _rules(self) -> tuple[tuple[bool, str], ...]:
-        name: object = self.timezone
-        known = isinstance(name, str) and name in available_timezones()
-        return ((known, f"timezone = {self.timezone!r} is not an IANA time zone such as Europe/Berlin"),)
+    def _broken_rules(self) -> Iterator[str]:
+        if self.timezone not in available_timezones():
+            yield f"timezone: {self.timezone!r} is not an IANA time zone such as Europe/Berlin"
 
     @property
     def zone(self) -> ZoneInfo:
@@ -211,57 +192,3 @@ class Parameters:
 
     def as_dict(self) -> dict[str, dict[str, Any]]:
         return asdict(self)
-
-
-SECTIONS: dict[str, type[_Section]] = {
-    "flapping": FlapParameters,
-    "incidents": IncidentParameters,
-    "ranking": RankingParameters,
-    "health": HealthParameters,
-    "report": ReportParameters,
-}
-
-
-def is_count(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-def load(path: Path | None) -> Parameters:
-    """Read the tables of a TOML file over the defaults; None gives the defaults.
-
-    Raises:
-        ParametersError: the file is not TOML, or has an unknown name or an invalid value.
-        OSError: the file cannot be read.
-    """
-    if path is None:
-        return Parameters()
-    try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ParametersError(f"{path}: {error}") from error
-    unknown = sorted(set(content) - set(SECTIONS))
-    if unknown:
-        raise ParametersError(f"{path}: unknown: {', '.join(unknown)}; known: {', '.join(SECTIONS)}")
-    faults: list[str] = []
-    given: dict[str, Any] = {}
-    for name, table in content.items():
-        try:
-            given[name] = _section(name, table)
-        except ParametersError as error:
-            faults.append(str(error))
-    if faults:
-        raise ParametersError(f"{path}: {'; '.join(faults)}")
-    return Parameters(**given)
-
-
-def _section(name: str, table: object) -> _Section:
-    if not isinstance(table, dict):
-        raise ParametersError(f"{name} is not a table")
-    known = {f.name for f in fields(SECTIONS[name])}
-    unknown = [f"{name}.{key}" for key in sorted(set(table) - known)]
-    if unknown:
-        raise ParametersError(f"unknown: {', '.join(unknown)}; known: {', '.join(sorted(known))}")
-    try:
-        return SECTIONS[name](**table)
-    except ParametersError as error:
-        raise ParametersError(f"{name}: {error}") from error

@@ -38,7 +38,7 @@ BROUGHT_BY = {
 }
 """By import name: its distribution."""
 OF_PROTO = {"grpcio", "protobuf"}
-"""What every distribution gets through pointsman-proto."""
+"""What the extra `grpc` of pointsman-proto brings, and with it `daemon`."""
 OF_THE_TESTER = {"pytest"}
 
 
@@ -94,7 +94,10 @@ def test_every_part_is_in_the_workspace_and_installed_by_the_root() -> None:
 def test_a_distribution_requires_all_that_it_imports(folder: str) -> None:
     part = PARTS[FOLDERS.index(folder)]
     has = declared(part) | {part["project"]["name"]} | OF_THE_TESTER
-    if "pointsman-proto" in has:
+    if any(
+        each.startswith(("pointsman-proto[grpc]", "pointsman-proto[daemon]"))
+        for each in part["project"]["dependencies"]
+    ):
         has |= OF_PROTO
     for package in packages(folder):
         assert {BROUGHT_BY.get(each, each) for each in imported(package)} - has == set()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import wraps
 from pathlib import Path
@@ -13,7 +13,8 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from pointsman_report.parameters import Parameters, ParametersError, ReportParameters, load
+from pointsman.config import load
+from pointsman_report.parameters import Parameters, ReportParameters
 
 SUCCESS, FINDINGS, FAILED = 0, 1, 2
 MAX_DAYS = 3_700
@@ -91,25 +92,13 @@ class ParameterOptions:
     parameters: Path | None
     timezone: str | None
 
-    def loaded(self) -> Parameters:
-        """Load ``--parameters``; ``--timezone`` overrides its time zone.
+    def loaded(self, settings: Mapping[str, object] | None = None) -> Parameters:
+        """Load ``--parameters``; ``--timezone`` and ``settings``, by ``table.name``, override its values.
 
         Raises:
-            click.UsageError: the file cannot be read, or the time zone is unknown.
-            ParametersError: a value in the file is invalid.
+            ConfigError: the file cannot be read, or a value is invalid.
         """
-        try:
-            loaded = load(self.parameters)
-        except OSError as error:
-            raise click.UsageError(f"--parameters {self.parameters}: {error.strerror}") from error
-        if self.timezone is None:
-            return loaded
-        try:
-            return replace(loaded, report=replace(loaded.report, timezone=self.timezone))
-        except ParametersError as error:
-            raise click.UsageError(
-                f"--timezone {self.timezone} is not an IANA time zone such as Europe/Berlin"
-            ) from error
+        return load(Parameters, file=self.parameters, flags={"report.timezone": self.timezone, **(settings or {})})
 
 
 def option_group(name: str, into: type, *options: Callable[[Function], Function]) -> Callable[[Function], Function]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 import click
 
-from pointsman_report import parameters
 from pointsman_report.commands import arguments
 from pointsman_report.commands.arguments import Days, Outcome, ParameterOptions, SparkOptions
 from pointsman_report.commands.running import print_result, running
@@ -145,37 +144,14 @@ def compare(one: date, other: date, warehouse: str, timezone: str | None, outcom
     return print_result(result, outcome, zone)
 
 
-def _setting(text: str) -> tuple[str, str, object]:
+def _setting(text: str) -> tuple[str, object]:
     name, equals, written = text.partition("=")
-    section, dot, key = name.strip().partition(".")
-    if not (equals and dot):
+    if not (equals and "." in name):
         raise click.BadParameter(f"invalid setting {text!r}: use TABLE.NAME=VALUE, e.g. {SETTING}")
     try:
-        return section, key, tomllib.loads(f"value = {written}")["value"]
+        return name.strip(), tomllib.loads(f"value = {written}")["value"]
     except tomllib.TOMLDecodeError:
         raise click.BadParameter(f"invalid TOML value {written!r}: use e.g. {SETTING}") from None
-
-
-def with_settings(given: parameters.Parameters, settings: Sequence[tuple[str, str, object]]) -> parameters.Parameters:
-    """Return parameters with some values replaced.
-
-    Raises:
-        click.UsageError: a name is unknown, or a value is invalid.
-    """
-    own = given.as_dict()
-    values: dict[str, dict[str, object]] = {}
-    for section, key, value in settings:
-        if section not in own or key not in own[section]:
-            known = ", ".join(own.get(section, own))
-            raise click.UsageError(f"--set {section}.{key}: unknown; known: {known}")
-        values.setdefault(section, {})[key] = value
-    changed = given
-    for section, over in values.items():
-        try:
-            changed = replace(changed, **{section: replace(getattr(given, section), **over)})
-        except parameters.ParametersError as error:
-            raise click.UsageError(f"--set {section}: {error}") from error
-    return changed
 
 
 @click.command
@@ -194,7 +170,7 @@ def with_settings(given: parameters.Parameters, settings: Sequence[tuple[str, st
 @arguments.outcome_options
 @arguments.spark_options
 def simulate(
-    settings: Sequence[tuple[str, str, object]],
+    settings: Sequence[tuple[str, object]],
     days: Days,
     warehouse: str,
     given: ParameterOptions,
@@ -212,7 +188,7 @@ def simulate(
     first_day, last_day = days.checked()
     arguments.checked_warehouse(warehouse)
     these = given.loaded()
-    others = with_settings(these, settings)
+    others = given.loaded(dict(settings))
     with running(spark, reads=[warehouse]) as (session, _):
         # Imported late: pyspark may be missing, which `running` reports in one line.
         from pointsman_report.io import Warehouse  # noqa: PLC0415

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from pointsman.config import load
 from pointsman_agent.config import AgentConfig, BrokerSection, NameServersSection
 from pointsman_agent.config import load as load_agent
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.config import load as load_name_server
 from pointsman_report.parameters import Parameters
-from pointsman_report.parameters import load as load_parameters
 
 FOLDER = Path(__file__).parents[3] / "deploy" / "config"
 
@@ -26,7 +26,7 @@ SAMPLES: dict[str, tuple[Callable[[Path], Any], Any]] = {
             name_servers=NameServersSection(addrs=("127.0.0.1:9876",)),
         ),
     ),
-    "report.example.toml": (load_parameters, Parameters()),
+    "report.example.toml": (lambda file: load(Parameters, file=file), Parameters()),
 }
 
 
@@ -36,8 +36,8 @@ def test_every_sample_equals_the_defaults() -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_equals_the_defaults(name: str) -> None:
-    load, defaults = SAMPLES[name]
-    assert load(FOLDER / name) == defaults
+    loaded, defaults = SAMPLES[name]
+    assert loaded(FOLDER / name) == defaults
 
 
 def test_the_reports_sample_shows_every_number() -> None:
