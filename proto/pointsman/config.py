@@ -2,8 +2,8 @@
 
 A configuration is a frozen dataclass of sections, each a frozen dataclass of plain values: ``bool``, ``int``,
 ``float``, ``str``, tuples of these, tuples of tables (dataclasses), and a ``dict`` of the first four. A section may
-define ``problems(self) -> Iterable[str]`` for its rules, each line as ``field: what is wrong``; so may the configuration, for
-rules between sections. A field with ``repr=False`` is a secret: no problem shows its value.
+define ``problems(self) -> Iterable[str]`` for its rules, each line as ``field: what is wrong``; so may the
+configuration, for rules between sections. A field with ``repr=False`` is a secret: no problem shows its value.
 """
 
 from __future__ import annotations
