@@ -29,7 +29,6 @@ from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.core.retry_rules import ConsumeResult
 from pointsman_client.core.route import (
-    AbsentBroker,
     BrokerData,
     BrokerReplica,
     BrokerState,
@@ -42,6 +41,7 @@ from pointsman_client.core.route import (
 from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES, SendResult, SendStatus
 from pointsman_client.core.sharding import ExplicitTable, HashRing, ModuloMap, QueueOfKey, ShardingMap, SubShards
 from pointsman_client.errors import (
+    AbsentBroker,
     AccessDeniedError,
     AgentFailedError,
     AllocationError,

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import IntEnum
 from typing import ClassVar
 
@@ -43,7 +44,6 @@ from pointsman.group_topics import is_group_topic
 from pointsman.names import is_rocketmq
 from pointsman.wire.error_details import ErrorDetails
 from pointsman.wire.refusals import FieldViolation
-from pointsman_client.core.route import AbsentBroker
 
 MAX_NAMED_BROKERS = 3
 """Absent brokers listed in a message; the attribute has all."""
@@ -456,6 +456,27 @@ class NoWritableQueueError(SendError):
         super().__init__(f"topic {topic} has no writable queue: {why}")
         self.topic = topic
         self.why = why
+
+
+@dataclass(frozen=True, slots=True)
+class AbsentBroker:
+    """A broker of a topic that is not in the routes, with the reason."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    addr: str
+    is_registered: bool
+    """Whether its agent is still registered; its probe then fails."""
+    reason: str
+    """SILENCE, STREAM_BROKEN, PROBE, REFUSED, ...; empty: the name server sent none."""
+    since: datetime | None
+    """UTC; None: unknown since a restart of the name server."""
+
+    def __str__(self) -> str:
+        """``c1/broker-a/0 SILENCE since 2026-03-01T12:00:00Z``."""
+        since = f" since {self.since:%Y-%m-%dT%H:%M:%SZ}" if self.since is not None else ""
+        return f"{self.cluster}/{self.broker_name}/{self.broker_id} {self.reason or 'down'}{since}"
 
 
 class NoBrokerUpError(SendError):

@@ -17,8 +17,9 @@ from prometheus_client import (
 )
 
 from pointsman.daemon.rpc.call_tallies import RPC_BUCKETS, CallMetrics, Tallies
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.group import Group, Replica
+from pointsman_namesrv.core.model import Reason
 
 WATCH_LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 DISK_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)

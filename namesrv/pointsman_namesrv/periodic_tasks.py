@@ -7,9 +7,9 @@ from collections import Counter
 
 from pointsman.clock import Clock
 from pointsman_namesrv.core.broker_events import absence_event, checkpoint_event, full_checkpoint_events
-from pointsman_namesrv.core.events import Event, EventKind, Reason, RecordEvents
+from pointsman_namesrv.core.events import Event, EventKind, RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
-from pointsman_namesrv.core.model import NodeState
+from pointsman_namesrv.core.model import NodeState, Reason
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.lateness import LoopLateness

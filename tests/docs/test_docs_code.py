@@ -20,7 +20,7 @@ import pointsman_namesrv.__main__
 import pointsman_namesrv.observe.__main__
 import pointsman_report.cli
 from pointsman.daemon.access.access_settings import Grant
-from pointsman.daemon.tls.tls import TlsConfig
+from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman_agent.config import TopicRow
 
 ROOT = Path(__file__).parents[2]

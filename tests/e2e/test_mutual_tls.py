@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.daemon.tls.tls import TlsConfig
+from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman_agent.config import (
     AgentConfig,
     BrokerSection,

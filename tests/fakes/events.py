@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind, Reason, TopicsPayload
-from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig
+from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind, TopicsPayload
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig, Reason
 from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
 
 QUEUES = QueueConfig(4, 8, 6, 0)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pointsman.clock import Clock
 from pointsman.daemon.access.access_settings import AccessSettings
-from pointsman.daemon.tls.tls import TlsConfig
+from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import (
     HistoryConfig,

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import trustme
 
-from pointsman.daemon.tls.tls import TlsConfig
+from pointsman.daemon.tls.tls_settings import TlsConfig
 from tests.fakes.certificates import Files
 
 

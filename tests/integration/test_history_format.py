@@ -14,9 +14,9 @@ from pointsman.manual_clock import ManualClock
 from pointsman.v1.broker_pb2 import PROBE_STATUS_FAILING
 from pointsman.v1.registration_service_pb2 import HeartbeatRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.liveness import Punctuality
-from pointsman_namesrv.core.model import DataVersion, GroupKey
+from pointsman_namesrv.core.model import DataVersion, GroupKey, Reason
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.node_metrics import Metrics

@@ -15,12 +15,12 @@ from hypothesis.stateful import Bundle, initialize, multiple, precondition, rule
 
 from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.core import route_table
-from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
     GroupKey,
+    Reason,
     Registration,
 )
 from pointsman_namesrv.core.node_refusals import IdentityHeld, TopicNotFound

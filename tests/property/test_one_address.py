@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_namesrv.core.broker_responses import BeatStatus
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.guard import GuardRules
 from pointsman_namesrv.core.liveness import LivenessRules
-from pointsman_namesrv.core.model import BrokerIdentity, QueueConfig, Registration
+from pointsman_namesrv.core.model import BrokerIdentity, QueueConfig, Reason, Registration
 from pointsman_namesrv.core.name_server import NameServer
 
 NODES = 3

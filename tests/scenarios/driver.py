@@ -19,7 +19,7 @@ from pathlib import Path
 
 from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.core.administration import Administration
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.liveness import LivenessRules
@@ -31,6 +31,7 @@ from pointsman_namesrv.core.model import (
     Health,
     ProbeVerdict,
     QueueConfig,
+    Reason,
     Registration,
 )
 from pointsman_namesrv.core.name_server import NameServer

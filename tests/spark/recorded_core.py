@@ -11,7 +11,7 @@ from typing import Any
 from pointsman.wire.refusals import Refusal
 from pointsman_namesrv.core.administration import Administration
 from pointsman_namesrv.core.broker_events import full_checkpoint_events
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.guard import GuardRules
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import (
@@ -21,6 +21,7 @@ from pointsman_namesrv.core.model import (
     Health,
     ProbeVerdict,
     QueueConfig,
+    Reason,
     Registration,
 )
 from pointsman_namesrv.core.name_server import NameServer

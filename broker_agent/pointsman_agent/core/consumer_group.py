@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from pointsman.client_id import address_of
-from pointsman_agent.core.group_agreement import Agreement, Shape, age_of, agree, may_differ
-from pointsman_agent.core.group_membership import GroupSubscription, GroupSummary, MessageModel
+from pointsman_agent.core.group_agreement import Shape, age_of, agree, may_differ
+from pointsman_agent.core.group_membership import Agreement, GroupSubscription, GroupSummary, MessageModel
 
 
 @dataclass(frozen=True, slots=True)

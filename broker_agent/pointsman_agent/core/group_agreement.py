@@ -13,17 +13,18 @@ RocketMQ compares nothing: there, members with different strategies leave queues
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple
 
 from pointsman.client_id import zone_of
 from pointsman_agent.core.group_membership import (
+    Agreement,
     ConsumeType,
     Difference,
     GroupSubscription,
     MemberSettings,
     MessageModel,
+    Standing,
     Subscription,
 )
 
@@ -53,35 +54,6 @@ class Shape(NamedTuple):
         return cls(
             *common, settings.is_ordered, strategy.digest, settings.known_strategies, needs_zone=strategy.needs_zone
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Standing:
-    """How a member differs from what holds."""
-
-    differences: tuple[Difference, ...]
-    """At least one."""
-    stands_aside: bool
-    strategy: str = ""
-    """Its strategy, for people; empty unless the strategy differs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """What holds in a group."""
-
-    holder: str = ""
-    """The member whose settings hold: the oldest one that states its settings and has the model, type and subscriptions
-    of the oldest one; else the oldest one. Empty: no member states its settings, and none differs."""
-    settings: MemberSettings | None = None
-    """Those of the holder; None: it states none, or every member receives all messages."""
-    differing: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
-    """By client id, sorted."""
-
-    def stands_aside(self, client_id: str) -> bool:
-        """Whether a member holds no queues."""
-        standing = self.differing.get(client_id)
-        return standing is not None and standing.stands_aside
 
 
 def age_of(client_id: str, subscription: GroupSubscription) -> tuple[int, str]:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple
 
 from pointsman_agent.core.group_rules import GroupLimitReached
-
-if TYPE_CHECKING:
-    # It needs this module.
-    from pointsman_agent.core.group_agreement import Agreement, Standing
 
 
 class ConsumeType(Enum):
@@ -117,6 +115,35 @@ class GroupSubscription:
     """Sorted, each topic once."""
     settings: MemberSettings | None = None
     """None: the client is too old to state them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a member differs from what holds."""
+
+    differences: tuple[Difference, ...]
+    """At least one."""
+    stands_aside: bool
+    strategy: str = ""
+    """Its strategy, for people; empty unless the strategy differs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What holds in a group."""
+
+    holder: str = ""
+    """The member whose settings hold: the oldest one that states its settings and has the model, type and subscriptions
+    of the oldest one; else the oldest one. Empty: no member states its settings, and none differs."""
+    settings: MemberSettings | None = None
+    """Those of the holder; None: it states none, or every member receives all messages."""
+    differing: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
+    """By client id, sorted."""
+
+    def stands_aside(self, client_id: str) -> bool:
+        """Whether a member holds no queues."""
+        standing = self.differing.get(client_id)
+        return standing is not None and standing.stands_aside
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,10 +22,10 @@ from dataclasses import replace
 
 from pointsman_agent.core.client_stream import ClientStream, StreamsOfPeer, answer_of, weight, weight_of
 from pointsman_agent.core.consumer_group import ConsumerGroup, Pin
-from pointsman_agent.core.group_agreement import Agreement
 from pointsman_agent.core.group_membership import (
     NOTHING,
     TAKEN_OVER,
+    Agreement,
     BeatAnswer,
     Cause,
     Changes,

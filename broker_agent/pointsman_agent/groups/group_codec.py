@@ -16,7 +16,6 @@ from pointsman.tag_expression import canonical, expression_problem
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.refusals import FieldViolation, refuse_if_any, shown
 from pointsman.wire.wire_time import seconds_of
-from pointsman_agent.core.group_agreement import Standing
 from pointsman_agent.core.group_membership import (
     AllocationSetting,
     BeatAnswer,
@@ -31,6 +30,7 @@ from pointsman_agent.core.group_membership import (
     MembershipBeat,
     MembershipStatus,
     MessageModel,
+    Standing,
     Subscription,
 )
 from pointsman_agent.rpc.agent_fields import client_id_violations, name_violations

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pointsman.clock import Clock
-from pointsman_agent.core.group_agreement import Agreement, Standing
+from pointsman_agent.core.group_membership import Agreement, Standing
 from pointsman_agent.core.groups import Groups
 
 PAUSE_SECONDS = 1.0

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from enum import StrEnum
 
 from pointsman.names import PERM_READ, PERM_WRITE
+from pointsman_client.errors import AbsentBroker
 
 MASTER_ID = 0
 
@@ -99,27 +99,6 @@ class QueueData:
     def is_writable(self) -> bool:
         """Whether producers may write."""
         return bool(self.perm & PERM_WRITE)
-
-
-@dataclass(frozen=True, slots=True)
-class AbsentBroker:
-    """A broker of a topic that is not in the routes, with the reason."""
-
-    cluster: str
-    broker_name: str
-    broker_id: int
-    addr: str
-    is_registered: bool
-    """Whether its agent is still registered; its probe then fails."""
-    reason: str
-    """SILENCE, STREAM_BROKEN, PROBE, REFUSED, ...; empty: the name server sent none."""
-    since: datetime | None
-    """UTC; None: unknown since a restart of the name server."""
-
-    def __str__(self) -> str:
-        """``c1/broker-a/0 SILENCE since 2026-03-01T12:00:00Z``."""
-        since = f" since {self.since:%Y-%m-%dT%H:%M:%SZ}" if self.since is not None else ""
-        return f"{self.cluster}/{self.broker_name}/{self.broker_id} {self.reason or 'down'}{since}"
 
 
 @dataclass(frozen=True, slots=True)

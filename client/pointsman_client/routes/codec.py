@@ -9,7 +9,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman_client.core.route import (
-    AbsentBroker,
     BrokerData,
     BrokerReplica,
     BrokerState,
@@ -18,6 +17,7 @@ from pointsman_client.core.route import (
     Revision,
     TopicRoute,
 )
+from pointsman_client.errors import AbsentBroker
 
 _STATES = {
     broker_pb2.BROKER_STATE_UP: BrokerState.UP,

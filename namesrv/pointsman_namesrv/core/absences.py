@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 
 from pointsman_namesrv.core.broker_events import evicted_event, outlived_event
 from pointsman_namesrv.core.departed import DepartedBroker, DepartedBrokers
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.group import Group
 from pointsman_namesrv.core.holdings import PeerHoldings
 from pointsman_namesrv.core.maintenance import MaintenanceWindows
-from pointsman_namesrv.core.model import BrokerIdentity, GroupKey, Position
+from pointsman_namesrv.core.model import BrokerIdentity, GroupKey, Position, Reason
 from pointsman_namesrv.core.node_refusals import BrokerUnknown
 from pointsman_namesrv.core.route_table import RouteTable
 

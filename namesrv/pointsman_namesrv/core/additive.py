@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pointsman.names import MIN_EXPIRY_INTERVALS, addr_problem, registered_name_problem
 from pointsman.wire.refusals import InvalidRequest, shown
 from pointsman_namesrv.core.broker_responses import BeatStatus
-from pointsman_namesrv.core.events import Event, Reason
+from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.core.group import Group, MemberView, Replica
 from pointsman_namesrv.core.model import (
     BrokerIdentity,
@@ -22,6 +22,7 @@ from pointsman_namesrv.core.model import (
     FromBroker,
     GroupKey,
     QueueConfig,
+    Reason,
     Registration,
     TopicTable,
 )

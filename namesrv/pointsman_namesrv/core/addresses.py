@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterator
 from itertools import chain, islice
 
 from pointsman_namesrv.core.broker_events import broker_event
-from pointsman_namesrv.core.events import EventKind, Reason
+from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.group import Replica
 from pointsman_namesrv.core.liveness import SUSPECT_AFTER_INTERVALS
-from pointsman_namesrv.core.model import BrokerIdentity, Position, Registration
+from pointsman_namesrv.core.model import BrokerIdentity, Position, Reason, Registration
 from pointsman_namesrv.core.node_refusals import IdentityHeld
 from pointsman_namesrv.core.replica_state import Phase
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pointsman.wire.refusals import refuse_if_any
 from pointsman_namesrv.core.additive import drop_topic
 from pointsman_namesrv.core.broker_events import write_perm_event
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.guard import GuardMode, GuardStatus
 from pointsman_namesrv.core.kv import ORDER_TOPIC_NAMESPACE
-from pointsman_namesrv.core.model import BrokerIdentity, GroupKey
+from pointsman_namesrv.core.model import BrokerIdentity, GroupKey, Reason
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import ClusterNotFound, TopicHeld
 from pointsman_namesrv.core.order_topics import order_violations

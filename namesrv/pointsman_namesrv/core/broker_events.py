@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from pointsman_namesrv.core.departed import DepartedBroker
-from pointsman_namesrv.core.events import Event, EventKind, Reason, TopicsPayload
+from pointsman_namesrv.core.events import Event, EventKind, TopicsPayload
 from pointsman_namesrv.core.group import Group, Replica
-from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, TopicTable
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Reason, TopicTable
 from pointsman_namesrv.core.replica_state import Phase, ReplicaState
 from pointsman_namesrv.core.staging import StagedTopics
 

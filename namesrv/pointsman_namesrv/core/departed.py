@@ -13,9 +13,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import NamedTuple
 
-from pointsman_namesrv.core.events import BrokerFacts, Reason
+from pointsman_namesrv.core.events import BrokerFacts
 from pointsman_namesrv.core.group import Group
-from pointsman_namesrv.core.model import MASTER_ID, BrokerIdentity, GroupKey, Position, Registration
+from pointsman_namesrv.core.model import MASTER_ID, BrokerIdentity, GroupKey, Position, Reason, Registration
 from pointsman_namesrv.core.replica_state import Phase, ReplicaState
 
 REMEMBER_SECONDS = 72 * 3_600.0

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
-from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig
-
-if TYPE_CHECKING:
-    from pointsman_namesrv.core.replica_state import ReplicaState
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, QueueConfig, Reason
+from pointsman_namesrv.core.replica_state import ReplicaState
 
 
 class EventKind(StrEnum):
@@ -52,44 +49,6 @@ class EventKind(StrEnum):
     GUARD_OFF = "GUARD_OFF"
     MAINTENANCE_ON = "MAINTENANCE_ON"
     MAINTENANCE_OFF = "MAINTENANCE_OFF"
-
-
-class Reason(StrEnum):
-    """Reason of an event."""
-
-    SILENCE = "SILENCE"
-    STREAM_BROKEN = "STREAM_BROKEN"
-    PROBE = "PROBE"
-    """The probe fails on weak evidence, or passes again."""
-    REFUSED = "REFUSED"
-    """The probe fails on strong evidence: the broker itself refuses to serve."""
-    HEARTBEAT = "HEARTBEAT"
-    STATE_VERSION = "STATE_VERSION"
-    SHUTDOWN = "SHUTDOWN"
-    DRAIN = "DRAIN"
-    REMOVED_FROM_CONFIG = "REMOVED_FROM_CONFIG"
-    SUPERSEDED = "SUPERSEDED"
-    """Another identity registered its address; the detail names it."""
-    ADMIN = "ADMIN"
-    """Requested by an operator, named in the detail."""
-    SNAPSHOT = "SNAPSHOT"
-    """Known from the snapshot; its first heartbeat was received."""
-    SHARE = "SHARE"
-    """The guard: too many brokers of a cluster are lost at the same time, or no longer."""
-    LIMIT = "LIMIT"
-    """The guard has been on for longer than its limit; an operator must check the cluster."""
-    TIME_OVER = "TIME_OVER"
-    """A timed setting ended."""
-    INCARNATION = "INCARNATION"
-    """A new process of the broker ended the setting that applied to the previous one."""
-    DATA_VERSION = "DATA_VERSION"
-    """A new version of its topics ended the setting: the rule for RocketMQ's own brokers."""
-    DAY = "DAY"
-    """The first rows of a day."""
-    START = "START"
-    """The first rows of a process."""
-    DROPPED = "DROPPED"
-    """Rows of the history were lost before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ import heapq
 import math
 from dataclasses import dataclass
 
-from pointsman_namesrv.core.events import Event, EventKind, Reason
-from pointsman_namesrv.core.model import Position
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.model import Position, Reason
 from pointsman_namesrv.core.replica_state import ROUTED
 
 MAX_POSITIONS = 20_000

@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.group import Replica
 from pointsman_namesrv.core.liveness import SUSPECT_AFTER_INTERVALS
-from pointsman_namesrv.core.model import Evidence, GroupKey, Position
+from pointsman_namesrv.core.model import Evidence, GroupKey, Position, Reason
 from pointsman_namesrv.core.node_refusals import LimitExceeded
 
 LONGEST_CREDIT_SECONDS = SUSPECT_AFTER_INTERVALS * 3_600.0

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pointsman.wire.refusals import NotReady
-from pointsman_namesrv.core.events import Event, EventKind, Reason
-from pointsman_namesrv.core.model import NodeState
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.model import NodeState, Reason
 
 MIN_WARM_UP = 5.0
 """Seconds in which agents reconnect: a broker that the snapshot does not contain may be among them."""

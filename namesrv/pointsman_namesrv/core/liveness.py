@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-from pointsman_namesrv.core.events import Reason
+from pointsman_namesrv.core.model import Reason
 
 SUSPECT_AFTER_INTERVALS = 2.5
 """At this many intervals two heartbeats are certainly missing, whatever their jitter. The guard uses the same value."""

@@ -1,4 +1,4 @@
-"""Data types of the core: broker identity, declarations and queues."""
+"""Data types of the core: broker identity, declarations, queues, and the reasons of events and states."""
 
 from __future__ import annotations
 
@@ -105,6 +105,44 @@ class Evidence(StrEnum):
     """The fault may be in the probe, the network or the name server."""
     STRONG = "STRONG"
     """The broker itself refuses to serve."""
+
+
+class Reason(StrEnum):
+    """Reason of an event, or of a replica's state."""
+
+    SILENCE = "SILENCE"
+    STREAM_BROKEN = "STREAM_BROKEN"
+    PROBE = "PROBE"
+    """The probe fails on weak evidence, or passes again."""
+    REFUSED = "REFUSED"
+    """The probe fails on strong evidence: the broker itself refuses to serve."""
+    HEARTBEAT = "HEARTBEAT"
+    STATE_VERSION = "STATE_VERSION"
+    SHUTDOWN = "SHUTDOWN"
+    DRAIN = "DRAIN"
+    REMOVED_FROM_CONFIG = "REMOVED_FROM_CONFIG"
+    SUPERSEDED = "SUPERSEDED"
+    """Another identity registered its address; the detail names it."""
+    ADMIN = "ADMIN"
+    """Requested by an operator, named in the detail."""
+    SNAPSHOT = "SNAPSHOT"
+    """Known from the snapshot; its first heartbeat was received."""
+    SHARE = "SHARE"
+    """The guard: too many brokers of a cluster are lost at the same time, or no longer."""
+    LIMIT = "LIMIT"
+    """The guard has been on for longer than its limit; an operator must check the cluster."""
+    TIME_OVER = "TIME_OVER"
+    """A timed setting ended."""
+    INCARNATION = "INCARNATION"
+    """A new process of the broker ended the setting that applied to the previous one."""
+    DATA_VERSION = "DATA_VERSION"
+    """A new version of its topics ended the setting: the rule for RocketMQ's own brokers."""
+    DAY = "DAY"
+    """The first rows of a day."""
+    START = "START"
+    """The first rows of a process."""
+    DROPPED = "DROPPED"
+    """Rows of the history were lost before."""
 
 
 class Health(NamedTuple):

@@ -34,7 +34,7 @@ from pointsman_namesrv.core.broker_responses import (
     UnregisterStatus,
 )
 from pointsman_namesrv.core.departed import REMEMBER_SECONDS, DepartedBroker, DepartedBrokers
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.flap_penalties import Penalties
 from pointsman_namesrv.core.group import Group, Replica
 from pointsman_namesrv.core.guard import Guard, GuardRules
@@ -52,6 +52,7 @@ from pointsman_namesrv.core.model import (
     Health,
     Position,
     QueueConfig,
+    Reason,
     Registration,
     TopicTable,
 )

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from pointsman_namesrv.core.broker_events import write_perm_event
-from pointsman_namesrv.core.events import Event, Reason
-from pointsman_namesrv.core.model import MASTER_ID, DataVersion, GroupKey, Registration
+from pointsman_namesrv.core.events import Event
+from pointsman_namesrv.core.model import MASTER_ID, DataVersion, GroupKey, Reason, Registration
 
 _ENDS_WIPE = frozenset({Reason.DRAIN, Reason.REMOVED_FROM_CONFIG})
 """Reasons of a departure after which a returning broker has its full permission, even in the same process."""

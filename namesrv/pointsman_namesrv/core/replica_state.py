@@ -12,8 +12,7 @@ from enum import StrEnum
 from functools import cache
 from typing import NamedTuple
 
-from pointsman_namesrv.core.events import Reason
-from pointsman_namesrv.core.model import Evidence
+from pointsman_namesrv.core.model import Evidence, Reason
 
 
 class Phase(StrEnum):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import heapq
 from collections import OrderedDict, deque
 
-from pointsman_namesrv.core.events import EventKind, Reason
-from pointsman_namesrv.core.model import GroupKey
+from pointsman_namesrv.core.events import EventKind
+from pointsman_namesrv.core.model import GroupKey, Reason
 from pointsman_namesrv.history.row import Record
 
 ROUTINE = frozenset(

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from pointsman.clock import Clock
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.model import Reason
 from pointsman_namesrv.history import topic_rows
 from pointsman_namesrv.history.closed_files import ClosedFilesTask
 from pointsman_namesrv.history.history_files import HistoryFiles

@@ -14,8 +14,8 @@ from pointsman.backoff import FullJitterBackoff
 from pointsman.clock import Clock
 from pointsman.rocketmq.codes import RequestCode
 from pointsman_namesrv.config import HistoryConfig
-from pointsman_namesrv.core.events import Event, EventKind, Reason
-from pointsman_namesrv.core.model import Position
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.model import Position, Reason
 from pointsman_namesrv.history import recorder_assembly
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.node_metrics import Metrics

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind, Reason
-from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, Position
+from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, Position, Reason
 from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
 from pointsman_namesrv.observe.fleet_view import FleetView, Listed
 

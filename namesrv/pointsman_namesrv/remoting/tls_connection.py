@@ -10,12 +10,10 @@ import contextlib
 import ssl
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from pointsman.daemon.tls.client_certificates import client_certificate
-
-if TYPE_CHECKING:
-    from pointsman_namesrv.remoting.remoting_server import RemotingConnection
+from pointsman.daemon.tls.tls import client_certificate
+from pointsman_namesrv.remoting.remoting_connection import RemotingConnection
 
 HANDSHAKE_SECONDS = 10.0
 """Limit from the opening of a connection, as for gRPC (``pointsman.wire.channel_options``)."""

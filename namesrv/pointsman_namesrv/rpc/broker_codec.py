@@ -18,7 +18,7 @@ from pointsman.v1 import admin_service_pb2, broker_pb2, registration_service_pb2
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, field_violations, refuse_if_any
 from pointsman.wire.wire_time import seconds_of
 from pointsman_namesrv.core import broker_responses
-from pointsman_namesrv.core.events import Event, Reason
+from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.core.group import Group, MemberView, Replica
 from pointsman_namesrv.core.model import (
     BrokerIdentity,
@@ -28,6 +28,7 @@ from pointsman_namesrv.core.model import (
     NodeState,
     ProbeVerdict,
     QueueConfig,
+    Reason,
     Registration,
     TopicTable,
 )

@@ -14,9 +14,8 @@ from collections.abc import Callable
 from pointsman.clock import Clock
 from pointsman.daemon.process.worker_thread import WorkerThread
 from pointsman_namesrv.core.departed import DepartedBroker
-from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.group import Replica
-from pointsman_namesrv.core.model import Health
+from pointsman_namesrv.core.model import Health, Reason
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.snapshot.snapshot_codec import Lost

@@ -16,8 +16,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pointsman.names import MAX_CHUNK_TOPICS
 from pointsman.v1 import broker_pb2, registration_service_pb2, snapshot_pb2
 from pointsman.wire.refusals import Refusal, shown
-from pointsman_namesrv.core.events import Reason
-from pointsman_namesrv.core.model import FromBroker, Health, QueueConfig, Registration, TopicTable
+from pointsman_namesrv.core.model import FromBroker, Health, QueueConfig, Reason, Registration, TopicTable
 from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.core.static_topics import MAX_QUEUES_PER_BROKER, StaticTopics, queue_count, static_topics
 from pointsman_namesrv.rpc import broker_codec

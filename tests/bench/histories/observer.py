@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind, Reason, TopicsPayload
+from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind, TopicsPayload
 from pointsman_namesrv.core.liveness import (
     LATE_AFTER_INTERVALS,
     MAX_SWEEP_SECONDS,
     SUSPECT_AFTER_INTERVALS,
     LivenessRules,
 )
-from pointsman_namesrv.core.model import DataVersion, QueueConfig
+from pointsman_namesrv.core.model import DataVersion, QueueConfig, Reason
 from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
 from tests.bench.histories.beats import Beats
 from tests.bench.histories.faults import FleetEvent, How

@@ -16,9 +16,17 @@ from functools import partial
 from pathlib import Path
 
 from pointsman_namesrv.core.broker_responses import BeatStatus
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.liveness import LivenessRules
-from pointsman_namesrv.core.model import BrokerIdentity, Evidence, Health, ProbeVerdict, QueueConfig, Registration
+from pointsman_namesrv.core.model import (
+    BrokerIdentity,
+    Evidence,
+    Health,
+    ProbeVerdict,
+    QueueConfig,
+    Reason,
+    Registration,
+)
 from pointsman_namesrv.core.name_server import NameServer
 from tests.bench.histories.writing import NodeHistory
 from tests.bench.incidents.faults import DAY, Act, Fault, Plan, What

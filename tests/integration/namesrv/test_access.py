@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from pointsman.daemon.access.access_settings import AccessSettings, Grant
-from pointsman.daemon.tls.client_certificates import client_certificate
+from pointsman.daemon.tls.tls import client_certificate
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import registration_service_pb2 as registration

@@ -14,7 +14,8 @@ from pointsman.v1.broker_pb2 import NODE_STATE_READY
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, KnownRoute, WatchTopicRoutesRequest
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import HistoryConfig, NameServerConfig
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.model import Reason
 from pointsman_namesrv.rpc import admin_codec, inspection
 from tests.fakes import wire
 from tests.fakes.name_server import running_name_server

@@ -18,7 +18,7 @@ import pytest
 
 from pointsman.daemon import monitoring
 from pointsman.daemon.access.access_settings import Grant
-from pointsman.daemon.tls.tls import TlsConfig
+from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2

@@ -6,7 +6,7 @@ import hashlib
 
 import pytest
 
-from pointsman_agent.core.group_agreement import Standing, agree
+from pointsman_agent.core.group_agreement import agree
 from pointsman_agent.core.group_membership import (
     AllocationSetting,
     ConsumeType,
@@ -14,6 +14,7 @@ from pointsman_agent.core.group_membership import (
     GroupSubscription,
     MemberSettings,
     MessageModel,
+    Standing,
     Subscription,
 )
 

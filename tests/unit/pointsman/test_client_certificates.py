@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 
-from pointsman.daemon.tls import client_certificates
-from pointsman.daemon.tls.client_certificates import client_certificate
+from pointsman.daemon.tls import tls
+from pointsman.daemon.tls.tls import client_certificate
 from tests.fakes.certificates import DNS, MAIL, URI, Authority, Name, der
 
 ADDRESS = 0x87
@@ -84,10 +84,10 @@ def test_names_are_bounded(authority: Authority) -> None:
 def test_a_certificate_is_read_once_and_the_cache_is_bounded(
     authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_certificates, "_known", type(client_certificates._known)())
-    monkeypatch.setattr(client_certificates, "MAX_KNOWN", 2)
+    monkeypatch.setattr(tls, "_known", type(tls._known)())
+    monkeypatch.setattr(tls, "MAX_KNOWN", 2)
     encoded = [der(authority.sign(f"peer-{number}", (DNS, b"a.example"))) for number in range(3)]
     assert client_certificate(encoded[0]) is client_certificate(encoded[0])
     for each in encoded:
         client_certificate(each)
-    assert len(client_certificates._known) == 2
+    assert len(tls._known) == 2

@@ -23,7 +23,8 @@ from prometheus_client import CollectorRegistry
 from pointsman.config import ConfigError
 from pointsman.daemon.tls.certificate_files import MAX_PEM_BYTES
 from pointsman.daemon.tls.server_certificates import ServerCertificates
-from pointsman.daemon.tls.tls import TlsConfig, check_certificates, load_certificates
+from pointsman.daemon.tls.tls import check_certificates, load_certificates
+from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.manual_clock import ManualClock
 from tests.fakes.certificates import Authority, Files
 

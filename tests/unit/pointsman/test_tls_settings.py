@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman.daemon.tls.tls import TlsConfig
+from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.names import is_loopback
 from pointsman_namesrv.config import NameServerConfig, RemotingConfig, ServerConfig
 

@@ -8,7 +8,8 @@ from urllib.parse import unquote
 import grpc
 
 from pointsman.daemon.access.access import Access, Caller, Rule
-from pointsman.daemon.tls.client_certificates import ClientCertificate, client_certificate
+from pointsman.daemon.tls.client_certificates import ClientCertificate
+from pointsman.daemon.tls.tls import client_certificate
 
 ENDING_SECONDS = 1.0
 """Longest time to send the status of a stream that the daemon ends: a client may not be reading."""

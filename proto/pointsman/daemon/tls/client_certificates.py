@@ -1,4 +1,4 @@
-"""Certificates of clients, as every port reads them: names, serial number and digest, read once per certificate.
+"""Certificates of clients, as every port reads them: names, serial number and digest.
 
 TLS has verified them, but an authority may sign whatever is requested. So one strict parser reads them, and not gRPC
 (whose texts end at NUL and have no types) or ``ssl`` (which raises for a name that is not UTF-8).
@@ -6,12 +6,8 @@ TLS has verified them, but an authority may sign whatever is requested. So one s
 
 from __future__ import annotations
 
-import hashlib
-from collections import OrderedDict
 from typing import NamedTuple
 
-MAX_KNOWN = 4_096
-"""Certificates whose content is cached."""
 MAX_NAMES, MAX_NAME_LENGTH = 100, 2_048
 """Bounds of what is read of one certificate; beyond them it has no identity."""
 
@@ -26,20 +22,3 @@ class ClientCertificate(NamedTuple):
     """DNS names and URIs, else its common name, if it has exactly one."""
     problem: str = ""
     """Why it has no identity; empty: it was read."""
-
-
-_known: OrderedDict[bytes, ClientCertificate] = OrderedDict()
-
-
-def client_certificate(encoded: bytes) -> ClientCertificate:
-    """Read a certificate, in PEM (as gRPC has it) or DER (as ``ssl`` has it)."""
-    key = hashlib.sha256(encoded).digest()
-    known = _known.get(key)
-    if known is None:
-        # A daemon without TLS saves the time and memory of `cryptography`.
-        from pointsman.daemon.tls.certificate_files import read_client_certificate  # noqa: PLC0415
-
-        known = _known[key] = read_client_certificate(encoded)
-        while len(_known) > MAX_KNOWN:
-            _known.popitem(last=False)
-    return known

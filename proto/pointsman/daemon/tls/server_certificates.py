@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from pointsman.clock import Clock
 from pointsman.config import ConfigError
 from pointsman.daemon.tls.certificate_files import BadCertificate, Pem, check_pair, read_authorities, read_pem
-from pointsman.daemon.tls.tls import TlsConfig
+from pointsman.daemon.tls.tls_settings import TlsConfig
 
 POLL_INTERVAL_SECONDS = 5.0
 """Interval at which the files are read."""

@@ -1,14 +1,18 @@
-"""The section ``[tls]`` of both daemons: TLS of their listeners."""
+"""Certificates of a daemon's listeners and of its clients.
+
+A daemon without TLS saves the time and memory of `cryptography`, which is imported where the first one is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import hashlib
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from pointsman.clock import Clock
-from pointsman.names import is_loopback, text_problem
-from pointsman.setting import fault, not_one_of
+from pointsman.daemon.tls.client_certificates import ClientCertificate
+from pointsman.daemon.tls.tls_settings import TlsConfig
 
 if TYPE_CHECKING:
     import ssl
@@ -17,60 +21,8 @@ if TYPE_CHECKING:
 
     from pointsman.daemon.tls.server_certificates import ServerCertificates
 
-CLIENT_CERTIFICATES = ("required", "optional")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TlsConfig:
-    """TLS of the listeners. Files are PEM; changed files are used without a restart."""
-
-    certificate: str = ""
-    """The server's certificate, then its intermediates, each followed by its issuer. Empty: no TLS."""
-    key: str = ""
-    """Private key of the certificate, not encrypted."""
-    client_ca: str = ""
-    """Certificates of the authorities that sign clients (mTLS); empty: clients present no certificate."""
-    client_certificate: str = "required"
-    """required: with ``client_ca`` each client needs a certificate. optional: RocketMQ's protocol serves clients
-    without one, too, and gRPC requests none, so that its clients are identified by tokens."""
-    plaintext_beyond_loopback: bool = False
-    """Allow listening beyond loopback without TLS: for a network in which every machine is trusted."""
-
-    def problems(self) -> Iterator[str]:
-        """Rules of this section."""
-        for name in ("certificate", "key", "client_ca"):
-            yield from fault(name, getattr(self, name), text_problem(getattr(self, name), longest=4_096))
-        for given, missing in (("certificate", "key"), ("key", "certificate"), ("client_ca", "certificate")):
-            if getattr(self, given) and not getattr(self, missing):
-                yield f"{missing}: must be given with {given}"
-        yield from not_one_of("client_certificate", self.client_certificate, CLIENT_CERTIFICATES)
-
-    @property
-    def is_on(self) -> bool:
-        """Return whether listeners use TLS."""
-        return bool(self.certificate)
-
-    @property
-    def requires_certificates(self) -> bool:
-        """Return whether every client must present a certificate; only then gRPC reads it."""
-        return bool(self.client_ca) and self.client_certificate == "required"
-
-    def unprotected(self, name: str, listen: str, *, takes_plaintext: bool = False) -> Iterator[str]:
-        """Yield the problem of a plaintext address beyond loopback; ``takes_plaintext``: it accepts plaintext with TLS
-        too."""
-        host_is_given = ":" in listen[1:]
-        if (
-            not host_is_given
-            or is_loopback(listen)
-            or self.plaintext_beyond_loopback
-            or (self.is_on and not takes_plaintext)
-        ):
-            return
-        ways = "set tls.certificate and tls.key" if not self.is_on else "set remoting.tls = 'required'"
-        yield (
-            f"{name}: {listen!r} can be reached from other machines without TLS: {ways}, "
-            "or tls.plaintext_beyond_loopback = true for a network you trust"
-        )
+MAX_KNOWN = 4_096
+"""Clients' certificates whose content is cached."""
 
 
 def load_certificates(
@@ -79,7 +31,6 @@ def load_certificates(
     """Read the files; None without TLS. Metrics begin with ``prefix``. Blocks. Raises ConfigError."""
     if not config.is_on:
         return None
-    # Without TLS the daemon saves the time and memory of `cryptography`.
     from pointsman.daemon.tls.server_certificates import ServerCertificates  # noqa: PLC0415
 
     return ServerCertificates(config, prefix=prefix, registry=registry, clock=clock)
@@ -93,6 +44,22 @@ def open_context(certificates: ServerCertificates | None, is_wanted: bool) -> Ca
 def check_certificates(config: TlsConfig, *, clock: Clock) -> None:
     """Read the files as a start would. Blocks. Raises ConfigError."""
     if config.is_on:
-        from prometheus_client import CollectorRegistry  # noqa: PLC0415  # as above
+        from prometheus_client import CollectorRegistry  # noqa: PLC0415
 
         load_certificates(config, prefix="unused", registry=CollectorRegistry(), clock=clock)
+
+
+_known: OrderedDict[bytes, ClientCertificate] = OrderedDict()
+
+
+def client_certificate(encoded: bytes) -> ClientCertificate:
+    """Read a client's certificate, once, in PEM (as gRPC has it) or DER (as ``ssl`` has it)."""
+    key = hashlib.sha256(encoded).digest()
+    known = _known.get(key)
+    if known is None:
+        from pointsman.daemon.tls.certificate_files import read_client_certificate  # noqa: PLC0415
+
+        known = _known[key] = read_client_certificate(encoded)
+        while len(_known) > MAX_KNOWN:
+            _known.popitem(last=False)
+    return known

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pointsman.daemon.access.access_settings import AccessSettings, Grant
-from pointsman.daemon.tls.client_certificates import client_certificate
+from pointsman.daemon.tls.tls import client_certificate
 from pointsman.manual_clock import ManualClock
 from pointsman.rocketmq.codes import RequestCode
 from pointsman_namesrv.app import NameServerApp

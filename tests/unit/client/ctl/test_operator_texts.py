@@ -13,7 +13,8 @@ from pointsman.wire.error_details import ErrorDetails
 from pointsman_client import NameServerFailedError, RequestRejectedError
 from pointsman_ctl import operator_texts
 from pointsman_ctl.error_report import NAME_SERVER_HINT, NO_GRPC, OLDER_SERVER, failure_text, to_error_report
-from pointsman_namesrv.core.events import EventKind, Reason
+from pointsman_namesrv.core.events import EventKind
+from pointsman_namesrv.core.model import Reason
 
 
 @pytest.mark.parametrize(("perm", "words"), [(6, "rw"), (4, "r"), (2, "w"), (0, "-"), (1, "-"), (0b1111, "rw")])

@@ -10,10 +10,10 @@ import pytest
 from pointsman_namesrv.core.additive import AdditiveRegistrations, Claim
 from pointsman_namesrv.core.addresses import MAX_COMPARED, MAX_NAMED
 from pointsman_namesrv.core.broker_responses import BeatAnswer, BeatStatus
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.guard import GuardRules
 from pointsman_namesrv.core.liveness import LivenessRules
-from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig, Registration
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig, Reason, Registration
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
 from pointsman_namesrv.core.replica_state import Phase

@@ -9,7 +9,7 @@ import pytest
 
 from pointsman.wire.refusals import InvalidRequest
 from pointsman_namesrv.core.administration import Administration
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.kv import ORDER_TOPIC_NAMESPACE
 from pointsman_namesrv.core.liveness import LivenessRules
@@ -20,6 +20,7 @@ from pointsman_namesrv.core.model import (
     Health,
     ProbeVerdict,
     QueueConfig,
+    Reason,
     Registration,
 )
 from pointsman_namesrv.core.name_server import NameServer

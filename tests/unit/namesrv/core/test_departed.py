@@ -11,7 +11,7 @@ import pytest
 from pointsman_namesrv.core.absences import MAX_ENDED_PER_SWEEP
 from pointsman_namesrv.core.administration import Administration
 from pointsman_namesrv.core.departed import DOWN_SECONDS, REMEMBER_SECONDS, DepartedBroker
-from pointsman_namesrv.core.events import EventKind, Reason
+from pointsman_namesrv.core.events import EventKind
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import (
     BrokerIdentity,
@@ -22,6 +22,7 @@ from pointsman_namesrv.core.model import (
     Health,
     ProbeVerdict,
     QueueConfig,
+    Reason,
     Registration,
 )
 from pointsman_namesrv.core.name_server import NameServer

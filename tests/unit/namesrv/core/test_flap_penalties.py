@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman_namesrv.core import flap_penalties
-from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind, Reason
+from pointsman_namesrv.core.events import BrokerFacts, Event, EventKind
 from pointsman_namesrv.core.flap_penalties import FlapRules, FlapScore, Penalties
-from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Position
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, GroupKey, Position, Reason
 from pointsman_namesrv.core.replica_state import UP, Phase, ReplicaState
 from pointsman_report.parameters import FlapParameters
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.group import Replica
 from pointsman_namesrv.core.guard import Guard, GuardMode, GuardRules
 from pointsman_namesrv.core.liveness import Pulse, Punctuality
-from pointsman_namesrv.core.model import BrokerIdentity, Evidence, Health, ProbeVerdict, Registration
+from pointsman_namesrv.core.model import BrokerIdentity, Evidence, Health, ProbeVerdict, Reason, Registration
 
 NOW = 10_000.0
 FAILING = Health(ProbeVerdict.FAILING)

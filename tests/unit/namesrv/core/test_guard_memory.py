@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pointsman_namesrv.core import guard
-from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.liveness import LivenessRules
-from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, Registration
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, Reason, Registration
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.replica_state import Phase
 

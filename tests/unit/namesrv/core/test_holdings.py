@@ -6,9 +6,8 @@ import pytest
 
 from pointsman_namesrv.config import RoutesConfig
 from pointsman_namesrv.core import holdings
-from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.liveness import LivenessRules
-from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig, Registration
+from pointsman_namesrv.core.model import BrokerIdentity, DataVersion, QueueConfig, Reason, Registration
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
 

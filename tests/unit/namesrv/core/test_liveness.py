@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.liveness import EDGES, EDGES_MS, LivenessRules, Pulse, Punctuality, sweep_interval
+from pointsman_namesrv.core.model import Reason
 
 RULES = LivenessRules(stream_grace=10.0, hand_over=60.0)
 LONG_AGO = -1_000.0

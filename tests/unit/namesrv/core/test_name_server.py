@@ -10,7 +10,7 @@ import pytest
 from pointsman.wire.refusals import InvalidRequest
 from pointsman_namesrv.core.broker_events import full_checkpoint_events
 from pointsman_namesrv.core.broker_responses import BeatStatus
-from pointsman_namesrv.core.events import Event, EventKind, Reason
+from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.guard import GuardMode
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import (
@@ -20,6 +20,7 @@ from pointsman_namesrv.core.model import (
     Health,
     ProbeVerdict,
     QueueConfig,
+    Reason,
     Registration,
 )
 from pointsman_namesrv.core.name_server import MAX_OVERDUE_PER_SWEEP, NameServer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
@@ -12,6 +11,7 @@ from pointsman_namesrv.core.model import (
     Health,
     ProbeVerdict,
     QueueConfig,
+    Reason,
     Registration,
 )
 from pointsman_namesrv.core.overrides import Overrides

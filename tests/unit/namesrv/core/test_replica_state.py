@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman_namesrv.core.events import Reason
-from pointsman_namesrv.core.model import Evidence
+from pointsman_namesrv.core.model import Evidence, Reason
 from pointsman_namesrv.core.replica_state import RULES, UP, Facts, Phase, ReplicaState, replica_state, rule_of
 from pointsman_report.report.meanings import STATES
 

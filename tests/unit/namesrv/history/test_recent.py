@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman_namesrv.core.events import Event, EventKind, Reason
-from pointsman_namesrv.core.model import GroupKey
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.model import GroupKey, Reason
 from pointsman_namesrv.history.recent import ROUTINE, RecentEvents
 from pointsman_namesrv.history.row import Record
 from tests.fakes.events import broker_event, facts, topics_event

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman_namesrv.core.events import Event, EventKind, Reason
-from pointsman_namesrv.core.model import GroupKey, QueueConfig
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.model import GroupKey, QueueConfig, Reason
 from pointsman_namesrv.history import recorder as recording
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder

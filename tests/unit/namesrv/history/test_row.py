@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman_namesrv.core.events import Event, EventKind, Reason
-from pointsman_namesrv.core.model import DataVersion, GroupKey, QueueConfig
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.model import DataVersion, GroupKey, QueueConfig, Reason
 from pointsman_namesrv.history.row import Record, row_count, to_rows, weight
 from tests.fakes.events import QUEUES, broker_event, topics_event
 

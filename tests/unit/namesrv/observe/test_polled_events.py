@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pointsman_namesrv.core.events import Event, EventKind, Reason
-from pointsman_namesrv.core.model import Position
+from pointsman_namesrv.core.events import Event, EventKind
+from pointsman_namesrv.core.model import Position, Reason
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.observe.fleet_view import FleetView, Listed
 from pointsman_namesrv.observe.polled_events import SETTLE_SECONDS, Watch

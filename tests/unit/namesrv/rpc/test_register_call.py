@@ -13,9 +13,8 @@ from pointsman.daemon.rpc.handler_table import Ended
 from pointsman.manual_clock import ManualClock
 from pointsman.v1.registration_service_pb2 import RegisterBrokerRequest
 from pointsman.wire.refusals import TooSlow
-from pointsman_namesrv.core.events import Reason
 from pointsman_namesrv.core.liveness import LivenessRules
-from pointsman_namesrv.core.model import BrokerIdentity
+from pointsman_namesrv.core.model import BrokerIdentity, Reason
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
 from pointsman_namesrv.core.request_rules import IntervalBounds

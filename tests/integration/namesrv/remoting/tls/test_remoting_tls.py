@@ -19,9 +19,9 @@ from pointsman.manual_clock import ManualClock
 from pointsman.names import split_addr
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
+from pointsman_namesrv.remoting import remoting_connection, tls_connection
 from pointsman_namesrv.remoting import remoting_server as shell
-from pointsman_namesrv.remoting import tls_connection
-from pointsman_namesrv.remoting.remoting_server import RemotingConnection
+from pointsman_namesrv.remoting.remoting_connection import RemotingConnection
 from pointsman_namesrv.remoting.tls_connection import HANDSHAKE_SECONDS
 from tests.fakes import hostile
 from tests.fakes.certificates import DNS, MAIL, URI, Authority, Files, Name
@@ -291,7 +291,7 @@ async def test_many_unfinished_handshakes_are_bounded_and_others_are_served(
 async def test_a_client_that_does_not_read_is_not_read(
     server: NameServerApp, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shell, "UNSENT_A_CONNECTION", 1_024)
+    monkeypatch.setattr(remoting_connection, "UNSENT_A_CONNECTION", 1_024)
     tls = context(authority.file)
     topics = {f"t-{n}": topic_config(f"t-{n}") for n in range(1_000)}
     async with remoting_peer(server.remoting_addr, tls) as greedy, remoting_peer(server.remoting_addr, tls) as other:
