@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from pointsman_client import PointsmanError
-from pointsman_ctl import (
-    __version__,
+from pointsman_ctl import __version__
+from pointsman_ctl.commands import (
     broker_commands,
     change_commands,
     diff_command,
@@ -26,8 +26,8 @@ from pointsman_ctl import (
     watch_command,
     why_command,
 )
-from pointsman_ctl.access_options import ACCESS_OPTIONS, access_options, read_access
-from pointsman_ctl.command_options import (
+from pointsman_ctl.options.access_options import ACCESS_OPTIONS, access_options, read_access
+from pointsman_ctl.options.command_options import (
     OUTPUT,
     TIMEOUT,
     NoCommandError,
@@ -35,9 +35,16 @@ from pointsman_ctl.command_options import (
     read_name_servers,
     read_seconds,
 )
-from pointsman_ctl.error_report import EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, ErrorReport, exit_code_of, to_error_report
-from pointsman_ctl.invocation import Invocation
-from pointsman_ctl.operator_texts import printable
+from pointsman_ctl.options.invocation import Invocation
+from pointsman_ctl.output.error_report import (
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    ErrorReport,
+    exit_code_of,
+    to_error_report,
+)
+from pointsman_ctl.output.operator_texts import printable
 
 DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 

@@ -206,7 +206,7 @@ def test_every_refusal_of_the_servers_is_explained_with_its_status() -> None:
 
 
 def test_every_code_of_pointsmanctl_and_of_rocketmqs_protocol_is_explained() -> None:
-    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "client" / "pointsman_ctl").glob("*.py"))
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "client" / "pointsman_ctl").rglob("*.py"))
     codes = re.findall(r'(?:ErrorReport|\.warn|not_there)\([^"]*"([A-Z_]+)"', sources)
     codes += re.findall(r'^    code = "([A-Z_]+)"', sources, re.MULTILINE)
     assert len(codes) > 15

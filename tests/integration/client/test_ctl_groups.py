@@ -20,9 +20,9 @@ from pointsman_agent.core.drain_lag import GroupLag, LagReport
 from pointsman_agent.core.queue import QueueKey
 from pointsman_client.consumer.agents.group_settings import own_settings
 from pointsman_client.core.allocation import AllocationStrategy, Averagely, ConsistentHash
-from pointsman_ctl.agent_round import MAX_CONCURRENT_AGENTS, AgentChoice, agent_round
-from pointsman_ctl.invocation import Invocation
-from pointsman_ctl.server_calls import Server
+from pointsman_ctl.commands.agent_round import MAX_CONCURRENT_AGENTS, AgentChoice, agent_round
+from pointsman_ctl.options.invocation import Invocation
+from pointsman_ctl.servers.server_calls import Server
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes.agent_in_route import WholeAgent, whole_agents
 from tests.fakes.ctl_command import Ended, ctl

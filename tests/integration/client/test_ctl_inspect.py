@@ -247,7 +247,7 @@ async def test_a_setting_that_cannot_be_written_to_disk_is_a_warning_next_to_the
 
 
 async def test_every_page_of_two_nodes_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pointsman_ctl.name_server_queries.DIGESTS_PER_PAGE", 2)
+    monkeypatch.setattr("pointsman_ctl.servers.name_server_queries.DIGESTS_PER_PAGE", 2)
     topics = [f"topic-{number}" for number in range(5)]
     async with running_name_server() as one, running_name_server() as two:
         await register(one, *topics, name="broker-a")

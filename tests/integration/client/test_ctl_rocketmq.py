@@ -18,8 +18,8 @@ from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
 from pointsman_client import AccessKey
-from pointsman_ctl.agent_round import NOT_LISTED
-from pointsman_ctl.error_report import ACCESS_KEY_HINT
+from pointsman_ctl.commands.agent_round import NOT_LISTED
+from pointsman_ctl.output.error_report import ACCESS_KEY_HINT
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from tests.fakes.agent_in_route import whole_agents

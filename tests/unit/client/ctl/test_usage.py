@@ -18,11 +18,11 @@ import click
 import pytest
 
 from pointsman_client import AccessKey
-from pointsman_ctl import command_options
-from pointsman_ctl.access_options import ACCESS_OPTIONS, read_access
 from pointsman_ctl.command_line import TASKS, cli, run
-from pointsman_ctl.error_report import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_USAGE
-from pointsman_ctl.invocation import Invocation
+from pointsman_ctl.options import command_options
+from pointsman_ctl.options.access_options import ACCESS_OPTIONS, read_access
+from pointsman_ctl.options.invocation import Invocation
+from pointsman_ctl.output.error_report import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_OK, EXIT_TIMED_OUT, EXIT_USAGE
 
 PIN = ["pin", "billing", "--for", "1h"]
 

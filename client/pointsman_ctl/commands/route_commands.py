@@ -1,0 +1,200 @@
+"""Routes: the commands ``route``, ``topics`` and ``clusters``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import click
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from pointsman.v1 import broker_pb2, route_service_pb2
+from pointsman.wire.json_document import (
+    MASTER_ID,
+    Document,
+    enum_name,
+    to_broker_data_document,
+    to_document,
+    to_route_document,
+)
+from pointsman_client import AbsentBroker, NoBrokerUpError
+from pointsman_ctl.options.command_options import in_cluster, read_name
+from pointsman_ctl.options.invocation import Invocation, pass_invocation
+from pointsman_ctl.options.name_completion import complete_topics
+from pointsman_ctl.output.operator_texts import logical_queues_text, perm_text, printable, utc_of
+from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, state_cell
+from pointsman_ctl.servers.name_server_queries import clusters_of, route_of, topics_of
+
+
+@click.command()
+@click.argument("topic", callback=read_name, shell_complete=complete_topics)
+@in_cluster
+@click.option("--zone", default="", metavar="NAME", help="Only brokers of this zone, and those without a master.")
+@pass_invocation
+def route(invocation: Invocation, topic: str, cluster: str, zone: str) -> None:
+    """Show the queues and brokers of TOPIC.
+
+    Queries the first server in the list that responds. PERM: r readable, w writable. A broker name without a broker of
+    id 0 has NO MASTER: it can be read but not written. If all brokers of the topic are down, it shows why and since
+    when, and exits 1. The JSON has the keys of RocketMQ's TopicRouteData, and more.
+
+    \b
+    JSON: topic, orderTopicConf, filterServerTable,
+          revision.{boot, counter, digest},
+          queueDatas[].{cluster, brokerName, readQueueNums, writeQueueNums,
+            perm, topicSysFlag},
+          brokerDatas[].{cluster, brokerName, brokerAddrs, zoneName,
+            enableActingMaster, conditions[], replicas[].{brokerId, addr,
+            haAddr, agentAddr, state, filterServers[]}},
+          absentBrokers[].{cluster, brokerName, brokerId, brokerAddr,
+            isRegistered, reason, since}, empty while a broker is up,
+          staticTopicMappings[].{cluster, brokerName, scope, totalQueues,
+            epoch, dirty, logicalQueueIds[], physicalQueueIds[]}
+
+    \b
+    Examples:
+      pointsmanctl route orders
+      pointsmanctl route orders --cluster DefaultCluster --zone z1
+      pointsmanctl --output json route orders | jq '.brokerDatas[].brokerAddrs'
+    """
+
+    response = invocation.query_first(
+        lambda server, deadline: route_of(server, deadline, topic, cluster=cluster, zone=zone)
+    )
+    invocation.show(to_route_document(response), route_parts(response))
+    if response.absent_brokers:
+        raise NoBrokerUpError(topic, [_absent(broker) for broker in response.absent_brokers])
+
+
+@click.command()
+@in_cluster
+@pass_invocation
+def topics(invocation: Invocation, cluster: str) -> None:
+    """List topic names, one per line.
+
+    Queries the first server in the list that responds. A WARMING server adds a warning that the list may be incomplete.
+
+    \b
+    JSON: topics[], nodeState
+
+    \b
+    Examples:
+      pointsmanctl topics
+      pointsmanctl topics --cluster DefaultCluster | grep '^%RETRY%'
+    """
+    response = invocation.query_first(lambda server, deadline: topics_of(server, deadline, cluster=cluster))
+    document = to_document(response)
+    del document["nextPageToken"]
+    # Nothing else, so that the output can be piped.
+    invocation.show(document, map(Text, response.topics))
+    invocation.warn_if_warming(response.node_state)
+
+
+@click.command()
+@pass_invocation
+def clusters(invocation: Invocation) -> None:
+    """List clusters and their brokers.
+
+    Queries the first server in the list that responds. A WARMING server adds a warning that the list may be incomplete.
+
+    \b
+    JSON: nodeState, clusters[].{cluster, brokerDatas[].{as in route}}
+
+    \b
+    Examples:
+      pointsmanctl clusters
+      pointsmanctl -o json clusters | jq '.clusters[].brokerDatas[].conditions'
+    """
+    response = invocation.query_first(clusters_of)
+    invocation.show(to_clusters_document(response), clusters_parts(response.clusters))
+    invocation.warn_if_warming(response.node_state)
+
+
+def _absent(broker: route_service_pb2.AbsentBroker) -> AbsentBroker:
+    who = broker.identity
+    since = utc_of(broker.since) if broker.HasField("since") else None
+    return AbsentBroker(
+        who.cluster, who.broker_name, who.broker_id, who.addr, broker.is_registered, broker.reason, since
+    )
+
+
+def to_clusters_document(response: route_service_pb2.GetClusterInfoResponse) -> Document:
+    """Render the clusters and the state of the server."""
+    return {
+        "nodeState": enum_name(response, "node_state"),
+        "clusters": [
+            {
+                "cluster": cluster.cluster,
+                "brokerDatas": [to_broker_data_document(data) for data in cluster.broker_datas],
+            }
+            for cluster in response.clusters
+        ],
+    }
+
+
+def route_parts(route: route_service_pb2.TopicRoute) -> Iterable[RenderableType]:
+    """Show the queues and brokers of a topic, or why none of its brokers is up."""
+    if route.absent_brokers:
+        table = new_table("CLUSTER", "BROKER", "ID", "ADDR", "STATE", "REASON", "SINCE", right=("ID",))
+        for broker in map(_absent, route.absent_brokers):
+            state = "OUT" if broker.is_registered else "GONE"
+            since = f"{broker.since:%Y-%m-%dT%H:%M:%SZ}" if broker.since else "-"
+            who = (broker.cluster, broker.broker_name, str(broker.broker_id), broker.addr)
+            table.add_row(*map(printable, who), state, printable(broker.reason) or "-", since)
+        yield table
+        return
+    if not (route.queue_datas or route.broker_datas):
+        yield Text("no broker in this cluster and zone has the topic; others have it", style=WARNING)
+        return
+    numbers = ("READ QUEUES", "WRITE QUEUES")
+    queues = new_table("CLUSTER", "BROKER", *numbers, "PERM", right=numbers)
+    for data in route.queue_datas:
+        counts = (str(data.read_queue_nums), str(data.write_queue_nums))
+        queues.add_row(data.cluster, data.broker_name, *counts, perm_text(data.perm))
+    yield queues
+    yield ""
+    yield _group_table(route.broker_datas)
+    if route.order_topic_conf:
+        yield ""
+        yield Text(f"order topic: {printable(route.order_topic_conf)}")
+    if route.static_topic_mappings:
+        yield ""
+        yield from _static_topic_parts(route.static_topic_mappings)
+
+
+def _static_topic_parts(mappings: Sequence[broker_pb2.StaticTopicMapping]) -> Iterable[RenderableType]:
+    total = max(mapping.total_queues for mapping in mappings)
+    yield Text(f"static topic of {total} logical queues, which clients address instead of those above")
+    table = new_table("CLUSTER", "BROKER", "LOGICAL>PHYSICAL QUEUE", "EPOCH", right=("EPOCH",))
+    for mapping in mappings:
+        table.add_row(mapping.cluster, printable(mapping.broker_name), logical_queues_text(mapping), str(mapping.epoch))
+    yield table
+
+
+def clusters_parts(clusters: Sequence[route_service_pb2.ClusterData]) -> Iterable[RenderableType]:
+    """Show the clusters and their groups."""
+    if not clusters:
+        yield Text("no broker is registered")
+        return
+    yield _group_table([data for cluster in clusters for data in cluster.broker_datas])
+
+
+def _group_table(groups: Sequence[broker_pb2.BrokerData]) -> Table:
+    has_zones = any(data.zone for data in groups)
+    table = new_table("CLUSTER", "BROKER", "ID", "ADDR", "STATE", *(("ZONE",) if has_zones else ()), right=("ID",))
+    for data in groups:
+        for condition in _conditions(data):
+            table.add_row(data.cluster, data.broker_name, "0", "-", Text(condition, style=ALARM))
+        for replica in data.replicas:
+            zone = (printable(data.zone),) if has_zones else ()
+            name = (data.cluster, data.broker_name, str(replica.broker_id))
+            table.add_row(*name, printable(replica.addr), state_cell(enum_name(replica, "state")), *zone)
+    return table
+
+
+def _conditions(data: broker_pb2.BrokerData) -> Iterable[str]:
+    if not data.replicas:
+        yield "NO BROKER"
+    elif all(replica.broker_id != MASTER_ID for replica in data.replicas):
+        yield f"NO MASTER, {data.replicas[0].broker_id} ACTING" if data.acting_master else "NO MASTER"

@@ -1,0 +1,1 @@
+"""Options and arguments of commands, their completion, and the invocation that they give."""

@@ -1,0 +1,129 @@
+"""Options for TLS, tokens and RocketMQ accounts, and what they give."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import click
+
+from pointsman.wire.credentials import CredentialsError, read_file
+from pointsman_client import AccessKey, Credentials
+from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
+
+CommandT = TypeVar("CommandT", bound=Callable[..., object])
+
+ACCESS_OPTIONS = {
+    "tls": ("tls", "Use TLS. Implied by the other --tls options."),
+    "tls_ca": ("ca", "CA certificates of the servers, PEM.  [default: public CAs]"),
+    "tls_certificate": ("certificate", "Client certificate, PEM."),
+    "tls_key": ("key", "Private key of the client certificate, PEM."),
+    "tls_server_name": ("server_name", "Name in the servers' certificates, if not the host."),
+    "token_file": ("token_file", "File with a bearer token; requires TLS beyond loopback."),
+    "rocketmq_tls": ("", "Use TLS with RocketMQ brokers, too. Implied by TLS with rocketmq:// addresses."),
+    "access_key_file": ("", "Account for RocketMQ's servers: lines accessKey: NAME and secretKey: SECRET."),
+}
+"""By option of the program: the field of Credentials, if any, and the help."""
+_FLAGS = {"tls", "rocketmq_tls"}
+_KEYS = {"accessKey": "access_key", "secretKey": "secret_key", "securityToken": "security_token"}
+"""By key of an access key file, as in RocketMQ's ``tools.yml``: the field of AccessKey."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The values of the options."""
+
+    credentials: Credentials = field(default_factory=Credentials)
+    rocketmq_tls: bool = False
+    access_key: AccessKey | None = None
+
+    def to_rocketmq(self, *, with_tls: bool) -> RocketmqAccess:
+        """Return the access to RocketMQ's servers; ``with_tls``: with TLS if Pointsman's servers would have it."""
+        uses_tls = self.rocketmq_tls or (with_tls and self.credentials.uses_tls)
+        return RocketmqAccess(_tls_context(self.credentials) if uses_tls else None, self.access_key)
+
+
+def access_options(command: CommandT) -> CommandT:
+    """Add the options, each with its environment variable."""
+    for name, (_, text) in reversed(ACCESS_OPTIONS.items()):
+        flag, envvar = f"--{name.replace('_', '-')}", f"POINTSMAN_{name.upper()}"
+        if name in _FLAGS:
+            option = click.option(flag, is_flag=True, envvar=envvar, show_envvar=True, help=text)
+        else:
+            metavar = "NAME" if name == "tls_server_name" else "FILE"
+            option = click.option(flag, metavar=metavar, default="", envvar=envvar, show_envvar=True, help=text)
+        command = option(command)
+    return command
+
+
+def read_access(values: Mapping[str, Any]) -> Access:
+    """Return what the options give. Raises a usage error for unusable files."""
+    credentials = Credentials(**{name: values[option] for option, (name, _) in ACCESS_OPTIONS.items() if name})
+    problems = list(credentials.problems())
+    access_key = None
+    if values["access_key_file"]:
+        try:
+            access_key = _read_access_key(values["access_key_file"])
+        except CredentialsError as error:
+            problems += error.problems
+    if problems:
+        options = {name or option: f"--{option.replace('_', '-')}" for option, (name, _) in ACCESS_OPTIONS.items()}
+        texts = [(*problem.partition(": "),) for problem in problems]
+        raise click.UsageError("; ".join(f"{options[name]}: {text}" for name, _, text in texts))
+    return Access(credentials, values["rocketmq_tls"], access_key)
+
+
+def _read_access_key(file: str) -> AccessKey:
+    """Read the part of YAML that a file for mqadmin needs. Errors have no text of the file: it is secret."""
+    fields: dict[str, str] = {}
+    try:
+        text = read_file("access_key_file", file).decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise CredentialsError(f"access_key_file: {file} is not UTF-8") from None
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        if not line or line.startswith(("#", "---")):
+            continue
+        key, colon, value = line.partition(":")
+        if not colon or key.strip() not in _KEYS:
+            problem = f"line {number} of {file} must be accessKey: NAME, secretKey: SECRET or securityToken: TOKEN"
+            raise CredentialsError(f"access_key_file: {problem}")
+        value = value.partition(" #")[0].strip()
+        is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+        fields[_KEYS[key.strip()]] = value[1:-1] if is_quoted else value
+    missing = [key for key in ("accessKey", "secretKey") if not fields.get(_KEYS[key])]
+    if missing:
+        raise CredentialsError(f"access_key_file: {file} has no {' and no '.join(missing)}")
+    return AccessKey(**fields)
+
+
+class _ContextOfOneName(ssl.SSLContext):
+    """Verifies each certificate against one name: asyncio would verify it against the host."""
+
+    server_name = ""
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,
+        server_hostname: str | bytes | None = None,  # noqa: ARG002  # the host
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        """See ``ssl.SSLContext``; asyncio calls it."""
+        return super().wrap_bio(incoming, outgoing, server_side, self.server_name, session)
+
+
+def _tls_context(credentials: Credentials) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if credentials.server_name:
+        context = _ContextOfOneName(ssl.PROTOCOL_TLS_CLIENT)
+        context.server_name = credentials.server_name
+    if credentials.ca:
+        context.load_verify_locations(credentials.ca)
+    else:
+        context.load_default_certs()
+    if credentials.certificate:
+        context.load_cert_chain(credentials.certificate, credentials.key)
+    return context

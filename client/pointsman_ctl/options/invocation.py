@@ -1,0 +1,124 @@
+"""One run of a command: shared options, queries to servers, output and exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+
+import click
+from rich.console import RenderableType
+
+from pointsman.names import is_rocketmq
+from pointsman.v1 import broker_pb2
+from pointsman.wire.channel_opener import ChannelOpener
+from pointsman.wire.json_document import Document
+from pointsman_client import NameServerFailedError
+from pointsman_ctl.options.access_options import Access
+from pointsman_ctl.output import output_layout
+from pointsman_ctl.output.error_report import EXIT_FAILED, EXIT_OK, ErrorReport, nodes_failed
+from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
+from pointsman_ctl.servers.server_calls import (
+    NameServer,
+    NodeResponse,
+    Query,
+    ResultT,
+    ToServer,
+    connections,
+    name_servers,
+    query_every,
+    query_first,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """The shared options."""
+
+    name_servers: tuple[str, ...]
+    output: str
+    timeout_seconds: float
+    access: Access = field(default_factory=Access)
+
+    def __post_init__(self) -> None:
+        if is_rocketmq(self.name_servers[0]) and self.access.credentials.token_file:
+            raise click.UsageError("--token-file is not for rocketmq:// addresses: give --access-key-file")
+
+    @property
+    def is_json(self) -> bool:
+        """Whether the output is JSON."""
+        return self.output == "json"
+
+    @property
+    def rocketmq_access(self) -> RocketmqAccess:
+        """How to connect to RocketMQ's servers."""
+        return self.access.to_rocketmq(with_tls=is_rocketmq(self.name_servers[0]))
+
+    def connections(
+        self, failed: type[NameServerFailedError] = NameServerFailedError
+    ) -> AbstractAsyncContextManager[ToServer]:
+        """Return the connections of one run; ``failed`` is the error of a call without a response."""
+        return connections(ChannelOpener(self.access.credentials), failed)
+
+    def query_first(self, query: Callable[[NameServer, float], Awaitable[ResultT]]) -> ResultT:
+        """Query the servers in order until one responds; they may be RocketMQ's."""
+
+        async def first() -> ResultT:
+            async with self.connections() as to:
+                servers = name_servers(to, self.rocketmq_access)
+                return await query_first(servers, self.name_servers, query, self.timeout_seconds)
+
+        return asyncio.run(first())
+
+    def query_every(self, query: Query[ResultT], *, addrs: Sequence[str] = ()) -> list[NodeResponse[ResultT]]:
+        """Query every server in the list, or in ``addrs``."""
+
+        async def every() -> list[NodeResponse[ResultT]]:
+            async with self.connections() as to:
+                return await query_every(to, addrs or self.name_servers, query, self.timeout_seconds)
+
+        return asyncio.run(every())
+
+    def show(self, document: Document, parts: Iterable[RenderableType], *, on_one_line: bool = False) -> None:
+        """Print a response in the output format."""
+        if self.is_json:
+            click.echo(json.dumps(document, indent=None if on_one_line else 2))
+        else:
+            output_layout.show(parts)
+
+    def finish(
+        self,
+        nodes: Sequence[NodeResponse[object]],
+        document: Document,
+        parts: Iterable[RenderableType],
+        *,
+        is_change: bool = False,
+        on_one_line: bool = False,
+    ) -> int:
+        """Show the responses, report the servers that failed, and return the exit code."""
+        failures = {node.addr: node.failure for node in nodes if node.failure is not None}
+        if len(failures) < len(nodes):
+            self.show(document, parts, on_one_line=on_one_line)
+        if not failures:
+            return EXIT_OK
+        return self.fail(nodes_failed(failures, of=[node.addr for node in nodes], is_change=is_change))
+
+    def fail(self, report: ErrorReport) -> int:
+        """Print on standard error why the command failed, and return its exit code."""
+        click.echo(report.render(self.output), err=True)
+        return EXIT_FAILED
+
+    def warn(self, code: str, message: str, hint: str = "") -> None:
+        """Print a warning on standard error."""
+        report = ErrorReport(code, message, hint)
+        click.echo(json.dumps({"warning": report.to_document()}) if self.is_json else report.to_line(), err=True)
+
+    def warn_if_warming(self, state: broker_pb2.NodeState.ValueType) -> None:
+        """Warn if a list comes from a server at which some brokers may not have registered yet."""
+        if state == broker_pb2.NODE_STATE_WARMING:
+            self.warn("NODE_WARMING", "this name server is WARMING: the list may be incomplete")
+
+
+pass_invocation = click.make_pass_decorator(Invocation)

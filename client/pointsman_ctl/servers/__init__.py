@@ -1,0 +1,1 @@
+"""Name servers, agents and RocketMQ brokers: calls to them, and what their responses contain. Knows no output."""

@@ -1,0 +1,136 @@
+"""Consumer groups at a RocketMQ broker, queried over the remoting protocol."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar
+
+import grpc
+
+from pointsman.rocketmq.bodies import BadBodyError
+from pointsman.rocketmq.codes import BrokerRequestCode as Request
+from pointsman.rocketmq.codes import BrokerResponseCode as Code
+from pointsman.rocketmq.codes import is_denied
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.v1 import offset_service_pb2 as offsets_wire
+from pointsman.wire.error_details import ErrorDetails
+from pointsman_client import (
+    AccessDeniedError,
+    AgentFailedError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    RequestRejectedError,
+)
+from pointsman_client.transports.rocketmq import Link, RocketmqOptions
+from pointsman_ctl.servers.group_bodies import ConnectedGroup, read_connections, read_groups, read_progress
+from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
+
+MAX_CONCURRENT_CALLS = 8
+"""Per broker: its pool for operators is small (``adminBrokerThreadPoolNums``, 16)."""
+_MAX_REMARK = 300
+_JAVA = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])|, [\w.$<>]+\(\w+\.java:\d+\)\s*$")
+"""Package and place of an exception in a remark (``UtilAll.exceptionSimpleDesc``)."""
+_NO_MEMBERS = {Code.CONSUMER_NOT_ONLINE, Code.SUBSCRIPTION_GROUP_NOT_EXIST}
+T = TypeVar("T")
+_NAMES = {code.value: code.name for code in Code}
+
+
+class BrokerFailedError(AgentFailedError):
+    """A RocketMQ broker gave no response that can be used."""
+
+    code = "BROKER_FAILED"
+    kind = "a RocketMQ broker"
+
+
+class BrokerDeniedError(AccessDeniedError):
+    """A RocketMQ broker denied access."""
+
+
+class RocketmqBroker:
+    """One broker. All methods raise BrokerFailedError, and RequestRejectedError for a response with an error code."""
+
+    def __init__(self, addr: str, access: RocketmqAccess) -> None:
+        self.addr = addr
+        self._link = Link(addr, RocketmqOptions(tls=access.tls, access_key=access.access_key))
+        self._concurrency = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._link.close()
+
+    async def list_groups(self, deadline: float) -> wire.ListGroupsResponse:
+        """Return the groups with members."""
+        found = await self._of_each(await self._group_names(deadline), lambda group: self.group(group, deadline))
+        summaries = [
+            wire.GroupSummary(
+                group=name,
+                members=len(each.group.members),
+                message_model=each.group.membership.message_model,
+                topics=[subscription.topic for subscription in each.group.members[0].subscriptions],
+            )
+            for name, each in found.items()
+            if each is not None and each.group.members
+        ]
+        return wire.ListGroupsResponse(state=wire.GROUP_STATE_READY, groups=summaries)
+
+    async def group(self, group: str, deadline: float) -> ConnectedGroup | None:
+        """Return a group; None: it has no members here."""
+        body = await self._request(Request.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}, deadline)
+        if body is None:
+            return None
+        with self._bad_bodies(Request.GET_CONSUMER_CONNECTION_LIST):
+            return read_connections(group, body)
+
+    async def list_offsets(self, group: str, deadline: float) -> offsets_wire.ListOffsetsResponse:
+        """Return the offsets of a group, or of all groups if it is empty."""
+        groups = [group] if group else await self._group_names(deadline)
+        found = await self._of_each(groups, lambda name: self._progress(name, deadline))
+        return offsets_wire.ListOffsetsResponse(progress=[each for progress in found.values() for each in progress])
+
+    async def _progress(self, group: str, deadline: float) -> list[offsets_wire.QueueProgress]:
+        body = await self._request(Request.GET_CONSUME_STATS, {"consumerGroup": group, "topic": ""}, deadline)
+        with self._bad_bodies(Request.GET_CONSUME_STATS):
+            return read_progress(group, body) if body is not None else []
+
+    async def _group_names(self, deadline: float) -> list[str]:
+        body = await self._request(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}, deadline)
+        with self._bad_bodies(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
+            return read_groups(body or b"{}")
+
+    async def _of_each(self, groups: Sequence[str], query: Callable[[str], Awaitable[T]]) -> dict[str, T]:
+        async def one(group: str) -> T:
+            async with self._concurrency:
+                return await query(group)
+
+        return dict(zip(groups, await asyncio.gather(*map(one, groups)), strict=True))
+
+    async def _request(self, code: Request, ext: Mapping[str, str], deadline: float) -> bytes | None:
+        """Return the body; None: the group has no members."""
+        seconds = max(0.0, deadline - asyncio.get_running_loop().time())
+        try:
+            response = await self._link.request(code, ext, timeout_seconds=seconds, is_read=True)
+        except BrokerTimeoutError as error:
+            raise BrokerFailedError(self.addr, grpc.StatusCode.DEADLINE_EXCEEDED, error.message) from error
+        except BrokerUnreachableError as error:
+            raise BrokerFailedError(self.addr, grpc.StatusCode.UNAVAILABLE, error.message) from error
+        command = response.command
+        if command.code in _NO_MEMBERS:
+            return None
+        if command.code != Code.SUCCESS:
+            reason = _JAVA.sub("", command.remark or "no reason given")[:_MAX_REMARK]
+            message = f"{code.name} ({code}): {_NAMES.get(command.code, 'response code')} {command.code}: {reason}"
+            if is_denied(command.code, command.remark):
+                raise BrokerDeniedError(self.addr, grpc.StatusCode.PERMISSION_DENIED, message, ErrorDetails())
+            raise RequestRejectedError(self.addr, grpc.StatusCode.FAILED_PRECONDITION, message, ErrorDetails())
+        return response.body
+
+    @contextmanager
+    def _bad_bodies(self, code: Request) -> Iterator[None]:
+        try:
+            yield
+        except BadBodyError as error:
+            message = f"the response to {code.name} ({code}) cannot be read: {error}"
+            raise BrokerFailedError(self.addr, grpc.StatusCode.INTERNAL, message) from error

@@ -1,0 +1,86 @@
+"""Routes from a RocketMQ name server, as the messages that Pointsman's send."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+import grpc
+
+from pointsman.v1 import route_service_pb2
+from pointsman_client import (
+    AccessKey,
+    InvalidInputError,
+    NameServerClient,
+    NameServerFailedError,
+    NameServersUnavailableError,
+)
+from pointsman_client.routes.codec import from_cluster_data, from_topic_route
+
+
+@dataclass(frozen=True, slots=True)
+class RocketmqAccess:
+    """How to connect to RocketMQ's name servers and brokers."""
+
+    tls: ssl.SSLContext | None = None
+    """None: plain text."""
+    access_key: AccessKey | None = None
+
+
+class PointsmanRequiredError(InvalidInputError):
+    """The command needs what RocketMQ's name servers do not have."""
+
+    code = "POINTSMAN_REQUIRED"
+
+    def __init__(self, addr: str) -> None:
+        super().__init__(
+            f"this command requires a name server of Pointsman, got {addr}; "
+            "RocketMQ's are enough for route, topics, clusters, groups, group and offsets"
+        )
+
+
+class RocketmqNameServer:
+    """One name server. All methods raise NameServerFailedError and RequestRejectedError."""
+
+    def __init__(self, addr: str, access: RocketmqAccess) -> None:
+        self.addr = addr
+        self._access = access
+
+    async def route(self, topic: str, deadline: float, *, cluster: str, zone: str) -> route_service_pb2.TopicRoute:
+        """Return the route of a topic. Raises TopicNotFoundError."""
+        async with self._client(deadline) as client:
+            route = await client.fetch_route(topic, cluster=cluster, zone=zone)
+        return from_topic_route(route)
+
+    async def topics(self, deadline: float, *, cluster: str) -> route_service_pb2.ListTopicsResponse:
+        """Return all topic names, sorted. Raises ClusterNotFoundError."""
+        async with self._client(deadline) as client:
+            return route_service_pb2.ListTopicsResponse(topics=await client.list_topics(cluster))
+
+    async def clusters(self, deadline: float, *, cluster: str) -> route_service_pb2.GetClusterInfoResponse:
+        """Return the clusters, or one. Raises ClusterNotFoundError."""
+        async with self._client(deadline) as client:
+            found = await client.list_clusters(cluster)
+        return route_service_pb2.GetClusterInfoResponse(clusters=map(from_cluster_data, found))
+
+    @asynccontextmanager
+    async def _client(self, deadline: float) -> AsyncIterator[NameServerClient]:
+        seconds = max(0.001, deadline - asyncio.get_running_loop().time())
+        try:
+            async with (
+                NameServerClient(
+                    self.addr,
+                    lookup_timeout_seconds=seconds,
+                    rocketmq_tls=self._access.tls,
+                    rocketmq_access_key=self._access.access_key,
+                ) as client,
+                asyncio.timeout_at(deadline),
+            ):
+                yield client
+        except NameServersUnavailableError as error:
+            raise error.failures[0] from error
+        except TimeoutError:
+            raise NameServerFailedError(self.addr, grpc.StatusCode.DEADLINE_EXCEEDED, "no response") from None

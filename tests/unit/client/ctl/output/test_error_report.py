@@ -1,0 +1,35 @@
+"""Texts of the channel opener name settings; in this program they name options."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from pointsman.wire.channel_opener import explain_connection_failure
+from pointsman_client import NameServerFailedError
+from pointsman_ctl.command_line import cli
+from pointsman_ctl.output.error_report import OPTION_OF_SETTING, failure_text
+
+
+@pytest.mark.parametrize(
+    ("cause", "option"),
+    [
+        ("failed to connect to all addresses: Socket closed", "give --tls-ca, and --tls-certificate and --tls-key"),
+        ("self signed certificate", "check --tls-ca"),
+        ("CERTIFICATE_VERIFY_FAILED", "check --tls-ca"),
+        ("SSLV3_ALERT_BAD_CERTIFICATE", "check --tls-certificate and --tls-key"),
+        ("neither UDS or TCP loopback", "give --tls-ca"),
+        ("Hostname mismatch", "or give --tls-server-name"),
+    ],
+)
+def test_a_failed_handshake_names_the_option_of_this_program(cause: str, option: str) -> None:
+    failure = NameServerFailedError("ns1:9876", grpc.StatusCode.UNAVAILABLE, explain_connection_failure(cause))
+    text = failure_text(failure)
+    assert option in text
+    assert not any(setting in text for setting in OPTION_OF_SETTING)
+
+
+def test_the_options_that_are_named_exist() -> None:
+    options = {name for param in cli.params for name in param.opts}
+    named = {word for text in OPTION_OF_SETTING.values() for word in text.replace(",", "").split() if word[:2] == "--"}
+    assert named <= options
