@@ -1,8 +1,9 @@
-"""The code in ``docs/``: the Python type-checks, commands and their options exist, the TOML is accepted."""
+"""The code in ``docs/`` type-checks, its commands and options exist, its TOML is accepted; the core's tutorial runs."""
 
 from __future__ import annotations
 
 import ast
+import doctest
 import re
 import shlex
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 import pointsman_agent.__main__
 import pointsman_ctl.command_line
 import pointsman_namesrv.__main__
+import pointsman_namesrv.core
 import pointsman_namesrv.observe.__main__
 import pointsman_report.cli
 from pointsman.daemon.access.access_settings import Grant
@@ -52,6 +54,11 @@ def test_every_block_is_in_a_language_that_is_checked_here() -> None:
     opened = re.findall(r"^```(\w*)$", pages, re.MULTILINE)
     assert set(opened[::2]) == {"python", "bash", "toml"}
     assert len(blocks("python")) > 12
+
+
+def test_the_tutorial_of_the_core_runs() -> None:
+    ran = doctest.testmod(pointsman_namesrv.core)
+    assert (ran.failed, ran.attempted > 10) == (0, True)
 
 
 @pytest.mark.timeout(300)
