@@ -82,7 +82,7 @@ class Walk:
         try:
             yield
         finally:
-            threading.setprofile(None)  # type: ignore[arg-type]  # as documented
+            threading.setprofile(None)
 
     def _note(self, frame: FrameType, event: str, _: object) -> None:
         if event != "call" or not self._is_recording:
