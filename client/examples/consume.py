@@ -10,7 +10,7 @@ import asyncio
 import signal
 
 from pointsman_client import ConsumeFrom, ConsumeResult, PushConsumer, ReceivedMessage
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 
 
 async def listener(message: ReceivedMessage) -> ConsumeResult:

@@ -9,7 +9,7 @@ import argparse
 import asyncio
 
 from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 
 STEPS = ("created", "paid", "packed", "shipped")
 CUSTOMERS = ("ann", "bob", "cleo")

@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 
 from pointsman_client import PullConsumer
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 
 
 async def main(arguments: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ import argparse
 import asyncio
 
 from pointsman_client import Message, Producer, SendError
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 
 
 async def main(name_servers: str, topic: str) -> None:

@@ -9,8 +9,8 @@ import argparse
 import sys
 
 from pointsman_client import ConsumeFrom, Message
+from pointsman_client.redis_streams import RedisStreamsTransport
 from pointsman_client.sync import Producer, PullConsumer
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
 
 
 def main(name_servers: str, source: str, destination: str) -> None:

@@ -7,7 +7,6 @@ from pointsman.wire.credentials import Credentials
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
-from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.allocation import (
     AllocationRequest,
     AllocationStrategy,
@@ -25,7 +24,7 @@ from pointsman_client.core.allocation import (
 from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, OLDER_FAULT_RULES, FaultRules
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue, to_publish_queues, to_subscribe_queues
-from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
 from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.core.retry_rules import ConsumeResult
 from pointsman_client.core.route import (
@@ -85,12 +84,12 @@ from pointsman_client.errors import (
     WrongEventLoopError,
 )
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt, SendsBack, Transport
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Fallback, Park
 from pointsman_client.routes.route_watch import RouteChanges
 from pointsman_client.tracing_hook import SendSpan, TracingHook
-from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt, SendsBack, Transport
 
 __version__ = "0.1.0"
 

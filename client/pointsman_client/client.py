@@ -30,15 +30,15 @@ from pointsman_client.errors import (
     TopicNotFoundError,
 )
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.pointsman_grpc.grpc_routes import GrpcRoutes
+from pointsman_client.pointsman_grpc.links import NameServerLinks, OpenChannel
+from pointsman_client.ports.route_source import RouteSource
+from pointsman_client.rocketmq.rocketmq_routes import RocketmqRoutes
 from pointsman_client.routes.description import Descriptions, describe_route
 from pointsman_client.routes.failover import Failover, NameServerChoice
-from pointsman_client.routes.grpc_routes import GrpcRoutes
-from pointsman_client.routes.rocketmq_routes import RocketmqRoutes
 from pointsman_client.routes.route_keeper import AddrsRemovedCallback, RouteKeeper
-from pointsman_client.routes.route_source import RouteSource
 from pointsman_client.routes.route_tasks import RouteTasks
 from pointsman_client.routes.route_watch import RouteChangeCallback, RouteChanges, RouteWatch
-from pointsman_client.rpc.links import NameServerLinks, OpenChannel
 
 logger = logging.getLogger(__name__)
 

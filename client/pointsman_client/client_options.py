@@ -17,7 +17,7 @@ from pointsman_client.core.checks import check_number, check_seconds, check_zone
 from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.rpc import links
+from pointsman_client.pointsman_grpc import links
 
 P = ParamSpec("P")
 SelfT = TypeVar("SelfT")

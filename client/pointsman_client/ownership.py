@@ -16,9 +16,9 @@ from pointsman_client.client_options import SharedOptions, values_for
 from pointsman_client.core.checks import check_zone
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.ports.transport import Transport
+from pointsman_client.rocketmq import RocketmqTransport
 from pointsman_client.tracing_hook import TracingHook
-from pointsman_client.transports.rocketmq import RocketmqTransport
-from pointsman_client.transports.transport import Transport
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class MessagingOptions(SharedOptions):
     """Addresses, or a started client, which the caller closes."""
     transport: TransportOrMaker | None = None
     """Transport to the brokers, which the caller closes, or a callable (such as its class) that makes one. With
-    ``rocketmq://`` name servers None makes a :class:`~pointsman_client.transports.rocketmq.RocketmqTransport`."""
+    ``rocketmq://`` name servers None makes a :class:`~pointsman_client.rocketmq.RocketmqTransport`."""
     tracing_hook: TracingHook | None = None
     """Opens spans around sends and listeners, such as :class:`~pointsman_client.opentelemetry.OpenTelemetryTracing`."""
 

@@ -9,7 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from deploy.demo.processes import patience
 from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, SendError
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 
 SECONDS_BETWEEN = 0.02
 CONSUMERS = 2

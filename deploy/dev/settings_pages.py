@@ -20,14 +20,13 @@ from unittest.mock import patch
 
 from pointsman_agent.config import AgentConfig
 from pointsman_client.client_options import ClientOptions
-from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.consumer_options import ConsumerOptions, PullConsumerOptions, PushConsumerOptions
 from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES
 from pointsman_client.core.send_outcome import RETRY_RESPONSE_CODES
+from pointsman_client.pointsman_grpc.links import open_channel
 from pointsman_client.producer.producer_options import ProducerOptions
-from pointsman_client.rpc.links import open_channel
-from pointsman_client.transports.redis_streams.options import RedisOptions
-from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
+from pointsman_client.redis_streams.options import RedisOptions
+from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_report.parameters import Parameters
 
@@ -45,8 +44,10 @@ CLIENT: dict[str, tuple[type[Any], type[Any]]] = {
 """A heading to a class of options, and to the one whose options have been listed before it."""
 
 
-NAMED = {NEWER_FAULT_RULES: "NEWER_FAULT_RULES", RETRY_RESPONSE_CODES: "RETRY_RESPONSE_CODES"} | {
-    each: each.__name__ for each in (agent_coordination, open_channel)
+NAMED = {
+    NEWER_FAULT_RULES: "NEWER_FAULT_RULES",
+    RETRY_RESPONSE_CODES: "RETRY_RESPONSE_CODES",
+    open_channel: "open_channel",
 }
 
 

@@ -56,14 +56,14 @@ daemon=("${base[@]}" cffi click cryptography grpcio-health-checking grpcio-refle
 into client "$(wheel proto)" "$(wheel client)" 'protobuf<7'
 holds_only "${base[@]}" grpcio-status pointsman-client
 "$venv/bin/python" -W error -c 'import pointsman_client, pointsman_client.sync'
-wants "pip install 'pointsman-client[redis]'" "$venv/bin/python" -c 'import pointsman_client.transports.redis_streams'
+wants "pip install 'pointsman-client[redis]'" "$venv/bin/python" -c 'import pointsman_client.redis_streams'
 wants "pip install 'pointsman-client[otel]'" "$venv/bin/python" -c 'import pointsman_client.opentelemetry'
 wants "pip install 'pointsman-client[prometheus]'" "$venv/bin/python" -c 'import pointsman_client.prometheus'
 wants "pip install 'pointsman-client[testing]'" "$venv/bin/python" -c 'from pointsman_client.testing import TestFleet; TestFleet().start()'
 wants "pip install 'pointsman-client[cli]'" "$venv/bin/pointsmanctl" --help
 into client "$(wheel proto)" "$(wheel client)[cli,otel,prometheus,redis,rocketmq,testing]" "$(wheel namesrv)" "$(wheel agent)" 'protobuf<7'
 answers pointsmanctl
-"$venv/bin/python" -c 'import pointsman_client.opentelemetry, pointsman_client.prometheus, pointsman_client.transports.redis_streams'
+"$venv/bin/python" -c 'import pointsman_client.opentelemetry, pointsman_client.prometheus, pointsman_client.redis_streams'
 cat >first_message.py <<'END'
 from pointsman_client import ConsumeFrom, Message
 from pointsman_client.sync import NameServerClient, Producer, PushConsumer

@@ -24,7 +24,7 @@ from pointsman.manual_clock import ManualClock
 from pointsman.names import split_addr
 from pointsman.rocketmq.codes import RequestCode as Code
 from pointsman_client import Message, Producer
-from pointsman_client.transports.memory import MemoryTransport
+from pointsman_client.memory import MemoryTransport
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.history.history_files import HistoryFiles

@@ -20,9 +20,9 @@ from redis.utils import HIREDIS_AVAILABLE
 from pointsman.redis_queues import id_before, stream_key
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.transports.entry import to_fields
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
-from pointsman_client.transports.transport import Reader, Transport
+from pointsman_client.core.stream_entry import to_fields
+from pointsman_client.ports.transport import Reader, Transport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.bench.report import Report
 from tests.fakes.redis_process import HOST, RedisProcess, redis_process
 

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from deploy.rocketmq.processes import RocketMQ, fetched, missing_programs
 from pointsman_client import Message, Producer, PushConsumer, ReceivedMessage
-from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.errors import PointsmanError
-from pointsman_client.transports.rocketmq import RocketmqTransport
-from pointsman_client.transports.transport import Reader
+from pointsman_client.ports.transport import Reader
+from pointsman_client.rocketmq import RocketmqTransport
 from tests.bench.remoting import JARS, JVM, VERSION
 from tests.bench.report import Report
 from tests.bench.servers import name_server

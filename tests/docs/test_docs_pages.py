@@ -19,10 +19,10 @@ from pointsman.rocketmq.codes import ResponseCode
 from pointsman.wire.error_details import ErrorDetails
 from pointsman.wire.refusals import Refusal
 from pointsman_client import MessageQueue, PointsmanError, Producer, PullConsumer, PushConsumer, errors
+from pointsman_client.core import stream_entry as entry
 from pointsman_client.core.allocation import STRATEGIES, to_strategy
 from pointsman_client.core.retry_rules import MAX_RECONSUME_TIMES, SUSPEND_SECONDS
-from pointsman_client.transports import entry
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from pointsman_ctl.command_line import cli
 from pointsman_namesrv.web.status_site import LISTED
 from pointsman_report.report import meanings

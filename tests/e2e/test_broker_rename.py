@@ -15,11 +15,11 @@ import pytest
 from pointsman_agent.config import AgentConfig
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.push_consumer import PushConsumer
-from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message import Message, ReceivedMessage
+from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.producer.producer import Producer
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.fakes.agent_process import AgentProcess, agent_process
 from tests.fakes.name_server_view import look
 from tests.fakes.real_name_server import RealNameServer, real_name_server

@@ -13,10 +13,10 @@ import pytest
 
 from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.push_consumer import PushConsumer
-from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message import Message, ReceivedMessage
+from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.producer.producer import Producer
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.fakes.ctl_process import ended, started
 from tests.fakes.real_name_server import real_name_server
 from tests.fakes.redis_broker import BrokerPlan, redis_broker

@@ -21,7 +21,7 @@ import pytest_asyncio
 from pointsman_client.client import NameServerClient
 from pointsman_client.core.message import Message
 from pointsman_client.producer.producer import Producer
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.fakes.real_name_server import real_name_server
 from tests.fakes.redis_broker import BrokerPlan, redis_broker
 from tests.fakes.redis_process import free_port

@@ -16,7 +16,7 @@ from pointsman.daemon.access.access_settings import AccessSettings, Grant
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_agent.config import AgentConfig
 from pointsman_client import ConsumeFrom, ConsumeResult, Message, Producer, PushConsumer, ReceivedMessage
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from pointsman_namesrv.config import NameServerConfig, ServerConfig
 from tests.e2e.test_mutual_tls import PATIENCE_SECONDS, agent_config, credentials, until
 from tests.fakes import wire

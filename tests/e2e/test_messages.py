@@ -13,7 +13,7 @@ import pytest
 from pointsman_client.client import NameServerClient
 from pointsman_client.core.message import Message
 from pointsman_client.producer.producer import Producer
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.fakes.consumer_processes import Consumed, consumer_processes
 from tests.fakes.real_name_server import RealNameServer, real_name_server
 from tests.fakes.redis_broker import BrokerPlan, RedisBroker, redis_broker

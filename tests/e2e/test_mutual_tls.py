@@ -32,7 +32,7 @@ from pointsman_client import (
     PushConsumer,
     ReceivedMessage,
 )
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.fakes.agent_process import AgentProcess, agent_process
 from tests.fakes.certificates import Authority, Files
 from tests.fakes.ctl_process import ctl_process

@@ -14,7 +14,7 @@ from pointsman_client.core.message import Message
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import TopicNotFoundError
 from pointsman_client.producer.producer import Producer
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.fakes.real_name_server import real_name_server
 from tests.fakes.redis_broker import BrokerPlan, redis_broker
 from tests.fakes.running_agent import until

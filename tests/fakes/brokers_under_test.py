@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from pointsman.redis_queues import entry_id, stream_key
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.transports.memory import MemoryTransport
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
-from pointsman_client.transports.transport import Reader, Transport
+from pointsman_client.memory import MemoryTransport
+from pointsman_client.ports.transport import Reader, Transport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.fakes.redis_process import RedisProcess
 
 BORN_AT = datetime(2026, 1, 1, tzinfo=UTC)

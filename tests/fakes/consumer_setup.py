@@ -12,8 +12,8 @@ from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.listener import Listener
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
-from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.metrics_hook import MetricsHook
 from tests.fakes.memory_group import MemoryBrokers, MemoryGroup, RoutesInMemory, route_of
 

@@ -12,10 +12,10 @@ import signal
 import time
 
 from pointsman_client.consumer.push_consumer import PushConsumer
-from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.allocation import to_strategy
 from pointsman_client.core.message import ReceivedMessage
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.core.rebalance import ConsumeFrom
+from pointsman_client.redis_streams import RedisStreamsTransport
 
 
 async def work(arguments: argparse.Namespace) -> None:

@@ -22,7 +22,7 @@ from pointsman.rocketmq.frames import (
     encode,
     read_header,
 )
-from pointsman_client.transports.rocketmq.message_codec import store_times
+from pointsman_client.rocketmq.message_codec import store_times
 from tests.fakes.stored_messages import property_map, read_batch, stored_message
 
 

@@ -9,7 +9,6 @@ from datetime import datetime, timedelta
 from pointsman.clock import Clock
 from pointsman.manual_clock import ManualClock
 from pointsman_client.client import NameServerClient
-from pointsman_client.consumer.coordination import BegunTopics, Coordination, CoordinationRequest, LoadedOffsets
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue, to_publish_queues
 from pointsman_client.core.rebalance import Members, MessageModel
@@ -28,7 +27,8 @@ from pointsman_client.errors import (
     PointsmanError,
     TopicNotFoundError,
 )
-from pointsman_client.transports.memory import MemoryTransport
+from pointsman_client.memory import MemoryTransport
+from pointsman_client.ports.coordination import BegunTopics, Coordination, CoordinationRequest, LoadedOffsets
 
 CLUSTER = "c1"
 LOCK_SECONDS = 60.0

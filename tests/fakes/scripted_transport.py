@@ -12,7 +12,7 @@ from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import BrokerRefusedError, BrokerTimeoutError, BrokerUnreachableError
-from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt
+from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from pointsman_agent.core.group_membership import MembershipBeat
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.core.groups import Groups
 from pointsman_agent.groups import group_codec
-from pointsman_client.consumer.agents.group_settings import own_settings, to_members
 from pointsman_client.core.allocation import (
     AllocationRequest,
     AllocationStrategy,
@@ -28,6 +27,7 @@ from pointsman_client.core.allocation import (
 )
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import Members, MessageModel, StrategyInForce, share_of_topic
+from pointsman_client.pointsman_grpc.agents.group_settings import own_settings, to_members
 
 QUEUES = tuple(MessageQueue("orders", "c1", broker, queue) for broker in ("a", "b") for queue in range(5))
 ZONES = {("c1", "a"): "z1", ("c1", "b"): "z2"}

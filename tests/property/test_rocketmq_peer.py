@@ -14,11 +14,11 @@ from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.frames import Command, FrameReader, encode, read_header
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, PointsmanError
-from pointsman_client.transports.rocketmq.broker_connection import BrokerConnection, Response
-from pointsman_client.transports.rocketmq.message_codec import store_times, stored_queue
-from pointsman_client.transports.rocketmq.pulling import read_pulled
-from pointsman_client.transports.rocketmq.request_frames import request_head
-from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
+from pointsman_client.rocketmq.broker_connection import BrokerConnection, Response
+from pointsman_client.rocketmq.message_codec import store_times, stored_queue
+from pointsman_client.rocketmq.pulling import read_pulled
+from pointsman_client.rocketmq.request_frames import request_head
+from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
 from tests.fakes.stored_messages import batch_record, stored_message
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "rocketmq_broker_frames"

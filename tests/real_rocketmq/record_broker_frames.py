@@ -22,11 +22,11 @@ from pointsman.rocketmq.codes import BrokerRequestCode as Code
 from pointsman.rocketmq.frames import FrameReader
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.transports.rocketmq.pulling import pull_fields
-from pointsman_client.transports.rocketmq.request_frames import request_frame, request_head
-from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
-from pointsman_client.transports.rocketmq.sending import SendRequests
-from pointsman_client.transports.transport import Reader
+from pointsman_client.ports.transport import Reader
+from pointsman_client.rocketmq.pulling import pull_fields
+from pointsman_client.rocketmq.request_frames import request_frame, request_head
+from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
+from pointsman_client.rocketmq.sending import SendRequests
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "rocketmq_broker_frames"
 BORN_AT = datetime(2026, 1, 1, tzinfo=UTC)

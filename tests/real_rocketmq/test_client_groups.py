@@ -25,7 +25,7 @@ from pointsman_client import (
     ReceivedMessage,
     SendError,
 )
-from pointsman_client.transports.rocketmq import RocketmqTransport
+from pointsman_client.rocketmq import RocketmqTransport
 from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import Pointsman, until
 

@@ -13,7 +13,7 @@ import pytest
 
 from deploy.rocketmq.processes import Broker, RocketMQ, free_port
 from pointsman_client import ConsumeFrom, Message, Producer, PullConsumer, SendFailedError, TopicNotFoundError
-from pointsman_client.transports.rocketmq import RocketmqTransport
+from pointsman_client.rocketmq import RocketmqTransport
 from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import NameServer, Pointsman, until
 

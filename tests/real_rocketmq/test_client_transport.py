@@ -25,10 +25,10 @@ from pointsman_client.errors import (
     BrokerUnreachableError,
     InvalidMessageError,
 )
-from pointsman_client.transports.rocketmq import AccessKey, RocketmqTransport
-from pointsman_client.transports.rocketmq.broker_link import Link
-from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
-from pointsman_client.transports.transport import PulledMessages, Reader, SendReceipt, Transport
+from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt, Transport
+from pointsman_client.rocketmq import AccessKey, RocketmqTransport
+from pointsman_client.rocketmq.broker_link import Link
+from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
 from tests.fakes.brokers_under_test import BrokersUnderTest, shared_tests
 from tests.integration.client import test_transport_contract
 from tests.real_rocketmq.conftest import VERSIONS, Jars

@@ -17,7 +17,7 @@ import pytest
 from deploy.dev import make_certificates
 from deploy.rocketmq.processes import RocketMQ, free_port
 from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer
-from pointsman_client.transports.rocketmq import RocketmqTransport
+from pointsman_client.rocketmq import RocketmqTransport
 from pointsman_ctl.output.error_report import ACCESS_KEY_HINT
 from tests.fakes.condition import eventually
 from tests.fakes.ctl_command import Ended, ctl

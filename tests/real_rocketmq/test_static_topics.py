@@ -18,7 +18,7 @@ import pytest
 
 from deploy.rocketmq.processes import RocketMQ, Running, free_port, got, sent, sent_to
 from pointsman_client import Message, NameServerClient, NoWritableQueueError, Producer, RequestRejectedError
-from pointsman_client.transports.rocketmq import RocketmqTransport
+from pointsman_client.rocketmq import RocketmqTransport
 from tests.real_rocketmq.conftest import Jars
 from tests.real_rocketmq.name_server import NameServer, Pointsman, until
 

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import socket
 from collections.abc import Awaitable, Callable
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 
 from pointsman.client_id import client_id_problem
 from pointsman.names import ROCKETMQ_SCHEME
-from pointsman_client.consumer.agents.agent_coordination import agent_coordination
-from pointsman_client.consumer.brokers.broker_coordination import broker_coordination
+from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.consumer_options import ConsumerOptions
-from pointsman_client.consumer.coordination import CoordinationRequest, MakeCoordination
-from pointsman_client.consumer.file_offset_store import offset_file_path
+from pointsman_client.consumer.file_offset_store import FileOffsetStore, offset_file_path
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.consumer.listener import CallEnd
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.retry_rules import CallEnd
 from pointsman_client.core.subscription import Subscription, Subscriptions, to_subscriptions
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.ownership import Resources
-from pointsman_client.transports.rocketmq.rocketmq_transport import RocketmqTransport
-from pointsman_client.transports.transport import Transport
+from pointsman_client.pointsman_grpc.agents.agent_coordination import agent_coordination
+from pointsman_client.pointsman_grpc.links import AgentLinks
+from pointsman_client.ports.coordination import CoordinationRequest, MakeCoordination
+from pointsman_client.ports.transport import CoordinatesGroups, Transport
 
 OFFSETS_FOLDER = Path("~/.pointsman/offsets")
 """RocketMQ uses ``~/.rocketmq_offsets``."""
@@ -82,11 +83,16 @@ class ConsumerIdentity:
             if core is not None:
                 core.renew_locks()
 
-        make = self._options.make_coordination or coordination_for(self.parts.transport)
+        file: FileOffsetStore | None = None
+        if self._options.message_model is MessageModel.BROADCASTING:
+            file = FileOffsetStore(
+                Path(self._options.offset_file or self._default_offset_file()), clock=self.parts.clock
+            )
+        make = self._options.make_coordination or coordination_for(self.parts.transport, self.parts.client)
         coordination = make(
             CoordinationRequest(
-                client=self.parts.client,
-                transport=self.parts.transport,
+                routes=self.parts.client,
+                name_servers=self.parts.client.name_servers,
                 group=self._options.group,
                 client_id=self.client_id,
                 message_model=self._options.message_model,
@@ -99,11 +105,18 @@ class ConsumerIdentity:
                 on_joined=joined,
                 consumer=lambda: core,
                 call_listener=call_listener,
-                offset_file=Path(self._options.offset_file or self._default_offset_file()),
+                own_offsets=file,
                 clock=self.parts.clock,
                 rng=self._rng,
             )
         )
+        if file is not None:
+            closings = (coordination.close, file.close)
+
+            async def close() -> None:
+                await asyncio.gather(*(close() for close in closings))
+
+            coordination = replace(coordination, close=close)
         core = GroupConsumer(
             setting,
             self.parts.client,
@@ -121,11 +134,11 @@ class ConsumerIdentity:
         return offset_file_path(OFFSETS_FOLDER.expanduser(), group=self._options.group, client_id=self.client_id)
 
 
-def coordination_for(transport: Transport) -> MakeCoordination:
-    """Return what coordinates groups: RocketMQ brokers do it themselves, for others their agents."""
-    if isinstance(transport, RocketmqTransport):
-        return partial(broker_coordination, options=transport.options)
-    return agent_coordination
+def coordination_for(transport: Transport, client: NameServerClient) -> MakeCoordination:
+    """Return what coordinates groups: the brokers of the transport themselves, else their agents."""
+    if isinstance(transport, CoordinatesGroups):
+        return transport.coordination
+    return lambda request: agent_coordination(request, AgentLinks(client.open_channel, client.channel_opener))
 
 
 def make_client_id(*, address: str, group: str, model: MessageModel, zone: str, rng: random.Random) -> str:

@@ -7,16 +7,15 @@ from datetime import datetime
 from pathlib import Path
 
 from pointsman.group_topics import MAX_GROUP_LENGTH
-from pointsman_client.consumer.coordination import MakeCoordination
 from pointsman_client.consumer.listener import Listener
-from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.allocation import AllocationStrategy
 from pointsman_client.core.checks import check_name, check_number
 from pointsman_client.core.process_queue import FlowLimits
-from pointsman_client.core.rebalance import REBALANCE_MIN_INTERVAL_SECONDS, MessageModel
+from pointsman_client.core.rebalance import REBALANCE_MIN_INTERVAL_SECONDS, ConsumeFrom, MessageModel
 from pointsman_client.core.subscription import Subscriptions
 from pointsman_client.errors import InvalidNameError, InvalidOptionError
 from pointsman_client.ownership import MessagingOptions
+from pointsman_client.ports.coordination import MakeCoordination
 
 MAX_CONCURRENCY = 64
 MAX_BATCH = 1_024

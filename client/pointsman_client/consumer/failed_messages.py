@@ -15,7 +15,7 @@ from pointsman_client.core.retry_rules import Destination, SendBack, send_back
 from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import BrokerUnreachableError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.transports.transport import SendReceipt, SendsBack, Transport, response_of
+from pointsman_client.ports.transport import SendReceipt, SendsBack, Transport, response_of
 
 logger = logging.getLogger(__name__)
 

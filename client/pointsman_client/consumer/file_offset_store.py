@@ -16,9 +16,9 @@ from urllib.parse import quote
 from pointsman.clock import Clock
 from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
 from pointsman_client.aio import done_within
-from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError, PointsmanError
+from pointsman_client.ports.coordination import BegunTopics, LoadedOffsets
 
 APPLICATION_ID = 0x504D434F  # "PMCO"
 DISK_SECONDS = 5.0
@@ -51,7 +51,7 @@ class _Content:
 
 
 class FileOffsetStore:
-    """See :class:`~pointsman_client.consumer.coordination.OffsetStore`. One file per group and client.
+    """See :class:`~pointsman_client.ports.coordination.OffsetStore`. One file per group and client.
 
     A commit is on the disk when it returns; one without changes writes nothing. A damaged file is moved to the folder
     ``damaged``, with an error in the log, and the consumer starts without offsets. The disk is used in a thread, with a

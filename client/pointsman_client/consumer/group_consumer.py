@@ -14,13 +14,12 @@ from pointsman.group_topics import is_retry_topic, retry_topic
 from pointsman.tag_expression import ALL
 from pointsman_client.aio import done_within, end_tasks, start_task
 from pointsman_client.consumer.consumer_options import ConsumerOptions
-from pointsman_client.consumer.coordination import Coordination, GroupMembership
 from pointsman_client.consumer.held_queue import HandOver, HeldQueue, QueueContext
 from pointsman_client.consumer.lock_keeper import LockKeeper
 from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.consumer.queue_reader import QueueReader
 from pointsman_client.consumer.queue_table import QueueTable
-from pointsman_client.consumer.readable_queues import ReadableQueues, Routes
+from pointsman_client.consumer.readable_queues import ReadableQueues
 from pointsman_client.consumer.rebalancer import Rebalancer
 from pointsman_client.consumer.start_offset import StartOffsets
 from pointsman_client.core.allocation import AllocationStrategy
@@ -30,7 +29,8 @@ from pointsman_client.core.rebalance import MessageModel, RebalanceTiming, Rebal
 from pointsman_client.core.route import RouteChange
 from pointsman_client.core.subscription import Subscription
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.transports.transport import Transport
+from pointsman_client.ports.coordination import Coordination, GroupMembership, Routes
+from pointsman_client.ports.transport import Transport
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,6 @@ from typing import Any
 from pointsman.backoff import FullJitterBackoff
 from pointsman.clock import Clock
 from pointsman_client.aio import BatchedQuery, Wakeup, end_tasks
-from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.queue_reader import QueueReader
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
@@ -21,6 +20,7 @@ from pointsman_client.core.process_queue import FlowLimits, LockTime, ProcessQue
 from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import OffsetBeyondEndError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.ports.coordination import QueueLocks
 
 logger = logging.getLogger(__name__)
 

@@ -9,35 +9,14 @@ import queue
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Generic, TypeVar, cast
 
 from pointsman_client.core.message import ReceivedMessage
-from pointsman_client.core.retry_rules import ConsumeResult
+from pointsman_client.core.retry_rules import CallEnd, ConsumeResult, Outcome
 from pointsman_client.tracing_hook import TracingHook
 
 ListenerResult = ConsumeResult | None
 Listener = Callable[[ReceivedMessage], ListenerResult | Awaitable[ListenerResult]]
-
-
-class Outcome(StrEnum):
-    """How a listener call ended; values of a metric label."""
-
-    SUCCESS = "success"
-    LATER = "later"
-    RAISED = "raised"
-    TIMEOUT = "timeout"
-
-
-@dataclass(frozen=True, slots=True)
-class CallEnd:
-    """Result of one listener call."""
-
-    outcome: Outcome
-    error: str = ""
-    """Description of the failure, for logs and dead letters."""
-    exception: BaseException | None = None
-    """The exception raised, if any."""
 
 
 SUCCEEDED = CallEnd(Outcome.SUCCESS)

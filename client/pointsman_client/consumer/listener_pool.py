@@ -15,9 +15,16 @@ from pointsman.clock import Clock
 from pointsman_client.aio import end_tasks
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.consumer.listener import SUCCEEDED, CallEnd, ListenerCaller, Outcome, raised
+from pointsman_client.consumer.listener import SUCCEEDED, ListenerCaller, raised
 from pointsman_client.core.message import ReceivedMessage
-from pointsman_client.core.retry_rules import SUSPEND_SECONDS, BlockedQueue, has_exhausted_attempts, unblock_hint
+from pointsman_client.core.retry_rules import (
+    SUSPEND_SECONDS,
+    BlockedQueue,
+    CallEnd,
+    Outcome,
+    has_exhausted_attempts,
+    unblock_hint,
+)
 from pointsman_client.metrics_hook import MetricsHook
 
 logger = logging.getLogger(__name__)

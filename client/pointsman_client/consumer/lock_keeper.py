@@ -6,8 +6,8 @@ from collections.abc import Callable, Collection
 
 from pointsman.clock import Clock
 from pointsman_client.aio import Wakeup
-from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.held_queue import HeldQueue
+from pointsman_client.ports.coordination import QueueLocks
 
 LOCK_INTERVAL_SECONDS = 20.0
 """RocketMQ ``rocketmq.client.rebalance.lockInterval``."""

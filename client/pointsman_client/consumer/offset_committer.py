@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable
 
 from pointsman.clock import Clock
 from pointsman_client.aio import BatchedQuery
-from pointsman_client.consumer.coordination import OffsetStore
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.read_choice import QueueFailures
 from pointsman_client.errors import PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.ports.coordination import OffsetStore
 
 logger = logging.getLogger(__name__)
 

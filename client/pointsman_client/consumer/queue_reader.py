@@ -14,7 +14,7 @@ from pointsman_client.core.read_choice import QueueFailures, ReadChoice
 from pointsman_client.core.route import BrokerData
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, OffsetBeyondEndError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.transports.transport import PulledMessages, Reader, Transport, response_of
+from pointsman_client.ports.transport import PulledMessages, Reader, Transport, response_of
 
 SLACK_SECONDS = 5.0
 """Extra time after which a call is cancelled whose transport exceeds its timeout."""

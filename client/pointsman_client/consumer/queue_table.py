@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable
 
 from pointsman.clock import Clock
 from pointsman_client.aio import BatchedQuery, done_within, end_tasks
-from pointsman_client.consumer.coordination import QueueLocks
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.ports.coordination import QueueLocks
 
 logger = logging.getLogger(__name__)
 

@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from pointsman.group_topics import RETRY_QUEUES, retry_topic
-from pointsman_client.consumer.coordination import RoutedBrokers
 from pointsman_client.core.allocation import Zones
 from pointsman_client.core.message_queue import STATIC_TOPIC, MessageQueue, to_subscribe_queues
-from pointsman_client.core.route import BrokerKey, RouteChange, TopicRoute
+from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import NoBrokerUpError, PointsmanError, TopicNotFoundError
+from pointsman_client.ports.coordination import Routes
 
 logger = logging.getLogger(__name__)
-
-
-class Routes(RoutedBrokers, Protocol):
-    """The methods of ``NameServerClient`` that a consumer uses."""
-
-    async def topic_route(self, topic: str) -> TopicRoute:
-        """Return the topic's route, from the cache if possible."""
-        ...
-
-    def on_route_change(self, callback: Callable[[RouteChange], None]) -> Callable[[], None]:
-        """Call ``callback`` for each change; return the function that removes it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,28 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime, timedelta
-from enum import StrEnum
 
 from pointsman.clock import Clock
 from pointsman.group_topics import is_retry_topic
 from pointsman_client.aio import BatchedQuery
-from pointsman_client.consumer.coordination import BegunTopics, OffsetStore
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.transports.transport import Transport
-
-
-class ConsumeFrom(StrEnum):
-    """Where a group starts a queue without a committed offset (RocketMQ ``ConsumeFromWhere``)."""
-
-    LAST_OFFSET = "LAST_OFFSET"
-    """With messages sent from now on, if the group is new to the topic. Otherwise, in a queue that was added or is
-    available again, with the first message born since the group first consumed the topic. One minute is subtracted for
-    clock differences."""
-    FIRST_OFFSET = "FIRST_OFFSET"
-    """At the first message that is still stored."""
-    TIMESTAMP = "TIMESTAMP"
-    """At the first message born at or after ``consume_timestamp``."""
-
+from pointsman_client.core.rebalance import ConsumeFrom
+from pointsman_client.ports.coordination import BegunTopics, OffsetStore
+from pointsman_client.ports.transport import Transport
 
 CLOCK_TOLERANCE = timedelta(seconds=60)
 """How far a producer's clock may be behind that of the group's first consumer. A group that is new to a topic may read

@@ -24,6 +24,19 @@ class MessageModel(StrEnum):
     """Every member reads all queues and stores its own offsets; a failed message is not retried."""
 
 
+class ConsumeFrom(StrEnum):
+    """Where a group starts a queue without a committed offset (RocketMQ ``ConsumeFromWhere``)."""
+
+    LAST_OFFSET = "LAST_OFFSET"
+    """With messages sent from now on, if the group is new to the topic. Otherwise, in a queue that was added or is
+    available again, with the first message born since the group first consumed the topic. One minute is subtracted for
+    clock differences."""
+    FIRST_OFFSET = "FIRST_OFFSET"
+    """At the first message that is still stored."""
+    TIMESTAMP = "TIMESTAMP"
+    """At the first message born at or after ``consume_timestamp``."""
+
+
 @dataclass(frozen=True, slots=True)
 class DifferingMember:
     """A member whose settings differ from those that hold in its group."""

@@ -26,6 +26,26 @@ class ConsumeResult(StrEnum):
     """Pause the queue, then retry the same message; for a concurrent consumer this means RECONSUME_LATER."""
 
 
+class Outcome(StrEnum):
+    """How a listener call ended; values of a metric label."""
+
+    SUCCESS = "success"
+    LATER = "later"
+    RAISED = "raised"
+    TIMEOUT = "timeout"
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnd:
+    """Result of one listener call."""
+
+    outcome: Outcome
+    error: str = ""
+    """Description of the failure, for logs and dead letters."""
+    exception: BaseException | None = None
+    """The exception raised, if any."""
+
+
 MAX_RECONSUME_TIMES = RETRY_QUEUES
 """Retries of a concurrent consumer (RocketMQ ``maxReconsumeTimes`` -1)."""
 

@@ -12,8 +12,8 @@ from pointsman_client.core.fault_strategy import LatencyFaultTolerance
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import PointsmanError
+from pointsman_client.ports.transport import Transport, response_of
 from pointsman_client.producer.producer_options import ProducerOptions
-from pointsman_client.transports.transport import Transport, response_of
 
 logger = logging.getLogger(__name__)
 

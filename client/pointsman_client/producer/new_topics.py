@@ -18,7 +18,7 @@ from pointsman_client.errors import (
     ResponseCode,
     TopicNotFoundError,
 )
-from pointsman_client.transports.transport import CreatesTopics
+from pointsman_client.ports.transport import CreatesTopics
 
 VALID_SECONDS = 30.0
 """Time after which the name servers are queried again for the new topic, or for the default topic that had no route.

@@ -30,10 +30,10 @@ from pointsman_client.errors import (
     TopicNotFoundError,
 )
 from pointsman_client.ownership import Resources
+from pointsman_client.ports.transport import ChecksMessages, CreatesTopics, SendReceipt, SendsOneWay, response_of
 from pointsman_client.producer.fault_recovery import FaultDetector, RouteRefresher
 from pointsman_client.producer.new_topics import NewTopics
 from pointsman_client.producer.producer_options import ProducerOptions
-from pointsman_client.transports.transport import ChecksMessages, CreatesTopics, SendReceipt, SendsOneWay, response_of
 
 logger = logging.getLogger(__name__)
 

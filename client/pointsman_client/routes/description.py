@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pointsman.wire.json_document import Document, to_route_document
 from pointsman_client.core.cached_routes import CachedRoute
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.routes.codec import from_topic_route
+from pointsman_client.pointsman_grpc.codec import from_topic_route
 
 OWN_KEYS = frozenset(
     {

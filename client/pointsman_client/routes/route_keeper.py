@@ -16,8 +16,8 @@ from pointsman_client.core.route import Revision, RouteChange, TopicRoute
 from pointsman_client.core.route_agreement import RevisionOrder, as_stale, judge, loss
 from pointsman_client.errors import OrderTopicConfError, TopicNotFoundError
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.ports.route_source import RouteSource
 from pointsman_client.routes.failover import Failover
-from pointsman_client.routes.route_source import RouteSource
 from pointsman_client.routes.route_watch import RouteWatch
 
 logger = logging.getLogger(__name__)

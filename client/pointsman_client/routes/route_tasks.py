@@ -15,10 +15,10 @@ from pointsman_client.client_options import ClientOptions
 from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.errors import ClientStateError, NameServersUnavailableError, NotFoundError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.pointsman_grpc.links import NameServerLinks
+from pointsman_client.pointsman_grpc.route_stream import RouteStream
 from pointsman_client.routes.failover import NameServerChoice
 from pointsman_client.routes.route_keeper import RouteKeeper
-from pointsman_client.routes.route_stream import RouteStream
-from pointsman_client.rpc.links import NameServerLinks
 
 logger = logging.getLogger(__name__)
 

@@ -17,10 +17,10 @@ from pointsman_client.core.route import BrokerData, ClusterData, RouteChange, To
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ownership import MessagingOptions
+from pointsman_client.pointsman_grpc.links import OpenChannel
+from pointsman_client.pointsman_grpc.thread_channel import open_thread_channel
 from pointsman_client.routes.route_keeper import AddrsRemovedCallback
 from pointsman_client.routes.route_watch import RouteChangeCallback
-from pointsman_client.rpc.links import OpenChannel
-from pointsman_client.rpc.thread_channel import open_thread_channel
 from pointsman_client.sync.facade import CallOptions, Facade
 
 

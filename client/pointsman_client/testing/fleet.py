@@ -13,10 +13,10 @@ from typing import Self
 
 from pointsman.names import MAX_QUEUES
 from pointsman_client.core.checks import check_name, check_number
+from pointsman_client.memory import MemoryTransport
 from pointsman_client.testing.agent_file import agent_file
 from pointsman_client.testing.fleet_clock import FleetClock
 from pointsman_client.testing.process import FleetProcess
-from pointsman_client.transports.memory import MemoryTransport
 
 STEP_SECONDS = 1.0
 """Step of advancing time; shorter than every deadline of the programs, so that a step causes no timeout."""

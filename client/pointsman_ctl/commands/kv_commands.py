@@ -12,7 +12,7 @@ from rich.text import Text
 from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.wire.json_document import Document
 from pointsman_client import OrderTopicConfError, RequestRejectedError, Revision, TopicRoute, to_publish_queues
-from pointsman_client.routes.codec import to_topic_route
+from pointsman_client.pointsman_grpc.codec import to_topic_route
 from pointsman_ctl.commands.server_changes import Outcome, change_every, not_there
 from pointsman_ctl.options.command_options import CommandGroup, by_option, confirm, read_name, yes_option
 from pointsman_ctl.options.invocation import Invocation, pass_invocation

@@ -24,7 +24,7 @@ from pointsman_client import (
     BrokerUnreachableError,
     RequestRejectedError,
 )
-from pointsman_client.transports.rocketmq import Link, RocketmqOptions
+from pointsman_client.rocketmq import Link, RocketmqOptions
 from pointsman_ctl.servers.group_bodies import ConnectedGroup, read_connections, read_groups, read_progress
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
 

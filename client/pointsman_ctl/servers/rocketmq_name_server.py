@@ -18,7 +18,7 @@ from pointsman_client import (
     NameServerFailedError,
     NameServersUnavailableError,
 )
-from pointsman_client.routes.codec import from_cluster_data, from_topic_route
+from pointsman_client.pointsman_grpc.codec import from_cluster_data, from_topic_route
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from pointsman_client import (
     NotFoundError,
     PointsmanError,
 )
-from pointsman_client.rpc.status import grpc_errors_of
+from pointsman_client.pointsman_grpc.status import grpc_errors_of
 from pointsman_ctl.servers.rocketmq_name_server import PointsmanRequiredError, RocketmqAccess, RocketmqNameServer
 
 CLOSE_SECONDS = 1.0

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.core.queue import QueueKey
-from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.core.route import TopicRoute
 from tests.fakes.condition import eventually
@@ -48,7 +47,7 @@ async def seconds_until(clock: ManualClock, counts: list[int], *consumers: PushC
 
 
 async def join(setup: Setup, name: str) -> PushConsumer:
-    return await setup.join(name, Seen(), make_coordination=agent_coordination)
+    return await setup.join(name, Seen(), make_coordination=None)
 
 
 @asynccontextmanager

@@ -18,17 +18,15 @@ from pointsman.clock import SystemClock
 from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import ONE_WAY_FLAG, Command
-from pointsman_client.consumer.agents.agent_coordination import agent_coordination
-from pointsman_client.consumer.brokers.broker_requests import MAX_REQUESTS_PER_SECOND
-from pointsman_client.consumer.consumer_identity import coordination_for
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
-from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message import ReceivedMessage
-from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
 from pointsman_client.core.retry_rules import ConsumeResult
-from pointsman_client.transports.memory import MemoryTransport
-from pointsman_client.transports.rocketmq import RocketmqTransport
+from pointsman_client.memory import MemoryTransport
+from pointsman_client.ports.transport import CoordinatesGroups
+from pointsman_client.rocketmq import RocketmqTransport
+from pointsman_client.rocketmq.groups.broker_requests import MAX_REQUESTS_PER_SECOND
 from tests.fakes.condition import eventually
 from tests.fakes.fake_broker import Answer
 from tests.fakes.group_broker import GroupBroker, routed
@@ -510,5 +508,5 @@ async def test_a_flood_of_requests_costs_little_and_keeps_nothing_else_waiting(
 
 
 def test_the_transport_decides_what_coordinates_groups() -> None:
-    assert coordination_for(RocketmqTransport()) is not agent_coordination
-    assert coordination_for(MemoryTransport()) is agent_coordination
+    assert isinstance(RocketmqTransport(), CoordinatesGroups)
+    assert not isinstance(MemoryTransport(), CoordinatesGroups)

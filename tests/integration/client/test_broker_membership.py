@@ -14,16 +14,15 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
-from pointsman_client.consumer.brokers.broker_membership import (
+from pointsman_client.core.rebalance import ConsumeFrom, Members, MessageModel
+from pointsman_client.rocketmq.groups.broker_membership import (
     HEARTBEAT_INTERVAL_SECONDS,
     MAX_CLIENT_IDS,
     STALE_CONNECTION_SECONDS,
     BrokerMembership,
 )
-from pointsman_client.consumer.brokers.member_links import MemberLinks
-from pointsman_client.consumer.start_offset import ConsumeFrom
-from pointsman_client.core.rebalance import Members, MessageModel
-from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
+from pointsman_client.rocketmq.groups.member_links import MemberLinks
+from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
 from tests.fakes.condition import eventually
 from tests.fakes.fake_broker import Answer
 from tests.fakes.group_broker import GroupBroker, routed

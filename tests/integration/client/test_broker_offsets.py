@@ -12,14 +12,6 @@ from pointsman.manual_clock import ManualClock
 from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
-from pointsman_client.consumer.brokers.broker_locks import BrokerQueueLocks
-from pointsman_client.consumer.brokers.broker_offsets import (
-    CONFIRMED_TTL_SECONDS,
-    LONG_AGO,
-    MAX_CONCURRENT_CALLS,
-    BrokerOffsetStore,
-)
-from pointsman_client.consumer.brokers.member_links import MemberLinks
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import (
     BrokerError,
@@ -28,8 +20,16 @@ from pointsman_client.errors import (
     BrokerUnreachableError,
     ClientClosedError,
 )
-from pointsman_client.transports.rocketmq import RocketmqTransport
-from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
+from pointsman_client.rocketmq import RocketmqTransport
+from pointsman_client.rocketmq.groups.broker_locks import BrokerQueueLocks
+from pointsman_client.rocketmq.groups.broker_offsets import (
+    CONFIRMED_TTL_SECONDS,
+    LONG_AGO,
+    MAX_CONCURRENT_CALLS,
+    BrokerOffsetStore,
+)
+from pointsman_client.rocketmq.groups.member_links import MemberLinks
+from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
 from tests.fakes.fake_broker import Answer, Log
 from tests.fakes.group_broker import GroupBroker, routed
 from tests.fakes.memory_group import RoutesInMemory, queue_of

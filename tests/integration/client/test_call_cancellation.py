@@ -9,8 +9,8 @@ import grpc.aio
 import pytest
 
 from pointsman_client.errors import AgentFailedError, ClientClosedError
-from pointsman_client.rpc.links import AgentLink, AgentLinks
-from pointsman_client.rpc.status import grpc_errors_of
+from pointsman_client.pointsman_grpc.links import AgentLink, AgentLinks
+from pointsman_client.pointsman_grpc.status import grpc_errors_of
 from tests.fakes.redis_process import free_port
 
 

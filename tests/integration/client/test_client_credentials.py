@@ -27,10 +27,10 @@ from pointsman_client import (
     Producer,
 )
 from pointsman_client.client_options import ClientOptions
+from pointsman_client.memory import MemoryTransport
+from pointsman_client.pointsman_grpc.links import OpenChannel, open_channel
+from pointsman_client.pointsman_grpc.thread_channel import open_thread_channel
 from pointsman_client.prometheus import PrometheusMetrics
-from pointsman_client.rpc.links import OpenChannel, open_channel
-from pointsman_client.rpc.thread_channel import open_thread_channel
-from pointsman_client.transports.memory import MemoryTransport
 from tests.fakes.certificates import Authority, Files
 from tests.fakes.condition import eventually
 from tests.fakes.ctl_process import ctl_process

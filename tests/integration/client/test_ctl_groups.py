@@ -18,8 +18,8 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1.broker_pb2 import PROBE_EVIDENCE_STRONG, PROBE_STATUS_FAILING, BrokerHealth
 from pointsman_agent.core.drain_lag import GroupLag, LagReport
 from pointsman_agent.core.queue import QueueKey
-from pointsman_client.consumer.agents.group_settings import own_settings
 from pointsman_client.core.allocation import AllocationStrategy, Averagely, ConsistentHash
+from pointsman_client.pointsman_grpc.agents.group_settings import own_settings
 from pointsman_ctl.commands.agent_round import MAX_CONCURRENT_AGENTS, AgentChoice, agent_round
 from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.servers.server_calls import Server

@@ -18,7 +18,7 @@ from pointsman_client.errors import InvalidMessageError
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Park
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.fakes.consumer_setup import Setup, consumer_setup
 from tests.fakes.memory_group import addr_of, queue_of, route_of
 from tests.fakes.redis_process import redis_process

@@ -16,13 +16,13 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
-from pointsman_client.consumer.agents.group_settings import own_settings
-from pointsman_client.consumer.agents.member_stream import MemberState
-from pointsman_client.consumer.agents.membership import AgentMembership
-from pointsman_client.consumer.coordination import GroupMembership
 from pointsman_client.core.allocation import AllocationStrategy, Averagely, AveragelyByCircle, ConsistentHash
 from pointsman_client.core.rebalance import Members
-from pointsman_client.rpc.links import AgentLinks
+from pointsman_client.pointsman_grpc.agents.group_settings import own_settings
+from pointsman_client.pointsman_grpc.agents.member_stream import MemberState
+from pointsman_client.pointsman_grpc.agents.membership import AgentMembership
+from pointsman_client.pointsman_grpc.links import AgentLinks
+from pointsman_client.ports.coordination import GroupMembership
 from tests.fakes.condition import eventually
 from tests.fakes.consumer_agents import (
     ConsumerAgent,

@@ -9,8 +9,8 @@ import pytest
 
 from pointsman.manual_clock import ManualClock
 from pointsman_client.errors import BrokerTimeoutError, OffsetBeyondEndError
-from pointsman_client.transports.memory import MemoryTransport
-from pointsman_client.transports.transport import PulledMessages
+from pointsman_client.memory import MemoryTransport
+from pointsman_client.ports.transport import PulledMessages
 from tests.fakes.brokers_under_test import QUEUE, outgoing
 
 ADDR, SLAVE = "10.0.0.1:6379", "10.0.0.2:6379"

@@ -10,11 +10,11 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
-from pointsman_client.consumer.agents.offset_store import CONFIRMED_TTL_SECONDS, AgentOffsetStore
-from pointsman_client.consumer.coordination import LoadedOffsets, OffsetStore
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import AgentFailedError, RequestRejectedError
-from pointsman_client.rpc.links import AgentLinks
+from pointsman_client.pointsman_grpc.agents.offset_store import CONFIRMED_TTL_SECONDS, AgentOffsetStore
+from pointsman_client.pointsman_grpc.links import AgentLinks
+from pointsman_client.ports.coordination import LoadedOffsets, OffsetStore
 from tests.fakes.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of, until_true
 
 StoreOf = Callable[[Routes], AgentOffsetStore]

@@ -15,7 +15,6 @@ import pytest
 
 from pointsman.manual_clock import ManualClock
 from pointsman.storage.tables import Row, TableFile
-from pointsman_client.consumer.coordination import LoadedOffsets, OffsetStore
 from pointsman_client.consumer.file_offset_store import (
     CLOSE_SECONDS,
     DISK_SECONDS,
@@ -25,6 +24,7 @@ from pointsman_client.consumer.file_offset_store import (
 )
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError
+from pointsman_client.ports.coordination import LoadedOffsets, OffsetStore
 from tests.fakes.consumer_agents import queues_of
 from tests.fakes.mounted_disk import fill, make_read_only, mounted
 

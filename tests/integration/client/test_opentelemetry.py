@@ -18,8 +18,8 @@ from opentelemetry.trace import SpanKind, StatusCode
 from pointsman.group_topics import dlq_topic
 from pointsman.manual_clock import ManualClock
 from pointsman_client import sync
-from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message import Message, ReceivedMessage
+from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.core.retry_rules import ConsumeResult
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState
 from pointsman_client.errors import SendFailedError
@@ -27,8 +27,8 @@ from pointsman_client.opentelemetry import OpenTelemetryTracing
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Park
+from pointsman_client.redis_streams import RedisStreamsTransport
 from pointsman_client.testing import TestFleet
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
 from tests.fakes.consumer_setup import Setup, consumer_setup
 from tests.fakes.memory_group import addr_of, queue_of, route_of
 from tests.fakes.redis_process import redis_process

@@ -16,8 +16,8 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_client.core.message import Message
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerRefusedError
+from pointsman_client.memory import MemoryTransport
 from pointsman_client.producer.producer import Producer
-from pointsman_client.transports.memory import MemoryTransport
 from tests.fakes.ctl_command import ctl
 from tests.fakes.name_server import running_name_server
 from tests.fakes.running_agent import PATIENCE_SECONDS

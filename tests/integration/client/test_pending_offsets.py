@@ -8,10 +8,10 @@ from datetime import datetime
 import grpc
 
 from pointsman.wire.error_details import ErrorDetails
-from pointsman_client.consumer.agents.offset_store import PendingOffsets
-from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
+from pointsman_client.pointsman_grpc.agents.offset_store import PendingOffsets
+from pointsman_client.ports.coordination import BegunTopics, LoadedOffsets
 
 Q0, Q1 = (MessageQueue("orders", "c1", "a", number) for number in range(2))
 AWAY = AgentFailedError("a:1", grpc.StatusCode.UNAVAILABLE, "refused")

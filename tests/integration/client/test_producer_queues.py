@@ -26,11 +26,11 @@ from pointsman_client.errors import (
     SendFailedError,
     TopicNotFoundError,
 )
+from pointsman_client.ports.transport import SendReceipt
 from pointsman_client.producer.outbox import Outbox, Parked
 from pointsman_client.producer.outbox_sender import REFUSED_RETRY_SECONDS
 from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Fallback, Park
-from pointsman_client.transports.transport import SendReceipt
 from tests.fakes.condition import eventually
 from tests.fakes.producing import A, B, Shop, producing, put_route
 from tests.fakes.scripted_route_server import (

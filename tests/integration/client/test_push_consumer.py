@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman_client.consumer.agents.agent_coordination import agent_coordination
-from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
 from pointsman_client.core.retry_rules import ConsumeResult
-from pointsman_client.transports.transport import PulledMessages, Reader
+from pointsman_client.ports.transport import PulledMessages, Reader
 from tests.fakes.condition import eventually
 from tests.fakes.consumer_setup import Setup, consumer_setup, numbers, queues_of
 from tests.fakes.memory_group import addr_of, queue_of, route_of
@@ -542,7 +540,7 @@ async def test_a_broadcasting_member_continues_after_a_restart_from_the_offsets_
     settings: dict[str, Any] = {
         "message_model": MessageModel.BROADCASTING,
         "offset_file": str(tmp_path / "offsets.db"),
-        "make_coordination": agent_coordination,
+        "make_coordination": None,
     }
     first, second = Seen(), Seen()
     consumer = await setup.join("x", first, **settings)

@@ -11,7 +11,6 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.core.queue import QueueKey
-from pointsman_client.consumer.agents.agent_coordination import agent_coordination
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.core.allocation import Averagely, AveragelyByCircle
@@ -50,9 +49,9 @@ async def test_members_share_the_queues_according_to_the_agent_and_a_leave_is_se
         agent.ends.table |= {QueueKey("orders", 0): 100, QueueKey("orders", 1): 100}
         await setup.brokers.put(Q0, numbers(20))
         seen_x, seen_y = Seen(), Seen()
-        x = await setup.join("x", seen_x, make_coordination=agent_coordination)
+        x = await setup.join("x", seen_x, make_coordination=None)
         await eventually(lambda: held(x) == [[0, 1]] and len(seen_x.bodies) == 20, clock=clock)
-        y = await setup.join("y", seen_y, make_coordination=agent_coordination)
+        y = await setup.join("y", seen_y, make_coordination=None)
         await eventually(lambda: held(x, y) == [[0], [1]], clock=clock)
         await setup.brokers.put(Q1, numbers(20))
         await eventually(lambda: len(seen_y.bodies) == 20, clock=clock)
@@ -71,7 +70,7 @@ async def test_an_ordered_consumer_holds_the_locks_at_the_agent(clock: ManualClo
         agent.ends.table |= {QueueKey("orders", 0): 100, QueueKey("orders", 1): 100}
         await setup.brokers.put(Q0, numbers(5))
         seen = Seen()
-        x = await setup.join("x", seen, ordered=True, make_coordination=agent_coordination)
+        x = await setup.join("x", seen, ordered=True, make_coordination=None)
         await eventually(lambda: seen.bodies == numbers(5), clock=clock)
         await flow(clock, 90)
         await setup.brokers.put(Q0, ["last"])
@@ -83,7 +82,7 @@ async def test_the_locks_are_reacquired_as_soon_as_an_agent_that_lost_its_memory
     async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
         setup.routes.set(route_with(agent))
         agent.ends.table |= {QueueKey("orders", 0): 100, QueueKey("orders", 1): 100}
-        x = await setup.join("x", Seen(), ordered=True, make_coordination=agent_coordination)
+        x = await setup.join("x", Seen(), ordered=True, make_coordination=None)
         await eventually(lambda: held(x) == [[0, 1]], clock=clock)
         await agent.restart()
         await eventually(lambda: agent.members("billing") == ["x@1"], clock=clock)
@@ -104,9 +103,9 @@ async def test_a_group_without_notices_is_shared_out_by_the_rebalance_each_20_s(
     async with consumer_agents("a", clock=clock, rules=rules) as (agent,), consumer_setup(clock) as setup:
         setup.routes.set(route_with(agent, queues=4))
         agent.ends.table |= {QueueKey("orders", queue_id): 100 for queue_id in range(4)}
-        x = await setup.join("x", Seen(), make_coordination=agent_coordination)
+        x = await setup.join("x", Seen(), make_coordination=None)
         await shared_within(clock, 5.0, [4], x)
-        y = await setup.join("y", Seen(), make_coordination=agent_coordination)
+        y = await setup.join("y", Seen(), make_coordination=None)
         await shared_within(clock, 45.0, [2, 2], x, y)
         await x.close()
         await shared_within(clock, 45.0, [4], y)
@@ -118,8 +117,8 @@ async def test_a_group_whose_notice_was_lost_is_right_again_after_the_next_rebal
     async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
         setup.routes.set(route_with(agent, queues=4))
         agent.ends.table |= {QueueKey("orders", queue_id): 100 for queue_id in range(4)}
-        x = await setup.join("x", Seen(), make_coordination=agent_coordination)
-        y = await setup.join("y", Seen(), make_coordination=agent_coordination)
+        x = await setup.join("x", Seen(), make_coordination=None)
+        y = await setup.join("y", Seen(), make_coordination=None)
         await shared_within(clock, 30.0, [2, 2], x, y)
         with monkeypatch.context() as lossy:
             lossy.setattr(agent.groups.watches, "notify", lambda _changes: None)
@@ -135,7 +134,7 @@ async def test_one_client_id_in_two_groups_consumes_everything_in_each(clock: Ma
         agent.ends.table |= {QueueKey("orders", 0): 100, QueueKey("orders", 1): 100}
         seen = {group: Seen() for group in ("ga", "gb")}
         consumers = [
-            await setup.join("x", seen[group], group=group, ordered=is_ordered, make_coordination=agent_coordination)
+            await setup.join("x", seen[group], group=group, ordered=is_ordered, make_coordination=None)
             for group in seen
         ]
         await eventually(lambda: held(*consumers) == [[0, 1], [0, 1]], clock=clock)
@@ -166,7 +165,7 @@ async def test_members_with_another_strategy_follow_the_oldest_one_and_use_their
     async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
         setup.routes.set(route_with(agent, queues=4))
         agent.ends.table |= {QueueKey("orders", queue_id): 100 for queue_id in range(4)}
-        join = partial(setup.join, make_coordination=agent_coordination)
+        join = partial(setup.join, make_coordination=None)
         x = await join("x", Seen(), strategy=Averagely())
         await eventually(lambda: held_queues(x) == [[0, 1, 2, 3]], clock=clock)
         y = await join("y", Seen(), strategy=AveragelyByCircle())
@@ -183,7 +182,7 @@ async def test_an_ordered_member_beside_an_older_concurrent_one_holds_no_queue_a
     async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
         setup.routes.set(route_with(agent))
         agent.ends.table |= {QueueKey("orders", queue_id): 100 for queue_id in range(2)}
-        join = partial(setup.join, make_coordination=agent_coordination)
+        join = partial(setup.join, make_coordination=None)
         x = await join("x", Seen())
         await eventually(lambda: held_queues(x) == [[0, 1]], clock=clock)
         y = await join("y", Seen(), ordered=True)
@@ -205,9 +204,9 @@ async def test_a_polling_member_beside_an_older_listener_leaves_the_queues_and_r
     async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
         setup.routes.set(route_with(agent))
         agent.ends.table |= {QueueKey("orders", queue_id): 100 for queue_id in range(2)}
-        x = await setup.join("x", Seen(), make_coordination=agent_coordination)
+        x = await setup.join("x", Seen(), make_coordination=None)
         await eventually(lambda: held_queues(x) == [[0, 1]], clock=clock)
-        y = await setup.join_pulling("a", make_coordination=agent_coordination)
+        y = await setup.join_pulling("a", make_coordination=None)
         await eventually(lambda: setup.hook.aside == [True], clock=clock)
         await flow(clock, 45.0)
         assert held_queues(x, y) == [[0, 1], []]
@@ -220,7 +219,7 @@ async def test_a_broadcasting_member_beside_an_older_clustering_one_reads_nothin
     async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
         setup.routes.set(route_with(agent))
         agent.ends.table |= {QueueKey("orders", queue_id): 100 for queue_id in range(2)}
-        join = partial(setup.join, make_coordination=agent_coordination)
+        join = partial(setup.join, make_coordination=None)
         x = await join("x", Seen())
         await eventually(lambda: held_queues(x) == [[0, 1]], clock=clock)
         y = await join("y", Seen(), message_model=MessageModel.BROADCASTING, offset_file=tmp_path / "offsets")

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.rebalance import ConsumeFrom
 from tests.fakes.consumer_setup import Setup, consumer_setup, numbers, queues_of
 from tests.fakes.memory_group import queue_of, route_of
 from tests.fakes.seen import Held, Seen

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman_client.consumer.agents.queue_lock import AgentQueueLocks
-from pointsman_client.consumer.coordination import QueueLocks
-from pointsman_client.rpc.links import AgentLinks
+from pointsman_client.pointsman_grpc.agents.queue_lock import AgentQueueLocks
+from pointsman_client.pointsman_grpc.links import AgentLinks
+from pointsman_client.ports.coordination import QueueLocks
 from tests.fakes.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of, until_true
 
 C1, C2 = "10.0.0.1@1", "10.0.0.2@1"

@@ -21,8 +21,8 @@ from pointsman_client.errors import (
     BrokerUnreachableError,
     ResponseCode,
 )
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
-from pointsman_client.transports.transport import Transport
+from pointsman_client.ports.transport import Transport
+from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.fakes.brokers_under_test import BORN_AT, QUEUE, READER, RedisBrokers, outgoing
 from tests.fakes.condition import eventually
 from tests.fakes.consumer_agents import until_true
@@ -434,10 +434,8 @@ async def test_a_hanging_broker_does_not_delay_another(brokers: RedisBrokers) ->
 
 
 def test_without_redis_py_one_line_names_what_to_install() -> None:
-    program = (
-        "import sys; sys.modules['redis'] = None; import pointsman_client; import pointsman_client.transports.memory\n"
-    )
-    program += "import pointsman_client.transports.redis_streams"
+    program = "import sys; sys.modules['redis'] = None; import pointsman_client; import pointsman_client.memory\n"
+    program += "import pointsman_client.redis_streams"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     last = ran.stderr.strip().splitlines()[-1]
     assert last == "ImportError: RedisStreamsTransport needs the redis package: pip install 'pointsman-client[redis]'"

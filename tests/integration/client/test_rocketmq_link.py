@@ -17,11 +17,11 @@ from pointsman.rocketmq.codes import BrokerRequestCode as Request
 from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import ANSWER_FLAG, BINARY_FORM, JSON_FORM, Command, encode
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError, ClientClosedError
-from pointsman_client.transports.rocketmq import AccessKey, broker_connection, broker_link
-from pointsman_client.transports.rocketmq.broker_connection import Reply, Response
-from pointsman_client.transports.rocketmq.broker_link import Link
-from pointsman_client.transports.rocketmq.request_frames import request_head
-from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
+from pointsman_client.rocketmq import AccessKey, broker_connection, broker_link
+from pointsman_client.rocketmq.broker_connection import Reply, Response
+from pointsman_client.rocketmq.broker_link import Link
+from pointsman_client.rocketmq.request_frames import request_head
+from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
 from tests.fakes.certificates import Authority
 from tests.fakes.fake_broker import Answer, FakeBroker, until
 from tests.fakes.tls_peers import context

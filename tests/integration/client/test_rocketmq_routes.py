@@ -32,7 +32,7 @@ from pointsman_client import (
     sync,
 )
 from pointsman_client.core.route import BrokerData, TopicRoute
-from pointsman_client.transports.rocketmq import RocketmqTransport
+from pointsman_client.rocketmq import RocketmqTransport
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from tests.fakes.certificates import Authority

@@ -27,8 +27,7 @@ from pointsman_client.errors import (
     OffsetBeyondEndError,
     UnreadableMessageError,
 )
-from pointsman_client.transports.rocketmq import RocketmqTransport
-from pointsman_client.transports.transport import (
+from pointsman_client.ports.transport import (
     ChecksMessages,
     PulledMessages,
     Reader,
@@ -37,6 +36,7 @@ from pointsman_client.transports.transport import (
     SendsOneWay,
     Transport,
 )
+from pointsman_client.rocketmq import RocketmqTransport
 from tests.fakes.brokers_under_test import BORN_AT, QUEUE, BrokersUnderTest, outgoing, shared_tests
 from tests.fakes.fake_broker import Answer, FakeBroker, Log, until
 from tests.fakes.stored_messages import batch_record, property_map, stored_message, text_of
@@ -320,7 +320,7 @@ async def test_a_long_wait_is_the_brokers_and_ends_before_it_is_over(
 async def test_a_wait_that_is_longer_than_a_broker_holds_a_request_is_several(
     transport: RocketmqTransport, broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pointsman_client.transports.rocketmq.rocketmq_transport.MAX_SUSPEND_SECONDS", 0.6)
+    monkeypatch.setattr("pointsman_client.rocketmq.rocketmq_transport.MAX_SUSPEND_SECONDS", 0.6)
     waiting = asyncio.create_task(pull(transport, broker.addr, 0, wait_seconds=60))
     await broker.until_asked(Request.PULL_MESSAGE, 3)
     await send(transport, broker.addr, "a")

@@ -15,8 +15,8 @@ from pointsman.manual_clock import ManualClock
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman_client import NameServerClient
 from pointsman_client.errors import ForkedError, InvalidOptionError
-from pointsman_client.routes.codec import from_topic_route
-from pointsman_client.rpc.links import open_channel
+from pointsman_client.pointsman_grpc.codec import from_topic_route
+from pointsman_client.pointsman_grpc.links import open_channel
 from pointsman_ctl.commands.diff_command import read_description
 from tests.fakes.condition import eventually
 from tests.fakes.scripted_route_server import (

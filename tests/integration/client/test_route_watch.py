@@ -158,7 +158,7 @@ async def test_an_older_server_that_cannot_be_watched_is_only_polled_and_that_is
 async def test_an_outage_is_logged_once_for_any_number_of_watch_attempts_and_the_next_outage_again(
     client: NameServerClient, clock: ManualClock, server: ScriptedRouteServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO, logger="pointsman_client.routes.route_stream")
+    caplog.set_level(logging.INFO, logger="pointsman_client.pointsman_grpc.route_stream")
     await client.topic_route("orders")
     await eventually(lambda: is_watched(client, "orders"), clock=clock)
     for outages in (1, 2):

@@ -21,7 +21,7 @@ from pointsman_client import (
     PushConsumer,
     TopicNotFoundError,
 )
-from pointsman_client.transports.memory import MemoryTransport
+from pointsman_client.memory import MemoryTransport
 from tests.fakes.condition import eventually
 from tests.fakes.ctl_command import ctl
 from tests.fakes.name_server import running_name_server

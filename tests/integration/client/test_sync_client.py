@@ -236,8 +236,8 @@ PRE_FORKED = """
 import os, sys
 from pointsman_client import Message
 from pointsman_client.sync import Producer
-from pointsman_client.transports.memory import MemoryTransport
-from pointsman_client.transports.transport import SendReceipt
+from pointsman_client.memory import MemoryTransport
+from pointsman_client.ports.transport import SendReceipt
 from pointsman_client.core.send_outcome import SendStatus
 
 
@@ -291,8 +291,8 @@ def test_an_interrupt_while_blocked_ends_the_call_and_leaves_the_client_usable(s
 
 SEVERAL_LOOPS = """
 import asyncio, sys, threading
-from pointsman_client.rpc.links import open_channel
-from pointsman_client.rpc.thread_channel import open_thread_channel
+from pointsman_client.pointsman_grpc.links import open_channel
+from pointsman_client.pointsman_grpc.thread_channel import open_thread_channel
 from pointsman_client.client import NameServerClient
 
 name_servers = sys.argv[1].split()

@@ -11,9 +11,9 @@ import grpc.aio
 import pytest
 
 from pointsman_client import client as async_client
-from pointsman_client.consumer.start_offset import ConsumeFrom
 from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.core.send_outcome import SendResult
 from pointsman_client.errors import (
     BlockingCallError,

@@ -50,7 +50,7 @@ FAILOVER_ASYNC = """
 import asyncio
 
 from pointsman_client.consumer.pull_consumer import PullConsumer
-from pointsman_client.consumer.start_offset import ConsumeFrom
+from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.core.message import Message
 from pointsman_client.producer.producer import Producer
 
@@ -87,7 +87,7 @@ PLUGIN = {PLUGIN!r}
 
 def test_it_costs_nothing():
     assert not any(name.startswith("pointsman_client.testing.") for name in sys.modules.keys() - {{PLUGIN}})
-    assert not sys.modules.keys() & {{"pytest_asyncio", "pointsman_namesrv", "pointsman_client.transports.memory"}}
+    assert not sys.modules.keys() & {{"pytest_asyncio", "pointsman_namesrv", "pointsman_client.memory"}}
 """
 
 

@@ -18,9 +18,9 @@ from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.error_details import build_status, read_status
 from pointsman.wire.refusals import FieldViolation
 from pointsman_client.errors import ClientClosedError
-from pointsman_client.rpc.links import OpenChannel, open_channel
-from pointsman_client.rpc.status import grpc_errors_of
-from pointsman_client.rpc.thread_channel import open_thread_channel
+from pointsman_client.pointsman_grpc.links import OpenChannel, open_channel
+from pointsman_client.pointsman_grpc.status import grpc_errors_of
+from pointsman_client.pointsman_grpc.thread_channel import open_thread_channel
 from tests.fakes.running_agent import until
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"

@@ -9,10 +9,10 @@ import pytest
 
 from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey
-from pointsman_client.consumer.agents.offset_store import AgentOffsetStore
-from pointsman_client.consumer.coordination import BegunTopics
 from pointsman_client.errors import AgentFailedError
-from pointsman_client.rpc.links import AgentLinks
+from pointsman_client.pointsman_grpc.agents.offset_store import AgentOffsetStore
+from pointsman_client.pointsman_grpc.links import AgentLinks
+from pointsman_client.ports.coordination import BegunTopics
 from tests.fakes.agent_services import topic_set
 from tests.fakes.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, until_true
 

@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman_client.consumer.agents.agent_coordination import agent_coordination
-from pointsman_client.consumer.start_offset import ConsumeFrom
-from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
 from tests.fakes.consumer_setup import Setup, consumer_setup, numbers
 from tests.fakes.memory_group import queue_of, route_of
 from tests.fakes.seen import Seen
@@ -185,7 +183,7 @@ async def test_a_broadcasting_member_reads_new_queues_from_its_own_first_consump
         "consume_from": LAST,
         "message_model": MessageModel.BROADCASTING,
         "offset_file": tmp_path / "offsets.db",
-        "make_coordination": agent_coordination,
+        "make_coordination": None,
     }
     before, after = Seen(), Seen()
     consumer = await setup.join("x", before, **settings)

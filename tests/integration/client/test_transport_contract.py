@@ -24,7 +24,7 @@ from pointsman_client.errors import (
     OffsetBeyondEndError,
     ResponseCode,
 )
-from pointsman_client.transports.transport import PulledMessages, SendReceipt, Transport
+from pointsman_client.ports.transport import PulledMessages, SendReceipt, Transport
 from tests.fakes.brokers_under_test import (
     BORN_AT,
     QUEUE,

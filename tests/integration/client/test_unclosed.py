@@ -13,7 +13,7 @@ import pytest
 import pointsman_client
 from pointsman_client import sync
 from pointsman_client.aio import LoopBinding
-from pointsman_client.transports.memory import MemoryTransport
+from pointsman_client.memory import MemoryTransport
 
 NO_ONE = "127.0.0.1:1"
 """Nothing listens there."""

@@ -19,7 +19,7 @@ from pointsman_client import (
     sync,
 )
 from pointsman_client.core.checks import check_name, to_name_servers
-from pointsman_client.transports.memory import MemoryTransport
+from pointsman_client.memory import MemoryTransport
 
 
 @pytest.mark.parametrize(

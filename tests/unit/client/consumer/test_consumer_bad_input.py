@@ -11,10 +11,9 @@ import pytest
 from pointsman_client.consumer.consumer_identity import local_address, make_client_id
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
-from pointsman_client.consumer.start_offset import ConsumeFrom
-from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
 from pointsman_client.errors import InvalidAddressError, InvalidInputError, InvalidNameError, InvalidOptionError
-from pointsman_client.transports.memory import MemoryTransport
+from pointsman_client.memory import MemoryTransport
 
 
 def push(**settings: Any) -> PushConsumer:

@@ -17,7 +17,7 @@ from pointsman_client.core.route import BrokerData
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import BrokerRefusedError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.transports.transport import SendReceipt
+from pointsman_client.ports.transport import SendReceipt
 from tests.fakes.memory_group import addr_of, queue_of, route_of
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from pointsman_client.consumer.listener import ListenerCaller, Outcome
+from pointsman_client.consumer.listener import ListenerCaller
 from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.retry_rules import ConsumeResult
+from pointsman_client.core.retry_rules import ConsumeResult, Outcome
 
 MESSAGE = ReceivedMessage(Message("orders", b"1"), MessageQueue("orders", "c1", "a", 0), 0, "id-1", None)
 TRACE: contextvars.ContextVar[str] = contextvars.ContextVar("TRACE", default="")

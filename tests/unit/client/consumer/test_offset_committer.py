@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman_client.consumer.coordination import BegunTopics, LoadedOffsets
 from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.read_choice import RECOVERED_SECONDS
 from pointsman_client.errors import BrokerUnreachableError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.ports.coordination import BegunTopics, LoadedOffsets
 from tests.fakes.queues import queues
 
 

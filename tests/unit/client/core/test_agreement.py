@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pointsman_client import TopicRoute
 from pointsman_client.core.route_agreement import Verdict, judge, loss
-from pointsman_client.routes.codec import to_topic_route
+from pointsman_client.pointsman_grpc.codec import to_topic_route
 from tests.fakes import scripted_route_server as fake
 
 

@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman_client import Revision, RouteChange, TopicRoute
 from pointsman_client.core.cached_routes import RouteTable
-from pointsman_client.routes.codec import to_topic_route
+from pointsman_client.pointsman_grpc.codec import to_topic_route
 from tests.fakes import scripted_route_server as fake
 
 

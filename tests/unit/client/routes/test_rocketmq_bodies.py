@@ -9,7 +9,7 @@ import pytest
 
 from pointsman.rocketmq.bodies import BadBodyError
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState, ClusterData, QueueData, TopicRoute
-from pointsman_client.routes.rocketmq_bodies import (
+from pointsman_client.rocketmq.route_bodies import (
     MAX_GROUPS,
     StaticTopicError,
     read_clusters,

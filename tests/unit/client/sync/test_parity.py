@@ -12,8 +12,8 @@ import pytest
 
 from pointsman_client import Credentials, InvalidOptionError, client, sync
 from pointsman_client.consumer import pull_consumer, push_consumer
+from pointsman_client.memory import MemoryTransport
 from pointsman_client.producer import producer
-from pointsman_client.transports.memory import MemoryTransport
 
 PAIRS: dict[str, tuple[type, type]] = {
     "NameServerClient": (client.NameServerClient, sync.NameServerClient),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pointsman.rocketmq.frames import Command
-from pointsman_client.transports.rocketmq.broker_refusals import refused
+from pointsman_client.rocketmq.broker_refusals import refused
 
 
 @pytest.mark.parametrize(

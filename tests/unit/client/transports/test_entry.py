@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.transports.entry import born_at, to_fields, to_received
+from pointsman_client.core.stream_entry import born_at, to_fields, to_received
 
 QUEUE = MessageQueue("orders", "c1", "a", 3)
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -21,8 +21,8 @@ from pointsman.rocketmq.frames import MAX_FRAME_BYTES, FrameReader, read_header
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import InvalidMessageError, InvalidOptionError, MessageTooLargeError
-from pointsman_client.transports.rocketmq import AccessKey
-from pointsman_client.transports.rocketmq.message_codec import (
+from pointsman_client.rocketmq import AccessKey
+from pointsman_client.rocketmq.message_codec import (
     Unread,
     commit_log_offset,
     decode_messages,
@@ -32,9 +32,9 @@ from pointsman_client.transports.rocketmq.message_codec import (
     store_times,
     tag_code,
 )
-from pointsman_client.transports.rocketmq.request_frames import request_frame, request_head
-from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
-from pointsman_client.transports.rocketmq.sending import SendRequests, delay_property
+from pointsman_client.rocketmq.request_frames import request_frame, request_head
+from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
+from pointsman_client.rocketmq.sending import SendRequests, delay_property
 from tests.fakes.brokers_under_test import BORN_AT, QUEUE, outgoing
 from tests.fakes.stored_messages import (
     BORN_MS,

@@ -11,9 +11,9 @@ from pointsman.rocketmq.codes import BrokerResponseCode as Code
 from pointsman.rocketmq.frames import Command
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerRefusedError, OffsetBeyondEndError, UnreadableMessageError
-from pointsman_client.transports.rocketmq.message_codec import MAX_BATCHED, MAX_UNWRAPPED
-from pointsman_client.transports.rocketmq.pulling import read_pulled
-from pointsman_client.transports.transport import PulledMessages
+from pointsman_client.ports.transport import PulledMessages
+from pointsman_client.rocketmq.message_codec import MAX_BATCHED, MAX_UNWRAPPED
+from pointsman_client.rocketmq.pulling import read_pulled
 from tests.fakes.stored_messages import batch_record, stored_message
 
 QUEUE = MessageQueue("orders", "c1", "a", 0)

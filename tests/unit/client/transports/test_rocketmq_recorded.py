@@ -10,12 +10,12 @@ from pointsman.rocketmq.frames import BINARY_FORM, Command, Frame, FrameReader, 
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetBeyondEndError
-from pointsman_client.transports.rocketmq.message_codec import store_times
-from pointsman_client.transports.rocketmq.pulling import pull_fields, read_pulled
-from pointsman_client.transports.rocketmq.request_frames import request_frame, request_head
-from pointsman_client.transports.rocketmq.rocketmq_options import RocketmqOptions
-from pointsman_client.transports.rocketmq.sending import SendRequests
-from pointsman_client.transports.transport import PulledMessages, Reader
+from pointsman_client.ports.transport import PulledMessages, Reader
+from pointsman_client.rocketmq.message_codec import store_times
+from pointsman_client.rocketmq.pulling import pull_fields, read_pulled
+from pointsman_client.rocketmq.request_frames import request_frame, request_head
+from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
+from pointsman_client.rocketmq.sending import SendRequests
 from tests.fakes.brokers_under_test import BORN_AT
 
 FOLDER = Path(__file__).parents[3] / "fixtures" / "rocketmq_broker_frames"

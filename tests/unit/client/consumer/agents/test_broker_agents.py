@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import random
 
-from pointsman_client.consumer.agents.broker_agents import agent_addrs, agent_of_queues
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState
+from pointsman_client.pointsman_grpc.agents.broker_agents import agent_addrs, agent_of_queues
 
 
 def broker(cluster: str, name: str, **agents: str) -> BrokerData:

@@ -7,9 +7,9 @@ import pytest
 
 from pointsman.wire.error_details import ErrorDetails
 from pointsman.wire.refusals import FieldViolation
-from pointsman_client.consumer.agents.queue_batch import refused_queues
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import RequestRejectedError
+from pointsman_client.pointsman_grpc.agents.queue_batch import refused_queues
 
 QUEUES = tuple(MessageQueue("orders", "c1", "a", queue_id) for queue_id in range(3))
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from pointsman_client.consumer.brokers.broker_requests import MAX_RESET_QUEUES, reset_offsets, running_info
-from pointsman_client.consumer.brokers.member_links import any_addr, json_object, master_addr, queue_name
 from pointsman_client.core.message_queue import MessageQueue, rocketmq_order
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState
 from pointsman_client.errors import BrokerRefusedError
+from pointsman_client.rocketmq.groups.broker_requests import MAX_RESET_QUEUES, reset_offsets, running_info
+from pointsman_client.rocketmq.groups.member_links import any_addr, json_object, master_addr, queue_name
 
 # As 4.9.7 sends it.
 RECORDED = (

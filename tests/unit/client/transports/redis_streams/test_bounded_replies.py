@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from pointsman_client.transports.redis_streams.bounded_replies import BoundedStream, ReplyTooLongError
+from pointsman_client.redis_streams.bounded_replies import BoundedStream, ReplyTooLongError
 
 
 def bounded(data: bytes, *, limit: int) -> BoundedStream:

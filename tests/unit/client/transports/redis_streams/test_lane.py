@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from pointsman_client.errors import ClientClosedError
-from pointsman_client.transports.redis_streams.bounded_replies import BoundedStream
-from pointsman_client.transports.redis_streams.lane import Lane, cancel_request
+from pointsman_client.redis_streams.bounded_replies import BoundedStream
+from pointsman_client.redis_streams.lane import Lane, cancel_request
 
 
 class Connection:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.transports.memory import MemoryTransport
-from pointsman_client.transports.redis_streams import RedisStreamsTransport
+from pointsman_client.memory import MemoryTransport
+from pointsman_client.redis_streams import RedisStreamsTransport
 
 
 @pytest.mark.parametrize(

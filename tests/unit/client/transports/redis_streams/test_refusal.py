@@ -7,7 +7,7 @@ from redis.asyncio.connection import DefaultParser
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from pointsman_client.errors import ResponseCode
-from pointsman_client.transports.redis_streams.refusal import is_error_reply, refused
+from pointsman_client.redis_streams.refusal import is_error_reply, refused
 
 NO, NOT_NOW, BUSY, BROKEN = (
     ResponseCode.NO_PERMISSION,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pointsman_client.transports.redis_streams.resp import pack
+from pointsman_client.redis_streams.resp import pack
 
 
 def test_a_command_is_its_arguments_with_their_lengths() -> None:

@@ -1,0 +1,292 @@
+"""Brokers in the memory of this process, for tests: like :class:`RedisStreamsTransport`, without a server.
+
+A broker exists as soon as its address is used. Messages are encoded as on Redis, so both lose the same information.
+One test suite covers both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from pointsman.clock import Clock, SystemClock
+from pointsman.redis_queues import stream_key
+from pointsman_client.aio import done_within
+from pointsman_client.core.checks import check_number
+from pointsman_client.core.message import OutgoingMessage
+from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.send_outcome import SendStatus
+from pointsman_client.core.stream_entry import born_at, to_fields, to_received
+from pointsman_client.errors import (
+    BrokerRefusedError,
+    BrokerTimeoutError,
+    BrokerUnreachableError,
+    ClientClosedError,
+    OffsetBeyondEndError,
+    ResponseCode,
+)
+from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt
+
+
+class MemoryTransport:
+    """Implements :class:`Transport`. ``max_length`` and ``wait_replicas`` are those of the Redis transport.
+
+    Waits and timeouts use ``clock``, which may be one that tests advance.
+    """
+
+    def __init__(
+        self, *, max_length: int | None = 1_000_000, wait_replicas: int = 0, clock: Clock | None = None
+    ) -> None:
+        if max_length is not None:
+            check_number("max_length", max_length)
+        check_number("wait_replicas", wait_replicas, at_least=0)
+        self._max_length = max_length
+        self._wait_replicas = wait_replicas
+        self._clock = clock or SystemClock()
+        self._brokers: defaultdict[str, _Broker] = defaultdict(_Broker)
+        self._closed = False
+
+    async def send(
+        self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
+    ) -> SendReceipt:
+        """See :meth:`Transport.send`."""
+        broker = await self._reach(addr, timeout_seconds)
+        if broker.master is not None:
+            raise BrokerRefusedError(addr, ResponseCode.NO_PERMISSION, "it is a replica; send to the master")
+        if queue.queue_id >= broker.topics.get(queue.topic, queue.queue_id + 1):
+            problem = f"queue {queue.queue_id} is beyond the {broker.topics[queue.topic]} queues of topic {queue.topic}"
+            raise BrokerRefusedError(addr, ResponseCode.SYSTEM_ERROR, problem)
+        entries = [to_fields(message, queue.topic) for message in messages]
+        offsets = broker.append(queue, entries, self._max_length)
+        replicas = [other for other in self._brokers.values() if other.master == addr and not other.is_unavailable]
+        for replica in replicas:
+            replica.copy_of(broker)
+        status = SendStatus.SEND_OK
+        if len(replicas) < self._wait_replicas:
+            status = SendStatus.FLUSH_SLAVE_TIMEOUT if replicas else SendStatus.SLAVE_NOT_AVAILABLE
+        return SendReceipt(status, offsets)
+
+    async def pull(
+        self,
+        addr: str,
+        queue: MessageQueue,
+        offset: int,
+        *,
+        max_messages: int,
+        wait_seconds: float,
+        timeout_seconds: float,
+        reader: Reader | None = None,  # noqa: ARG002  # the consumer filters
+    ) -> PulledMessages:
+        """See :meth:`Transport.pull`."""
+        ends_at = self._clock.monotonic() + wait_seconds
+        while True:
+            broker = await self._reach(addr, timeout_seconds)
+            pulled = _read(addr, broker.log(queue), queue, offset, max_messages)
+            seconds = ends_at - self._clock.monotonic()
+            if pulled.next_offset != offset or seconds <= 0:
+                return pulled
+            await self._until(broker.changed(), seconds)
+
+    async def min_offset(self, addr: str, queue: MessageQueue, *, timeout_seconds: float) -> int:
+        """See :meth:`Transport.min_offset`."""
+        return (await self._reach(addr, timeout_seconds)).log(queue).first
+
+    async def max_offset(self, addr: str, queue: MessageQueue, *, timeout_seconds: float) -> int:
+        """See :meth:`Transport.max_offset`."""
+        return (await self._reach(addr, timeout_seconds)).log(queue).end
+
+    async def offset_at(self, addr: str, queue: MessageQueue, at: datetime, *, timeout_seconds: float) -> int:
+        """See :meth:`Transport.offset_at`; a binary search, as in the Redis transport."""
+        log = (await self._reach(addr, timeout_seconds)).log(queue)
+        low, high = log.first, log.end
+        while low < high:
+            middle = (low + high) // 2
+            born = born_at(log.entries[middle - log.first])
+            if born is None or born >= at:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+    def forget(self, addr: str) -> None:
+        """See :meth:`Transport.forget`. There is no connection to close; the broker keeps its messages."""
+
+    async def close(self) -> None:
+        """See :meth:`Transport.close`."""
+        self._closed = True
+        for broker in self._brokers.values():
+            broker.wake()
+
+    # For tests: state of brokers
+
+    def set_queues(self, addr: str, topics: Mapping[str, int]) -> None:
+        """Set the broker's number of queues by topic. It rejects messages for queues beyond them.
+
+        A topic without a number has any queue, as on Redis, where the first message creates the queue.
+        """
+        self._broker(addr).topics = dict(topics)
+
+    def take_down(self, addr: str) -> None:
+        """Crash the broker: it is unreachable, and keeps its messages."""
+        broker = self._broker(addr)
+        broker.is_down, broker.is_hanging = True, False
+        broker.wake()
+
+    def hang(self, addr: str) -> None:
+        """Suspend the broker: it no longer responds (SIGSTOP)."""
+        broker = self._broker(addr)
+        broker.is_hanging = True
+        broker.wake()
+
+    def bring_up(self, addr: str) -> None:
+        """Make the broker available again, with its messages; a replica also copies its master's."""
+        broker = self._broker(addr)
+        broker.is_down = broker.is_hanging = False
+        self._copy_from_master(broker)
+        broker.wake()
+
+    def lose_messages(self, addr: str) -> None:
+        """Delete all messages of the broker and its replicas, as with a Redis master that has no AOF."""
+        broker = self._broker(addr)
+        broker.logs.clear()
+        broker.wake()
+        for other in self._brokers.values():
+            if other.master == addr:
+                self._copy_from_master(other)
+
+    def replicate(self, master_addr: str, slave_addr: str) -> None:
+        """Make one broker a replica of another: it copies all of its messages and rejects sends."""
+        broker = self._broker(slave_addr)
+        broker.master = master_addr
+        self._broker(master_addr).master = None
+        broker.logs.clear()
+        self._copy_from_master(broker)
+
+    def promote(self, addr: str) -> None:
+        """Make a replica a master."""
+        self._broker(addr).master = None
+
+    def trim(self, addr: str, queue: MessageQueue, first: int) -> None:
+        """Remove the messages before offset ``first``."""
+        self._broker(addr).log(queue).trim(first)
+
+    def _broker(self, addr: str) -> _Broker:
+        return self._brokers[addr]
+
+    def _copy_from_master(self, broker: _Broker) -> None:
+        if broker.master is None or broker.is_unavailable:
+            return
+        master = self._broker(broker.master)
+        if not master.is_unavailable:
+            broker.copy_of(master)
+
+    async def _reach(self, addr: str, timeout_seconds: float) -> _Broker:
+        broker = self._broker(addr)
+        ends_at = self._clock.monotonic() + timeout_seconds
+        # As with Redis, other tasks run before the response.
+        await asyncio.sleep(0)
+        while True:
+            if self._closed:
+                raise ClientClosedError
+            if broker.is_down:
+                raise BrokerUnreachableError(addr, "it is down")
+            if not broker.is_hanging:
+                return broker
+            seconds = ends_at - self._clock.monotonic()
+            if seconds <= 0:
+                raise BrokerTimeoutError(addr, f"no response within {timeout_seconds:g} s")
+            await self._until(broker.changed(), seconds)
+
+    async def _until(self, changed: asyncio.Future[None], seconds: float) -> None:
+        try:
+            await done_within(changed, seconds, clock=self._clock)
+        finally:
+            changed.cancel()
+
+
+class _Log:
+    """One queue."""
+
+    def __init__(self) -> None:
+        self.entries: deque[Sequence[bytes]] = deque()
+        self.end = 0
+
+    @property
+    def first(self) -> int:
+        return self.end - len(self.entries)
+
+    def trim(self, first: int) -> None:
+        while self.entries and self.first < first:
+            self.entries.popleft()
+
+
+class _Broker:
+    def __init__(self) -> None:
+        self.logs: defaultdict[tuple[str, int], _Log] = defaultdict(_Log)
+        self.topics: dict[str, int] = {}
+        self.is_down = False
+        self.is_hanging = False
+        self.master: str | None = None
+        self._waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def is_unavailable(self) -> bool:
+        return self.is_down or self.is_hanging
+
+    def log(self, queue: MessageQueue) -> _Log:
+        return self.logs.get((queue.topic, queue.queue_id)) or _Log()
+
+    def append(
+        self, queue: MessageQueue, entries: Sequence[Sequence[bytes]], max_length: int | None
+    ) -> tuple[int, ...]:
+        log = self.logs[queue.topic, queue.queue_id]
+        offsets = tuple(range(log.end, log.end + len(entries)))
+        log.entries.extend(entries)
+        log.end += len(entries)
+        if max_length is not None:
+            log.trim(log.end - max_length)
+        self.wake()
+        return offsets
+
+    def copy_of(self, master: _Broker) -> None:
+        for key in self.logs.keys() - master.logs.keys():
+            del self.logs[key]
+        for key, theirs in master.logs.items():
+            mine = self.logs.get(key)
+            if mine is None or mine.end > theirs.end or mine.end < theirs.first:
+                mine = self.logs[key] = _Log()
+                mine.end = theirs.first
+            mine.entries.extend(theirs.entries[at] for at in range(mine.end - theirs.first, len(theirs.entries)))
+            mine.end = theirs.end
+            mine.trim(theirs.first)
+        self.wake()
+
+    def changed(self) -> asyncio.Future[None]:
+        """Done when anything changes."""
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting = [other for other in self._waiting if not other.done()]
+        self._waiting.append(waiting)
+        return waiting
+
+    def wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            # Tests may change brokers from another thread than the client's.
+            if not (future.done() or future.get_loop().is_closed()):
+                future.get_loop().call_soon_threadsafe(_set, future)
+
+
+def _set(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _read(addr: str, log: _Log, queue: MessageQueue, offset: int, max_messages: int) -> PulledMessages:
+    if offset > log.end:
+        raise OffsetBeyondEndError(addr, stream_key(queue.topic, queue.queue_id), offset=offset, end=log.end)
+    begin = max(offset, log.first)
+    end = min(begin + max_messages, log.end)
+    messages = tuple(to_received(log.entries[at - log.first], queue, at) for at in range(begin, end))
+    return PulledMessages(messages, end, begin - offset)

@@ -1,0 +1,45 @@
+"""Coordination of a consumer by the brokers' agents."""
+
+from __future__ import annotations
+
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman_client.core.rebalance import MessageModel
+from pointsman_client.pointsman_grpc.agents.group_settings import own_settings
+from pointsman_client.pointsman_grpc.agents.membership import AgentMembership
+from pointsman_client.pointsman_grpc.agents.offset_store import AgentOffsetStore, PendingOffsets
+from pointsman_client.pointsman_grpc.agents.queue_lock import AgentQueueLocks
+from pointsman_client.pointsman_grpc.links import AgentLinks
+from pointsman_client.ports.coordination import Coordination, CoordinationRequest
+
+LINKS_CLOSE_SECONDS = 1.0
+
+
+def agent_coordination(request: CoordinationRequest, links: AgentLinks) -> Coordination:
+    """Build the coordination by the agents in the routes; it closes ``links``."""
+    is_broadcasting = request.message_model is MessageModel.BROADCASTING
+    agent_offsets = AgentOffsetStore(request.routes, links, group=request.group, clock=request.clock)
+    membership = AgentMembership(
+        request.routes,
+        links,
+        group=request.group,
+        client_id=request.client_id,
+        consume_type=wire.CONSUME_TYPE_PUSH if request.call_listener is not None else wire.CONSUME_TYPE_PULL,
+        message_model=wire.MESSAGE_MODEL_BROADCASTING if is_broadcasting else wire.MESSAGE_MODEL_CLUSTERING,
+        settings=own_settings(request.strategy, is_ordered=request.is_ordered, started_at=request.clock.utc_now()),
+        subscriptions=request.subscriptions,
+        on_change=request.on_change,
+        on_agent_joined=request.on_joined,
+        clock=request.clock,
+        rng=request.rng,
+        on_agent_broken=agent_offsets.distrust,
+    )
+
+    async def close() -> None:
+        await links.close(timeout_seconds=LINKS_CLOSE_SECONDS)
+
+    return Coordination(
+        membership,
+        AgentQueueLocks(request.routes, links, group=request.group, client_id=request.client_id),
+        request.own_offsets or PendingOffsets(agent_offsets),
+        close,
+    )

@@ -1,0 +1,1 @@
+"""What the client needs of its peers: protocols, and what they exchange. No peer is imported here."""

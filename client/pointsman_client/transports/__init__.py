@@ -1,1 +1,0 @@
-"""Transports of messages to and from brokers, one module each; the interface is in ``transport.py``."""
