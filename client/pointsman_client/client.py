@@ -20,6 +20,7 @@ from pointsman_client.client_options import ClientOptions, takes_options
 from pointsman_client.core.cached_routes import CachedRoute
 from pointsman_client.core.checks import check_name, check_seconds, to_name_servers
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.name_server_choice import NameServerChoice
 from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.core.route import BrokerData, ClusterData, TopicRoute
@@ -35,7 +36,7 @@ from pointsman_client.pointsman_grpc.links import NameServerLinks, OpenChannel
 from pointsman_client.ports.route_source import RouteSource
 from pointsman_client.rocketmq.rocketmq_routes import RocketmqRoutes
 from pointsman_client.routes.description import Descriptions, describe_route
-from pointsman_client.routes.failover import Failover, NameServerChoice
+from pointsman_client.routes.failover import Failover
 from pointsman_client.routes.route_keeper import AddrsRemovedCallback, RouteKeeper
 from pointsman_client.routes.route_tasks import RouteTasks
 from pointsman_client.routes.route_watch import RouteChangeCallback, RouteChanges, RouteWatch

@@ -19,12 +19,12 @@ from pointsman.backoff import FullJitterBackoff
 from pointsman.clock import Clock
 from pointsman.v1 import route_service_pb2
 from pointsman_client.aio import Wakeup
+from pointsman_client.core.name_server_choice import NameServerChoice
 from pointsman_client.core.route import Revision, TopicRoute
 from pointsman_client.errors import NameServerFailedError, RequestRejectedError
 from pointsman_client.pointsman_grpc.codec import from_revision, to_revision, to_topic_route
 from pointsman_client.pointsman_grpc.links import NameServerLinks
 from pointsman_client.pointsman_grpc.status import details_of, grpc_errors_of
-from pointsman_client.routes.failover import NameServerChoice
 
 logger = logging.getLogger(__name__)
 

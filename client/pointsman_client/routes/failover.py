@@ -1,4 +1,4 @@
-"""Choice of the name server to call, and failover to the next one."""
+"""Calls name servers in turn."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from pointsman.clock import Clock
+from pointsman_client.core.name_server_choice import NameServerChoice
 from pointsman_client.errors import (
     AccessDeniedError,
     NameServerFailedError,
@@ -17,38 +18,6 @@ MIN_ATTEMPT_SECONDS = 0.05
 """Minimum timeout of one attempt, also when this process stalled past the deadline."""
 
 ResultT = TypeVar("ResultT")
-
-
-class NameServerChoice:
-    """The configured name servers and the one in use; after a failure the next in the list is used. Pure.
-
-    The list never shrinks, so a client reconnects when its servers return after a total outage.
-    """
-
-    def __init__(self, addrs: Sequence[str]) -> None:
-        self._addrs = tuple(addrs)
-        self._position = 0
-        self._on_move: list[Callable[[], None]] = []
-
-    @property
-    def in_use(self) -> str:
-        """The server that is called first."""
-        return self._addrs[self._position]
-
-    def order(self) -> tuple[str, ...]:
-        """All servers in the order in which one lookup calls them."""
-        return self._addrs[self._position :] + self._addrs[: self._position]
-
-    def move_on_from(self, addr: str) -> None:
-        """Use the next server if ``addr`` is in use; of several lookups that failed there, only the first one moves."""
-        if addr == self.in_use and len(self._addrs) > 1:
-            self._position = (self._position + 1) % len(self._addrs)
-            for callback in self._on_move:
-                callback()
-
-    def on_move(self, callback: Callable[[], None]) -> None:
-        """Call ``callback()`` each time another server is put in use."""
-        self._on_move.append(callback)
 
 
 class Failover:

@@ -12,12 +12,12 @@ from pointsman.clock import Clock
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman_client.aio import Wakeup, end_tasks, start_task
 from pointsman_client.client_options import ClientOptions
+from pointsman_client.core.name_server_choice import NameServerChoice
 from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.errors import ClientStateError, NameServersUnavailableError, NotFoundError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.pointsman_grpc.links import NameServerLinks
 from pointsman_client.pointsman_grpc.route_stream import RouteStream
-from pointsman_client.routes.failover import NameServerChoice
 from pointsman_client.routes.route_keeper import RouteKeeper
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,8 @@ from pointsman_client import (
     RequestRejectedError,
     TopicNotFoundError,
 )
-from pointsman_client.routes.failover import MIN_ATTEMPT_SECONDS, Failover, NameServerChoice
+from pointsman_client.core.name_server_choice import NameServerChoice
+from pointsman_client.routes.failover import MIN_ATTEMPT_SECONDS, Failover
 
 
 class Script:
