@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pointsman.daemon.entry_file import MAX_FILE_BYTES, EntryFileError
 from pointsman.daemon.tls.client_certificates import ClientCertificate
-from pointsman.daemon.tls.denied_certificates import MAX_FILE_BYTES, DeniedFileError, read_denied_certificates
+from pointsman.daemon.tls.denied_certificates import read_denied_certificates
 
 DIGEST = "ab" * 32
 
@@ -45,7 +46,7 @@ def test_certificates_are_denied_by_fingerprint_or_serial_number(tmp_path: Path)
     ],
 )
 def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | bytes, problem: str) -> None:
-    with pytest.raises(DeniedFileError) as refused:
+    with pytest.raises(EntryFileError) as refused:
         read_denied_certificates(write(tmp_path, content))
     assert problem in str(refused.value)
     assert str(tmp_path / "denied") in str(refused.value)
@@ -53,5 +54,5 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | byte
 
 def test_a_missing_file_and_a_folder_are_named(tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path):
-        with pytest.raises(DeniedFileError, match=str(path)):
+        with pytest.raises(EntryFileError, match=str(path)):
             read_denied_certificates(path)

@@ -10,10 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from pointsman.daemon.access import token_file
 from pointsman.daemon.access.token_file import (
-    MAX_FILE_BYTES,
-    TokenFileError,
     add_line,
     is_token,
     new_token,
@@ -21,6 +18,7 @@ from pointsman.daemon.access.token_file import (
     token_digest,
     token_file_warning,
 )
+from pointsman.daemon.entry_file import MAX_FILE_BYTES, MAX_SHOWN_PROBLEMS, EntryFileError
 from pointsman.daemon.process.daemon_command import Daemon
 from pointsman_agent.__main__ import DAEMON as AGENT
 from pointsman_namesrv.__main__ import DAEMON as NAME_SERVER
@@ -35,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 def problems_of(path: Path, content: bytes | str) -> list[str]:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(TokenFileError) as caught:
+    with pytest.raises(EntryFileError) as caught:
         read_token_file(path)
     return [problem.removeprefix(f"{path}: ") for problem in caught.value.problems]
 
@@ -90,7 +88,7 @@ def test_one_token_for_two_names_is_an_error(path: Path) -> None:
 
 def test_of_many_errors_the_first_are_named(path: Path) -> None:
     found = problems_of(path, "x\n" * 1_000)
-    assert len(found) == token_file.MAX_SHOWN_PROBLEMS + 1
+    assert len(found) == MAX_SHOWN_PROBLEMS + 1
     assert found[-1] == "and 980 more problems"
 
 
@@ -101,10 +99,10 @@ def test_bytes_that_are_not_text_of_a_sensible_size_are_refused(path: Path) -> N
 
 
 def test_a_missing_file_and_one_that_would_block_are_refused(path: Path) -> None:
-    with pytest.raises(TokenFileError, match="cannot be read: No such file"):
+    with pytest.raises(EntryFileError, match="cannot be read: No such file"):
         read_token_file(path)
     os.mkfifo(path)
-    with pytest.raises(TokenFileError, match="is not a regular file"):
+    with pytest.raises(EntryFileError, match="is not a regular file"):
         read_token_file(path)
 
 
@@ -130,7 +128,7 @@ def test_a_line_is_appended_and_the_mode_stays(path: Path) -> None:
 
 def test_nothing_is_added_to_an_invalid_file(path: Path) -> None:
     path.write_text("ops\n", encoding="utf-8")
-    with pytest.raises(TokenFileError, match="line 1"):
+    with pytest.raises(EntryFileError, match="line 1"):
         add_line(path, f"a {HASH}")
     assert path.read_text(encoding="utf-8") == "ops\n"
 

@@ -26,9 +26,10 @@ from pointsman.clock import Clock
 from pointsman.config import ConfigError
 from pointsman.daemon.access.access_settings import ANY_NAME, AccessSettings, Grant, Role
 from pointsman.daemon.access.rate_limit import RateLimit, SharedRateLimit
-from pointsman.daemon.access.token_file import TokenFileError, is_token, read_token_file, token_digest
+from pointsman.daemon.access.token_file import is_token, read_token_file, token_digest
+from pointsman.daemon.entry_file import EntryFileError
 from pointsman.daemon.tls.client_certificates import ClientCertificate
-from pointsman.daemon.tls.denied_certificates import DeniedCertificates, DeniedFileError, read_denied_certificates
+from pointsman.daemon.tls.denied_certificates import DeniedCertificates, read_denied_certificates
 from pointsman.group_topics import DLQ_PREFIX, RETRY_PREFIX
 from pointsman.wire.refusals import Refusal, shown
 
@@ -283,13 +284,13 @@ class Access:
         if self._denied_path is not None:
             try:
                 self._take_denied(read_denied_certificates(self._denied_path))
-            except DeniedFileError as error:
+            except EntryFileError as error:
                 problems = [f"access.denied_certificates: {problem}" for problem in error.problems]
                 raise ConfigError(problems) from error
         if self._path is not None:
             try:
                 self._take(read_token_file(self._path))
-            except TokenFileError as error:
+            except EntryFileError as error:
                 raise ConfigError([f"access.tokens: {problem}" for problem in error.problems]) from error
 
     def on_revoked(self, call: Callable[[Collection[Caller]], None]) -> None:
@@ -312,7 +313,7 @@ class Access:
             if self._denied_path is not None:
                 try:
                     denied = await asyncio.to_thread(read_denied_certificates, self._denied_path)
-                except DeniedFileError as error:
+                except EntryFileError as error:
                     self._note_denied_file("; ".join(error.problems))
                 else:
                     self._take_denied(denied)
@@ -320,7 +321,7 @@ class Access:
                 continue
             try:
                 names = await asyncio.to_thread(read_token_file, self._path)
-            except TokenFileError as error:
+            except EntryFileError as error:
                 self._note_file("; ".join(error.problems))
             else:
                 self._take(names)

@@ -9,8 +9,9 @@ from ipaddress import ip_network
 from pathlib import Path
 
 from pointsman.config import ConfigError
-from pointsman.daemon.access.token_file import TokenFileError, read_token_file, token_file_warning
-from pointsman.daemon.tls.denied_certificates import DeniedFileError, read_denied_certificates
+from pointsman.daemon.access.token_file import read_token_file, token_file_warning
+from pointsman.daemon.entry_file import EntryFileError
+from pointsman.daemon.tls.denied_certificates import read_denied_certificates
 from pointsman.names import name_problem, text_problem
 from pointsman.setting import fault, not_one_of, outside
 
@@ -135,7 +136,7 @@ def check_files(settings: AccessSettings, *, where: str) -> Sequence[str]:
     if settings.denied_certificates:
         try:
             read_denied_certificates(Path(settings.denied_certificates))
-        except DeniedFileError as error:
+        except EntryFileError as error:
             problems = [f"{where}: access.denied_certificates: {problem}" for problem in error.problems]
             raise ConfigError(problems) from error
     if not settings.tokens:
@@ -143,7 +144,7 @@ def check_files(settings: AccessSettings, *, where: str) -> Sequence[str]:
     path = Path(settings.tokens)
     try:
         names = set(read_token_file(path).values())
-    except TokenFileError as error:
+    except EntryFileError as error:
         raise ConfigError([f"{where}: access.tokens: {problem}" for problem in error.problems]) from error
     granted = {grant.identity for grant in settings.grants}
     warnings = [f"token {name!r} has no grant: its calls are denied" for name in sorted(names - granted)]

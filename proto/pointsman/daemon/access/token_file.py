@@ -15,23 +15,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from pointsman.daemon.entry_file import EntryFileError, read_entries
 from pointsman.wire.refusals import shown
 
-MAX_FILE_BYTES = 1024 * 1024
-MAX_SHOWN_PROBLEMS = 20
 TOKEN_BYTES = 32
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,512}", re.ASCII)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@:/-]{0,127}", re.ASCII)
 _HASH = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
-
-
-class TokenFileError(Exception):
-    """The file cannot be used. ``problems`` has one line per problem."""
-
-    def __init__(self, *problems: str) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
 
 
 class NewToken(NamedTuple):
@@ -67,47 +58,24 @@ def is_token(text: str) -> bool:
 
 
 def read_token_file(path: Path) -> Mapping[bytes, str]:
-    """Return the name of each token by its digest. Blocks. Raises TokenFileError."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise TokenFileError(f"{path}: is not a regular file")
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise TokenFileError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise TokenFileError(f"{path}: has more than {MAX_FILE_BYTES} bytes")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise TokenFileError(f"{path}: is not UTF-8 text (byte {error.start})") from error
-    if not text:
-        # A file is empty for a moment while it is written in place.
-        raise TokenFileError(f"{path}: is empty; a file without tokens needs a comment line (#)")
+    """Return the name of each token by its digest. Blocks. Raises EntryFileError."""
     names: dict[bytes, str] = {}
-    problems: list[str] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
-        problem = _line_problem(words)
-        if problem is None:
-            digest = bytes.fromhex(words[1].removeprefix("sha256:"))
-            if digest in names:
-                problem = f"token {words[0]!r} is equal to {names[digest]!r}; each name needs its own token"
-            names[digest] = words[0]
-        if problem is not None:
-            problems.append(f"{path}: line {number}: {problem}")
-    if problems:
-        more = len(problems) - MAX_SHOWN_PROBLEMS
-        raise TokenFileError(
-            *problems[:MAX_SHOWN_PROBLEMS], *([f"{path}: and {more} more problems"] if more > 0 else [])
-        )
+
+    def take(words: list[str]) -> str | None:
+        if (problem := _line_problem(words)) is not None:
+            return problem
+        digest = bytes.fromhex(words[1].removeprefix("sha256:"))
+        if digest in names:
+            return f"token {words[0]!r} is equal to {names[digest]!r}; each name needs its own token"
+        names[digest] = words[0]
+        return None
+
+    read_entries(path, take, entries="tokens")
     return names
 
 
 def add_line(path: Path, line: str) -> None:
-    """Append a line to a valid file, or create it, readable by its owner alone. Raises TokenFileError."""
+    """Append a line to a valid file, or create it, readable by its owner alone. Raises EntryFileError."""
     target = Path(os.path.realpath(path))
     fresh = target.with_name(f"{target.name}.{secrets.token_hex(4)}.new")
     try:
@@ -122,7 +90,7 @@ def add_line(path: Path, line: str) -> None:
             file.write(content + (b"" if content.endswith(b"\n") or not content else b"\n") + line.encode() + b"\n")
         fresh.replace(target)
     except OSError as error:
-        raise TokenFileError(f"{path}: cannot be written: {error.strerror or error}") from error
+        raise EntryFileError(f"{path}: cannot be written: {error.strerror or error}") from error
     finally:
         fresh.unlink(missing_ok=True)
 

@@ -13,7 +13,8 @@ import click
 
 from pointsman.clock import SystemClock
 from pointsman.config import ConfigError
-from pointsman.daemon.access.token_file import TokenFileError, add_line, new_token
+from pointsman.daemon.access.token_file import add_line, new_token
+from pointsman.daemon.entry_file import EntryFileError
 from pointsman.daemon.process.daemon_process import EXIT_BAD_CONFIGURATION, EXIT_FAILED, EXIT_FORCED, EXIT_OK, LOOPS
 
 ConfigT = TypeVar("ConfigT")
@@ -168,7 +169,7 @@ def _print_new_token(name: str, add_to: Path | None) -> None:
         made = new_token(name)
         if add_to is not None:
             add_line(add_to, made.line)
-    except (ValueError, TokenFileError) as error:
+    except (ValueError, EntryFileError) as error:
         raise click.ClickException(str(error)) from error
     if add_to is not None:
         click.echo(made.token)

@@ -11,6 +11,7 @@ from typing import Any
 
 from cryptography import x509
 
+from pointsman.daemon.entry_file import EntryFileError
 from pointsman.daemon.tls.certificate_files import (
     BadCertificate,
     alternative_names,
@@ -20,7 +21,7 @@ from pointsman.daemon.tls.certificate_files import (
     read_certificates,
     read_pem,
 )
-from pointsman.daemon.tls.denied_certificates import DeniedFileError, read_denied_certificates
+from pointsman.daemon.tls.denied_certificates import read_denied_certificates
 
 SECONDS_A_DAY = 86_400.0
 HEADINGS = ("SETTING", "FILE", "NAMES", "EXPIRES", "DAYS", "RESULT")
@@ -89,7 +90,7 @@ def _denied(name: str, path: str) -> Row:
     """Return the row of a file of denied certificates."""
     try:
         denied = read_denied_certificates(Path(path))
-    except DeniedFileError as error:
+    except EntryFileError as error:
         return Row(name, path, problems=[problem.removeprefix(f"{path}: ") for problem in error.problems])
     return Row(name, path, note=f"{len(denied)} denied")
 

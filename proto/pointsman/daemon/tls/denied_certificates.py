@@ -7,25 +7,15 @@ One line for each, ``sha256:HEX`` (the fingerprint of the certificate) or ``seri
 from __future__ import annotations
 
 import re
-import stat
 from pathlib import Path
 from typing import NamedTuple
 
+from pointsman.daemon.entry_file import read_entries
 from pointsman.daemon.tls.client_certificates import ClientCertificate
 from pointsman.wire.refusals import shown
 
-MAX_FILE_BYTES = 1024 * 1024
-MAX_SHOWN_PROBLEMS = 20
 _ENTRY = re.compile(r"(sha256|serial)[:=]([0-9A-Fa-f:]+)", re.ASCII)
 _DIGEST_DIGITS, _SERIAL_DIGITS = 64, 40
-
-
-class DeniedFileError(Exception):
-    """The file cannot be used. ``problems`` has one line per problem."""
-
-    def __init__(self, *problems: str) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
 
 
 class DeniedCertificates(NamedTuple):
@@ -46,28 +36,10 @@ class DeniedCertificates(NamedTuple):
 
 
 def read_denied_certificates(path: Path) -> DeniedCertificates:
-    """Read the file. Blocks. Raises DeniedFileError."""
-    try:
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise DeniedFileError(f"{path}: is not a regular file")
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise DeniedFileError(f"{path}: cannot be read: {error.strerror or error}") from error
-    if len(content) > MAX_FILE_BYTES:
-        raise DeniedFileError(f"{path}: has more than {MAX_FILE_BYTES} bytes")
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        raise DeniedFileError(f"{path}: is not UTF-8 text (byte {error.start})") from error
-    if not text:
-        # A file is empty for a moment while it is written in place.
-        raise DeniedFileError(f"{path}: is empty; a file without entries needs a comment line (#)")
-    digests, serials, problems = set[bytes](), set[int](), list[str]()
-    for number, line in enumerate(text.split("\n"), start=1):
-        words = line.split()
-        if not words or words[0].startswith("#"):
-            continue
+    """Read the file. Blocks. Raises EntryFileError."""
+    digests, serials = set[bytes](), set[int]()
+
+    def take(words: list[str]) -> str | None:
         entry = _ENTRY.fullmatch(words[0])
         kind, digits = (entry[1], entry[2].replace(":", "")) if entry is not None else ("", "")
         if kind == "sha256" and len(digits) == _DIGEST_DIGITS:
@@ -75,13 +47,11 @@ def read_denied_certificates(path: Path) -> DeniedCertificates:
         elif kind == "serial" and 0 < len(digits) <= _SERIAL_DIGITS:
             serials.add(int(digits, 16))
         else:
-            problems.append(
-                f"{path}: line {number}: {shown(words[0])} must be sha256: and {_DIGEST_DIGITS} hexadecimal digits, or "
-                f"serial: and at most {_SERIAL_DIGITS}"
+            return (
+                f"{shown(words[0])} must be sha256: and {_DIGEST_DIGITS} hexadecimal digits, or serial: and at most "
+                f"{_SERIAL_DIGITS}"
             )
-    if problems:
-        more = len(problems) - MAX_SHOWN_PROBLEMS
-        raise DeniedFileError(
-            *problems[:MAX_SHOWN_PROBLEMS], *([f"{path}: and {more} more problems"] if more > 0 else [])
-        )
+        return None
+
+    read_entries(path, take, entries="entries")
     return DeniedCertificates(frozenset(digests), frozenset(serials))
