@@ -8,17 +8,14 @@ groups then consume that time's messages again.
 from __future__ import annotations
 
 import asyncio
-import errno
-import hashlib
-import json
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pointsman.clock import Clock
 from pointsman.daemon.process.worker_thread import WorkerThread
-from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
+from pointsman.storage.tables import DurableTables, OnRefusal, Row, Table
 from pointsman_agent.core.offsets import OffsetChange, OffsetKey, apply_changes
 from pointsman_agent.deadline import within
 from pointsman_agent.offsets.stored_offsets import StoreFailed, queue_text, stored_offset
@@ -29,8 +26,6 @@ BACK_UP_SECONDS = 60.0
 
 # As text: SQLite's integers have 63 bits, an offset 64.
 _OFFSETS = Table("offsets", ("consumer_group", "topic", "queue"), ("value",))
-_JSON_HEAD = b'{"format": "pointsman-offsets", "version": 1, '
-_NO_FOLDER = {errno.ENOTDIR, errno.EEXIST}
 
 log = logging.getLogger(__name__)
 
@@ -42,8 +37,7 @@ class FileStore:
 
     def __init__(self, path: Path, *, clock: Clock, timeout: float = TIMEOUT_SECONDS) -> None:
         self._path = path
-        self._tables = TableFile(path, [_OFFSETS], application_id=APPLICATION_ID)
-        self._backup = path.with_name(f"{path.name}.bak")
+        self._tables = DurableTables(path, [_OFFSETS], application_id=APPLICATION_ID)
         self._backed_up_at: float | None = None
         self._clock = clock
         self._timeout = timeout
@@ -96,61 +90,21 @@ class FileStore:
     def _load(self) -> Mapping[OffsetKey, int]:
         if self._tables.is_current():
             return {}
-        try:
-            found = self._open()
-        except OSError as error:
-            self._not_ours = error.strerror or str(error)
-            found = {} if error.errno in _NO_FOLDER else self._copy()
-            if found == self._table:
-                return {}
+        opened = self._tables.open(OnRefusal.BACKUP, reads_in_use=True)
+        found = dict(map(_read, opened.rows[_OFFSETS.name]))
+        if opened.refused is not None:
+            outcome = "older offsets of its backup are used" if found else "its offsets are lost"
+            facts = {"file": self._path, "problem": str(opened.refused)}
+            log.error("offset file rejected, moved to damaged/; %s", outcome, extra={"facts": facts})
+        error = opened.unwritable
+        self._not_ours = "" if error is None else error.strerror or str(error)
+        if self._table and not found and error is None:
+            # Removed by an operator while this agent ran.
+            self._tables.write(_row(key, offset) for key, offset in self._table.items())
+        elif found != self._table:
             self._table = found
             return dict(found)
-        self._not_ours = ""
-        if self._table is not None and not found:
-            # Removed by an operator while this agent ran.
-            found = self._table
-            self._put(found)
-            return {}
-        self._table = found
-        return dict(found)
-
-    def _open(self) -> dict[OffsetKey, int]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            rows = self._tables.open()
-        except TablesRefused as error:
-            if _is_json(self._path):
-                advice = f"set path to {self._path.with_suffix('.db')}, and the agent reads its offsets once"
-                raise StoreFailed(f"{self._path} is a file of an earlier version: {advice}") from error
-            self._tables.set_aside()
-            self._tables.open()
-            found = self._restored(error)
-        else:
-            found = dict(map(_read, rows[_OFFSETS.name]))
-        if not found and (old := _read_json(self._path.with_suffix(".json"))):
-            self._put(old)
-            log.warning(
-                "offsets were imported from a file of an earlier version", extra={"facts": {"offsets": len(old)}}
-            )
-            found = old
-        return found
-
-    def _restored(self, refused: TablesRefused) -> dict[OffsetKey, int]:
-        """Write the offsets of the backup into the new file."""
-        facts: dict[str, object] = {"file": self._path, "problem": str(refused)}
-        try:
-            rows = TableFile(self._backup, [_OFFSETS], application_id=APPLICATION_ID).read_copy()
-            found = dict(map(_read, rows[_OFFSETS.name]))
-        except (TablesRefused, StoreFailed, OSError) as error:
-            facts["backup"], found = str(error), {}
-        if found:
-            self._put(found)
-            log.error(
-                "offset file rejected, moved to damaged/; older offsets of its backup are used", extra={"facts": facts}
-            )
-        else:
-            log.error("offset file rejected, moved to damaged/; its offsets are lost", extra={"facts": facts})
-        return found
+        return {}
 
     def _back_up(self) -> None:
         now = self._clock.monotonic()
@@ -158,16 +112,10 @@ class FileStore:
             return
         self._backed_up_at = now
         try:
-            self._tables.back_up(self._backup)
+            self._tables.back_up()
         except OSError as error:
-            facts = {"file": self._backup, "error": error.strerror or str(error)}
+            facts = {"file": self._tables.backup, "error": error.strerror or str(error)}
             log.warning("backup of the offset file was not written; retrying later", extra={"facts": facts})
-
-    def _copy(self) -> dict[OffsetKey, int]:
-        try:
-            return dict(map(_read, self._tables.read_copy()[_OFFSETS.name]))
-        except TablesRefused as error:
-            raise StoreFailed(f"{self._path} {error}") from error
 
     def _write(self, changes: Sequence[OffsetChange]) -> Mapping[OffsetKey, int]:
         if not (self._not_ours or self._tables.is_current()):
@@ -182,9 +130,6 @@ class FileStore:
         self._table.update(changed)
         self._back_up()
         return higher
-
-    def _put(self, offsets: Mapping[OffsetKey, int]) -> None:
-        self._tables.write(_row(key, offset) for key, offset in offsets.items())
 
 
 async def _result(outcome: asyncio.Future[T]) -> T:
@@ -202,26 +147,3 @@ def _read(row: Row) -> tuple[OffsetKey, int]:
     if read is None:
         raise StoreFailed(f"invalid offset row: {row!r}")
     return read
-
-
-def _is_json(path: Path) -> bool:
-    with path.open("rb") as stream:
-        return stream.read(len(_JSON_HEAD)) == _JSON_HEAD
-
-
-def _read_json(path: Path) -> dict[OffsetKey, int]:
-    """Read the file of agents before SQLite; a missing or other file has no offsets."""
-    try:
-        data = path.read_bytes()
-    except OSError:
-        return {}
-    body, _, _ = data.rpartition(b'"sha256": "')
-    if not data.startswith(_JSON_HEAD) or not data.endswith(f'{hashlib.sha256(body).hexdigest()}"}}\n'.encode()):
-        return {}
-    content = json.loads(data)
-    tables: Iterable[tuple[str, Mapping[str, int]]] = [
-        *content["offset_table"].items(),
-        *content.get("moments", {}).items(),
-    ]
-    names = ((*name.partition("@")[::2], queues) for name, queues in tables)
-    return dict(_read((group, topic, queue, str(n))) for topic, group, queues in names for queue, n in queues.items())

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from pointsman.clock import Clock
-from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
+from pointsman.storage.tables import DurableTables, OnRefusal, Opened, Row, Table
 from pointsman_client.aio import done_within
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError, PointsmanError
@@ -60,7 +60,7 @@ class FileOffsetStore:
 
     def __init__(self, path: Path, *, clock: Clock, max_offsets: int = MAX_OFFSETS) -> None:
         self._path = path
-        self._tables = TableFile(path, [_OFFSETS, _BEGINS], application_id=APPLICATION_ID)
+        self._tables = DurableTables(path, [_OFFSETS, _BEGINS], application_id=APPLICATION_ID)
         self._clock = clock
         self._max_offsets = max_offsets
         self._content: _Content | None = None
@@ -141,27 +141,23 @@ class FileOffsetStore:
     # --- in a thread ----------------------------------------------------------------------------------------
 
     def _load(self) -> _Content:
-        try:
-            return self._open()
-        except OSError as error:
-            # The disk is read-only, or its folder cannot be written.
-            if error.errno not in {errno.EROFS, errno.ENOENT}:
-                raise
-            return _read_rows(self._tables.read_copy())
+        opened = self._open()
+        # Read when the disk is read-only, or its folder cannot be written.
+        if opened.unwritable is not None and opened.unwritable.errno not in {errno.EROFS, errno.ENOENT}:
+            raise opened.unwritable
+        return _read_rows(opened.rows)
 
-    def _open(self) -> _Content:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            return _read_rows(self._tables.open())
-        except TablesRefused as error:
-            self._tables.set_aside()
-            logger.error("offsets are lost: %s %s; the file was moved to damaged/", self._path, error)  # noqa: TRY400  # no need of the stack
-            return _read_rows(self._tables.open())
+    def _open(self) -> Opened:
+        opened = self._tables.open(OnRefusal.EMPTY)
+        if opened.refused is not None:
+            logger.error("offsets are lost: %s %s; the file was moved to damaged/", self._path, opened.refused)
+        return opened
 
     def _put(self, held: _Content, offsets: Mapping[MessageQueue, int], begins: Mapping[str, datetime]) -> None:
         if not self._tables.is_current():
             # Read-only until now, or removed by an operator.
-            self._open()
+            if (error := self._open().unwritable) is not None:
+                raise error
             offsets, begins = {**held.offsets, **offsets}, {**held.begins, **begins}
         rows: list[tuple[str, Row, Row | None]] = [
             (_OFFSETS.name, (queue.topic, queue.cluster, queue.broker_name, queue.queue_id), (str(offset),))
@@ -182,8 +178,8 @@ class FileOffsetStore:
             self._at_work = running
             await self._until_done(running)
             result = running.result()
-        except (OSError, TablesRefused) as error:
-            failure = OffsetFileError(str(self._path), getattr(error, "strerror", None) or str(error))
+        except OSError as error:
+            failure = OffsetFileError(str(self._path), error.strerror or str(error))
             self._note(failure)
             raise failure from error
         self._note(None)

@@ -9,13 +9,12 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from pointsman.storage.tables import Row, Table, TableFile, TablesDamaged, TablesRefused
+from pointsman.storage.tables import DurableTables, OnRefusal, Row, Table, TablesRefused
 from pointsman_client.core.checks import check_number
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
@@ -29,7 +28,6 @@ ROW_BYTES = 256
 """Bytes counted per message in addition to its size: names, ids, times."""
 
 _MESSAGES = Table("messages", ("number",), ("head", "body"))
-_LINE_OF_EARLIER_VERSION = re.compile(rb'[0-9a-f]{8} \{"')
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +54,9 @@ class Outbox:
         check_number("max_bytes", max_bytes)
         self.path = Path(path)
         self.max_bytes = max_bytes
-        self._tables = _table_file(self.path)
+        self._tables = DurableTables(
+            self.path, [_MESSAGES], application_id=APPLICATION_ID, mode=0o600, creates_folder=False
+        )
         self._is_open = False
         self._waiting_bytes = 0
         self._next_number = 0
@@ -70,14 +70,16 @@ class Outbox:
         if self._is_open:
             raise _in_use(self.path)
         try:
-            if self._repaired_path.exists() and not self.path.exists():  # a process ended between two steps of a repair
-                self._repaired_path.replace(self.path)
-            try:
-                rows = self._tables.open()[_MESSAGES.name]
-            except TablesRefused as error:
-                rows = self._undamaged(error)
+            opened = self._tables.open(OnRefusal.SALVAGE)
+        except TablesRefused as error:
+            advice = "use another file, or move this one; messages in it are then not sent"
+            raise OutboxFailedError(str(self.path), f"{error}: {advice}") from error
         except OSError as error:
             raise (_in_use(self.path) if error.errno == errno.EBUSY else _failed(self.path, error)) from error
+        rows = opened.rows[_MESSAGES.name]
+        if opened.refused is not None:
+            text = "outbox %s %s: moved it to the directory damaged; %d readable messages will be sent"
+            logger.error(text, self.path, opened.refused, len(rows))
         waiting = tuple(map(_read, rows))
         self._is_open = True
         self._waiting_bytes = sum(parked.size for parked in waiting)
@@ -107,49 +109,13 @@ class Outbox:
         changes += [(_MESSAGES.name, (each.number,), _values(each)) for each in added]
         try:
             self._tables.write(changes)
-        except (OSError, TablesRefused) as error:
+        except OSError as error:
             raise _failed(self.path, error) from error
 
     def close(self) -> None:
         """Close the file, which retains unsent messages. A second call does nothing."""
         self._is_open = False
         self._tables.close()
-
-    def _undamaged(self, error: TablesRefused) -> list[Row]:
-        """Replace the file by one with the readable messages."""
-        rows = self._tables.read_undamaged()[_MESSAGES.name] if isinstance(error, TablesDamaged) else []
-        if not rows:
-            raise OutboxFailedError(str(self.path), self._advice(error)) from error
-        self._repaired_path.unlink(missing_ok=True)
-        repaired = _table_file(self._repaired_path)
-        repaired.open()
-        repaired.write((_MESSAGES.name, row[:1], row[1:]) for row in rows)
-        repaired.close()
-        self._tables.set_aside()
-        if any(self.path.with_name(name).exists() for name in self._tables.files):
-            # SQLite would apply a remaining log to the new file.
-            raise OutboxFailedError(
-                str(self.path), f"{error}: it could not be moved to the directory damaged; move it to another directory"
-            ) from error
-        repaired.path.replace(self.path)
-        text = "outbox %s %s: moved it to the directory damaged; %d readable messages will be sent"
-        logger.error(text, self.path, error, len(rows))
-        return self._tables.open()[_MESSAGES.name]
-
-    @property
-    def _repaired_path(self) -> Path:
-        return self.path.with_name(f"{self.path.name}.repaired")
-
-    def _advice(self, error: TablesRefused) -> str:
-        if self.path.is_file():
-            with self.path.open("rb") as file:
-                if _LINE_OF_EARLIER_VERSION.match(file.read(16)):
-                    return "has messages of an earlier version: send them with that version, or move the file"
-        return f"{error}: use another file, or move this one; messages in it are then not sent"
-
-
-def _table_file(path: Path) -> TableFile:
-    return TableFile(path, [_MESSAGES], application_id=APPLICATION_ID, mode=0o600)
 
 
 def _values(parked: Parked) -> Row:
@@ -175,7 +141,7 @@ def _read(row: Row) -> Parked:
     if not (isinstance(number, int) and isinstance(head, str) and isinstance(body, bytes)):
         raise TablesRefused("is damaged: a row is not a message")
     values = json.loads(head)
-    due_at, order_key = values.get("due_at"), values.get("order_key")  # earlier versions have none
+    due_at, order_key = values["due_at"], values["order_key"]
     return Parked(
         number,
         MessageQueue(values["topic"], values["cluster"], values["broker_name"], values["queue_id"]),

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pointsman.clock import Clock
-from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
+from pointsman.storage.tables import DurableTables, OnRefusal, Row, Table, TablesRefused
 from pointsman_namesrv.core.saved_settings import Rows, Setting, SettingKey, SettingKind
 
 FILE_NAME = "settings.db"
@@ -34,7 +33,7 @@ log = logging.getLogger(__name__)
 class SettingsStore:
     """Tracks what is on disk, and writes the difference to what it is given."""
 
-    def __init__(self, tables: TableFile, *, clock: Clock) -> None:
+    def __init__(self, tables: DurableTables, *, clock: Clock) -> None:
         self._tables = tables
         self._clock = clock
         self._saved: dict[SettingKey, Setting] = {}
@@ -53,25 +52,26 @@ class SettingsStore:
         PermissionError: an unreadable file is not damaged, and must be neither moved nor replaced.
         """
         try:
-            self._take(self._tables.open())
+            opened = self._tables.open(OnRefusal.EMPTY, reads_in_use=True)
         except TablesRefused as error:
-            return {}, self._set_aside(error)
+            return {}, self._refused(error)
         except PermissionError:
             raise
         except OSError as error:
-            log.warning("operator settings cannot be opened for writing", extra={"facts": {"error": str(error)}})
-            try:
-                self._take(self._tables.read_copy())
-            except TablesRefused as refused:
-                return {}, self._set_aside(refused)
-            except OSError as unreadable:
-                return {}, f"the settings of operators could not be read at the start: {unreadable}"
+            _log_unwritable(error)
+            return {}, f"the settings of operators could not be read at the start: {error}"
+        if opened.refused is not None:
+            return {}, self._refused(opened.refused)
+        if opened.unwritable is not None:
+            _log_unwritable(opened.unwritable)
+        self._saved = dict(_settings(opened.rows, self._clock))
+        now = self._clock.monotonic()
+        self._saved_at = {key: now for key, setting in self._saved.items() if setting.until is not None}
         return dict(self._saved), ""
 
-    def _set_aside(self, error: TablesRefused) -> str:
+    def _refused(self, error: TablesRefused) -> str:
         facts = {"file": self.path, "problem": str(error)}
         log.error("operator settings file rejected, moved to damaged/; set them again", extra={"facts": facts})
-        self._tables.set_aside()
         return (
             f"the settings of operators were refused at the start and set aside: {self.path} {error}; set them again, "
             "`pointsmanctl diff` with another name server lists them"
@@ -95,11 +95,7 @@ class SettingsStore:
         """Save the rows; None removes a row. Durable when it returns. Raises OSError; then nothing was saved."""
         if not self._tables.is_current():
             # Not open yet, or removed by an operator: write everything.
-            self._tables.path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                found = dict(_settings(self._tables.open(), self._clock))
-            except TablesRefused as error:
-                raise OSError(errno.EIO, f"the database {error}", str(self.path)) from error
+            found = dict(_settings(self._tables.reopen(), self._clock))
             rows = {**dict.fromkeys(found), **self._saved, **rows}
         # In this order: a pause between the two must not extend a setting's remaining time.
         unix_now, now = self._clock.utc_now().timestamp(), self._clock.monotonic()
@@ -116,15 +112,14 @@ class SettingsStore:
         """Close the file."""
         self._tables.close()
 
-    def _take(self, tables: Mapping[str, list[Row]]) -> None:
-        self._saved = dict(_settings(tables, self._clock))
-        now = self._clock.monotonic()
-        self._saved_at = {key: now for key, setting in self._saved.items() if setting.until is not None}
 
-
-def table_file(directory: Path) -> TableFile:
+def table_file(directory: Path) -> DurableTables:
     """Return the database of a folder."""
-    return TableFile(directory / FILE_NAME, _TABLES.values(), application_id=APPLICATION_ID)
+    return DurableTables(directory / FILE_NAME, _TABLES.values(), application_id=APPLICATION_ID)
+
+
+def _log_unwritable(error: OSError) -> None:
+    log.warning("operator settings cannot be opened for writing", extra={"facts": {"error": str(error)}})
 
 
 def _encoded(key: SettingKey, setting: Setting | None, *, now: float, unix_now: float) -> tuple[str, Row, Row | None]:

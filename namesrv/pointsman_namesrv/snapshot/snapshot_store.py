@@ -6,14 +6,13 @@ same as in the last round is not compared again.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
+from pointsman.storage.tables import DurableTables, OnRefusal, Row, Table, TablesRefused
 from pointsman_namesrv.core.model import BrokerIdentity, Health, Position, ProbeVerdict, Registration
 from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.snapshot import snapshot_codec
@@ -87,7 +86,7 @@ class SnapshotStore:
     """Updates the file in a folder to the server's state."""
 
     def __init__(self, directory: Path, *, bounds: IntervalBounds, max_topics: int) -> None:
-        self._tables = TableFile(directory / FILE_NAME, [_BROKERS], application_id=APPLICATION_ID)
+        self._tables = DurableTables(directory / FILE_NAME, [_BROKERS], application_id=APPLICATION_ID)
         self._bounds = bounds
         self._max_topics = max_topics
         self._written: dict[BrokerIdentity, _Written] = {}
@@ -104,34 +103,24 @@ class SnapshotStore:
         file that this user may not read, and another OSError when the folder cannot be created.
         """
         try:
-            rows = self._open()
-        except TablesRefused as error:
-            self._log_refused(error)
-            self._tables.set_aside()
-            with contextlib.suppress(TablesRefused, OSError):  # the first round reports it
-                self._open()
-            return Loaded([], [], refused=1)
-        except (PermissionError, StateDirectoryInUse):
-            raise
-        except OSError as error:
-            if not self._tables.path.parent.is_dir():
-                raise
-            log.warning("snapshot cannot be opened for writing", extra={"facts": {"error": str(error)}})
-            try:
-                rows = self._tables.read_copy()[_BROKERS.name]
-            except TablesRefused as refused:
-                self._log_refused(refused)
-                return Loaded([], [], refused=1)
-        return self._decode(rows)
-
-    def _open(self) -> list[Row]:
-        self._tables.path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            return self._tables.open()[_BROKERS.name]
+            opened = self._tables.open(OnRefusal.EMPTY)
+        except TablesRefused as error:  # it cannot be moved: each round reports it
+            return self._refused(error)
         except OSError as error:
             if error.errno == errno.EBUSY:
                 raise StateDirectoryInUse(self._tables.path.parent) from error
             raise
+        if opened.refused is not None:
+            return self._refused(opened.refused)
+        if opened.unwritable is not None:
+            if not self._tables.path.parent.is_dir():
+                raise opened.unwritable
+            log.warning("snapshot cannot be opened for writing", extra={"facts": {"error": str(opened.unwritable)}})
+        return self._decode(opened.rows[_BROKERS.name])
+
+    def _refused(self, error: TablesRefused) -> Loaded:
+        self._log_refused(error)
+        return Loaded([], [], refused=1)
 
     def _log_refused(self, error: Exception, **facts: object) -> None:
         log.error(
@@ -177,7 +166,9 @@ class SnapshotStore:
         What cannot be written is retried in the next round. Raises OSError when the file cannot be opened.
         """
         if not self._tables.is_current():
-            self._open_again()
+            # It could not be written before, or was removed by an operator. Everything is written again.
+            self._written.clear()
+            self._unknown = {_position(row) for row in self._tables.reopen()[_BROKERS.name]}
         # A lost broker has no generation; it keeps its row until it returns.
         lost = {each.registration.identity: each for each in snapshot.lost}
         brokers = snapshot.brokers + [(each.registration, 0, each.registration.health) for each in snapshot.lost]
@@ -201,14 +192,6 @@ class SnapshotStore:
             if written is not None and written.registration is not registration:
                 del self._written[registration.identity]
                 self._unknown.add(registration.identity.position)
-
-    def _open_again(self) -> None:
-        """Open a file that could not be written before, or was removed by an operator. Everything is written again."""
-        self._written.clear()
-        try:
-            self._unknown = {_position(row) for row in self._open()}
-        except TablesRefused as error:
-            raise OSError(errno.EIO, f"the snapshot {error}", str(self._tables.path)) from error
 
     def _round(self, *, whole: bool, error: OSError | None = None) -> Round:
         return Round(len(self._written), self._tables.size(), whole, error)

@@ -1,9 +1,9 @@
 """Tables in one SQLite file, for data that a process must not lose after it has acknowledged it.
 
-One process owns the file from :meth:`TableFile.open` to :meth:`TableFile.close` or its exit, and one thread at a time
-uses it. A write is one transaction, which is on disk when :meth:`TableFile.write` returns. Each row has a digest,
-because SQLite does not detect a changed bit in a value. Errors are OSError, whatever SQLite calls them, so that callers
-see a full disk as a full disk.
+One process owns the file from :meth:`DurableTables.open` to :meth:`DurableTables.close` or its exit, and one thread at
+a time uses it. A write is one transaction, which is on disk when :meth:`DurableTables.write` returns. Each row has a
+digest, because SQLite does not detect a changed bit in a value. Errors are OSError, whatever SQLite calls them, so that
+callers see a full disk as a full disk. What happens to a damaged file is the caller's choice: :class:`OnRefusal`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
 from typing import TypeAlias
 
@@ -49,15 +50,28 @@ _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_FORMAT
 
 log = logging.getLogger(__name__)
 
-_FILES: weakref.WeakSet[TableFile] = weakref.WeakSet()
+_FILES: weakref.WeakSet[DurableTables] = weakref.WeakSet()
 
 
-class TablesRefused(Exception):
+class TablesRefused(OSError):
     """A file with other content than was written; the message says why, without the file's name."""
 
 
 class TablesDamaged(TablesRefused):
-    """A damaged file of this application: :meth:`TableFile.read_undamaged` may read a part."""
+    """A damaged file of this application, of which a part may be intact."""
+
+
+class OnRefusal(Enum):
+    """What :meth:`DurableTables.open` does with a damaged or foreign file."""
+
+    RAISE = auto()
+    """It stays, and TablesRefused is raised."""
+    EMPTY = auto()
+    """It is moved to the folder ``damaged``, and a new file is created."""
+    BACKUP = auto()
+    """As EMPTY; the new file has the rows of the last :meth:`DurableTables.back_up`, if they can be read."""
+    SALVAGE = auto()
+    """As EMPTY; the new file has all rows that are intact. Without any, or if the file cannot be moved: as RAISE."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +108,40 @@ class Table:
         return f"SELECT {', '.join(self.columns)}, digest FROM {self.name} ORDER BY {by}"  # noqa: S608
 
 
-class TableFile:
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """The result of :meth:`DurableTables.open`."""
+
+    rows: Mapping[str, list[Row]]
+    """By table, sorted by key."""
+    refused: TablesRefused | None = None
+    """Why the file was replaced; None: it was not."""
+    unwritable: OSError | None = None
+    """Why the file is not open, and the rows are those of a copy; None: it is open."""
+
+
+class DurableTables:
     """The tables of one file. Blocking."""
 
-    def __init__(self, path: Path, tables: Iterable[Table], *, application_id: int, mode: int = 0o644) -> None:
+    def __init__(
+        self,
+        path: Path,
+        tables: Iterable[Table],
+        *,
+        application_id: int,
+        mode: int = 0o644,
+        creates_folder: bool = True,
+    ) -> None:
         self.path = path
+        self.backup = path.with_name(f"{path.name}.bak")
+        """The file of :meth:`back_up`."""
         self.tables: Mapping[str, Table] = {table.name: table for table in tables}
+        self._repaired = path.with_name(f"{path.name}.repaired")
+        """What replaces a damaged file; it has the file's own name when that one was moved."""
         self._application_id = application_id
         self._mode = mode
         """Permissions of a new file, less the umask."""
+        self._creates_folder = creates_folder
         self._connection: sqlite3.Connection | None = None
         _FILES.add(self)
         self._opened_as: tuple[int, int] | None = None
@@ -112,13 +151,94 @@ class TableFile:
         """Return the names of all files that belong together, SQLite's own included."""
         return tuple(f"{self.path.name}{suffix}" for suffix in ("", "-wal", "-shm", "-journal"))
 
-    def open(self) -> dict[str, list[Row]]:
-        """Open the file, create what is missing, and return all rows by table.
+    def open(self, on_refusal: OnRefusal = OnRefusal.RAISE, *, reads_in_use: bool = False) -> Opened:
+        """Open the file, create what is missing, and return all rows.
 
-        Raises TablesRefused for a damaged or foreign file, and OSError: EBUSY when another process has the file, and
-        also when the disk is read-only. Then :meth:`read_copy` may help.
+        With EMPTY and BACKUP, a file that cannot be opened for writing is read: from a copy, and while another process
+        uses it only if ``reads_in_use``. Raises TablesRefused, unless the file was replaced, and OSError when it can be
+        neither opened nor read: PermissionError for a file that this user may not read, EBUSY for one in use.
         """
         self.close()
+        try:
+            return Opened(self._open())
+        except TablesRefused as error:
+            return Opened(self._replace(error, on_refusal), refused=error)
+        except OSError as error:
+            if on_refusal in {OnRefusal.RAISE, OnRefusal.SALVAGE} or (error.errno == errno.EBUSY and not reads_in_use):
+                raise
+            return Opened(self._read_copy(), unwritable=error)
+
+    def reopen(self) -> Mapping[str, list[Row]]:
+        """Open a file that was removed by an operator, or could not be opened before; return its rows.
+
+        Raises OSError, EIO for a damaged or foreign file, which stays.
+        """
+        try:
+            return self.open().rows
+        except TablesRefused as error:
+            raise OSError(errno.EIO, f"the file {error}", str(self.path)) from error
+
+    def write(self, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
+        """Set or remove rows, each as table, key and values (None: remove). Raises OSError; then nothing was
+        changed."""
+        connection = self._connected()
+        with self._as_os_error():
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for name, key, values in rows:
+                    table = self.tables[name]
+                    if values is None:
+                        connection.execute(table.delete(), key)
+                    else:
+                        row = (*key, *values)
+                        connection.execute(table.put(), (*row, _digest(table, row)))
+                connection.execute("COMMIT")
+            except BaseException:  # re-raised below
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+    def back_up(self) -> None:
+        """Copy the open file to :attr:`backup`, whose previous content stays until then. Raises OSError."""
+        part = self.backup.with_name(f"{self.backup.name}.part")
+        part.unlink(missing_ok=True)
+        try:
+            with self._as_os_error():
+                self._connected().execute("VACUUM INTO ?", (str(part),))
+            with part.open("rb+") as copied:
+                os.fsync(copied.fileno())
+            part.replace(self.backup)
+        finally:
+            part.unlink(missing_ok=True)
+        _sync_folder(self.path.parent)
+
+    def size(self) -> int:
+        """Return the size of all files in bytes."""
+        return sum(stamp[1] for stamp in self._stamps() if stamp is not None)
+
+    def is_current(self) -> bool:
+        """Return whether the open file is still the one at its path: an operator may have removed it."""
+        return self._connection is not None and self._opened_as is not None and self._identity() == self._opened_as
+
+    def close(self) -> None:
+        """Close the file; does nothing if it is closed."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+            if not self.path.exists():  # removed by an operator; its log has to follow
+                for name in self.files[1:]:
+                    with contextlib.suppress(OSError):
+                        (self.path.parent / name).unlink()
+
+    # --- internals --------------------------------------------------------------------------------------------
+
+    def _open(self) -> dict[str, list[Row]]:
+        if self._creates_folder:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self._repaired.exists() and not self.path.exists():
+            self._set_aside()  # a log, if a process ended between two steps of a repair
+            self._repaired.replace(self.path)
+            _sync_folder(self.path.parent)
         if not self._refuse_special():
             self._create()
         elif not os.access(self.path, os.W_OK):
@@ -135,6 +255,38 @@ class TableFile:
                 raise
         self._opened_as = self._identity()
         return rows
+
+    def _replace(self, refused: TablesRefused, on_refusal: OnRefusal) -> dict[str, list[Row]]:
+        """Replace a refused file by a new one, and open it. Raises TablesRefused, OSError if it cannot be copied."""
+        rescued = self._rescued(refused, on_refusal)
+        if on_refusal is OnRefusal.RAISE or (on_refusal is OnRefusal.SALVAGE and not rescued):
+            raise refused
+        try:
+            self._repaired.unlink(missing_ok=True)
+            if rescued:
+                with contextlib.closing(self._at(self._repaired)) as repaired:
+                    repaired.open()
+                    repaired.write(rescued)
+            if self._set_aside():
+                return self._open()
+        except OSError as error:
+            raise TablesRefused(f"{refused}: it could not be replaced: {error}") from error
+        # SQLite would apply a remaining log to the new file.
+        raise TablesRefused(f"{refused}: it could not be moved to the directory {DAMAGED_FOLDER}")
+
+    def _rescued(self, refused: TablesRefused, on_refusal: OnRefusal) -> list[tuple[str, Row, Row | None]]:
+        """Return the rows of the new file, as :meth:`write` takes them."""
+        rows: Mapping[str, list[Row]] = {}
+        if on_refusal is OnRefusal.SALVAGE and isinstance(refused, TablesDamaged):
+            rows = self._read_undamaged()
+        elif on_refusal is OnRefusal.BACKUP:
+            try:
+                rows = self._at(self.backup)._read_copy()  # noqa: SLF001  # of this class
+            except OSError as error:
+                facts = {"file": self.backup, "error": str(error)}
+                log.warning("backup of a damaged file cannot be read", extra={"facts": facts})
+        keys = {name: len(table.key) for name, table in self.tables.items()}
+        return [(name, row[: keys[name]], row[keys[name] :]) for name in rows for row in rows[name]]
 
     def _prepare(self, connection: sqlite3.Connection) -> dict[str, list[Row]]:
         # Single owner, no shared memory: any file system will do.
@@ -179,22 +331,19 @@ class TableFile:
                 fresh.unlink()
         _sync_folder(self.path.parent)
 
-    def read_copy(self) -> dict[str, list[Row]]:
-        """Read all rows of a file that cannot be opened for writing, from a copy. Raises as :meth:`open` does.
+    def _read_copy(self) -> Mapping[str, list[Row]]:
+        """Read all rows of a file that cannot be opened for writing, from a copy. Raises TablesRefused and OSError.
 
         Not for a file that this process has open: reading it would release its lock.
         """
         if not self._refuse_special():
-            return {name: [] for name in self.tables}
+            return self._no_rows()
         with tempfile.TemporaryDirectory() as folder:
             self._copy_to(folder)
-            copy = TableFile(Path(folder) / self.path.name, self.tables.values(), application_id=self._application_id)
-            try:
-                return copy.open()
-            finally:
-                copy.close()
+            with contextlib.closing(self._at(Path(folder) / self.path.name)) as copy:
+                return copy.open().rows
 
-    def read_undamaged(self) -> dict[str, list[Row]]:
+    def _read_undamaged(self) -> dict[str, list[Row]]:
         """Read the intact rows of a refused file, from a copy; there may have been more.
 
         Returns none for a file with other tables. Raises OSError.
@@ -213,34 +362,12 @@ class TableFile:
                                     found[name][row[: len(table.key)]] = row
         return {name: [rows[key] for key in sorted(rows)] for name, rows in found.items()}
 
-    def write(self, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
-        """Set or remove rows, each as table, key and values (None: remove). Raises OSError; then nothing was
-        changed."""
-        if self._connection is None:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self.path))
-        connection = self._connection
-        with self._as_os_error():
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                for name, key, values in rows:
-                    table = self.tables[name]
-                    if values is None:
-                        connection.execute(table.delete(), key)
-                    else:
-                        row = (*key, *values)
-                        connection.execute(table.put(), (*row, _digest(table, row)))
-                connection.execute("COMMIT")
-            except BaseException:  # re-raised below
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+    def _set_aside(self) -> bool:
+        """Move the file, with those beside it, into the folder ``damaged``, for an operator to inspect.
 
-    def set_aside(self) -> None:
-        """Close the file and move it, with those beside it, into the folder ``damaged``, for an operator to inspect.
-
-        The oldest files there are removed if necessary. A file that cannot be moved stays, with a warning in the log.
+        The oldest files there are removed if necessary. Returns whether all were moved; one that cannot be moved stays,
+        with a warning in the log.
         """
-        self.close()
         aside = self.path.parent / DAMAGED_FOLDER
         for name in self.files:
             try:
@@ -253,42 +380,19 @@ class TableFile:
             except OSError as error:
                 facts = {"file": self.path.parent / name, "error": str(error)}
                 log.warning("damaged file could not be moved and stays where it is", extra={"facts": facts})
+        return not any((self.path.parent / name).exists() for name in self.files)
 
-    def back_up(self, to: Path) -> None:
-        """Copy the open file. The previous copy stays until the new one is on disk. Raises OSError."""
+    def _at(self, path: Path) -> DurableTables:
+        """Return tables of the same form in another file."""
+        return DurableTables(path, self.tables.values(), application_id=self._application_id, mode=self._mode)
+
+    def _no_rows(self) -> dict[str, list[Row]]:
+        return {name: [] for name in self.tables}
+
+    def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self.path))
-        part = to.with_name(f"{to.name}.part")
-        part.unlink(missing_ok=True)
-        try:
-            with self._as_os_error():
-                self._connection.execute("VACUUM INTO ?", (str(part),))
-            with part.open("rb+") as copied:
-                os.fsync(copied.fileno())
-            part.replace(to)
-        finally:
-            part.unlink(missing_ok=True)
-        _sync_folder(to.parent)
-
-    def size(self) -> int:
-        """Return the size of all files in bytes."""
-        return sum(stamp[1] for stamp in self._stamps() if stamp is not None)
-
-    def is_current(self) -> bool:
-        """Return whether the open file is still the one at its path: an operator may have removed it."""
-        return self._connection is not None and self._opened_as is not None and self._identity() == self._opened_as
-
-    def close(self) -> None:
-        """Close the file; does nothing if it is closed."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
-            if not self.path.exists():  # removed by an operator; its log has to follow
-                for name in self.files[1:]:
-                    with contextlib.suppress(OSError):
-                        (self.path.parent / name).unlink()
-
-    # --- internals --------------------------------------------------------------------------------------------
+        return self._connection
 
     def _check(self, connection: sqlite3.Connection) -> None:
         """Refuse a damaged or foreign file."""
@@ -344,7 +448,7 @@ class TableFile:
         logs = [name for name in self.files[1:] if (self.path.parent / name).exists()]
         try:
             found = self.path.lstat()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             if logs:  # a new file must not replay it
                 raise TablesDamaged(f"is damaged: it is missing, but its {logs[0]} is there") from None
             return False

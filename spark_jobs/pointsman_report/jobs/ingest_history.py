@@ -75,7 +75,7 @@ def _result(warehouse: Warehouse, taken: Taken, today: date) -> IngestResult:
         days=sorted(taken.days),
         late_days=too_old,
         rows_ahead=sum(entry.ahead_rows for entry in read),
-        rows_misdated=sum(entry.misdated_rows or 0 for entry in read),
+        rows_misdated=sum(entry.misdated_rows for entry in read),
     )
 
 

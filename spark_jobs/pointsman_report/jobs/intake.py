@@ -55,8 +55,7 @@ class Entry:
     older_rows: int = 0
     older_to: date | None = None
     late_rows: int = 0
-    misdated_rows: int | None = 0
-    """None: a warehouse of an older version did not count them."""
+    misdated_rows: int = 0
     schema_version: int = SCHEMA_VERSION
 
     def is_sufficient(self, window: Window) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import itertools
 import random
 import shutil
@@ -19,7 +18,7 @@ import pytest
 
 from pointsman.clock import SystemClock
 from pointsman.manual_clock import ManualClock
-from pointsman.storage.tables import Row, TableFile
+from pointsman.storage.tables import DurableTables, Row
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
 from pointsman_agent.offsets.file_store import BACK_UP_SECONDS, FileStore
 from pointsman_agent.offsets.stored_offsets import StoreFailed
@@ -195,40 +194,6 @@ async def test_after_a_kill_a_log_cut_off_anywhere_gives_the_offsets_of_one_mome
     assert await loaded(killed) == {K0: 5, K1: 5}
 
 
-def json_of_an_earlier_version(file: Path, *, digest: str = "") -> None:
-    text = (
-        '{"format": "pointsman-offsets", "version": 1, "offset_table": {\n"orders@g": {"0": 12},\n'
-        '"%RETRY%g@h|2": {"12": 1}\n}, "moments": {\n"orders@g": {"begin": 1795348800000},\n'
-        '"@g": {"seen": 1795694400000}\n},\n'
-    )
-    digest = digest or hashlib.sha256(text.encode()).hexdigest()
-    put(file, f'{text}"sha256": "{digest}"}}\n'.encode())
-
-
-async def test_the_json_file_of_an_earlier_version_is_read_once(file: Path, caplog: pytest.LogCaptureFixture) -> None:
-    json_of_an_earlier_version(file.with_suffix(".json"))
-    begin, seen = OffsetKey("g", "orders", BEGIN_ID), OffsetKey("g", "", SEEN_ID)
-    table = {K0: 12, K1: 1, begin: 1_795_348_800_000, seen: 1_795_694_400_000}
-    assert await loaded(file) == table
-    assert caplog.messages == ["offsets were imported from a file of an earlier version"]
-    await written(file, {K0: 13})
-    assert await loaded(file) == {**table, K0: 13}
-    assert len(caplog.messages) == 1
-
-
-async def test_a_damaged_json_file_of_an_earlier_version_gives_no_offsets(file: Path) -> None:
-    json_of_an_earlier_version(file.with_suffix(".json"), digest="0" * 64)
-    assert await loaded(file) == {}
-
-
-async def test_a_path_that_names_the_json_file_of_an_earlier_version_is_rejected_with_what_to_do(file: Path) -> None:
-    old = file.with_suffix(".json")
-    json_of_an_earlier_version(old)
-    with pytest.raises(StoreFailed, match=rf"set path to {file}, and the agent reads its offsets once"):
-        await loaded(old)
-    assert old.exists()
-
-
 async def test_a_full_disk_is_a_failure_and_loses_nothing(tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "-o", "size=512k") as disk:
         file = disk / "offsets.db"
@@ -316,7 +281,7 @@ async def test_offsets_in_a_folder_that_cannot_be_written_are_read(file: Path, m
     def cannot_open() -> dict[str, list[Row]]:
         raise OSError(errno.ENOENT, "its folder does not exist or cannot be written (SQLITE_CANTOPEN)", str(file))
 
-    monkeypatch.setattr(store._tables, "open", cannot_open)
+    monkeypatch.setattr(store._tables, "_open", cannot_open)
     assert await store.load() == {K0: 5}
     with pytest.raises(StoreFailed, match="its folder does not exist or cannot be written"):
         await store.write(changes({K0: 6}))
@@ -338,13 +303,13 @@ async def test_a_disk_that_hangs_fails_in_time_and_holds_one_thread_only(
     store = store_at(file)
     await store.load()
     store._timeout = 0.05
-    answers, write = threading.Event(), TableFile.write
+    answers, write = threading.Event(), DurableTables.write
 
-    def hang(tables: TableFile, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
+    def hang(tables: DurableTables, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
         answers.wait(20.0)
         write(tables, rows)
 
-    monkeypatch.setattr(TableFile, "write", hang)
+    monkeypatch.setattr(DurableTables, "write", hang)
     for _ in range(3):
         with pytest.raises(StoreFailed, match=r"the disk did not respond in 0\.05 s"):
             await store.write(changes({K0: 5}))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman.storage.tables import Row, TableFile
+from pointsman.storage.tables import DurableTables, Row
 from pointsman_client.consumer.file_offset_store import (
     CLOSE_SECONDS,
     DISK_SECONDS,
@@ -98,14 +98,14 @@ async def test_an_offset_goes_backwards_only_by_a_reset(path: Path, clock: Manua
 
 async def test_only_what_changed_is_written(path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[tuple[str, Row]] = []
-    write = TableFile.write
+    write = DurableTables.write
 
-    def record(tables: TableFile, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
+    def record(tables: DurableTables, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
         rows = list(rows)
         written.extend((name, key) for name, key, _ in rows)
         write(tables, rows)
 
-    monkeypatch.setattr(TableFile, "write", record)
+    monkeypatch.setattr(DurableTables, "write", record)
     async with opened(path, clock) as store:
         await store.commit({A0: 3, A1: 3})
         assert len(written) == 3
@@ -225,15 +225,15 @@ async def test_queues_beyond_the_bound_fail_alone(path: Path, clock: ManualClock
 async def test_a_disk_that_hangs_blocks_no_commit_indefinitely(
     path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    go_on, write = threading.Event(), TableFile.write
+    go_on, write = threading.Event(), DurableTables.write
 
-    def slow(tables: TableFile, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
+    def slow(tables: DurableTables, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
         go_on.wait(20)
         write(tables, rows)
 
     async with opened(path, clock) as store:
         await store.load([])
-        monkeypatch.setattr(TableFile, "write", slow)
+        monkeypatch.setattr(DurableTables, "write", slow)
         for _ in range(2):
             committing = asyncio.create_task(store.commit({A0: 1}))
             await asyncio.sleep(0.05)
@@ -249,15 +249,15 @@ async def test_a_disk_that_hangs_blocks_no_commit_indefinitely(
 async def test_a_close_waits_for_a_disk_that_hangs_a_bounded_time_and_the_file_is_closed_after_that(
     path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    go_on, write = threading.Event(), TableFile.write
+    go_on, write = threading.Event(), DurableTables.write
 
-    def slow(tables: TableFile, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
+    def slow(tables: DurableTables, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
         go_on.wait(20)
         write(tables, rows)
 
     store = FileOffsetStore(path, clock=clock)
     await store.load([])
-    monkeypatch.setattr(TableFile, "write", slow)
+    monkeypatch.setattr(DurableTables, "write", slow)
     committing = asyncio.create_task(store.commit({A0: 1}))
     await asyncio.sleep(0.05)
     closing = asyncio.create_task(store.close())

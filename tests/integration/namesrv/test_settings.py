@@ -81,7 +81,7 @@ def on_disk(state: Path) -> dict[str, list[tuple[object, ...]]]:
     left = after_a_kill(state, state.with_name("looked at"))
     file = table_file(left)
     try:
-        return {name: list(rows) for name, rows in file.open().items() if rows}
+        return {name: list(rows) for name, rows in file.open().rows.items() if rows}
     finally:
         file.close()
         shutil.rmtree(left)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.storage.tables import Row, Table, TableFile, TablesRefused
+from pointsman.storage.tables import DurableTables, OnRefusal, Row, Table, TablesRefused
 from tests.fakes.mounted_disk import fill, mounted
 
 SIZES = Table("sizes", ("room", "thing"), ("text", "number"))
@@ -25,23 +25,23 @@ NAMES = Table("names", ("id",), ("name",))
 ROWS: list[Row] = [("hall", "lamp", "brass", 2.5), ("hall", "mat", "", None)]
 
 
-def table_file(folder: Path, *, application_id: int = 0x1234) -> TableFile:
-    return TableFile(folder / "things.db", (SIZES, NAMES), application_id=application_id)
+def table_file(folder: Path, *, application_id: int = 0x1234) -> DurableTables:
+    return DurableTables(folder / "things.db", (SIZES, NAMES), application_id=application_id)
 
 
 @pytest.fixture
-def file(tmp_path: Path) -> Iterator[TableFile]:
+def file(tmp_path: Path) -> Iterator[DurableTables]:
     file = table_file(tmp_path)
     file.open()
     yield file
     file.close()
 
 
-def put(file: TableFile, *rows: Row) -> None:
+def put(file: DurableTables, *rows: Row) -> None:
     file.write(("sizes", row[:2], row[2:]) for row in rows)
 
 
-def left_by_a_kill(file: TableFile, folder: Path) -> TableFile:
+def left_by_a_kill(file: DurableTables, folder: Path) -> DurableTables:
     """The file as a kill at this moment leaves it: nothing is closed."""
     folder.mkdir()
     for name in file.files:
@@ -50,44 +50,44 @@ def left_by_a_kill(file: TableFile, folder: Path) -> TableFile:
     return table_file(folder)
 
 
-def test_each_write_survives_a_kill(file: TableFile, tmp_path: Path) -> None:
+def test_each_write_survives_a_kill(file: DurableTables, tmp_path: Path) -> None:
     put(file, *ROWS)
     file.write([("names", ("1",), ("one",)), ("sizes", ("hall", "lamp"), None)])
     left = left_by_a_kill(file, tmp_path / "left")
-    assert left.open() == {"sizes": [ROWS[1]], "names": [("1", "one")]}
+    assert left.open().rows == {"sizes": [ROWS[1]], "names": [("1", "one")]}
     left.close()
 
 
-def test_a_row_is_replaced_by_its_key(file: TableFile) -> None:
+def test_a_row_is_replaced_by_its_key(file: DurableTables) -> None:
     put(file, *ROWS)
     put(file, ("hall", "lamp", "steel", 3.0))
-    assert file.open()["sizes"] == [("hall", "lamp", "steel", 3.0), ROWS[1]]
+    assert file.open().rows["sizes"] == [("hall", "lamp", "steel", 3.0), ROWS[1]]
 
 
-def test_each_commit_is_synced(file: TableFile) -> None:
+def test_each_commit_is_synced(file: DurableTables) -> None:
     connection = file._connection
     assert connection is not None
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_a_failed_write_changes_nothing(file: TableFile) -> None:
+def test_a_failed_write_changes_nothing(file: DurableTables) -> None:
     put(file, ROWS[0])
     with pytest.raises(KeyError):
         file.write([("sizes", ("hall", "mat"), ("", None)), ("unknown", ("x",), ("y",))])
     put(file, ("attic", "box", "", 1.0))
-    assert file.open()["sizes"] == [("attic", "box", "", 1.0), ROWS[0]]
+    assert file.open().rows["sizes"] == [("attic", "box", "", 1.0), ROWS[0]]
 
 
-def test_a_file_that_an_operator_removed_is_not_current(file: TableFile) -> None:
+def test_a_file_that_an_operator_removed_is_not_current(file: DurableTables) -> None:
     assert file.is_current()
     file.path.unlink()
     assert not file.is_current()
-    assert file.open()["sizes"] == []
+    assert file.open().rows["sizes"] == []
     assert file.is_current()
 
 
-def test_a_second_process_is_refused(file: TableFile, tmp_path: Path) -> None:
+def test_a_second_process_is_refused(file: DurableTables, tmp_path: Path) -> None:
     put(file, *ROWS)
     with pytest.raises(OSError, match="another process uses it") as refused:
         table_file(tmp_path).open()
@@ -97,12 +97,14 @@ def test_a_second_process_is_refused(file: TableFile, tmp_path: Path) -> None:
 OPENED_ELSEWHERE = """
 import sys
 from pathlib import Path
-from pointsman.storage.tables import TableFile
-TableFile(Path(sys.argv[1]), [], application_id=0x1234).open()
+from pointsman.storage.tables import DurableTables
+DurableTables(Path(sys.argv[1]), [], application_id=0x1234).open()
 """
 
 
-def test_an_attempt_to_open_it_again_in_its_own_process_does_not_end_the_lock(file: TableFile, tmp_path: Path) -> None:
+def test_an_attempt_to_open_it_again_in_its_own_process_does_not_end_the_lock(
+    file: DurableTables, tmp_path: Path
+) -> None:
     with pytest.raises(OSError, match="another process uses it"):
         table_file(tmp_path).open()
     elsewhere = subprocess.run(
@@ -114,8 +116,8 @@ def test_an_attempt_to_open_it_again_in_its_own_process_does_not_end_the_lock(fi
 FORKED = """
 import os, signal, sys
 from pathlib import Path
-from pointsman.storage.tables import Table, TableFile
-file = TableFile(Path(sys.argv[1]), [Table("names", ("id",), ("name",))], application_id=1)
+from pointsman.storage.tables import DurableTables, Table
+file = DurableTables(Path(sys.argv[1]), [Table("names", ("id",), ("name",))], application_id=1)
 file.open()
 file.write([("names", ("1",), ("before the fork",))])
 if not (child := os.fork()):
@@ -132,22 +134,22 @@ def test_a_forked_child_that_exits_leaves_its_parents_tables_intact(tmp_path: Pa
     path = tmp_path / "names.db"
     ended = subprocess.run([sys.executable, "-c", FORKED, path], check=False)
     assert ended.returncode == -signal.SIGKILL
-    file = TableFile(path, [NAMES], application_id=1)
-    assert [name for _, name in file.open()["names"]] == ["before the fork", "after the fork"]
+    file = DurableTables(path, [NAMES], application_id=1)
+    assert [name for _, name in file.open().rows["names"]] == ["before the fork", "after the fork"]
     file.close()
 
 
-def test_bytes_are_read_as_they_were_written_and_a_changed_bit_is_found(file: TableFile, tmp_path: Path) -> None:
+def test_bytes_are_read_as_they_were_written_and_a_changed_bit_is_found(file: DurableTables, tmp_path: Path) -> None:
     value = bytes(range(256)) * 100
     file.write([("names", (1,), (value,))])
-    assert file.open()["names"] == [(1, value)]
+    assert file.open().rows["names"] == [(1, value)]
     file.close()
     file.path.write_bytes(file.path.read_bytes().replace(value[:64], b"\1" + value[1:64], 1))
     with pytest.raises(TablesRefused, match="digest"):
         table_file(tmp_path).open()
 
 
-def test_a_file_shrinks_when_rows_are_removed(file: TableFile) -> None:
+def test_a_file_shrinks_when_rows_are_removed(file: DurableTables) -> None:
     file.write(("names", (n,), (b"x" * 4_096,)) for n in range(1_000))
     file.write(("names", (n,), None) for n in range(1_000))
     file.close()
@@ -155,25 +157,28 @@ def test_a_file_shrinks_when_rows_are_removed(file: TableFile) -> None:
 
 
 def test_a_new_file_has_the_permissions_that_it_was_given(tmp_path: Path) -> None:
-    file = TableFile(tmp_path / "secret.db", [NAMES], application_id=1, mode=0o600)
+    file = DurableTables(tmp_path / "secret.db", [NAMES], application_id=1, mode=0o600)
     file.open()
     assert {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()} == {0o600}
     file.close()
 
 
-def test_a_damaged_file_is_quarantined_with_its_companions(file: TableFile, tmp_path: Path) -> None:
+def test_a_damaged_file_is_quarantined_with_its_companions(file: DurableTables, tmp_path: Path) -> None:
     put(file, *ROWS)
     left = left_by_a_kill(file, tmp_path / "left")
-    left.set_aside()
-    assert [path.name for path in left.path.parent.iterdir()] == ["damaged"]
+    left.path.write_bytes(b"")
+    assert str(left.open(OnRefusal.EMPTY).refused) == "is damaged: it is empty"
+    left.close()
+    assert sorted(path.name for path in left.path.parent.iterdir()) == ["damaged", "things.db"]
     assert {path.name for path in (left.path.parent / "damaged").iterdir()} == {"things.db", "things.db-wal"}
 
 
 def test_of_damaged_files_only_the_last_are_kept(tmp_path: Path) -> None:
     for n in range(20):
-        damaged = TableFile(tmp_path / f"{n}.db", [NAMES], application_id=1)
+        damaged = DurableTables(tmp_path / f"{n}.db", [NAMES], application_id=1)
         damaged.path.write_bytes(b"damaged")
-        damaged.set_aside()
+        damaged.open(OnRefusal.EMPTY)
+        damaged.close()
     kept = {path.name for path in (tmp_path / "damaged").iterdir()}
     assert kept == {f"{n}.db" for n in range(4, 20)}
 
@@ -184,24 +189,31 @@ def test_a_damaged_file_that_cannot_be_moved_stays_with_a_warning(
     (tmp_path / "damaged").write_bytes(b"a file where the folder should be")
     file = table_file(tmp_path)
     file.path.write_bytes(b"damaged")
-    file.set_aside()
-    assert file.path.exists()
+    with pytest.raises(TablesRefused, match="file is not a database: it could not be moved to the directory damaged"):
+        file.open(OnRefusal.EMPTY)
+    assert file.path.read_bytes() == b"damaged"
     assert set(caplog.messages) == {"damaged file could not be moved and stays where it is"}
 
 
-def test_a_backup_has_all_rows_and_replaces_the_previous_one(file: TableFile, tmp_path: Path) -> None:
-    to = tmp_path / "things.db.bak"
+def test_a_backup_has_all_rows_and_replaces_the_previous_one(file: DurableTables, tmp_path: Path) -> None:
     for row in ROWS:
         put(file, row)
-        file.back_up(to)
+        file.back_up()
     put(file, ("hall", "door", "", 1.0))
-    backup = TableFile(to, (SIZES, NAMES), application_id=0x1234)
-    assert backup.read_copy()["sizes"] == ROWS
-    assert sorted(path.name for path in tmp_path.glob("*bak*")) == [to.name]
+    file.close()
+    file.path.write_bytes(b"")
+    opened = file.open(OnRefusal.BACKUP)
+    assert (opened.rows["sizes"], str(opened.refused)) == (ROWS, "is damaged: it is empty")
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "damaged",
+        "things.db",
+        "things.db-wal",
+        "things.db.bak",
+    ]
 
 
 def test_no_copy_is_read_of_a_file_that_changes_all_the_time(
-    file: TableFile, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    file: DurableTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     copy, numbers = shutil.copy, itertools.count()
 
@@ -211,7 +223,7 @@ def test_no_copy_is_read_of_a_file_that_changes_all_the_time(
 
     monkeypatch.setattr(shutil, "copy", copy_late)
     with pytest.raises(OSError, match="another process uses it"):
-        table_file(tmp_path).read_copy()
+        table_file(tmp_path).open(OnRefusal.EMPTY, reads_in_use=True)
 
 
 @pytest.mark.parametrize(
@@ -268,7 +280,7 @@ def test_no_flipped_bit_and_no_cut_changes_a_row_unnoticed(tmp_path: Path, full:
     file = table_file(tmp_path)
     file.open()
     put(file, *((f"room-{i}", "thing", "text " * 20, 1.0) for i in range(40)))
-    whole = file.open()
+    whole = file.open().rows
     file.close()
     content, chance = file.path.read_bytes(), random.Random(7)
     for _ in range(2_000 if full else 100):
@@ -278,7 +290,7 @@ def test_no_flipped_bit_and_no_cut_changes_a_row_unnoticed(tmp_path: Path, full:
             (tmp_path / name).unlink(missing_ok=True)
         file.path.write_bytes(broken)
         try:
-            read = file.open()
+            read = file.open().rows
         except TablesRefused:
             continue
         finally:
@@ -306,7 +318,7 @@ def test_a_new_file_has_its_name_only_when_it_is_complete(
 
     monkeypatch.setattr(os, "link", note)
     file = table_file(tmp_path)
-    assert file.open() == {"sizes": [], "names": []}
+    assert file.open().rows == {"sizes": [], "names": []}
     file.close()
     assert sizes == [file.path.stat().st_size]
     assert [path.name for path in tmp_path.iterdir()] == ["things.db"]
@@ -314,7 +326,7 @@ def test_a_new_file_has_its_name_only_when_it_is_complete(
 
 def test_a_folder_that_does_not_exist_is_named_with_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="its folder does not exist or cannot be written") as refused:
-        table_file(tmp_path / "missing").open()
+        DurableTables(tmp_path / "missing" / "things.db", [NAMES], application_id=1, creates_folder=False).open()
     assert (refused.value.errno, refused.value.filename) == (errno.ENOENT, str(tmp_path / "missing" / "things.db"))
 
 
@@ -329,13 +341,20 @@ def test_a_full_disk_is_a_full_disk_and_room_is_room(tmp_path: Path) -> None:
         assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(file.path))
         (disk / "ballast").unlink()
         put(file, ("attic", "box", "", 1.0))
-        assert file.open()["sizes"] == [("attic", "box", "", 1.0), *ROWS]
+        assert file.open().rows["sizes"] == [("attic", "box", "", 1.0), *ROWS]
         file.close()
 
 
-def test_a_read_only_file_is_read_with_the_journal_that_a_kill_left(file: TableFile, tmp_path: Path) -> None:
+def test_a_read_only_file_is_read_with_the_journal_that_a_kill_left(
+    file: DurableTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(file, *ROWS)
-    left = left_by_a_kill(file, tmp_path / "left")
-    assert left.read_copy()["sizes"] == ROWS
-    assert left.read_copy()["sizes"] == ROWS
-    assert table_file(tmp_path / "nowhere").read_copy() == {"sizes": [], "names": []}
+    left, access = left_by_a_kill(file, tmp_path / "left"), os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (left.path, os.W_OK) and access(path, mode))
+    for _ in range(2):
+        opened = left.open(OnRefusal.EMPTY)
+        assert opened.rows["sizes"] == ROWS
+        assert opened.unwritable is not None
+        assert opened.unwritable.errno == errno.EROFS
+    with pytest.raises(OSError, match="read-only"):
+        left.open()

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pointsman.storage.tables import TableFile
+from pointsman.storage.tables import DurableTables
 from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.sharding import OrderKey
@@ -102,13 +102,6 @@ def test_the_bound_counts_keys(tmp_path: Path) -> None:
         with pytest.raises(OutboxFullError):
             outbox.add(QUEUE, outgoing(0), OrderKey("ä", "123"))
         outbox.add(QUEUE, outgoing(0), OrderKey("ä", "12"))
-
-
-def test_a_message_of_a_version_without_delays_is_due() -> None:
-    parked = Parked(7, QUEUE, outgoing(1))
-    head, body = _values(parked)
-    assert isinstance(head, str)
-    assert _read((7, head.replace(', "due_at": null', ""), body)) == parked
 
 
 def test_waiting_messages_survive_a_restart_in_order(path: Path) -> None:
@@ -294,17 +287,9 @@ def test_a_process_that_is_killed_leaves_its_messages_and_no_lock(path: Path) ->
     assert ids_in(path) == ["id-0", "id-2", "id-9"]
 
 
-def test_a_file_of_an_earlier_version_is_refused_with_an_action(path: Path) -> None:
-    line = b'5d41402a {"parked":7,"cluster":"c1"}\n'
-    path.write_bytes(line * 100)
-    with pytest.raises(OutboxFailedError, match="send them with that version, or move the file"):
-        Outbox(path).open()
-    assert path.read_bytes() == line * 100
-
-
 def test_a_foreign_database_is_refused(path: Path) -> None:
     path.unlink()
-    foreign = TableFile(path, [], application_id=7)
+    foreign = DurableTables(path, [], application_id=7)
     foreign.open()
     foreign.close()
     with pytest.raises(OutboxFailedError, match="belongs to another application"):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman.storage.tables import TableFile
+from pointsman.storage.tables import DurableTables
 from pointsman_namesrv.core.broker_responses import BeatStatus
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import Registration
@@ -119,7 +119,7 @@ async def test_a_failing_disk_is_logged_once_until_it_works_again(
     core = new_core(clock)
     keeper = new_keeper(core, clock, tmp_path)
     keeper.warm_start()
-    monkeypatch.setattr(TableFile, "write", _refuse)
+    monkeypatch.setattr(DurableTables, "write", _refuse)
     async with kept(keeper):
         core.register(registration(1), now=clock.now)
         for errors in (1.0, 2.0, 3.0):

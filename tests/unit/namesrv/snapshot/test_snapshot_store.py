@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.storage.tables import Row, TableFile
+from pointsman.storage.tables import DurableTables, Row
 from pointsman_namesrv.core.model import Health, ProbeVerdict, Registration
 from pointsman_namesrv.snapshot import snapshot_store as module
 from pointsman_namesrv.snapshot.snapshot_store import FILE_NAME, Loaded, Snapshot, SnapshotStore, StateDirectoryInUse
@@ -66,14 +66,14 @@ def names(read: Loaded) -> set[str]:
 def written(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Names of the brokers that are written or removed from now on."""
     names: list[str] = []
-    write = TableFile.write
+    write = DurableTables.write
 
-    def record(tables: TableFile, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
+    def record(tables: DurableTables, rows: Iterable[tuple[str, Row, Row | None]]) -> None:
         rows = list(rows)
         names.extend(str(key[1]) for _, key, _ in rows)
         write(tables, rows)
 
-    monkeypatch.setattr(TableFile, "write", record)
+    monkeypatch.setattr(DurableTables, "write", record)
     return names
 
 
@@ -283,7 +283,7 @@ def test_while_the_disk_fails_no_replaced_registration_is_kept_in_memory(
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as broken:
-        broken.setattr(TableFile, "write", refuse)
+        broken.setattr(DurableTables, "write", refuse)
         assert not writing.write(snapshot(held(1), held(2, step=1))).whole
         assert [each.registration for each in writing._written.values()] == [held(1)[0]]
     # And one that leaves before it could be written leaves the file.
