@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import weakref
-from collections import OrderedDict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
@@ -26,6 +24,7 @@ from pointsman_namesrv.core.node_refusals import LimitExceeded
 from pointsman_namesrv.core.request_rules import MAX_INCARNATION_LENGTH, topic_violations
 from pointsman_namesrv.core.staging import BYTES_OF_STAGED_TOPIC, COMING_IN_LIMIT
 from pointsman_namesrv.core.static_topics import QueueMapping
+from pointsman_namesrv.known_registrations import KnownRegistrations
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
 from pointsman_namesrv.remoting.fields import number, optional_number, read_json, text
@@ -41,9 +40,6 @@ from pointsman_namesrv.remoting.register_body import (
 
 CRC_STEP_BYTES = 1024 * 1024
 """Bytes of a checksum in one step; about 0.3 ms."""
-KNOWN_BYTES = 16 * 1024 * 1024
-"""Memory for the bodies of unchanged registrations. Beyond it the oldest are dropped, and read again when they
-arrive."""
 WORTH_KNOWING_BYTES = 1_024
 MAX_QUEUE_DATAS = 100
 """Size of a frame with one topic; a broker sends its own."""
@@ -76,27 +72,27 @@ class BrokerConnection(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """The body of a registration; valid while the core holds the registration."""
+class _Sent:
+    """A registration as it was sent."""
 
     facts: tuple[object, ...]
+    """Its command."""
     body: bytes
     start: int
     end: int
     """Position of ``mappingDataVersion``, which contains the time of sending."""
-    registration: weakref.ref[Registration]
-    has_all: bool
+    has_all: bool = False
     """Whether the registration has every topic of the body; some may have been deleted."""
 
-    def is_equal(self, facts: tuple[object, ...], body: bytes, start: int, end: int) -> bool:
-        """Return whether another body differs only in the time of sending."""
+    def is_equal(self, other: _Sent) -> bool:
+        """Return whether another differs only in the time of sending."""
         known = memoryview(self.body)  # its slices copy nothing
         return (
-            start == self.start
-            and len(body) - end == len(known) - self.end
-            and facts == self.facts
-            and body.startswith(known[:start])
-            and body.endswith(known[self.end :])
+            other.start == self.start
+            and len(other.body) - other.end == len(known) - self.end
+            and other.facts == self.facts
+            and other.body.startswith(known[: self.start])
+            and other.body.endswith(known[self.end :])
         )
 
 
@@ -127,9 +123,7 @@ class BrokerCodes:
         self._record = record
         self._pauses = pauses
         self._count_beat = {status: metrics.beats.labels(status).inc for status in BeatStatus}
-        self._known: OrderedDict[BrokerIdentity, _Known] = OrderedDict()
-        self.known_bytes = 0
-        """Size of the cached bodies."""
+        self._known = KnownRegistrations[BrokerIdentity, _Sent](core, worth_bytes=WORTH_KNOWING_BYTES)
         self._said: set[BrokerIdentity] = set()
 
     # --- 103 --------------------------------------------------------------------------------------------------
@@ -142,9 +136,11 @@ class BrokerCodes:
             yield REGISTERED
             return
         wanted = optional_number(command, "bodyCrc32")
-        facts = (identity, _facts(command.ext), command.version)
-        start, end = mapping_version_span(body)
-        accepted = self._renew(connection, facts, identity, body, start, end)
+        sent = _Sent((identity, _facts(command.ext), command.version), body, *mapping_version_span(body))
+        known = self._known.get(identity)
+        accepted: Accepted | None = None
+        if known is not None and known[0].is_equal(sent):
+            accepted = self._registrations.renew(known[1], stream=connection.stream, now=self._now())
         if accepted is None:
             self._access.limit(Limit.REGISTRATIONS, connection.caller, peer_key(connection.stream))
             # A known body was checked before; unknown keys of a body are ignored.
@@ -159,7 +155,7 @@ class BrokerCodes:
                 if found.value != wanted:
                     yield ReadyResponse(code=ResponseCode.SYSTEM_ERROR, remark="crc32 not match", ext={})
                     return
-            held, unknown = self._unknown_part(facts, identity, body)
+            held, unknown = _unknown_part(sent, *known) if known is not None else (None, body)
             reader, incoming = RegisterBody(), self._registrations.begin(identity)
             yield from self._read(connection, reader, incoming, unknown, version=command.version)
             claim = _claim(identity, command, reader)
@@ -171,7 +167,8 @@ class BrokerCodes:
                 claim, incoming, stream=connection.stream, now=self._now(), is_part=held is not None
             )
             has_all = not self._registrations.has_deleted(claim) and not incoming.unmapped
-            self._remember(facts, identity, body, start, end, accepted.registration, has_all=has_all)
+            held = accepted.registration if accepted.registration.from_broker is not None else None
+            self._known.put(identity, replace(sent, has_all=has_all), held, size=len(body))
             self._note_faults(identity, reader, bad=reader.bad_topics + incoming.bad_topics, first=incoming.first_bad)
         self._bind(connection, accepted)
         yield self._registered(accepted)
@@ -200,62 +197,6 @@ class BrokerCodes:
         finally:
             if share is not None:
                 bound.give_back(share)
-
-    def _renew(
-        self,
-        connection: BrokerConnection,
-        facts: tuple[object, ...],
-        identity: BrokerIdentity,
-        body: bytes,
-        start: int,
-        end: int,
-    ) -> Accepted | None:
-        """Handle a registration with a known body."""
-        known = self._known.get(identity)
-        if known is None or not known.is_equal(facts, body, start, end):
-            return None
-        registration = known.registration()
-        if registration is None:
-            return None
-        return self._registrations.renew(registration, stream=connection.stream, now=self._now())
-
-    def _unknown_part(
-        self, facts: tuple[object, ...], identity: BrokerIdentity, body: bytes
-    ) -> tuple[Registration | None, bytes]:
-        """Return the part of a body to read, and the registration that has the rest; None: read everything.
-
-        A table only adds, so what equals the last body is already held. Reading is expensive: all of 10,000 topics take
-        more CPU time than in RocketMQ, the part of one topic a third of that.
-        """
-        known = self._known.get(identity)
-        if known is None or known.facts != facts or not known.has_all or len(body) < WORTH_KNOWING_BYTES:
-            return None, body
-        registration = known.registration()
-        if registration is None or self._core.registration_of(identity) is not registration:
-            return None, body
-        return registration, differing_part(body, known.body)
-
-    def _remember(
-        self,
-        facts: tuple[object, ...],
-        identity: BrokerIdentity,
-        body: bytes,
-        start: int,
-        end: int,
-        registration: Registration,
-        *,
-        has_all: bool,
-    ) -> None:
-        before = self._known.pop(identity, None)
-        if before is not None:
-            self.known_bytes -= len(before.body)
-        if len(body) < WORTH_KNOWING_BYTES or registration.from_broker is None:
-            return
-        self._known[identity] = _Known(facts, body, start, end, weakref.ref(registration), has_all)
-        self.known_bytes += len(body)
-        while self.known_bytes > KNOWN_BYTES:
-            _, oldest = self._known.popitem(last=False)
-            self.known_bytes -= len(oldest.body)
 
     def _registered(self, accepted: Accepted) -> ReadyResponse:
         orders, view = self._core.kv.order_topics(), accepted.view
@@ -408,6 +349,17 @@ def _facts(ext: Mapping[str, str]) -> tuple[str | None, ...]:
     return tuple(
         ext.get(name) for name in ("haServerAddr", "enableActingMaster", "heartbeatTimeoutMillis", "__ZONE_NAME")
     )
+
+
+def _unknown_part(sent: _Sent, known: _Sent, held: Registration) -> tuple[Registration | None, bytes]:
+    """Return the part of a body to read, and the registration that has the rest; None: read everything.
+
+    A table only adds, so what equals the last body is already held. Reading is expensive: all of 10,000 topics take
+    more CPU time than in RocketMQ, the part of one topic a third of that.
+    """
+    if known.facts != sent.facts or not known.has_all or len(sent.body) < WORTH_KNOWING_BYTES:
+        return None, sent.body
+    return held, differing_part(sent.body, known.body)
 
 
 def _claim(identity: BrokerIdentity, command: Command, reader: RegisterBody) -> Claim:

@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import logging
 import socket
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 
 from pointsman.clock import Clock
@@ -22,14 +21,13 @@ from pointsman_namesrv.remoting.remoting_connection import NO_ROLE, RemotingConn
 from pointsman_namesrv.remoting.requests import Requests
 from pointsman_namesrv.remoting.tls_connection import Handshakes, TlsConnection
 from pointsman_namesrv.remoting.waiting_bytes import ComingIn, Unsent
+from pointsman_namesrv.slices import PAUSE_SECONDS
 
 IDLE_SECONDS = 120.0
 """Idle time after which a connection is closed, as in RocketMQ (``serverChannelMaxIdleTimeSeconds``)."""
 POLL_INTERVAL_SECONDS = 5.0
 LATE_SECONDS = 1.0
 """Lateness of such a poll that is a pause of this process: it is not counted as time of the peers."""
-PAUSE_SECONDS = 0.001
-"""Pause between two slices of the work of all connections: a real one, as in ``rpc/register_call.py``."""
 BACKLOG = 4_096
 CLOSE_CANDIDATES = 200
 """The latest connections, of which one is closed at the bound: a flood closes its own."""
@@ -79,8 +77,7 @@ class RemotingServer:
         self._connections: dict[RemotingConnection, None] = {}
         self._groups: dict[str, dict[RemotingConnection, None]] = {}
         """The connections of each identity, and those of callers without a role."""
-        self._work: deque[tuple[RemotingConnection, Steps, bytes | None]] = deque()
-        self._has_work = asyncio.Event()
+        self._work = asyncio.Queue[tuple[RemotingConnection, Steps, bytes | None]]()
         self._changes: set[asyncio.Task[None]] = set()
         self._all_closed = asyncio.Event()
         self._stopping = False
@@ -179,7 +176,8 @@ class RemotingServer:
         """Return the connection to close at the bound; never one that holds a broker.
 
         Of callers without a role, else of an identity with many, else of all: of the latest first one that sent no
-        request, then the one idle for longest. A flood closes its own.
+        request, then the one idle for longest. A flood closes its own. Unlike with FairBound, a newcomer is served:
+        it may be a broker.
         """
         without_role = self._groups.get(NO_ROLE, {})
         identities = (each for group, each in self._groups.items() if group != NO_ROLE)
@@ -222,8 +220,7 @@ class RemotingServer:
 
     def queue(self, connection: RemotingConnection, steps: Steps, opaque: bytes | None) -> None:
         """Queue work."""
-        self._work.append((connection, steps, opaque))
-        self._has_work.set()
+        self._work.put_nowait((connection, steps, opaque))
 
     def wait_for(self, connection: RemotingConnection, change: Awaitable[ReadyResponse], opaque: bytes | None) -> None:
         """Respond after a change was saved. The change continues if the connection ends."""
@@ -243,16 +240,13 @@ class RemotingServer:
     async def _work_off(self) -> None:
         """Do one slice per turn, of all connections in turn, with pauses."""
         while True:
-            while not self._work:
-                self._has_work.clear()
-                await self._has_work.wait()
-            connection, steps, opaque = self._work.popleft()
+            connection, steps, opaque = await self._work.get()
             if connection.is_closing:
                 continue
             try:
                 response = next(steps, None)
                 if response is None:
-                    self._work.append((connection, steps, opaque))
+                    self.queue(connection, steps, opaque)
                 else:
                     connection.finish(response, opaque)
             except Exception as error:  # noqa: BLE001  # of one connection: the others are served

@@ -21,6 +21,7 @@ from pointsman_namesrv.core.model import MASTER_ID, GroupKey
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.route_table import Route
 from pointsman_namesrv.core.static_topics import QueueMapping
+from pointsman_namesrv.slices import SLICE_TOPICS
 
 FAQ = "https://rocketmq.apache.org/docs/bestPractice/06FAQ"
 MEMBER_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
@@ -29,7 +30,6 @@ MAX_SHOWN_NAME = 300
 """Characters of a name that a response repeats."""
 ENTRY_BYTES = 500
 """Estimated memory of a cached response apart from its bytes."""
-SLICE_TOPICS = 500
 UNIT, UNIT_SUB = 1, 2
 """Bits of ``topicSysFlag`` (RocketMQ ``TopicSysFlag``)."""
 

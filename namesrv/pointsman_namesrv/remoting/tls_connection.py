@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -33,8 +32,7 @@ class Handshakes:
         self.permissive = permissive
         self._monotonic = monotonic
         self._open: dict[TlsConnection, float] = {}
-        self._ready: deque[TlsConnection] = deque()
-        self._has_ready = asyncio.Event()
+        self._ready = asyncio.Queue[TlsConnection]()
 
     def begin(self, connection: TlsConnection) -> None:
         """Add an opened connection."""
@@ -46,16 +44,12 @@ class Handshakes:
 
     def queue(self, connection: TlsConnection) -> None:
         """Queue a connection that received bytes."""
-        self._ready.append(connection)
-        self._has_ready.set()
+        self._ready.put_nowait(connection)
 
     async def run(self) -> None:
         """Run the steps until cancelled."""
         while True:
-            while not self._ready:
-                self._has_ready.clear()
-                await self._has_ready.wait()
-            connection = self._ready.popleft()
+            connection = await self._ready.get()
             try:
                 connection.shake_hands()
             except Exception as error:  # noqa: BLE001  # of one connection: the others go on

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import weakref
-from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 from pointsman.clock import Clock
@@ -36,13 +34,10 @@ from pointsman_namesrv.core.staging import (
     StagedTopics,
     Staging,
 )
+from pointsman_namesrv.known_registrations import KnownRegistrations
 from pointsman_namesrv.rpc import broker_codec
+from pointsman_namesrv.slices import PAUSE_SECONDS, SLICE_TOPICS
 
-SLICE_TOPICS = 500
-"""Topics that are read and compared before a pause; about 0.6 ms."""
-PAUSE_SECONDS = 0.001
-"""A real pause: a query takes several rounds of the loop and of gRPC's threads. With ``sleep(0)`` in its place, and
-slices of 20 to 100 topics, the p99 of queries was 8 to 9 ms, with it 3 to 6 ms (``make bench``, queries_under_load)."""
 LARGE = 5_000
 """Topics from which a registration is kept out of the garbage collector's rounds: with a million topics one round took
 70 ms, and tables of names and numbers have no cycles to find."""
@@ -58,18 +53,8 @@ BYTES_A_TOPIC = 340
 BYTES_OF_BROKER = 128 * 1024
 """Upper bound for a registration without topics, with the longest labels and strings."""
 WORTH_REMEMBERING_BYTES = 4_096
-REMEMBERED_BYTES = 16 * 1024 * 1024
 IDENTITY_BYTES = 640
 """The identity comes first in a registration, and is shorter than this: these bytes distinguish brokers."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Remembered:
-    """A registration and its bytes; valid as long as the core holds it."""
-
-    chunks: tuple[bytes, ...]
-    registration: weakref.ref[Registration]
-    size: int
 
 
 class RegisterCalls:
@@ -95,11 +80,8 @@ class RegisterCalls:
         self._memory = coming_in or FairBound(COMING_IN_BYTES)
         self._turn = asyncio.Lock()
         self._since_pause = 0
-        self._remembered: OrderedDict[bytes, _Remembered] = OrderedDict()
-        self.remembered_bytes = 0
-        """Size of the registrations that are recognised by their bytes."""
-        self._gone: deque[bytes] = deque()
-        """Remembered registrations that the core no longer holds; appended to by any thread."""
+        self._known = KnownRegistrations[bytes, tuple[bytes, ...]](core, worth_bytes=WORTH_REMEMBERING_BYTES)
+        """Its chunks, by the beginning of the first."""
 
     @property
     def coming_in_bytes(self) -> int:
@@ -154,7 +136,7 @@ class RegisterCalls:
         following = aiter(requests)
         while (request := await anext(following, None) if chunks else first) is not None:
             if not chunks:
-                known, held = self._recall(request)
+                known, held = self._known.get(request[:IDENTITY_BYTES]) or ((), None)
             chunks.append(request)
             place.grow(len(request))
             room -= len(request)
@@ -193,7 +175,8 @@ class RegisterCalls:
         registration, topics = incoming.finish()
         registered = self._core.register(registration, now=self._clock.monotonic(), topics=topics, peer=peer.key)
         self._record(registered.events)
-        self._remember(chunks, self._core.registration_of(registration.identity))
+        held = self._core.registration_of(registration.identity)
+        self._known.put(chunks[0][:IDENTITY_BYTES], tuple(chunks), held, size=sum(map(len, chunks)))
         if len(registration.topics) >= LARGE:
             gc.collect(1)  # garbage that is frozen would never be freed
             gc.freeze()
@@ -217,41 +200,6 @@ class RegisterCalls:
             expiry=broker_codec.duration(registration.expiry),
             superseded=map(broker_codec.to_identity, registered.superseded),
         )
-
-    # --- remembered registrations -----------------------------------------------------------------------------
-
-    def _recall(self, first_chunk: bytes) -> tuple[tuple[bytes, ...], Registration | None]:
-        """Return the chunks of the last registration with this beginning, if the core still holds it."""
-        known = self._remembered.get(first_chunk[:IDENTITY_BYTES])
-        registration = None if known is None else known.registration()
-        if (
-            known is None
-            or registration is None
-            or self._core.registration_of(registration.identity) is not registration
-        ):
-            return (), None
-        self._remembered.move_to_end(first_chunk[:IDENTITY_BYTES])
-        return known.chunks, registration
-
-    def _remember(self, chunks: list[bytes], registration: Registration | None) -> None:
-        while self._gone:
-            gone = self._remembered.get(key := self._gone.popleft())
-            if gone is not None and gone.registration() is None:
-                self._drop(key)
-        key, size = chunks[0][:IDENTITY_BYTES], sum(map(len, chunks))
-        self._drop(key)
-        if registration is None or size < WORTH_REMEMBERING_BYTES:
-            return
-        reference = weakref.ref(registration, lambda _: self._gone.append(key))
-        self._remembered[key] = _Remembered(tuple(chunks), reference, size)
-        self.remembered_bytes += size
-        while self.remembered_bytes > REMEMBERED_BYTES:
-            self._drop(next(iter(self._remembered)))
-
-    def _drop(self, key: bytes) -> None:
-        known = self._remembered.pop(key, None)
-        if known is not None:
-            self.remembered_bytes -= known.size
 
 
 class _Place:

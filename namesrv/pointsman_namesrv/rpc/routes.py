@@ -20,6 +20,7 @@ from pointsman_namesrv.rpc import broker_codec
 from pointsman_namesrv.rpc.route_codec import absent_brokers
 from pointsman_namesrv.rpc.route_responses import RouteResponses
 from pointsman_namesrv.rpc.watch_hub import WatchHub
+from pointsman_namesrv.slices import Slices
 
 RAW_METHODS = frozenset({"GetTopicRoute", "GetTopicRoutes", "GetClusterInfo", "WatchTopicRoutes"})
 """Calls from bytes to bytes."""
@@ -30,8 +31,6 @@ MAX_TOPICS = 1_000
 """Maximum topics of one GetTopicRoutes."""
 MAX_RESPONSE_BYTES = 2 * 1024 * 1024
 """Size of the routes of one GetTopicRoutes: with the names it stays below gRPC's 4 MiB. One route always fits."""
-SLICE_SECONDS = 0.003
-"""Longest time for which a call holds the loop."""
 
 
 class RouteServicer:
@@ -80,7 +79,7 @@ class RouteServicer:
             raise InvalidRequest([FieldViolation("topics", f"may hold at most {MAX_TOPICS}, not {len(query.topics)}")])
         refuse_if_any(_query_violations(query))
         rest, routes, room = wire.GetTopicRoutesResponse(), list[bytes](), MAX_RESPONSE_BYTES
-        rested_at = self._clock.monotonic()
+        slices = Slices(self._clock)
         for known in query.topics:
             if room <= 0:
                 rest.left_out.append(known.topic)
@@ -99,9 +98,8 @@ class RouteServicer:
             else:
                 room -= len(response.route)
                 routes.append(response.route)
-            if self._clock.monotonic() - rested_at > SLICE_SECONDS:
-                await self._clock.sleep(0)
-                rested_at = self._clock.monotonic()
+            if slices.is_over():
+                await slices.pause()
         self._ok(len(routes))
         self._unchanged(len(rest.unchanged))
         return b"".join([*routes, rest.SerializeToString()])
@@ -151,14 +149,13 @@ class RouteServicer:
             node_state=broker_codec.node_state(self._lifecycle.state),
             absent=absent_brokers(absent, unix_offset=self._responses.unix_offset),
         )
-        rested_at = self._clock.monotonic()
+        slices = Slices(self._clock)
         for cluster, groups in clusters:
             data = response.clusters.add(cluster=cluster)
             for group in groups:
                 data.broker_datas.append(broker_codec.broker_data(group))
-                if self._clock.monotonic() - rested_at > SLICE_SECONDS:
-                    await self._clock.sleep(0)
-                    rested_at = self._clock.monotonic()
+                if slices.is_over():
+                    await slices.pause()
         return response.SerializeToString()
 
     def _count_unknown(self) -> bool:

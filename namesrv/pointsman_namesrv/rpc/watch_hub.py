@@ -34,11 +34,8 @@ from pointsman_namesrv.core.route_table import RouteTable
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc import route_codec
 from pointsman_namesrv.rpc.route_responses import RouteResponses
+from pointsman_namesrv.slices import PAUSE_SECONDS, SLICE_SECONDS, Slices
 
-SLICE_SECONDS = 0.003
-"""Longest time for which a walk holds the loop."""
-FIRST_STATE_PAUSE_SECONDS = 0.001
-"""A real pause, as for registrations (``rpc/register_call.py``)."""
 FEW = 4
 """Up to this size a collection is a tuple: 48 bytes for one item, where a set or dictionary takes at least 216. There
 is one for each watched topic."""
@@ -324,7 +321,7 @@ class WatchHub:
         self._watched_gauge.set(self.watched_count)
 
     async def _send_first_state(self, watcher: Watcher, request: WatchTopicRoutesRequest, write: Write) -> None:
-        unchanged, paused_at = 0, self._clock.monotonic()
+        unchanged, slices = 0, Slices(self._clock, pause=PAUSE_SECONDS)
         place, absent, absent_at = (request.cluster, request.zone), list[str](), NOTHING_SENT
         for known in request.topics:
             watched = self._join(watcher, known.topic, place)
@@ -341,9 +338,8 @@ class WatchHub:
             elif watched.message:
                 await self._write(watcher, write, watched.message, since=self._clock.monotonic())
             # A write that does not block does not yield, and yielding alone does not let queries pass.
-            if self._clock.monotonic() - paused_at > SLICE_SECONDS:
-                await self._clock.sleep(FIRST_STATE_PAUSE_SECONDS)
-                paused_at = self._clock.monotonic()
+            if slices.is_over():
+                await slices.pause()
         if absent:
             await self._write_absent(watcher, absent, absent_at, write)
         await write(route_codec.synced(node=self._node, unchanged=unchanged))

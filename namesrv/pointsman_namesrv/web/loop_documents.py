@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 from pointsman.clock import Clock
 from pointsman.wire.refusals import NotReady, Refusal
+from pointsman_namesrv.slices import Slices
 
 FRESH_SECONDS = 1.0
 """Shortest time for which a document is served without a rebuild."""
 FRESH_FOR_EACH_BUILT = 10.0
 """Validity of a document, as a multiple of its build time: polled all the time, it uses a tenth of the loop."""
-SLICE_SECONDS = 0.003
-"""Longest time for which a build holds the loop."""
 LONGEST_PAUSE_SECONDS = 0.05
 PAUSE_FOR_EACH_BUILT = 4.0
 """Pause after each build, as a multiple of its time: many different small documents use a fifth of the loop."""
@@ -124,7 +123,7 @@ class LoopDocuments:
             if (kept := self._fresh(query)) is not None:
                 return kept
             await self._clock.sleep(self._paused_until - self._clock.monotonic())
-            slices = _Slices(self._clock)
+            slices = Slices(self._clock)
             response: bytes | Refusal
             try:
                 response = await _encoded(await self._build(query, slices.pause), slices)
@@ -144,28 +143,7 @@ class LoopDocuments:
             self._kept.popitem(last=False)
 
 
-class _Slices:
-    """Measures the time of a build without the time in which it yielded."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._began = clock.monotonic()
-        self._before = 0.0
-
-    def worked(self) -> float:
-        """Seconds."""
-        return self._before + self._clock.monotonic() - self._began
-
-    async def pause(self) -> None:
-        """Yield if the slice is over."""
-        held = self._clock.monotonic() - self._began
-        if held > SLICE_SECONDS:
-            self._before += held
-            await self._clock.sleep(0)
-            self._began = self._clock.monotonic()
-
-
-async def _encoded(document: object, slices: _Slices) -> bytes:
+async def _encoded(document: object, slices: Slices) -> bytes:
     parts, size = list[bytes](), 0
     for text in json_texts(document):
         parts.append(text.encode())

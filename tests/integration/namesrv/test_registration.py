@@ -21,7 +21,7 @@ from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.wire.error_details import ErrorDetails, read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import register_call
-from pointsman_namesrv.rpc.register_call import SLICE_TOPICS
+from pointsman_namesrv.slices import SLICE_TOPICS
 from tests.fakes import wire
 from tests.integration.namesrv.conftest import Peer
 

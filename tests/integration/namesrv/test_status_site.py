@@ -24,6 +24,7 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import MonitoringConfig
+from pointsman_namesrv.slices import Slices
 from pointsman_namesrv.web import loop_documents, status_document
 from pointsman_namesrv.web.loop_documents import Query
 from pointsman_namesrv.web.status_site import PAGE, PAGE_POLICY
@@ -266,7 +267,7 @@ async def test_brokers_that_leave_while_the_page_is_built_are_left_out_of_it(
         if steps >= leaving_from and (number := next(leaving, None)) is not None:
             server.core.evict("c1", f"broker-{number:02}", 0, now=server.clock.monotonic(), detail={})
 
-    monkeypatch.setattr(loop_documents._Slices, "pause", leave)
+    monkeypatch.setattr(Slices, "pause", leave)
 
     answer = await ask(server.monitoring_port, "/v1/status")
 

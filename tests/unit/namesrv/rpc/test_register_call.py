@@ -49,10 +49,10 @@ def registration(*, name: str = "a", version: int = 1, topics: int = TOPICS) -> 
 
 async def test_only_the_last_registration_of_a_broker_is_kept(calls: RegisterCalls) -> None:
     await calls.register_broker(stream(registration()), PEER)
-    size = calls.remembered_bytes
+    size = calls._known.bytes
     for version in range(2, 10):
         await calls.register_broker(stream(registration(version=version)), PEER)
-    assert 0 < size == calls.remembered_bytes
+    assert 0 < size == calls._known.bytes
 
 
 async def test_nothing_is_kept_of_a_broker_that_left(core: NameServer, calls: RegisterCalls) -> None:
@@ -63,7 +63,7 @@ async def test_nothing_is_kept_of_a_broker_that_left(core: NameServer, calls: Re
         core.unregister(identity, answer.generation, reason=Reason.SHUTDOWN, now=0.0)
     gc.collect()
     await calls.register_broker(stream(registration(name="small", topics=1)), PEER)
-    assert calls.remembered_bytes == 0
+    assert calls._known.bytes == 0
 
 
 async def test_a_registration_of_more_bytes_than_its_topics_can_have_is_refused(

@@ -14,6 +14,7 @@ from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman.daemon.rpc.handler_table import Ended
 from pointsman.manual_clock import ManualClock
 from pointsman.v1.route_service_pb2 import KnownRoute, Revision, WatchTopicRoutesRequest, WatchTopicRoutesResponse
+from pointsman_namesrv import slices
 from pointsman_namesrv.config import RoutesConfig
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.liveness import LivenessRules
@@ -294,8 +295,9 @@ async def test_a_failed_write_ends_only_that_watch(world: World) -> None:
 
 
 async def test_a_long_walk_yields_and_then_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_hub, "SLICE_SECONDS", -1.0)
-    monkeypatch.setattr(watch_hub, "FIRST_STATE_PAUSE_SECONDS", 0.0)
+    for module in (slices, watch_hub):
+        monkeypatch.setattr(module, "SLICE_SECONDS", -1.0)
+    monkeypatch.setattr(watch_hub, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(watch_hub, "MAX_WAKES", 1)
     world = World()
     world.register("a", dict.fromkeys(TOPICS, 1))
