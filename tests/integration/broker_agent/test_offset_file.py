@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import itertools
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,7 +21,6 @@ from pointsman.storage.tables import DurableTables, Row
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
 from pointsman_agent.offsets.file_store import BACK_UP_SECONDS, FileStore
 from pointsman_agent.offsets.stored_offsets import StoreFailed
-from tests.fakes.mounted_disk import fill, make_read_only, mounted
 from tests.fakes.offset_writer import KEYS
 
 ROOT = Path(__file__).parents[3]
@@ -44,10 +42,6 @@ def store_at(file: Path) -> FileStore:
 def put(file: Path, content: bytes) -> None:
     file.parent.mkdir(exist_ok=True)
     file.write_bytes(content)
-
-
-def content_of(file: Path) -> bytes:
-    return file.read_bytes()
 
 
 def changes(table: Mapping[OffsetKey, int]) -> list[OffsetChange]:
@@ -77,20 +71,7 @@ def refused(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [str(vars(record)["facts"]["problem"]) for record in caplog.records if record.message == LOST]
 
 
-def left_by_a_kill(file: Path, folder: Path) -> Path:
-    """A copy of the files as a kill at this moment leaves them."""
-    shutil.copytree(file.parent, folder)
-    return folder / file.name
-
-
 # --- the file -------------------------------------------------------------------------------------------------
-
-
-async def test_without_a_file_there_are_no_offsets_and_nothing_is_logged(
-    file: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert await loaded(file) == {}
-    assert caplog.messages == []
 
 
 async def test_what_was_written_is_read_by_the_next_agent(file: Path) -> None:
@@ -118,21 +99,6 @@ async def test_an_expired_offset_is_removed_from_the_file(file: Path) -> None:
     assert await loaded(file) == {K1: 9}
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [(b"\0" * 300, "not a database"), (b'{"offsetTable":{"T@G":{0:12}}}', "not a database")],
-)
-async def test_a_damaged_file_is_moved_and_the_agent_starts_without_offsets(
-    file: Path, caplog: pytest.LogCaptureFixture, content: bytes, why: str
-) -> None:
-    put(file, content)
-    assert await loaded(file) == {}
-    assert [why in problem for problem in refused(caplog)] == [True]
-    assert (file.parent / "damaged" / file.name).read_bytes() == content
-    await written(file, {K0: 7})
-    assert await loaded(file) == {K0: 7}
-
-
 async def test_the_copy_made_every_minute_replaces_a_damaged_file(
     file: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -158,71 +124,6 @@ async def test_a_copy_that_is_damaged_as_well_gives_nothing(file: Path, caplog: 
     assert ["not a database" in problem for problem in refused(caplog)] == [True]
 
 
-async def test_a_file_cut_off_anywhere_or_with_a_flipped_bit_is_read_completely_or_rejected(
-    file: Path, tmp_path: Path, full: bool
-) -> None:
-    table = {OffsetKey("g", "orders", n): n for n in range(60)}
-    await written(file, table)
-    content, chance = content_of(file), random.Random(7)
-    for n in range(400 if full else 40):
-        at = chance.randrange(1, len(content))
-        cut, flipped = content[:at], content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
-        broken = tmp_path / f"broken-{n}" / file.name
-        put(broken, cut if n % 2 else flipped)
-        is_whole = await loaded(broken) == table
-        assert is_whole is not (broken.parent / "damaged" / file.name).exists()
-
-
-async def test_after_a_kill_a_log_cut_off_anywhere_gives_the_offsets_of_one_moment(
-    file: Path, tmp_path: Path, full: bool
-) -> None:
-    store, chance = store_at(file), random.Random(8)
-    await store.load()
-    for n in range(1, 6):
-        await store.write(changes({K0: n, K1: n}))
-    killed = left_by_a_kill(file, tmp_path / "killed")
-    await store.close()
-    log = killed.with_name("offsets.db-wal")
-    size = log.stat().st_size
-    assert size > 0
-    for n in range(100 if full else 20):
-        left = left_by_a_kill(killed, tmp_path / f"left-{n}")
-        with left.with_name(log.name).open("r+b") as stream:
-            stream.truncate(chance.randrange(size))
-        found = await loaded(left)
-        assert found in [{}, *({K0: m, K1: m} for m in range(1, 6))]
-    assert await loaded(killed) == {K0: 5, K1: 5}
-
-
-async def test_a_full_disk_is_a_failure_and_loses_nothing(tmp_path: Path) -> None:
-    with mounted(tmp_path / "disk", "-o", "size=512k") as disk:
-        file = disk / "offsets.db"
-        store = store_at(file)
-        await store.load()
-        await store.write(changes({K0: 5}))
-        fill(disk)
-        many = {OffsetKey("g", f"topic-{n}" * 10, 0): n for n in range(500)}
-        with pytest.raises(StoreFailed, match="No space left on device"):
-            await store.write(changes(many))
-        (disk / "ballast").unlink()
-        assert await store.write(changes({K0: 6, K1: 1})) == {}
-        await store.close()
-        assert await loaded(file) == {K0: 6, K1: 1}
-
-
-async def test_on_a_disk_that_is_read_only_offsets_are_read_and_writes_fail(tmp_path: Path) -> None:
-    with mounted(tmp_path / "disk", "-o", "size=512k") as disk:
-        file = disk / "offsets.db"
-        await written(file, {K0: 5})
-        make_read_only(disk)
-        store = store_at(file)
-        assert await store.load() == {K0: 5}
-        assert not store.is_ours()
-        with pytest.raises(StoreFailed, match="cannot be written"):
-            await store.write(changes({K0: 6}))
-        await store.close()
-
-
 async def test_a_folder_that_cannot_be_had_is_a_failure_until_it_can(tmp_path: Path) -> None:
     (tmp_path / "state").write_text("no folder")
     file = tmp_path / "state" / "offsets.db"
@@ -238,22 +139,6 @@ async def test_a_folder_that_cannot_be_had_is_a_failure_until_it_can(tmp_path: P
     await store.write(changes({K0: 5}))
     await store.close()
     assert await loaded(file) == {K0: 5}
-
-
-async def test_a_folder_that_is_removed_is_made_again_with_everything(file: Path) -> None:
-    store = store_at(file)
-    await store.load()
-    await store.write(changes({K0: 5, K1: 6}))
-    for path in file.parent.iterdir():
-        path.unlink()
-    file.parent.rmdir()
-    with pytest.raises(StoreFailed, match="was removed"):
-        await store.write(changes({K0: 7}))
-    assert not store.is_ours()
-    assert await store.load() == {}
-    await store.write(changes({K0: 7}))
-    await store.close()
-    assert await loaded(file) == {K0: 7, K1: 6}
 
 
 async def test_of_two_agents_the_second_reads_and_writes_only_when_the_first_has_stopped(file: Path) -> None:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import random
-import shutil
 import threading
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -26,7 +23,6 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError
 from pointsman_client.ports.coordination import LoadedOffsets, OffsetStore
 from tests.fakes.consumer_agents import queues_of
-from tests.fakes.mounted_disk import fill, make_read_only, mounted
 
 A0, A1, A2 = queues_of("a", 0, 1, 2)
 
@@ -51,15 +47,6 @@ async def stored(path: Path, clock: ManualClock, queues: Collection[MessageQueue
         loaded = await store.load(queues)
     assert not loaded.unknown
     return loaded.offsets
-
-
-def put(path: Path, data: bytes) -> None:
-    path.parent.mkdir()
-    path.write_bytes(data)
-
-
-def content_of(path: Path) -> bytes:
-    return path.read_bytes()
 
 
 def test_each_group_and_client_has_its_own_file_with_a_portable_name() -> None:
@@ -113,87 +100,6 @@ async def test_only_what_changed_is_written(path: Path, clock: ManualClock, monk
         assert len(written) == 3
         await store.commit({A0: 4, A1: 3})
         assert [name for name, _ in written] == ["offsets", "offsets", "begins", "offsets"]
-
-
-async def test_a_commit_is_there_after_a_kill(path: Path, tmp_path: Path, clock: ManualClock) -> None:
-    async with opened(path, clock) as store:
-        await store.commit({A0: 3})
-        shutil.copytree(path.parent, tmp_path / "killed")
-    assert await stored(tmp_path / "killed" / path.name, clock, [A0]) == {A0: 3}
-
-
-@pytest.mark.parametrize("data", [b"{" * 600, b'{"format": "pointsman-client-offsets", "version": 1, "offsets": []}'])
-async def test_a_damaged_file_is_moved_and_logged(
-    path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture, data: bytes
-) -> None:
-    put(path, data)
-    async with opened(path, clock) as store:
-        assert await store.load([A0]) == LoadedOffsets({}, {})
-        assert content_of(path.parent / "damaged" / path.name) == data
-        assert [record.levelno for record in caplog.records] == [logging.ERROR]
-        assert str(path) in caplog.text
-        assert await store.commit({A0: 1}) == {}
-    assert await stored(path, clock, [A0]) == {A0: 1}
-
-
-async def test_a_file_cut_off_anywhere_or_with_a_flipped_bit_is_read_completely_or_moved(
-    path: Path, tmp_path: Path, clock: ManualClock, full: bool
-) -> None:
-    queues, chance = queues_of("a", *range(60)), random.Random(7)
-    async with opened(path, clock) as store:
-        await store.commit(dict.fromkeys(queues, 5))
-    content = content_of(path)
-    for n in range(400 if full else 40):
-        at = chance.randrange(1, len(content))
-        cut, flipped = content[:at], content[:at] + bytes([content[at] ^ 1 << chance.randrange(8)]) + content[at + 1 :]
-        broken = tmp_path / f"broken-{n}" / path.name
-        put(broken, cut if n % 2 else flipped)
-        found = await stored(broken, clock, queues)
-        assert found in ({}, dict.fromkeys(queues, 5))
-        assert (not found) is (broken.parent / "damaged" / path.name).exists()
-
-
-async def test_a_second_consumer_is_refused_until_the_first_is_closed(path: Path, clock: ManualClock) -> None:
-    async with opened(path, clock) as second:
-        async with opened(path, clock) as first:
-            await first.commit({A0: 3})
-            loaded = await second.load([A0])
-            assert "another process uses it" in str(loaded.unknown[A0])
-        assert (await second.load([A0])).offsets == {A0: 3}
-
-
-async def test_a_file_that_was_removed_is_made_again_with_all_offsets(path: Path, clock: ManualClock) -> None:
-    async with opened(path, clock) as store:
-        await store.commit({A0: 3, A1: 3})
-        shutil.rmtree(path.parent)
-        assert await store.commit({A0: 4}) == {}
-    assert await stored(path, clock, [A0, A1]) == {A0: 4, A1: 3}
-
-
-async def test_a_full_disk_fails_the_queues_that_changed_and_loses_nothing(tmp_path: Path, clock: ManualClock) -> None:
-    with mounted(tmp_path / "disk", "-o", "size=512k") as disk:
-        async with opened(disk / "g.db", clock, max_offsets=10_000) as store:
-            await store.commit({A0: 3})
-            fill(disk)
-            many = queues_of("a", *range(1, 3_000))
-            failed = await store.commit(dict.fromkeys(many, 1))
-            assert failed.keys() == set(many)
-            assert "No space left on device" in str(failed[many[0]])
-            (disk / "ballast").unlink()
-            assert await store.commit({A0: 4}) == {}
-        assert await stored(disk / "g.db", clock, [A0, A1]) == {A0: 4}
-
-
-async def test_on_a_disk_that_is_read_only_offsets_are_read_and_commits_fail(
-    tmp_path: Path, clock: ManualClock
-) -> None:
-    with mounted(tmp_path / "disk", "-o", "size=512k") as disk:
-        async with opened(disk / "g.db", clock) as store:
-            await store.commit({A0: 3})
-        make_read_only(disk)
-        async with opened(disk / "g.db", clock) as store:
-            assert (await store.load([A0])).offsets == {A0: 3}
-            assert "read-only" in str((await store.commit({A0: 4}))[A0])
 
 
 async def test_a_file_that_cannot_be_read_or_written_is_an_error_of_each_queue(

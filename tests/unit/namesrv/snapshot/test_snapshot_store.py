@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import errno
-import os
-import random
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +15,8 @@ from pointsman_namesrv.core.model import Health, ProbeVerdict, Registration
 from pointsman_namesrv.snapshot import snapshot_store as module
 from pointsman_namesrv.snapshot.snapshot_store import FILE_NAME, Loaded, Snapshot, SnapshotStore, StateDirectoryInUse
 from tests.fakes.held_brokers import held, snapshot, store
-from tests.fakes.mounted_disk import fill, make_read_only, mounted
-from tests.fakes.snapshot_writer import at_step
+from tests.fakes.mounted_disk import fill, mounted
 
-ROOT = Path(__file__).parents[4]
 FAILING = Health(ProbeVerdict.FAILING, "timeout")
 
 
@@ -177,53 +170,7 @@ def test_only_a_broker_that_breaks_a_current_rule_is_refused_and_removed_from_th
     assert names(loaded(state)) == {"b1"}
 
 
-def test_a_truncated_file_or_one_with_a_flipped_bit_is_read_completely_or_refused(
-    writing: SnapshotStore, state: Path, full: bool
-) -> None:
-    brokers = [held(number) for number in range(1, 20)]
-    writing.write(Snapshot(brokers))
-    writing.close()
-    file = state / FILE_NAME
-    whole = file.read_bytes()
-    chance = random.Random(20_261_121)
-    for _ in range(1_000 if full else 100):
-        file.write_bytes(_broken(whole, chance))
-        reading = store(state)
-        read = reading.load()
-        reading.close()
-        if read.refused:
-            assert (read.brokers, read.lost) == ([], [])
-        else:
-            assert sorted(read.brokers, key=str) == sorted(((r, g) for r, g, _ in brokers), key=str)
-
-
-def _broken(data: bytes, chance: random.Random) -> bytes:
-    at = chance.randrange(1, len(data))
-    if chance.random() < 0.3:
-        return data[:at]
-    return data[:at] + bytes([data[at] ^ chance.randint(1, 255)]) + data[at + 1 :]
-
-
 # --- the disk -------------------------------------------------------------------------------------------------
-
-
-def test_a_folder_in_use_is_refused_and_its_owner_continues(writing: SnapshotStore, state: Path) -> None:
-    with pytest.raises(StateDirectoryInUse):
-        store(state).load()
-    assert writing.write(snapshot(held(1))).whole
-
-
-def test_a_file_without_read_permission_is_not_damage(
-    writing: SnapshotStore, state: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writing.write(snapshot(held(1)))
-    writing.close()
-    allowed = os.access
-    with monkeypatch.context() as forbidden:
-        forbidden.setattr(os, "access", lambda path, mode: Path(path).name != FILE_NAME and allowed(path, mode))
-        with pytest.raises(PermissionError, match=FILE_NAME):
-            store(state).load()
-    assert len(loaded(state).brokers) == 1
 
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
@@ -232,25 +179,6 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         store(tmp_path / "file").load()
     with pytest.raises(OSError, match=r"file/state"):
         store(tmp_path / "file" / "state").load()
-
-
-def test_a_read_only_disk_is_read_and_written_once_it_can_be(tmp_path: Path) -> None:
-    with mounted(tmp_path / "disk", "-o", "size=1m") as disk:
-        writing = store(disk)
-        writing.load()
-        writing.write(snapshot(held(1)))
-        writing.close()
-        make_read_only(disk)
-        again = store(disk)
-        assert names(again.load()) == {"b1"}
-        with pytest.raises(OSError, match=r"read-only"):
-            again.write(snapshot(held(2)))
-        subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
-        assert again.write(snapshot(held(2))).whole
-        again.close()
-        third = store(disk)
-        assert names(third.load()) == {"b2"}
-        third.close()
 
 
 def test_writes_that_failed_on_a_full_disk_are_repeated_when_there_is_space(tmp_path: Path) -> None:
@@ -289,45 +217,3 @@ def test_while_the_disk_fails_no_replaced_registration_is_kept_in_memory(
     # And one that leaves before it could be written leaves the file.
     assert writing.write(snapshot(held(1))).whole
     assert names(loaded(state)) == {"b1"}
-
-
-def test_a_folder_that_an_operator_removed_is_made_and_filled_again(writing: SnapshotStore, state: Path) -> None:
-    writing.write(snapshot(held(1), held(2)))
-    shutil.rmtree(state)
-    done = writing.write(snapshot(held(1), held(2)))
-    assert (done.brokers, done.whole) == (2, True)
-    assert names(loaded(state)) == {"b1", "b2"}
-
-
-# --- a kill ---------------------------------------------------------------------------------------------------
-
-
-def test_after_a_sigkill_at_any_moment_each_broker_is_as_one_complete_round_wrote_it(state: Path, full: bool) -> None:
-    chance = random.Random(4)
-    first = 0
-    for _ in range(15 if full else 2):
-        last = _write_and_kill(state, first_step=first, steps=chance.randint(1, 6))
-        read = loaded(state)
-        assert read.refused == 0
-        brokers = by_broker(read)
-        assert brokers.keys() >= {"b0", "b1", "b2", "b3"}
-        for name, (registration, generation) in brokers.items():
-            step = registration.data_version.counter
-            # Every reported write is there, or else the one during which the process was killed.
-            assert step >= last
-            expected = {r.identity.broker_name: (r, g) for r, g, _ in at_step(step).brokers}
-            assert expected[name] == (registration, generation)
-        first = max(registration.data_version.counter for registration, _ in brokers.values()) + 1
-
-
-def _write_and_kill(state: Path, *, first_step: int, steps: int) -> int:
-    """Kill a writing process once it has printed ``steps`` steps; return the last step that it printed."""
-    command = [sys.executable, "-m", "tests.fakes.snapshot_writer", str(state), str(first_step)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        printed = [int(process.stdout.readline()) for _ in range(steps)]
-        process.send_signal(signal.SIGKILL)
-        # Steps printed before the signal arrived were written too.
-        printed += [int(line) for line in process.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
-    assert process.returncode == -signal.SIGKILL
-    return printed[-1]
