@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
-import ssl
 from collections.abc import Awaitable, Callable, Collection, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -16,14 +16,15 @@ from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.credentials import Credentials, CredentialsError
 from pointsman.wire.json_document import Document
 from pointsman_client.aio import Closing, LoopBinding
-from pointsman_client.client_options import ClientOptions, takes_options
+from pointsman_client.client_options import ClientOptions
 from pointsman_client.core.cached_routes import CachedRoute
 from pointsman_client.core.checks import check_name, check_seconds, to_name_servers
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.name_server_choice import NameServerChoice
+from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.recheck_plan import RecheckPlan
-from pointsman_client.core.request_signature import AccessKey
 from pointsman_client.core.route import BrokerData, ClusterData, TopicRoute
+from pointsman_client.description import Descriptions, describe_route
 from pointsman_client.errors import (
     ClientClosedError,
     InvalidOptionError,
@@ -31,11 +32,14 @@ from pointsman_client.errors import (
     TopicNotFoundError,
 )
 from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.pointsman_grpc.agents.agent_coordination import agent_coordination
 from pointsman_client.pointsman_grpc.grpc_routes import GrpcRoutes
-from pointsman_client.pointsman_grpc.links import NameServerLinks, OpenChannel
+from pointsman_client.pointsman_grpc.links import AgentLinks, NameServerLinks
+from pointsman_client.pointsman_grpc.route_stream import RouteStream
+from pointsman_client.ports.coordination import MakeCoordination
 from pointsman_client.ports.route_source import RouteSource
 from pointsman_client.rocketmq.rocketmq_routes import RocketmqRoutes
-from pointsman_client.routes.description import Descriptions, describe_route
+from pointsman_client.rocketmq.rocketmq_transport import RocketmqTransport
 from pointsman_client.routes.failover import Failover
 from pointsman_client.routes.route_keeper import AddrsRemovedCallback, RouteKeeper
 from pointsman_client.routes.route_tasks import RouteTasks
@@ -47,6 +51,23 @@ ResponseT = TypeVar("ResponseT")
 
 READY_POLL_SECONDS = 0.5
 """Interval between two attempts of :meth:`NameServerClient.wait_until_ready`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientParts:
+    """What producers and consumers take from the client that they use."""
+
+    clock: Clock
+    metrics_hook: MetricsHook
+    default_transport: partial[RocketmqTransport] | None
+    """With RocketMQ name servers: makes a transport with the client's TLS and account for them."""
+    coordination: MakeCoordination
+    """Of groups, by agents; for brokers that do not coordinate them."""
+
+
+def parts_of(client: NameServerClient) -> ClientParts:
+    """Return the parts of a client; they are not for applications."""
+    return client._parts  # noqa: SLF001
 
 
 class NameServerClient:
@@ -95,13 +116,14 @@ class NameServerClient:
             self._rng.shuffle(tried_in_order)
         self._choice = NameServerChoice(tried_in_order)
         self._failover = Failover(self._choice, self._clock, on_failure=self._note_failure)
-        self._opener = _opener_of(options.credentials)
-        links = NameServerLinks(options.open_channel, self._opener)
-        self._source: RouteSource = (
-            RocketmqRoutes(self._clock, tls=options.rocketmq_tls, access_key=options.rocketmq_access_key)
-            if self.is_rocketmq
-            else GrpcRoutes(links, self._clock)
-        )
+        opener = self._opener = _opener_of(options.credentials)
+        links = NameServerLinks(options.open_channel, opener)
+        self._source: RouteSource = GrpcRoutes(links, self._clock)
+        default_transport: partial[RocketmqTransport] | None = None
+        if self.is_rocketmq:
+            tls, access_key = options.rocketmq_tls, options.rocketmq_access_key
+            self._source = RocketmqRoutes(self._clock, tls=tls, access_key=access_key)
+            default_transport = partial(RocketmqTransport, tls=tls, access_key=access_key)
         self._watch = RouteWatch()
         self._plan = RecheckPlan(self._rng.uniform)
         self._keeper = RouteKeeper(
@@ -122,17 +144,36 @@ class NameServerClient:
         self._descriptions = Descriptions()
         self._binding = LoopBinding("NameServerClient")
         self._closing = Closing()
-        self._tasks = RouteTasks(
-            self._options,
+        watcher = RouteStream(
             choice=self._choice,
             links=links,
-            opener=self._opener,
-            hook=self._hook,
             clock=self._clock,
             rng=self._rng,
+            topics=self._keeper.topics,
+            known=self._keeper.revision_of,
+            on_update=self._keeper.on_update,
+            on_failure=self._note_failure,
+            first_response_seconds=options.lookup_timeout_seconds,
+            zone=options.zone,
+        )
+        self._tasks = RouteTasks(
             keeper=self._keeper,
             plan=self._plan,
-            on_failure=self._note_failure,
+            watcher=watcher if options.watch_routes else None,
+            follow_credentials=lambda: opener.follow(
+                self._clock, on_reload=lambda result: self._hook.credentials_reloaded(result=result)
+            ),
+            clock=self._clock,
+            rng=self._rng,
+            interval_seconds=options.poll_name_server_interval_seconds,
+            jitter=options.poll_jitter,
+            concurrency=options.poll_concurrency,
+        )
+        self._parts = ClientParts(
+            clock=self._clock,
+            metrics_hook=self._hook,
+            default_transport=default_transport,
+            coordination=lambda request: agent_coordination(request, AgentLinks(options.open_channel, opener)),
         )
 
     # Start and close
@@ -341,16 +382,6 @@ class NameServerClient:
         return is_rocketmq(self._name_servers[0])
 
     @property
-    def rocketmq_tls(self) -> ssl.SSLContext | None:
-        """TLS of its connections to RocketMQ name servers; None: plain text."""
-        return self._options.rocketmq_tls
-
-    @property
-    def rocketmq_access_key(self) -> AccessKey | None:
-        """Account that signs its requests to RocketMQ name servers; None: none."""
-        return self._options.rocketmq_access_key
-
-    @property
     def zone(self) -> str:
         """The zone that its routes are limited to; empty: all zones."""
         return self._options.zone
@@ -359,26 +390,6 @@ class NameServerClient:
     def name_server_in_use(self) -> str:
         """The server that the next call tries first, and whose routes are watched."""
         return self._choice.in_use
-
-    @property
-    def metrics_hook(self) -> MetricsHook:
-        """The metrics hook of this client and of producers and consumers that use it."""
-        return self._hook
-
-    @property
-    def clock(self) -> Clock:
-        """The clock of this client and of producers and consumers that use it."""
-        return self._clock
-
-    @property
-    def open_channel(self) -> OpenChannel:
-        """The function that opens connections of this client and of consumers that use it."""
-        return self._options.open_channel
-
-    @property
-    def channel_opener(self) -> ChannelOpener:
-        """The current credentials of this client and of consumers that use it."""
-        return self._opener
 
     async def _cached(self, topic: str) -> CachedRoute:
         self._binding.check()

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from pointsman.clock import Clock
 from pointsman_client.aio import LoopBinding, finish_tasks
-from pointsman_client.client import NameServerClient
-from pointsman_client.client_options import SharedOptions, values_for
+from pointsman_client.client import NameServerClient, parts_of
+from pointsman_client.client_options import SharedOptions
 from pointsman_client.core.checks import check_zone
+from pointsman_client.core.option_fields import values_for
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
 from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.ports.transport import Transport
-from pointsman_client.rocketmq import RocketmqTransport
+from pointsman_client.ports.coordination import MakeCoordination
+from pointsman_client.ports.transport import CoordinatesGroups, Transport
 from pointsman_client.tracing_hook import TracingHook
 
 logger = logging.getLogger(__name__)
@@ -82,21 +83,23 @@ class Resources:
             self._owns_client = True
             shared = values_for(SharedOptions, options)
             self.client = NameServerClient(options.name_servers, zone=zone, **shared)
-        self.clock: Clock = options.clock or self.client.clock
-        self.metrics_hook: MetricsHook = options.metrics_hook or self.client.metrics_hook
+        parts = parts_of(self.client)
+        self._parts = parts
+        self.clock: Clock = options.clock or parts.clock
+        self.metrics_hook: MetricsHook = options.metrics_hook or parts.metrics_hook
+        self.rng = options.rng or random.Random()  # noqa: S311  it spreads load and guards no secret
         self._make_transport: Callable[[], Transport] | None = None
         self._transport: Transport | None = None
-        if options.transport is None and not self.client.is_rocketmq:
+        given, default = options.transport, parts.default_transport
+        if given is None and default is None:
             problem = f"{_NOT_A_TRANSPORT}; only with name servers at rocketmq://host:port it may be omitted"
             raise InvalidOptionError("transport", None, problem)
-        if options.transport is None or options.transport is RocketmqTransport:
-            self._make_transport = partial(
-                RocketmqTransport, tls=self.client.rocketmq_tls, access_key=self.client.rocketmq_access_key
-            )
-        elif callable(options.transport):
-            self._make_transport = options.transport
+        if default is not None and (given is None or given is default.func):
+            self._make_transport = default
+        elif callable(given):
+            self._make_transport = given
         else:
-            self._transport = options.transport
+            self._transport = given
         self.binding = LoopBinding(owner)
         """Checks that the object is started and used in its own loop."""
         self._unsubscribe: Callable[[], None] = lambda: None
@@ -107,6 +110,12 @@ class Resources:
         if self._transport is None:
             raise ClientNotStartedError
         return self._transport
+
+    @property
+    def make_coordination(self) -> MakeCoordination:
+        """Coordination of groups: by the brokers of the transport themselves, else by their agents."""
+        transport = self.transport
+        return transport.coordination if isinstance(transport, CoordinatesGroups) else self._parts.coordination
 
     @property
     def is_started(self) -> bool:

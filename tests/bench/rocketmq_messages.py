@@ -11,6 +11,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import NamedTuple
@@ -236,9 +237,7 @@ class _Loads:
     async def send_bare(self, seconds: float, in_flight: int, batch: int) -> Load:
         """Do the same through the transport."""
         queues = [MessageQueue(PRODUCED, "C", "a", number) for number in range(QUEUES)]
-        first = OutgoingMessage(
-            Message(PRODUCED, self._body), "01JD8B7Z6Q3M5N8K2T4V", self._producer.client.clock.utc_now()
-        )
+        first = OutgoingMessage(Message(PRODUCED, self._body), "01JD8B7Z6Q3M5N8K2T4V", datetime.now(UTC))
 
         async def once(number: int) -> None:
             queue = queues[number % QUEUES]

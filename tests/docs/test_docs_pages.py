@@ -188,6 +188,16 @@ def test_the_messages_equal_those_of_the_errors() -> None:
         assert re.fullmatch(pattern, str(error), re.DOTALL), f"{pattern} is shown for: {error}"
 
 
+def test_applications_import_from_these_modules() -> None:
+    code = [path.read_text(encoding="utf-8") for path in (ROOT / "client" / "examples").rglob("*.py")]
+    code += [*PAGES.values(), (ROOT / "README.md").read_text(), (ROOT / "client" / "README.md").read_text()]
+    imported = re.findall(
+        r"^ *(?:from|:::) (pointsman_client\b[\w.]*?)(?: import|\.\w+$)", "\n".join(code), re.MULTILINE
+    )
+    below = {"memory", "opentelemetry", "prometheus", "redis_streams", "rocketmq", "sync", "testing"}
+    assert set(imported) == {"pointsman_client", *(f"pointsman_client.{name}" for name in below)}
+
+
 def refusals(kind: type[Refusal] = Refusal) -> Iterator[type[Refusal]]:
     for each in kind.__subclasses__():
         yield each

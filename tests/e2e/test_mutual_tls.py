@@ -131,7 +131,7 @@ async def test_messages_flow_over_mutual_tls_through_a_rotation_of_all_certifica
         await producer.send(Message("orders", b"before"))
         await until(lambda: received == [b"before"])
 
-        opener = producer.client.channel_opener
+        opener = producer.client._opener
         secured.rotate()
         await until(lambda: secured.agent.said("credentials reloaded; new connections use them"))
         await until(lambda: opener.version)

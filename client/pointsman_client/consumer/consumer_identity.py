@@ -1,35 +1,19 @@
-"""Identity of a consumer: group, client id and subscriptions."""
+"""Identity of a consumer: its client id and its subscriptions."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import socket
-from collections.abc import Awaitable, Callable
-from dataclasses import replace
-from pathlib import Path
 
 from pointsman.client_id import client_id_problem
 from pointsman.names import ROCKETMQ_SCHEME
-from pointsman_client.client import NameServerClient
 from pointsman_client.consumer.consumer_options import ConsumerOptions
-from pointsman_client.consumer.file_offset_store import FileOffsetStore, offset_file_path
-from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
-from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import MessageModel
-from pointsman_client.core.retry_rules import CallEnd
 from pointsman_client.core.subscription import Subscription, Subscriptions, to_subscriptions
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.ownership import Resources
-from pointsman_client.pointsman_grpc.agents.agent_coordination import agent_coordination
-from pointsman_client.pointsman_grpc.links import AgentLinks
-from pointsman_client.ports.coordination import CoordinationRequest, MakeCoordination
-from pointsman_client.ports.transport import CoordinatesGroups, Transport
 
-OFFSETS_FOLDER = Path("~/.pointsman/offsets")
-"""RocketMQ uses ``~/.rocketmq_offsets``."""
 LOOPBACK = "127.0.0.1"
 ELSEWHERE = "192.0.2.1"
 """An address reserved for documentation (RFC 5737)."""
@@ -38,22 +22,19 @@ DEFAULT_INSTANCE = "DEFAULT"
 
 
 class ConsumerIdentity:
-    """Group, client id and subscriptions of one consumer. Opens no connection."""
+    """Client id and current subscriptions of one member of a group."""
 
-    def __init__(self, parts: Resources, options: ConsumerOptions, subscriptions: Subscriptions) -> None:
-        self.parts = parts
-        self._options = options
+    def __init__(self, options: ConsumerOptions, subscriptions: Subscriptions, resources: Resources) -> None:
         self.subscriptions: dict[str, Subscription] = to_subscriptions(subscriptions)
-        self._rng = options.rng or random.Random()  # noqa: S311  # not for secrets
         self.client_id = (
             check_client_id(options.client_id)
             if options.client_id
             else make_client_id(
-                address=local_address(parts.client.name_servers[0]),
+                address=local_address(resources.client.name_servers[0]),
                 group=options.group,
                 model=options.message_model,
                 zone=options.zone,
-                rng=self._rng,
+                rng=resources.rng,
             )
         )
 
@@ -64,81 +45,6 @@ class ConsumerIdentity:
     def unsubscribe(self, topic: str) -> bool:
         """Remove a topic; return whether it was subscribed."""
         return self.subscriptions.pop(topic, None) is not None
-
-    def make_core(
-        self,
-        setting: ConsumerSetting,
-        *,
-        offer: Callable[[HeldQueue], None],
-        call_listener: Callable[[ReceivedMessage], Awaitable[CallEnd]] | None = None,
-    ) -> GroupConsumer:
-        """Build the consumer from its started resources."""
-        core: GroupConsumer | None = None
-
-        def members_changed() -> None:
-            if core is not None:
-                core.members_changed()
-
-        def joined() -> None:
-            if core is not None:
-                core.renew_locks()
-
-        file: FileOffsetStore | None = None
-        if self._options.message_model is MessageModel.BROADCASTING:
-            file = FileOffsetStore(
-                Path(self._options.offset_file or self._default_offset_file()), clock=self.parts.clock
-            )
-        make = self._options.make_coordination or coordination_for(self.parts.transport, self.parts.client)
-        coordination = make(
-            CoordinationRequest(
-                routes=self.parts.client,
-                name_servers=self.parts.client.name_servers,
-                group=self._options.group,
-                client_id=self.client_id,
-                message_model=self._options.message_model,
-                is_ordered=setting.is_ordered,
-                strategy=setting.strategy,
-                retries=setting.retries,
-                consume_from=self._options.consume_from,
-                subscriptions=lambda: {topic: each.expression for topic, each in self.subscriptions.items()},
-                on_change=members_changed,
-                on_joined=joined,
-                consumer=lambda: core,
-                call_listener=call_listener,
-                own_offsets=file,
-                clock=self.parts.clock,
-                rng=self._rng,
-            )
-        )
-        if file is not None:
-            closings = (coordination.close, file.close)
-
-            async def close() -> None:
-                await asyncio.gather(*(close() for close in closings))
-
-            coordination = replace(coordination, close=close)
-        core = GroupConsumer(
-            setting,
-            self.parts.client,
-            self.parts.transport,
-            coordination,
-            self.subscriptions,
-            offer=offer,
-            clock=self.parts.clock,
-            rng=self._rng,
-            hook=self.parts.metrics_hook,
-        )
-        return core
-
-    def _default_offset_file(self) -> Path:
-        return offset_file_path(OFFSETS_FOLDER.expanduser(), group=self._options.group, client_id=self.client_id)
-
-
-def coordination_for(transport: Transport, client: NameServerClient) -> MakeCoordination:
-    """Return what coordinates groups: the brokers of the transport themselves, else their agents."""
-    if isinstance(transport, CoordinatesGroups):
-        return transport.coordination
-    return lambda request: agent_coordination(request, AgentLinks(client.open_channel, client.channel_opener))
 
 
 def make_client_id(*, address: str, group: str, model: MessageModel, zone: str, rng: random.Random) -> str:

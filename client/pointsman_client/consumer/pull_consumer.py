@@ -13,7 +13,7 @@ from typing import Any, Self
 from pointsman.clock import Clock
 from pointsman_client.aio import Closing, Wakeup
 from pointsman_client.client import NameServerClient
-from pointsman_client.client_options import takes_options
+from pointsman_client.consumer.consumer_assembly import make_group_consumer
 from pointsman_client.consumer.consumer_identity import ConsumerIdentity
 from pointsman_client.consumer.consumer_options import PullConsumerOptions
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
@@ -22,6 +22,7 @@ from pointsman_client.core.allocation import Averagely
 from pointsman_client.core.checks import check_number
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.option_fields import takes_options
 from pointsman_client.errors import ClientNotStartedError, InvalidOptionError
 from pointsman_client.ownership import Resources
 
@@ -53,9 +54,9 @@ class PullConsumer:
 
         Raises :class:`InvalidOptionError`, :class:`InvalidNameError` and :class:`InvalidAddressError`.
         """
-        parts = Resources(options, zone=options.route_zone, zone_option="route_zone", owner="PullConsumer")
+        self._resources = Resources(options, zone=options.route_zone, zone_option="route_zone", owner="PullConsumer")
         self._options = options
-        self._identity = ConsumerIdentity(parts, options, options.subscriptions or {})
+        self._identity = ConsumerIdentity(options, options.subscriptions or {}, self._resources)
         self._setting = ConsumerSetting(
             group=options.group,
             client_id=self._identity.client_id,
@@ -76,13 +77,14 @@ class PullConsumer:
 
     async def start(self) -> Self:
         """Join the group, without waiting for a broker. A second call does nothing."""
-        parts = self._identity.parts
-        await parts.start()
+        await self._resources.start()
         if self._core is None:
             async with AsyncExitStack() as undo:
                 undo.push_async_callback(self.close)
-                self._buffer = PullBuffer(parts.clock)
-                self._core = self._identity.make_core(self._setting, offer=self._buffer.offer)
+                self._buffer = PullBuffer(self._resources.clock)
+                self._core = make_group_consumer(
+                    self._setting, self._identity, self._resources, offer=self._buffer.offer
+                )
                 await self._core.start()
                 undo.pop_all()
         return self
@@ -93,7 +95,7 @@ class PullConsumer:
         The last message handed out is not finished, since no next one was requested. A second call joins the
         first, and a cancelled one does not stop it.
         """
-        self._identity.parts.stop_use()
+        self._resources.stop_use()
         await self._closing.do(self._close)
 
     async def _close(self) -> None:
@@ -106,7 +108,7 @@ class PullConsumer:
                 # Messages handed out are not finished any further, so there is nothing to wait for.
                 await core.close(timeout_seconds=timeout_seconds * 0.8, finish_seconds=0.0)
         finally:
-            await self._identity.parts.close(timeout_seconds=timeout_seconds * 0.2)
+            await self._resources.close(timeout_seconds=timeout_seconds * 0.2)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -119,7 +121,7 @@ class PullConsumer:
     @property
     def client(self) -> NameServerClient:
         """The name server client that provides the routes."""
-        return self._identity.parts.client
+        return self._resources.client
 
     @property
     def client_id(self) -> str:
@@ -147,7 +149,7 @@ class PullConsumer:
     async def _take(self, most: int, *, timeout_seconds: float | None) -> tuple[ReceivedMessage, ...]:
         buffer = self._started()[1]
         buffer.finish_handed_out()
-        clock, tracing = self._identity.parts.clock, self._options.tracing_hook
+        clock, tracing = self._resources.clock, self._options.tracing_hook
         began_at = clock.monotonic()
         messages = await buffer.take(most, timeout_seconds=timeout_seconds)
         if messages and tracing is not None:
@@ -184,7 +186,7 @@ class PullConsumer:
                 "subscriptions", tuple(self._identity.subscriptions), "must be None to use assign()"
             )
         for topic in sorted({queue.topic for queue in queues}):
-            await self._identity.parts.client.topic_route(topic)
+            await self._resources.client.topic_route(topic)
         wanted = frozenset(queues)
         # Only the caller could finish messages handed out, and it is waiting here.
         core.table.drop(core.table.queues - wanted, finish_seconds=0.0)
@@ -241,7 +243,7 @@ class PullConsumer:
         return self._core.describe() | {"started": True}
 
     def _started(self) -> tuple[GroupConsumer, PullBuffer]:
-        self._identity.parts.binding.check()
+        self._resources.binding.check()
         if self._core is None or self._buffer is None:
             raise ClientNotStartedError
         return self._core, self._buffer

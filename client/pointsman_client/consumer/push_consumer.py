@@ -10,7 +10,7 @@ from typing import Any, Self
 from pointsman.group_topics import retry_topic
 from pointsman_client.aio import Closing
 from pointsman_client.client import NameServerClient
-from pointsman_client.client_options import takes_options
+from pointsman_client.consumer.consumer_assembly import make_group_consumer
 from pointsman_client.consumer.consumer_identity import ConsumerIdentity
 from pointsman_client.consumer.consumer_options import PushConsumerOptions
 from pointsman_client.consumer.failed_messages import FailedMessages
@@ -19,6 +19,7 @@ from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.listener import ListenerCaller, TracedCaller
 from pointsman_client.consumer.listener_pool import ListenerPool
 from pointsman_client.core.allocation import Averagely
+from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.retry_rules import MAX_RECONSUME_TIMES
 from pointsman_client.ownership import Resources
@@ -49,9 +50,9 @@ class PushConsumer:
 
         Raises :class:`InvalidOptionError`, :class:`InvalidNameError` and :class:`InvalidAddressError`.
         """
-        parts = Resources(options, zone=options.route_zone, zone_option="route_zone", owner="PushConsumer")
+        self._resources = Resources(options, zone=options.route_zone, zone_option="route_zone", owner="PushConsumer")
         self._options = options
-        self._identity = ConsumerIdentity(parts, options, options.subscriptions)
+        self._identity = ConsumerIdentity(options, options.subscriptions, self._resources)
         is_clustering = options.message_model is MessageModel.CLUSTERING
         self._setting = ConsumerSetting(
             group=options.group,
@@ -74,14 +75,17 @@ class PushConsumer:
 
     async def start(self) -> Self:
         """Join the group and start consuming, without waiting for a broker. A second call does nothing."""
-        parts = self._identity.parts
-        await parts.start()
+        await self._resources.start()
         if self._core is None:
             async with AsyncExitStack() as undo:
                 undo.push_async_callback(self.close)
-                self._pool = self._make_pool(parts)
-                self._core = self._identity.make_core(
-                    self._setting, offer=self._offer, call_listener=self._pool.call_once
+                self._pool = self._make_pool()
+                self._core = make_group_consumer(
+                    self._setting,
+                    self._identity,
+                    self._resources,
+                    offer=self._offer,
+                    call_listener=self._pool.call_once,
                 )
                 self._pool.start()
                 await self._core.start()
@@ -94,7 +98,7 @@ class PushConsumer:
         Takes at most ``close_timeout_seconds``, plus 1 s for listeners that do not end when cancelled. A second call
         joins the first, and a cancelled one does not stop it.
         """
-        self._identity.parts.stop_use()
+        self._resources.stop_use()
         await self._closing.do(self._close)
 
     async def _close(self) -> None:
@@ -107,7 +111,7 @@ class PushConsumer:
         finally:
             if pool is not None:
                 await pool.close()
-            await self._identity.parts.close(timeout_seconds=timeout_seconds * 0.2)
+            await self._resources.close(timeout_seconds=timeout_seconds * 0.2)
 
     async def __aenter__(self) -> Self:
         return await self.start()
@@ -122,7 +126,7 @@ class PushConsumer:
     @property
     def client(self) -> NameServerClient:
         """The name server client that provides the routes."""
-        return self._identity.parts.client
+        return self._resources.client
 
     @property
     def client_id(self) -> str:
@@ -155,19 +159,20 @@ class PushConsumer:
         if self._pool is not None:
             self._pool.offer(held)
 
-    def _make_pool(self, parts: Resources) -> ListenerPool:
+    def _make_pool(self) -> ListenerPool:
+        resources = self._resources
         setting = self._setting
         is_clustering = setting.model is MessageModel.CLUSTERING
         times = self._options.max_reconsume_times
         failed = FailedMessages(
-            parts.transport,
+            resources.transport,
             group=setting.group,
             # A routed retry topic may be on a broker without a subscribed topic.
-            brokers=lambda: parts.client.brokers_of((*self._identity.subscriptions, retry_topic(setting.group))),
+            brokers=lambda: resources.client.brokers_of((*self._identity.subscriptions, retry_topic(setting.group))),
             max_reconsume_times=MAX_RECONSUME_TIMES if times is None else times,
             timeout_seconds=self._options.send_back_timeout_seconds,
-            clock=parts.clock,
-            hook=parts.metrics_hook,
+            clock=resources.clock,
+            hook=resources.metrics_hook,
         )
         listener, threads = self._options.listener, self._options.consume_concurrency
         hook = self._options.tracing_hook
@@ -182,6 +187,6 @@ class PushConsumer:
             needs_lock=setting.is_ordered and is_clustering,
             max_reconsume_times=times,
             consume_timeout_seconds=self._options.consume_timeout_seconds,
-            clock=parts.clock,
-            hook=parts.metrics_hook,
+            clock=resources.clock,
+            hook=resources.metrics_hook,
         )

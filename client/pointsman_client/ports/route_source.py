@@ -1,4 +1,4 @@
-"""What the client queries name servers for, of either kind."""
+"""What the client needs of name servers, of either kind."""
 
 from __future__ import annotations
 
@@ -41,4 +41,21 @@ class RouteSource(Protocol):
 
     async def close(self, *, timeout_seconds: float) -> None:
         """End all queries and close all connections."""
+        ...
+
+
+class RouteWatcher(Protocol):
+    """Receives changes of routes from the name server in use."""
+
+    @property
+    def watched(self) -> frozenset[str]:
+        """Topics whose state was received and whose changes the name server pushes."""
+        ...
+
+    def topics_changed(self) -> None:
+        """Re-read the topics to watch."""
+        ...
+
+    async def run(self) -> None:
+        """Watch until cancelled; errors of name servers are handled, not raised."""
         ...

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
@@ -11,10 +10,10 @@ from typing import Any, Self
 
 from pointsman_client.aio import Closing, finish_tasks
 from pointsman_client.client import NameServerClient
-from pointsman_client.client_options import takes_options
 from pointsman_client.core.checks import check_function, check_seconds
 from pointsman_client.core.message import Message, OutgoingMessage, check_batch, check_key, check_message, check_size
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.send_outcome import SendMode, SendResult
 from pointsman_client.core.sharding import HashRing, KeyQueues, OrderKey
 from pointsman_client.errors import (
@@ -73,8 +72,8 @@ class Producer:
         Raises :class:`InvalidAddressError` or :class:`InvalidOptionError`.
         """
         self._options = options
-        self._rng = options.rng or random.Random()  # noqa: S311  it spreads load and guards no secret
         self._resources = Resources(options, zone=options.zone, owner="Producer")
+        self._rng = self._resources.rng
         self._clock = self._resources.clock
         self._tracing = options.tracing_hook
         self._in_flight = _InFlight(

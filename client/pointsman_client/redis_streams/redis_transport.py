@@ -8,9 +8,9 @@ from datetime import datetime
 
 from pointsman.clock import Clock, SystemClock
 from pointsman.group_topics import is_group_topic
-from pointsman_client.client_options import takes_options
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.option_fields import takes_options
 from pointsman_client.errors import ClientClosedError, InvalidMessageError
 from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt
 from pointsman_client.redis_streams.broker import RedisBroker, check_connection

@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from pointsman.clock import Clock, SystemClock
 from pointsman.rocketmq.codes import BrokerRequestCode, BrokerResponseCode
-from pointsman_client.client_options import takes_options
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
     BrokerError,

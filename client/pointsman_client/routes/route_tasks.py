@@ -6,18 +6,14 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
 
 from pointsman.clock import Clock
-from pointsman.wire.channel_opener import ChannelOpener
 from pointsman_client.aio import Wakeup, end_tasks, start_task
-from pointsman_client.client_options import ClientOptions
-from pointsman_client.core.name_server_choice import NameServerChoice
 from pointsman_client.core.recheck_plan import RecheckPlan
 from pointsman_client.errors import ClientStateError, NameServersUnavailableError, NotFoundError, PointsmanError
-from pointsman_client.metrics_hook import MetricsHook
-from pointsman_client.pointsman_grpc.links import NameServerLinks
-from pointsman_client.pointsman_grpc.route_stream import RouteStream
+from pointsman_client.ports.route_source import RouteWatcher
 from pointsman_client.routes.route_keeper import RouteKeeper
 
 logger = logging.getLogger(__name__)
@@ -33,67 +29,53 @@ class RouteTasks:
 
     def __init__(
         self,
-        options: ClientOptions,
         *,
-        choice: NameServerChoice,
-        links: NameServerLinks,
-        opener: ChannelOpener,
-        hook: MetricsHook,
-        clock: Clock,
-        rng: random.Random,
         keeper: RouteKeeper,
         plan: RecheckPlan,
-        on_failure: Callable[[str], None],
+        watcher: RouteWatcher | None,
+        follow_credentials: Callable[[], Coroutine[Any, Any, None]],
+        clock: Clock,
+        rng: random.Random,
+        interval_seconds: float,
+        jitter: float,
+        concurrency: int,
     ) -> None:
-        look_up_round = LookUpRound(concurrency=options.poll_concurrency)
-        self._poller = RoutePoller(
+        """``watcher`` None: routes are only polled. ``follow_credentials`` runs until cancelled."""
+        look_up_round = LookUpRound(concurrency=concurrency)
+        poller = RoutePoller(
             clock=clock,
             rng=rng,
-            interval_seconds=options.poll_name_server_interval_seconds,
-            jitter=options.poll_jitter,
+            interval_seconds=interval_seconds,
+            jitter=jitter,
             look_up_round=look_up_round,
             topics=keeper.topics,
             look_up=keeper.look_up,
         )
         self._rechecker = Rechecker(plan, clock=clock, look_up_round=look_up_round, look_up=keeper.look_up_again)
-        self._is_watching = options.watch_routes
-        self._stream = RouteStream(
-            choice=choice,
-            links=links,
-            clock=clock,
-            rng=rng,
-            topics=keeper.topics,
-            known=keeper.revision_of,
-            on_update=keeper.on_update,
-            on_failure=on_failure,
-            first_response_seconds=options.lookup_timeout_seconds,
-            zone=options.zone,
-        )
-        self._opener = opener
-        self._hook = hook
-        self._clock = clock
+        self._watcher = watcher
+        self._runs = {
+            "pointsman-route-poll": poller.run,
+            "pointsman-route-recheck": self._rechecker.run,
+            "pointsman-credentials": follow_credentials,
+        }
+        if watcher is not None:
+            self._runs["pointsman-route-watch"] = watcher.run
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def watched(self) -> frozenset[str]:
         """Topics whose changes a name server pushes."""
-        return self._stream.watched
+        return frozenset() if self._watcher is None else self._watcher.watched
 
     def start(self) -> None:
         """Start the tasks in the running event loop."""
-        self._tasks.append(start_task(self._poller.run(), name="pointsman-route-poll"))
-        self._tasks.append(start_task(self._rechecker.run(), name="pointsman-route-recheck"))
-        following = self._opener.follow(
-            self._clock, on_reload=lambda result: self._hook.credentials_reloaded(result=result)
-        )
-        self._tasks.append(start_task(following, name="pointsman-credentials"))
-        if self._is_watching:
-            self._tasks.append(start_task(self._stream.run(), name="pointsman-route-watch"))
+        self._tasks = [start_task(run(), name=name) for name, run in self._runs.items()]
 
     def wake(self) -> None:
         """Notify the tasks that the topics in use or the recheck plan changed."""
         self._rechecker.wake()
-        self._stream.topics_changed()
+        if self._watcher is not None:
+            self._watcher.topics_changed()
 
     async def close(self, *, timeout_seconds: float) -> None:
         """Cancel the tasks."""

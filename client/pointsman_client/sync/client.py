@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from pointsman.clock import Clock
 from pointsman.wire.json_document import Document
 from pointsman_client import client as async_client
-from pointsman_client.client_options import ClientOptions, SharedOptions, takes_options, values_for
+from pointsman_client.client_options import ClientOptions, SharedOptions
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.request_signature import AccessKey
+from pointsman_client.core.option_fields import takes_options, values_for
 from pointsman_client.core.route import BrokerData, ClusterData, RouteChange, TopicRoute
 from pointsman_client.errors import InvalidOptionError
-from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ownership import MessagingOptions
 from pointsman_client.pointsman_grpc.links import OpenChannel
 from pointsman_client.pointsman_grpc.thread_channel import open_thread_channel
@@ -139,16 +136,6 @@ class NameServerClient(Facade):
         return self.inner.is_rocketmq
 
     @property
-    def rocketmq_tls(self) -> ssl.SSLContext | None:
-        """TLS of its connections to RocketMQ name servers; None: plain text."""
-        return self.inner.rocketmq_tls
-
-    @property
-    def rocketmq_access_key(self) -> AccessKey | None:
-        """Account that signs its requests to RocketMQ name servers; None: none."""
-        return self.inner.rocketmq_access_key
-
-    @property
     def zone(self) -> str:
         """The zone that its routes are limited to; empty: all zones."""
         return self.inner.zone
@@ -157,16 +144,6 @@ class NameServerClient(Facade):
     def name_server_in_use(self) -> str:
         """The server that the next call tries first, and whose routes are watched."""
         return self.inner.name_server_in_use
-
-    @property
-    def metrics_hook(self) -> MetricsHook:
-        """The metrics hook of this client and of producers and consumers that use it; called in the background loop."""
-        return self.inner.metrics_hook
-
-    @property
-    def clock(self) -> Clock:
-        """The clock of this client and of producers and consumers that use it."""
-        return self.inner.clock
 
 
 def client_for(options: MessagingOptions, *, zone: str, call_timeout_seconds: float) -> NameServerClient:

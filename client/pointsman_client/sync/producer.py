@@ -8,10 +8,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from pointsman_client.client_options import takes_options
 from pointsman_client.core.checks import check_function
 from pointsman_client.core.message import Message
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.send_outcome import SendResult
 from pointsman_client.errors import TooManyInFlightError
 from pointsman_client.producer import producer as async_producer

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Self
 
-from pointsman_client.client_options import takes_options
 from pointsman_client.consumer import pull_consumer as async_consumer
 from pointsman_client.consumer.consumer_options import PullConsumerOptions
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.option_fields import takes_options
 from pointsman_client.errors import ClientClosedError
 from pointsman_client.sync.client import NameServerClient, client_for, inner_options
 from pointsman_client.sync.facade import CallOptions, Facade

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from pointsman_client.client_options import takes_options
 from pointsman_client.consumer import push_consumer as async_consumer
 from pointsman_client.consumer.consumer_options import PushConsumerOptions
 from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.retry_rules import ConsumeResult
 from pointsman_client.errors import InvalidOptionError
 from pointsman_client.sync.client import NameServerClient, client_for, inner_options

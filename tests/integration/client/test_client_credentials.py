@@ -374,7 +374,7 @@ async def test_a_new_token_is_sent_by_new_calls(token_file: Path, clock: ManualC
         await client.fetch_route("orders")
         write_token(token_file, "another-token")
         await clock.advance(POLL_INTERVAL_SECONDS)
-        await eventually(lambda: client.channel_opener.version == 1, clock=clock)
+        await eventually(lambda: client._opener.version == 1, clock=clock)
         await client.fetch_route("orders")
     assert [sent for _, sent in server.callers] == [f"Bearer {TOKEN}", "Bearer another-token"]
 

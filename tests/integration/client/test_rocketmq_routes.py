@@ -334,7 +334,10 @@ def test_an_account_is_an_option_for_rocketmq_name_servers() -> None:
             refused()
     with pytest.raises(InvalidOptionError, match=r"^access_key = <class 'str'> must be an AccessKey or None"):
         NameServerClient("rocketmq://a:1", rocketmq_access_key="secret")  # type: ignore[arg-type]
-    assert sync.Producer("rocketmq://a:1", rocketmq_access_key=account).client.rocketmq_access_key is account
+    assert (
+        sync.Producer("rocketmq://a:1", rocketmq_access_key=account).client.inner._options.rocketmq_access_key
+        is account
+    )
 
 
 async def test_a_name_server_that_cannot_be_reached_is_named() -> None:
@@ -437,4 +440,4 @@ def test_tls_is_an_option_for_each_kind_of_name_server() -> None:
         Producer(NameServerClient("rocketmq://a:1"), rocketmq_tls=tls)
     with pytest.raises(InvalidOptionError, match=r"^tls = True must be an ssl\.SSLContext"):
         NameServerClient("rocketmq://a:1", rocketmq_tls=True)  # type: ignore[arg-type]
-    assert sync.Producer("rocketmq://a:1", rocketmq_tls=tls).client.rocketmq_tls is tls
+    assert sync.Producer("rocketmq://a:1", rocketmq_tls=tls).client.inner._options.rocketmq_tls is tls

@@ -11,6 +11,7 @@ import pytest
 
 from pointsman.manual_clock import ManualClock
 from pointsman_client import NameServerClient, RouteChange, TopicNotFoundError
+from pointsman_client.client import parts_of
 from pointsman_client.metrics_hook import MetricsHook
 from tests.fakes.condition import eventually
 from tests.fakes.scripted_route_server import (
@@ -348,8 +349,8 @@ async def test_the_hook_is_called_for_failures_confirmations_and_evictions(
         calls.clear()
         server.end_watches(grpc.StatusCode.UNAVAILABLE)
         await eventually(lambda: calls == [("failed", server.addr)])
-        assert client.metrics_hook.__class__ is Recording
-        assert client.clock is clock
+        assert parts_of(client).metrics_hook.__class__ is Recording
+        assert parts_of(client).clock is clock
 
 
 async def test_addresses_that_are_no_longer_in_any_route_are_reported_and_brokers_are_found_by_name(

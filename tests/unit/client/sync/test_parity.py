@@ -22,8 +22,8 @@ PAIRS: dict[str, tuple[type, type]] = {
     "PullConsumer": (pull_consumer.PullConsumer, sync.PullConsumer),
 }
 COUNTERPARTS = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
-NOT_FOR_BLOCKING = {"cached_route", "channel_opener", "open_channel"}
-"""The channel is chosen by the blocking class; cached routes are for the producer in its event loop."""
+NOT_FOR_BLOCKING = {"cached_route"}
+"""Cached routes are for the producer in its event loop."""
 
 
 def public_names(of: type) -> Iterator[str]:

@@ -9,8 +9,8 @@ import pytest
 
 from pointsman.v1.route_service_pb2 import TopicRoute
 from pointsman_client.core.cached_routes import CachedRoute
+from pointsman_client.description import describe_route
 from pointsman_client.pointsman_grpc.codec import to_topic_route
-from pointsman_client.routes.description import describe_route
 from pointsman_ctl.commands.diff_command import (
     ClientDescription,
     InvalidDescriptionError,
