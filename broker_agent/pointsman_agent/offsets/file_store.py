@@ -7,17 +7,15 @@ groups then consume that time's messages again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from pointsman.clock import Clock
-from pointsman.daemon.process.worker_thread import WorkerThread
 from pointsman.storage.tables import DurableTables, OnRefusal, Row, Table
+from pointsman.storage.worker_thread import WorkerThread
 from pointsman_agent.core.offsets import OffsetChange, OffsetKey, apply_changes
-from pointsman_agent.deadline import within
 from pointsman_agent.offsets.stored_offsets import StoreFailed, queue_text, stored_offset
 
 APPLICATION_ID = 0x504D4F46  # "PMOF"
@@ -76,13 +74,9 @@ class FileStore:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         """Run ``work`` in the thread after its earlier work: a hanging disk blocks this one thread only."""
-        if not self._thread.is_alive():
-            self._thread.start()
         try:
-            return await within(self._clock, self._timeout, _result(self._thread.run(work)))
+            return await self._thread.run_within(work, self._timeout, sleep=self._clock.sleep)
         except OSError as error:
-            if isinstance(error, TimeoutError) and not error.errno:
-                raise StoreFailed(f"{self._path}: the disk did not respond in {self._timeout:g} s") from error
             raise StoreFailed(f"{error.filename or self._path}: {error.strerror or error}") from error
 
     # --- in the thread ----------------------------------------------------------------------------------------
@@ -130,10 +124,6 @@ class FileStore:
         self._table.update(changed)
         self._back_up()
         return higher
-
-
-async def _result(outcome: asyncio.Future[T]) -> T:
-    return await outcome
 
 
 def _row(key: OffsetKey, offset: int | None) -> tuple[str, Row, Row | None]:

@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import quote
 
 from pointsman.clock import Clock
 from pointsman.storage.tables import DurableTables, OnRefusal, Opened, Row, Table
+from pointsman.storage.worker_thread import WorkerThread
 from pointsman_client.aio import done_within
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError, PointsmanError
@@ -66,7 +67,7 @@ class FileOffsetStore:
         self._content: _Content | None = None
         """Content of the file; None: not read yet."""
         self._turn = asyncio.Lock()
-        self._at_work: asyncio.Task[Any] | None = None
+        self._thread = WorkerThread("pointsman-offset-file")
         self._failing = False
 
     async def load(self, queues: Collection[MessageQueue]) -> LoadedOffsets:
@@ -115,16 +116,14 @@ class FileOffsetStore:
 
     async def close(self) -> None:
         """Close the file after running operations; waits at most ``CLOSE_SECONDS``."""
-        closing = asyncio.create_task(self._close(), name="pointsman-offset-file-close")
+        if not self._thread.is_alive():
+            return
+        closing = self._thread.run(self._tables.close)
+        self._thread.stop()
         if not await done_within(closing, CLOSE_SECONDS, clock=self._clock):
             logger.warning(
                 "offset file %s is not closed yet: the disk did not respond within %g s", self._path, CLOSE_SECONDS
             )
-
-    async def _close(self) -> None:
-        if self._at_work is not None:
-            await asyncio.wait([self._at_work])
-        await asyncio.to_thread(self._tables.close)
 
     async def _read(self) -> _Content:
         if self._content is None:
@@ -169,26 +168,15 @@ class FileOffsetStore:
     # --- in the event loop --------------------------------------------------------------------------------------
 
     async def _on_disk(self, work: Callable[[], ResultT]) -> ResultT:
-        """Do ``work`` in a thread, after the work of earlier calls has ended. Raises OffsetFileError."""
+        """Do ``work`` in the thread, after the work of earlier calls has ended. Raises OffsetFileError."""
         try:
-            if self._at_work is not None:
-                await self._until_done(self._at_work)
-            running = asyncio.create_task(asyncio.to_thread(work), name="pointsman-offset-file")
-            running.add_done_callback(_see_error)
-            self._at_work = running
-            await self._until_done(running)
-            result = running.result()
+            result = await self._thread.run_within(work, DISK_SECONDS, sleep=self._clock.sleep)
         except OSError as error:
             failure = OffsetFileError(str(self._path), error.strerror or str(error))
             self._note(failure)
             raise failure from error
         self._note(None)
         return result
-
-    async def _until_done(self, running: asyncio.Task[Any]) -> None:
-        """Wait for the thread. Raises TimeoutError; the thread then continues, since it cannot be stopped."""
-        if not await done_within(running, DISK_SECONDS, clock=self._clock):
-            raise TimeoutError(f"the disk did not respond within {DISK_SECONDS:g} s")
 
     def _note(self, failure: OffsetFileError | None) -> None:
         """Log the first failure of the file, and its recovery."""
@@ -197,11 +185,6 @@ class FileOffsetStore:
         elif failure is None and self._failing:
             logger.warning("offsets are saved to %s again", self._path)
         self._failing = failure is not None
-
-
-def _see_error(running: asyncio.Task[Any]) -> None:
-    if not running.cancelled():
-        running.exception()  # its caller may have stopped waiting
 
 
 def _read_rows(tables: Mapping[str, list[Row]]) -> _Content:

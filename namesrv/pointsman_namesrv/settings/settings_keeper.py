@@ -13,7 +13,7 @@ from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
 from pointsman.clock import Clock
-from pointsman.daemon.process.worker_thread import WorkerThread
+from pointsman.storage.worker_thread import WorkerThread
 from pointsman_namesrv.core import saved_settings
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded, SettingNotSaved

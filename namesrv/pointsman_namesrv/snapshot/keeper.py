@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable
 
 from pointsman.clock import Clock
-from pointsman.daemon.process.worker_thread import WorkerThread
+from pointsman.storage.worker_thread import WorkerThread
 from pointsman_namesrv.core.departed import DepartedBroker
 from pointsman_namesrv.core.group import Replica
 from pointsman_namesrv.core.model import Health, Reason

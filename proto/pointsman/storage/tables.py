@@ -147,9 +147,9 @@ class DurableTables:
         self._opened_as: tuple[int, int] | None = None
 
     @property
-    def files(self) -> tuple[str, ...]:
-        """Return the names of all files that belong together, SQLite's own included."""
-        return tuple(f"{self.path.name}{suffix}" for suffix in ("", "-wal", "-shm", "-journal"))
+    def files(self) -> tuple[Path, ...]:
+        """Return all files that belong together, SQLite's own included."""
+        return tuple(self.path.with_name(f"{self.path.name}{suffix}") for suffix in ("", "-wal", "-shm", "-journal"))
 
     def open(self, on_refusal: OnRefusal = OnRefusal.RAISE, *, reads_in_use: bool = False) -> Opened:
         """Open the file, create what is missing, and return all rows.
@@ -214,7 +214,7 @@ class DurableTables:
 
     def size(self) -> int:
         """Return the size of all files in bytes."""
-        return sum(stamp[1] for stamp in self._stamps() if stamp is not None)
+        return sum(found.st_size for found in map(_stat, self.files) if found)
 
     def is_current(self) -> bool:
         """Return whether the open file is still the one at its path: an operator may have removed it."""
@@ -226,9 +226,9 @@ class DurableTables:
         if connection is not None:
             connection.close()
             if not self.path.exists():  # removed by an operator; its log has to follow
-                for name in self.files[1:]:
+                for path in self.files[1:]:
                     with contextlib.suppress(OSError):
-                        (self.path.parent / name).unlink()
+                        path.unlink()
 
     # --- internals --------------------------------------------------------------------------------------------
 
@@ -369,18 +369,18 @@ class DurableTables:
         with a warning in the log.
         """
         aside = self.path.parent / DAMAGED_FOLDER
-        for name in self.files:
+        for path in self.files:
             try:
                 aside.mkdir(exist_ok=True)
                 with contextlib.suppress(FileNotFoundError):
-                    (self.path.parent / name).replace(aside / name)
+                    path.replace(aside / path.name)
                 kept = sorted(aside.iterdir(), key=lambda path: path.lstat().st_ctime_ns)
-                for path in kept[:-_MAX_DAMAGED]:
-                    path.unlink()
+                for old in kept[:-_MAX_DAMAGED]:
+                    old.unlink()
             except OSError as error:
-                facts = {"file": self.path.parent / name, "error": str(error)}
+                facts = {"file": path, "error": str(error)}
                 log.warning("damaged file could not be moved and stays where it is", extra={"facts": facts})
-        return not any((self.path.parent / name).exists() for name in self.files)
+        return not any(path.exists() for path in self.files)
 
     def _at(self, path: Path) -> DurableTables:
         """Return tables of the same form in another file."""
@@ -421,23 +421,15 @@ class DurableTables:
         """Copy all files in one consistent state. Raises OSError, EBUSY if another process keeps writing."""
         for _ in range(_COPY_ATTEMPTS):
             before = self._stamps()
-            for name in self.files:
+            for path in self.files:
                 with contextlib.suppress(FileNotFoundError):
-                    shutil.copy(self.path.parent / name, folder)
+                    shutil.copy(path, folder)
             if self._stamps() == before:
                 return
         raise _in_use(self.path)
 
     def _stamps(self) -> list[tuple[int, int, int] | None]:
-        stamps: list[tuple[int, int, int] | None] = []
-        for name in self.files:
-            try:
-                found = (self.path.parent / name).stat()
-            except FileNotFoundError:
-                stamps.append(None)
-            else:
-                stamps.append((found.st_ino, found.st_size, found.st_mtime_ns))
-        return stamps
+        return [found and (found.st_ino, found.st_size, found.st_mtime_ns) for found in map(_stat, self.files)]
 
     def _refuse_special(self) -> bool:
         """Refuse a link, a pipe, a folder or an empty file at the path; return whether the file exists.
@@ -445,7 +437,7 @@ class DurableTables:
         Raises PermissionError.
         """
         # Looked up first: another process that is creating the file writes its log after it.
-        logs = [name for name in self.files[1:] if (self.path.parent / name).exists()]
+        logs = [path.name for path in self.files[1:] if path.exists()]
         try:
             found = self.path.lstat()
         except (FileNotFoundError, NotADirectoryError):
@@ -462,11 +454,8 @@ class DurableTables:
         return True
 
     def _identity(self) -> tuple[int, int] | None:
-        try:
-            found = self.path.stat()
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+        found = _stat(self.path)
+        return found and (found.st_dev, found.st_ino)
 
     @contextlib.contextmanager
     def _as_os_error(self, *, is_opening: bool = False) -> Iterator[None]:
@@ -505,6 +494,13 @@ def _digest(table: Table, row: Row) -> bytes:
     # Large values are replaced by their digest: their text would be several times as large.
     short = tuple(hashlib.sha256(value).digest() if isinstance(value, bytes) else value for value in row)
     return hashlib.sha256(repr((table.name, short)).encode(errors="backslashreplace")).digest()[:_DIGEST_BYTES]
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:
+        return None
 
 
 def _in_use(path: Path) -> OSError:

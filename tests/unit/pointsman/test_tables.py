@@ -43,9 +43,9 @@ def put(file: DurableTables, *rows: Row) -> None:
 def left_by_a_kill(file: DurableTables, folder: Path) -> DurableTables:
     """The file as a kill at this moment leaves it: nothing is closed."""
     folder.mkdir()
-    for name in file.files:
-        if (file.path.parent / name).exists():
-            shutil.copy(file.path.parent / name, folder)
+    for path in file.files:
+        if path.exists():
+            shutil.copy(path, folder)
     return table_file(folder)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -29,6 +30,28 @@ class WorkerThread:
         outcome: Future[T] = Future()
         self._jobs.put(partial(_run, job, outcome))
         return asyncio.wrap_future(outcome)
+
+    async def run_within(
+        self, job: Callable[[], T], seconds: float, *, sleep: Callable[[float], Coroutine[Any, Any, None]]
+    ) -> T:
+        """Run a job that uses a disk; start the thread if necessary.
+
+        A job whose turn does not come in time does not run; one that has begun ends later. Raises what the job raises,
+        and OSError after ``seconds`` of ``sleep``, or when the thread was stopped.
+        """
+        if not self._thread.is_alive():
+            if self._thread.ident is not None:
+                raise OSError(errno.EBADF, "it was closed")
+            self._thread.start()
+        running, late = self.run(job), asyncio.ensure_future(sleep(seconds))
+        try:
+            await asyncio.wait((running, late), return_when=asyncio.FIRST_COMPLETED)
+            if not running.done():
+                raise OSError(errno.ETIMEDOUT, f"the disk did not respond in {seconds:g} s")
+            return running.result()
+        finally:
+            late.cancel()
+            running.cancel()
 
     def stop(self) -> None:
         """Stop after the queued jobs."""
