@@ -332,6 +332,11 @@ class NameServerConfig:
     access: AccessSettings = field(default_factory=AccessSettings)
     log: LogConfig = field(default_factory=LogConfig)
 
+    @property
+    def cache_bytes_of_each_wire(self) -> int:
+        """Return the cache size of gRPC and of RocketMQ's wire: they hold different bytes, so two share the bound."""
+        return self.routes.cache_bytes // (2 if self.remoting.listen else 1)
+
     def problems(self) -> Iterator[str]:
         """Rules between sections: plaintext, and two that cannot share a port or a folder."""
         yield from self.tls.unprotected("server.listen", self.server.listen)

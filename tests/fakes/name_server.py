@@ -67,4 +67,4 @@ async def running_name_server(
             stop.set()
     app.core.check_invariants()
     app.responses.check_invariants()
-    app.hub.check_invariants()
+    app.parts.hub.check_invariants()

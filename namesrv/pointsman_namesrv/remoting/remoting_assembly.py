@@ -38,7 +38,6 @@ def remoting_server(
     record: RecordEvents,
     pauses: OwnPauses,
     coming_in: FairBound,
-    cache_bytes: int,
     certificates: ServerCertificates | None,
     access: Access,
 ) -> RemotingServer:
@@ -46,7 +45,9 @@ def remoting_server(
     remoting = config.remoting
     rules = ResponseRules(remoting.support_acting_master, remoting.order_message_enable)
     word = AdditiveRegistrations(core, bounds=config.liveness.bounds(), max_topics=config.routes.max_topics_per_broker)
-    tables = TableResponses(core, rules=rules, max_bytes=cache_bytes, count_built=metrics.route_answers_built.inc)
+    tables = TableResponses(
+        core, rules=rules, max_bytes=config.cache_bytes_of_each_wire, count_built=metrics.route_answers_built.inc
+    )
     brokers = BrokerCodes(
         core,
         word,

@@ -27,6 +27,7 @@ from pointsman.daemon.access.fair_bound import FairBound, Share
 from pointsman.daemon.rpc.calling_peer import Peer
 from pointsman.daemon.rpc.handler_table import Ended, Write
 from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
+from pointsman_namesrv.config import RoutesConfig
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
 from pointsman_namesrv.core.model import GroupKey, NodeState
 from pointsman_namesrv.core.node_refusals import LimitExceeded, TopicNotFound
@@ -205,29 +206,26 @@ class WatchHub:
         self,
         routes: RouteTable,
         responses: RouteResponses,
+        config: RoutesConfig,
         *,
         lifecycle: NodeLifecycle,
         clock: Clock,
         metrics: Metrics,
         node: str,
-        coalesce_seconds: float,
-        max_watchers: int,
-        max_watched: int,
-        max_topics: int,
     ) -> None:
         self._routes = routes
         self._responses = responses
         self._lifecycle = lifecycle
         self._clock = clock
         self._node = node
-        self._step = max(coalesce_seconds, SHORTEST_STEP_SECONDS)
+        self._step = max(config.watch_coalesce_seconds, SHORTEST_STEP_SECONDS)
         self._bounds = {
-            "watchers": FairBound(max_watchers),
-            "watched_topics": FairBound(max_watched),
+            "watchers": FairBound(config.max_watchers),
+            "watched_topics": FairBound(config.max_watched_topics),
             "unread_watch_bytes": FairBound(MAX_UNREAD_BYTES),
         }
         self._room_queue = asyncio.Lock()
-        self._max_topics = max_topics
+        self._max_topics = config.max_topics_per_watch
         self._watched = _WatchedTable()
         routes.touched.interest = self._watched
         self._watchers: set[Watcher] = set()

@@ -456,7 +456,7 @@ async def test_1000_clients_behind_one_address_are_not_limited(
     try:
         async with asyncio.timeout(SECONDS):
             assert all(await asyncio.gather(*map(is_served, clients)))
-        assert server.hub.count == 1_000
+        assert server.parts.hub.count == 1_000
     finally:
         await asyncio.gather(*(client.close() for client in clients))
 

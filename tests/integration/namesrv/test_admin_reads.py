@@ -183,7 +183,7 @@ async def test_events_of_a_broker_end_before_they_outgrow_a_message_and_the_newe
         late = Event(
             kind=EventKind.LATE_HEARTBEAT, reason=Reason.HEARTBEAT, broker=member[1].facts(now=0.0), detail=detail
         )
-        server.recorder.record((late,))
+        server.parts.recorder.record((late,))
     kept = await peer.admin.ListBrokerEvents(admin.ListBrokerEventsRequest(broker_name="a"))
     assert [event.detail["number"] for event in kept.events] == [3, 4]
 

@@ -100,7 +100,7 @@ async def test_a_broken_stream_marks_the_broker_and_removes_it_after_the_grace(
     await clock.advance(6)
 
     assert states(server) == []
-    last = server.recorder.recent.of("a")[-1].event
+    last = server.parts.recorder.recent.of("a")[-1].event
     assert (last.kind, last.reason) == ("EXPIRED", "STREAM_BROKEN")
 
 
@@ -166,13 +166,13 @@ async def test_within_the_first_expiry_after_the_servers_start_the_end_of_a_stre
 async def test_streams_are_limited_and_one_more_is_refused_with_the_reason(
     server: NameServerApp, generation: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server._registration._stream_bound, "bound", 1)
+    monkeypatch.setattr(server.parts.registration._stream_bound, "bound", 1)
     first = Stream(server, generation)
     await first.beat()
     second = Stream(server, generation)
     assert await second.status() is grpc.StatusCode.RESOURCE_EXHAUSTED
     await first.end()
-    await until(lambda: server._registration.stream_count == 0)
+    await until(lambda: server.parts.registration.stream_count == 0)
     third = Stream(server, generation)
     assert await third.beat() == messages.BEAT_STATUS_OK
     for stream in (second, third):
@@ -216,6 +216,6 @@ async def test_a_server_that_stops_ends_the_streams_itself_and_blames_no_broker(
         stream = Stream(server, registered.generation)
         await stream.beat()
     assert await stream.status() is grpc.StatusCode.UNAVAILABLE
-    kinds = [record.event.kind for record in server.recorder.recent.of("a")]
+    kinds = [record.event.kind for record in server.parts.recorder.recent.of("a")]
     assert kinds == ["REGISTERED"]
     await stream.end()

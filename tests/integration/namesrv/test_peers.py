@@ -31,7 +31,7 @@ def polled(*addrs: str) -> PeersConfig:
 
 
 def result(app: NameServerApp) -> PeerResult:
-    return app._peers.results[0]
+    return app.parts.peers.results[0]
 
 
 async def register(addr: str, *topics: str) -> None:

@@ -318,7 +318,7 @@ async def test_a_lower_claim_is_refused_with_the_address_of_the_holder(server: N
     assert refused.value.code() is grpc.StatusCode.ALREADY_EXISTS
     assert (details.code, details.facts) == ("IDENTITY_HELD", {"holder_addr": "10.0.0.1:10911"})
     assert [replica.identity.addr for _, replica in server.core.replicas()] == ["10.0.0.1:10911"]
-    assert server.recorder.recent.of("a")[-1].event.kind == "REJECTED"
+    assert server.parts.recorder.recent.of("a")[-1].event.kind == "REJECTED"
 
 
 async def test_the_response_to_a_heartbeat_is_what_the_server_requests(peer: Peer) -> None:
@@ -372,7 +372,7 @@ async def test_a_failing_probe_removes_the_broker_from_the_routes_and_a_passing_
         assert answer.answer.status == messages.BEAT_STATUS_OK
         assert ("orders" in server.core.routes.topic_names()) is routed
     stream.cancel()
-    kinds = [(r.event.kind, r.event.reason) for r in server.recorder.recent.of("a")]
+    kinds = [(r.event.kind, r.event.reason) for r in server.parts.recorder.recent.of("a")]
     assert kinds == [("REGISTERED", None), ("PROBE_FAILED", "PROBE"), ("RECOVERED", "PROBE")]
 
 
@@ -407,7 +407,7 @@ async def test_as_many_silent_streams_as_may_be_open_do_not_keep_a_registration_
             calls += [stub.RegisterBroker() for _ in range(streams)]
         stack.callback(lambda: [call.cancel() for call in calls])
         await asyncio.gather(*(call.wait_for_connection() for call in calls))
-        bound = server._registration.calls._silent
+        bound = server.parts.registration.calls._silent
         async with asyncio.timeout(60):
             while bound.total < bound.bound:  # noqa: ASYNC110  # what it waits for is another peer's socket
                 await asyncio.sleep(0.01)

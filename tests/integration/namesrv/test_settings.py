@@ -399,7 +399,7 @@ async def test_a_disk_that_refuses_fails_a_change_or_warns_of_its_loss(
         assert "cannot be saved" in complaint
         # Once the disk accepts rows again, changes made without it are saved, too.
         store.refuses = None
-        await until_saved(clock, lambda: not app._settings.problems())
+        await until_saved(clock, lambda: not app.parts.settings.problems())
         now, left = await settings(peer), after_a_kill(state)
     async with serving(clock, left) as (_, peer):
         assert await settings(peer) == now
@@ -505,7 +505,7 @@ async def test_a_caller_that_cancels_does_not_make_disk_and_server_differ(
         begun = peer.admin.PutKv(put("begun"))
         await until(lambda: store.writes)
         waiting = peer.admin.PutKv(put("waiting"))
-        await until(lambda: len(app._settings._changes) == 2)
+        await until(lambda: len(app.parts.settings._changes) == 2)
         for call in (begun, waiting):
             call.cancel()
         cancelled = {"method": "PutKv", "code": "CANCELLED"}

@@ -296,7 +296,7 @@ async def test_a_document_is_built_at_most_once_per_second_for_any_number_of_req
 
 
 async def test_kept_documents_are_bounded(server: NameServerApp, peer: Peer) -> None:
-    documents = server._site.documents
+    documents = server.parts.documents
     assert documents is not None
     await register(peer, "orders")
     for number in range(loop_documents.MAX_KEPT + 20):
@@ -307,7 +307,7 @@ async def test_kept_documents_are_bounded(server: NameServerApp, peer: Peer) -> 
 async def test_more_requests_than_may_wait_for_the_loop_get_a_503(
     server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    documents = server._site.documents
+    documents = server.parts.documents
     assert documents is not None
     loop, port = asyncio.get_running_loop(), server.monitoring_port
     async with documents._one_at_a_time:

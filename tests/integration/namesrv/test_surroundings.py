@@ -238,10 +238,10 @@ async def test_a_disk_error_blocks_no_call_and_is_counted(tmp_path: Path, clock:
         async with grpc.aio.insecure_channel(server.addr) as channel:
             await Peer(channel).registration.RegisterBroker(wire.registration())
             async with asyncio.timeout(60):
-                while not server.recorder.problems():  # noqa: ASYNC110  # the writer's thread has no event to wait for
+                while not server.parts.recorder.problems():  # noqa: ASYNC110  # the writer's thread has no event to wait for
                     await asyncio.sleep(0.05)
     lost = server.metrics.registry.get_sample_value("pointsman_namesrv_history_rows_dropped_total", {"cause": "disk"})
-    assert lost == server.recorder.dropped > 0
+    assert lost == server.parts.recorder.dropped > 0
 
 
 async def test_after_lost_rows_the_states_are_written_again(tmp_path: Path, clock: ManualClock) -> None:
@@ -271,10 +271,10 @@ async def test_rows_lost_again_and_again_repeat_the_states_once_a_minute(tmp_pat
 
 
 async def _lose_a_row(server: NameServerApp) -> None:
-    dropped = server.recorder.dropped
-    server.recorder.record([Event(kind=EventKind.NAMESRV_ALIVE, detail={"no JSON": object()})])
+    dropped = server.parts.recorder.dropped
+    server.parts.recorder.record([Event(kind=EventKind.NAMESRV_ALIVE, detail={"no JSON": object()})])
     async with asyncio.timeout(60):
-        while server.recorder.dropped == dropped:  # noqa: ASYNC110  # the writer's thread has no event to wait for
+        while server.parts.recorder.dropped == dropped:  # noqa: ASYNC110  # the writer's thread has no event to wait for
             await asyncio.sleep(0.05)
 
 

@@ -42,9 +42,9 @@ BIG = 300
 async def nothing_left_behind(server: NameServerApp) -> AsyncIterator[None]:
     """After each test, its watches are removed when their clients have disconnected."""
     yield
-    server.hub.check_invariants()
-    await until(lambda: server.hub.count == 0)
-    server.hub.check_invariants()
+    server.parts.hub.check_invariants()
+    await until(lambda: server.parts.hub.count == 0)
+    server.parts.hub.check_invariants()
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -94,7 +94,7 @@ async def test_a_watch_begins_with_the_routes_in_the_requested_order_and_then_th
             await watch.gone(),
             await watch.synced(),
         )
-        assert server.hub.count == 1
+        assert server.parts.hub.count == 1
     assert (pay.topic, orders.topic, nowhere.topic) == ("pay", "orders", "nowhere")
     assert orders == (await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders"))).route
     assert (nowhere.revision.boot, nowhere.revision.digest) == (orders.revision.boot, b"")
@@ -276,7 +276,7 @@ async def test_hundreds_of_watchers_all_receive_the_same_bytes(server: NameServe
 
         first = await asyncio.gather(*map(next_update, watches))
         await asyncio.gather(*(watch.synced() for watch in watches))
-        assert server.hub.count == value(server, "pointsman_namesrv_watchers") == 200
+        assert server.parts.hub.count == value(server, "pointsman_namesrv_watchers") == 200
         await register(peer, wire.topic("orders", 2))
         await clock.advance(STEP)
         second = await asyncio.gather(*map(next_update, watches))
@@ -313,7 +313,7 @@ async def test_a_watcher_that_does_not_read_delays_no_other_and_gets_the_latest_
             latest = await quick.route()
             sizes.append(latest.ByteSize())
         assert min(sizes) > 20_000
-        (facts, total) = server.hub.watchers("big")
+        (facts, total) = server.parts.hub.watchers("big")
         assert total == 2
         keeping_up, stuck = sorted(facts, key=lambda each: each.pending)
         assert (keeping_up.pending, keeping_up.waiting_since) == (0, None)
@@ -383,7 +383,7 @@ async def test_a_draining_node_ends_its_watches_and_refuses_route_queries_alone(
         await watch.synced()
         server.lifecycle.drain(by="ann")
         assert await watch.ending() == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
-    assert server.hub.count == 0
+    assert server.parts.hub.count == 0
     code, details, message = await refused(peer, WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
     assert (code, details.code) == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
     assert (details.facts["node_state"], message) == ("DRAINING", "this name server is DRAINING; use another one")
@@ -415,12 +415,12 @@ async def test_stopping_ends_idle_and_stuck_watches_well_within_the_grace(
                     peer, wire.topic("big", queues), who=wire.identity(name="n" * 60 + "0", addr="10.1.0.0:10911")
                 )
                 await clock.advance(STEP)
-            await until(lambda: any(facts.pending for facts in server.hub.watchers("big")[0]))
+            await until(lambda: any(facts.pending for facts in server.parts.hub.watchers("big")[0]))
             started = time.monotonic()
             ending = asyncio.create_task(idle.ending())
             await stop(60.0)
             assert time.monotonic() - started < 10
-            assert server.hub.count == 0
+            assert server.parts.hub.count == 0
             assert await ending == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
         assert (await stuck.ending())[0] is grpc.StatusCode.UNAVAILABLE
 
@@ -432,15 +432,15 @@ async def test_watches_of_clients_that_disconnect_are_removed(server: NameServer
             for _ in range(20):
                 watch = await stack.enter_async_context(watching(channel, "orders", "nowhere"))
                 await watch.route()
-            assert server.hub.count == 20
-        await until(lambda: server.hub.count == 0)
+            assert server.parts.hub.count == 20
+        await until(lambda: server.parts.hub.count == 0)
         watch = Watch(
             Peer(channel).route.WatchTopicRoutes(WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
         )
         await watch.route()
-        assert server.hub.count == 1
+        assert server.parts.hub.count == 1
         del watch  # below grpcio 1.83 closing a channel leaves referenced calls open
-    await until(lambda: server.hub.count == 0)
+    await until(lambda: server.parts.hub.count == 0)
 
 
 # --- bounds and bad input -------------------------------------------------------------------------------------
@@ -460,13 +460,13 @@ async def test_a_watch_of_too_many_topics_is_refused_with_the_bound_and_counted(
 async def test_more_watchers_than_allowed_are_refused_and_one_that_ends_frees_its_place(
     server: NameServerApp, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server.hub._bounds["watchers"], "bound", 1)
+    monkeypatch.setattr(server.parts.hub._bounds["watchers"], "bound", 1)
     async with watching(peer.channel, "orders") as watch:
         await watch.gone()
         code, details, _ = await refused(peer, WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
         assert (code, details.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
         assert details.facts == {"limit": "watchers", "bound": "1"}
-    await until(lambda: server.hub.count == 0)
+    await until(lambda: server.parts.hub.count == 0)
     async with watching(peer.channel, "orders") as watch:
         await watch.gone()
 
@@ -474,7 +474,7 @@ async def test_more_watchers_than_allowed_are_refused_and_one_that_ends_frees_it
 async def test_a_watch_of_the_connection_with_most_is_ended_for_another_with_the_reason(
     server: NameServerApp, peer: Peer
 ) -> None:
-    server.hub._bounds["watched_topics"].bound = 5
+    server.parts.hub._bounds["watched_topics"].bound = 5
     own_connection = [("grpc.use_local_subchannel_pool", 1)]
     async with AsyncExitStack() as stack:
         for topics in ("ab", "abc"):
@@ -535,11 +535,11 @@ async def test_the_watchers_of_a_topic_are_shown_the_oldest_first(
         async with watching(peer.channel, "orders", zone="z") as second:
             await second.gone()
             await second.synced()
-            facts, total = server.hub.watchers("orders")
+            facts, total = server.parts.hub.watchers("orders")
             assert total == 2
             assert [(each.topics, clock.now - each.opened_at) for each in facts] == [(2, 10), (1, 0)]
             assert all(each.peer.startswith("127.0.0.1:") for each in facts)
-            assert (len(server.hub.watchers("pay")[0]), server.hub.watchers("nowhere")) == (1, ([], 0))
+            assert (len(server.parts.hub.watchers("pay")[0]), server.parts.hub.watchers("nowhere")) == (1, ([], 0))
 
 
 @pytest.mark.parametrize("warm_up_seconds", [WARM_UP])

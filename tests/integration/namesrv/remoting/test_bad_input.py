@@ -270,8 +270,8 @@ async def test_a_pause_of_this_process_is_not_counted(server: NameServerApp, clo
 
 
 def running(server: NameServerApp) -> shell.RemotingServer:
-    assert server._remoting is not None
-    return server._remoting
+    assert server.parts.remoting is not None
+    return server.parts.remoting
 
 
 async def test_clients_that_do_not_read_are_not_read_either_and_have_a_common_limit(
@@ -440,7 +440,7 @@ class TestFewBrokers:
 async def test_incoming_registrations_use_bounded_memory(
     server: NameServerApp, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bound = server._coming_in
+    bound = server.parts.registration.calls._memory
     monkeypatch.setattr(bound, "bound", 1_000_000)
     body = register_body({f"t{i}": topic_config(f"t{i}") for i in range(4_000)})
     bomb = zlib.compress(struct.pack(">I", 30_000_000) + bytes(30_000_000))

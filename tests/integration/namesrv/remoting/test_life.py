@@ -243,12 +243,12 @@ class TestAChangeOfAKnownTable:
         self, rocketmq: RemotingPeer, server: NameServerApp, table: dict[str, dict[str, object]]
     ) -> None:
         await registered(rocketmq, body=register_body(table))
-        assert server._remoting is not None
-        (connection,) = server._remoting._connections
+        assert server.parts.remoting is not None
+        (connection,) = server.parts.remoting._connections
         table["t7"] = topic_config("t7", perm=4)
         body = register_body(table, counter=2)
         (frame,) = frames(register(body=body))
-        steps = server._remoting._brokers.register(connection, read_header(frame.form, frame.header), body)
+        steps = server.parts.remoting._brokers.register(connection, read_header(frame.form, frame.header), body)
         assert next(steps) is None
         assert (await rocketmq.ask(104, broker_ext())).code == 0
         assert not server.core.routes.groups

@@ -65,8 +65,8 @@ def denied(server: NameServerApp, code: str, reason: str) -> float:
 
 
 async def test_every_code_that_is_served_has_a_rule(server: NameServerApp) -> None:
-    assert server._remoting is not None
-    assert set(server._remoting.requests._handlers) == set(RULES)
+    assert server.parts.remoting is not None
+    assert set(server.parts.remoting.requests._handlers) == set(RULES)
 
 
 async def test_a_broker_by_its_address_registers_its_own_name_and_no_other(

@@ -51,14 +51,16 @@ class World:
         self.hub = WatchHub(
             self.core.routes,
             self.answers,
+            RoutesConfig(
+                watch_coalesce_seconds=coalesce,
+                max_watchers=max_watchers,
+                max_watched_topics=max_watched,
+                max_topics_per_watch=10,
+            ),
             lifecycle=self.lifecycle,
             clock=self.clock,
             metrics=self.metrics,
             node="n",
-            coalesce_seconds=coalesce,
-            max_watchers=max_watchers,
-            max_watched=max_watched,
-            max_topics=10,
         )
         self.running = asyncio.create_task(self.hub.run())
 

@@ -76,8 +76,8 @@ def closed(server: NameServerApp, cause: str) -> float:
 
 
 def connections(server: NameServerApp) -> list[RemotingConnection]:
-    assert server._remoting is not None
-    return list(server._remoting._connections)
+    assert server.parts.remoting is not None
+    return list(server.parts.remoting._connections)
 
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
