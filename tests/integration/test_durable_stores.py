@@ -199,12 +199,15 @@ def _spoiling_the_first_row(connection: sqlite3.Connection) -> str:
     raise AssertionError("no rows")
 
 
-async def test_a_damaged_file_that_cannot_be_moved_stays_and_nothing_is_written(store: DurableStore) -> None:
+async def test_a_damaged_file_that_cannot_be_moved_stays_with_a_warning_and_nothing_is_written(
+    store: DurableStore, caplog: pytest.LogCaptureFixture
+) -> None:
     await store.put({0: 1, 1: 1})
     await store.close()
     broken = damaged(store.file, "row")
     (store.folder / "damaged").touch()
     await fails(store, "is damaged")
+    assert "damaged file could not be moved and stays where it is" in caplog.messages
     assert store.file.read_bytes() == broken
 
 

@@ -130,11 +130,6 @@ def test_readable_messages_of_a_damaged_file_are_moved_to_a_new_one(
     assert sorted(each.name for each in tmp_path.iterdir()) == ["damaged", "outbox"]
 
 
-def test_a_process_that_ends_during_a_repair_loses_nothing(path: Path) -> None:
-    path.replace(path.with_name("outbox.repaired"))
-    assert ids_in(path) == ["id-0", "id-2"]
-
-
 def test_the_bound_counts_waiting_messages(tmp_path: Path) -> None:
     with opened(tmp_path / "outbox", max_bytes=2 * (ROW_BYTES + 1)) as (outbox, _):
         parked = put(outbox, outgoing(0), outgoing(1))
