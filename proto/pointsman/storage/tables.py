@@ -423,7 +423,7 @@ class DurableTables:
             before = self._stamps()
             for path in self.files:
                 with contextlib.suppress(FileNotFoundError):
-                    shutil.copy(path, folder)
+                    shutil.copyfile(path, Path(folder) / path.name)  # not its mode: the copy is written to
             if self._stamps() == before:
                 return
         raise _in_use(self.path)

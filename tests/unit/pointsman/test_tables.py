@@ -284,8 +284,10 @@ def test_a_read_only_file_is_read_with_the_journal_that_a_kill_left(
     file: DurableTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(file, *ROWS)
-    left, access = left_by_a_kill(file, tmp_path / "left"), os.access
-    monkeypatch.setattr(os, "access", lambda path, mode: (path, mode) != (left.path, os.W_OK) and access(path, mode))
+    left = left_by_a_kill(file, tmp_path / "left")
+    left.path.chmod(0o444)
+    # As for a user that is not root.
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK or bool(os.stat(path).st_mode & stat.S_IWUSR))
     for _ in range(2):
         opened = left.open(OnRefusal.EMPTY)
         assert opened.rows["sizes"] == ROWS
