@@ -12,9 +12,9 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pointsman.clock import Clock
@@ -28,7 +28,7 @@ from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.own_state import MASTER_ID, Leave, OwnState, decide_leave
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
 from pointsman_agent.core.registration_session import RegistrationState
-from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.core.topic_set import DataVersion, TopicSet
 from pointsman_agent.deadline import within
 from pointsman_agent.drain.agent_servicer import AgentFacts, AgentService
 from pointsman_agent.drain.drainer import DrainedAgent, Drainer
@@ -62,12 +62,29 @@ ENDS_SECONDS = 2.0
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What serves the broker's clients and name servers, built once its topics and a probe's result are known."""
+
+    agent_addr: str
+    """Where clients reach it; empty: nowhere."""
+    services: ClientServices | None
+    """None: it does not serve the broker's clients."""
+    drainer: Drainer
+    collector: QueueStatsCollector
+    name_servers: NameServerFollower | None
+    """None: their list is fixed."""
+
+
 class Agent:
     """One broker's agent. ``draw(a, b)`` is ``random.uniform`` in production.
 
     ``metrics`` and ``source_metrics`` are those used by ``probe`` and ``topic_source``; new ones by default.
     Raises ConfigError for certificates that cannot be used.
     """
+
+    parts: Parts
+    """Set by :meth:`run` with :attr:`is_serving`."""
 
     def __init__(
         self,
@@ -99,13 +116,14 @@ class Agent:
         )
         self._opener = ChannelOpener(config.credentials)
         self._prober = self._build_prober(probe) if probe is not None else None
-        self._verdict = Verdict()
-        self._own: Observable[OwnState] | None = None
+        broker, no_topics = config.broker, TopicSet((), DataVersion())
+        self._own = Observable(OwnState(broker.id, no_topics, replica_id=broker.replica_id or None))
         self._listed = Observable(config.name_servers.addrs)
-        self._fleet: RegistrationFleet | None = None
-        self._registering: asyncio.Task[None] | None = None
-        self._services: ClientServices | None = None
-        self._agent_addr = config.broker.agent_addr
+        self._fleet = RegistrationFleet(
+            self._listed, self._own, build=self._build_loop, forget=self.metrics.forget_name_server
+        )
+        self.is_serving = False
+        """Whether the topics and a probe's result are known: before, nothing is published about the broker."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Run until ``stop`` is set and the broker is handed over or unregistered. Raises CannotListen."""
@@ -133,19 +151,19 @@ class Agent:
 
     def health(self) -> tuple[bool, dict[str, object]]:
         """Healthy while at least one name server holds the registration. Read-only, callable from any thread."""
-        reports = self._fleet.reports if self._fleet is not None else {}
-        own = self._own.value if self._own is not None else None
+        reports, own = self._fleet.reports, self._own.value
         name_servers = {
             name_server: {"state": report.state.value, "since": report.since, "holder_addr": report.holder_addr}
             for name_server, report in reports.items()
         }
         facts: dict[str, object] = {
             "name_servers": name_servers,
-            "broker": {"probe": own.status.value, "detail": own.health_detail} if own is not None else {},
+            "broker": {"probe": own.status.value, "detail": own.health_detail} if self.is_serving else {},
         }
+        services = self.parts.services if self.is_serving else None
         problems = {
             "topics": self._follower.state.problem,
-            "offsets": self._services.offsets_problem if self._services is not None else "",
+            "offsets": services.offsets_problem if services is not None else "",
         }
         facts |= {f"{what}_problem": problem for what, problem in problems.items() if problem}
         return any(report.state is RegistrationState.REGISTERED for report in reports.values()), facts
@@ -185,94 +203,49 @@ class Agent:
             await asyncio.gather(polling, stopping, return_exceptions=True)
 
     async def _serve(self, stop: asyncio.Event, tasks: asyncio.TaskGroup) -> None:
-        broker, topics = self._config.broker, await self._follower.first()
-        own = OwnState(broker.id, topics, verdict=self._verdict, replica_id=broker.replica_id or None)
-        self._own = Observable(own)
-        self.metrics.set_own_state(own)
+        self.metrics.set_own_state(self._own.value)
         running: list[asyncio.Task[None]] = []
         async with AsyncExitStack() as closing:
             ends = self._build_ends(closing)
             # Each of them runs, the last one first, also when a part fails or the start is cancelled: committed offsets
             # must reach the store.
-            closing.push_async_callback(self._finish_services)
+            services, agent_addr = self._build_services(ends), self._config.broker.agent_addr
+            if services is not None:
+                closing.push_async_callback(services.finish)
             closing.push_async_callback(_end, running)
-            closing.push_async_callback(self._stop_services)
-            drainer = await self._start_services(ends, tasks, running)
-            self._registering = tasks.create_task(await self._build_fleet(tasks, running))
+            if services is not None:
+                closing.push_async_callback(services.stop)
+                agent_addr = services.bind(self._certificates)
+            self.parts = parts = self._assemble(ends, services, agent_addr)
+            self.is_serving = True
+            if services is not None:
+                await services.start([AgentService(parts.drainer, facts=self._facts, clock=self._clock).service()])
+                log.info("serving the broker's clients", extra={"facts": {"addr": agent_addr}})
+                running.append(tasks.create_task(services.run()))
+            running.append(tasks.create_task(parts.collector.run()))
+            if parts.name_servers is not None:
+                await parts.name_servers.read()
+                running.append(tasks.create_task(parts.name_servers.run()))
+            registering = tasks.create_task(self._fleet.run())
             await stop.wait()
-            await self._leave(drainer)
+            await self._leave(parts.drainer, registering)
 
-    async def _stop_services(self) -> None:
-        if self._services is not None:
-            await self._services.stop()
-
-    async def _finish_services(self) -> None:
-        if self._services is not None:
-            await self._services.finish()
-
-    async def _start_services(
-        self, ends: QueueEnds, tasks: asyncio.TaskGroup, running: list[asyncio.Task[None]]
-    ) -> Drainer:
-        """Serve the broker's clients, if configured, and measure its queues; add the tasks to ``running``."""
-        if self._config.rpc.listen:
-            self._services = ClientServices(
-                self._config,
-                topics=self._topics,
-                ends=ends,
-                is_master=self._is_master,
-                master_agent=lambda: self._fleet.master_agent_addr if self._fleet is not None else "",
-                opener=self._opener,
-                clock=self._clock,
-                registry=self.metrics.registry,
-            )
-            self._agent_addr = self._services.bind(self._certificates)
-        drainer = self._build_drainer(ends)
-        if self._services is not None:
-            service = AgentService(drainer, facts=self._facts, clock=self._clock).service()
-            await self._services.start([service])
-            log.info("serving the broker's clients", extra={"facts": {"addr": self._agent_addr}})
-            running.append(tasks.create_task(self._services.run()))
-        running.append(tasks.create_task(self._build_collector(ends).run()))
-        return drainer
-
-    async def _build_fleet(
-        self, tasks: asyncio.TaskGroup, running: list[asyncio.Task[None]]
-    ) -> Coroutine[Any, Any, None]:
-        """Follow the list of name servers; return the coroutine that registers with each of them."""
-        assert self._own is not None  # noqa: S101  # set by _serve
-        source = build_source(self._config.name_servers)
-        if source is not None:
-            follower = NameServerFollower(
-                source,
-                self._listed,
-                clock=self._clock,
-                refresh=self._config.name_servers.refresh_seconds,
-                metrics=NameServerListMetrics(self.metrics.registry),
-            )
-            await follower.read()
-            running.append(tasks.create_task(follower.run()))
-        self._fleet = RegistrationFleet(
-            self._listed, self._own, build=self._build_loop, forget=self.metrics.forget_name_server
-        )
-        return self._fleet.run()
-
-    async def _leave(self, drainer: Drainer) -> None:
+    async def _leave(self, drainer: Drainer, registering: asyncio.Task[None]) -> None:
         """Hand over or unregister at every name server, within the time limit of a stop."""
         # Undoing a drain has its own time limit, so that enough is left for the name servers.
         await drainer.close(seconds=self._config.stop.timeout_seconds)
         started_at = self._clock.monotonic()
         await self._set_leave()
         left = self._config.stop.timeout_seconds - (self._clock.monotonic() - started_at)
-        assert self._registering is not None  # noqa: S101  # set by _serve
         try:
-            await within(self._clock, left, _ended(self._registering))
+            await within(self._clock, left, self._fleet.ended.wait())
         except TimeoutError:
-            late = self._fleet.unfinished if self._fleet is not None else []
-            log.warning("unregister timed out; the registration will expire", extra={"facts": {"name_servers": late}})
-            self._registering.cancel()
+            facts = {"name_servers": self._fleet.unfinished}
+            log.warning("unregister timed out; the registration will expire", extra={"facts": facts})
+            registering.cancel()
 
     async def _set_leave(self) -> None:
-        if self._own is None or self._own.value.leave is not None:
+        if self._own.value.leave is not None:
             return
         answers = None
         if self._prober is not None:
@@ -286,9 +259,7 @@ class Agent:
     async def _unregister(self) -> Mapping[str, Answer]:
         """Unregister at every name server as a drained broker; return the outcome of each."""
         self._change(leave=Leave.DRAIN)
-        if self._registering is None or self._fleet is None:
-            return {}
-        await _ended(self._registering)
+        await self._fleet.ended.wait()
         return {
             name_server: Answer(report.state is RegistrationState.LEFT, report.state.value)
             for name_server, report in self._fleet.reports.items()
@@ -298,11 +269,10 @@ class Agent:
 
     def _on_probe_result(self, result: ProbeResult, verdict: Verdict) -> None:
         self.metrics.count_probe(result)
-        self._verdict = verdict
-        if self._own is None:
-            return
         old = self._own.value
         self._change(verdict=verdict)
+        if not self.is_serving:
+            return
         new = self._own.value
         facts: dict[str, object] = {
             "probe": new.status.value,
@@ -320,24 +290,20 @@ class Agent:
     def _change(
         self, *, verdict: Verdict | None = None, topics: TopicSet | None = None, leave: Leave | None = None
     ) -> None:
-        if self._own is None:
-            return
         old = self._own.value
         new = replace(old, verdict=verdict or old.verdict, topics=topics or old.topics, leave=leave or old.leave)
-        self.metrics.set_own_state(new)
+        if self.is_serving:
+            self.metrics.set_own_state(new)
         self._own.set(new)
 
     def _topics(self) -> TopicSet:
-        assert self._own is not None  # noqa: S101  # set before anything is served
         return self._own.value.topics
 
     def _is_master(self) -> bool:
-        return self._own is not None and self._own.value.broker_id == MASTER_ID
+        return self._own.value.broker_id == MASTER_ID
 
     def _facts(self) -> AgentFacts:
-        assert self._own is not None  # noqa: S101  # as above
-        reports = self._fleet.reports if self._fleet is not None else {}
-        broker = self._config.broker
+        broker, reports = self._config.broker, self._fleet.reports
         return AgentFacts(
             version=self._version,
             cluster=broker.cluster,
@@ -370,10 +336,44 @@ class Agent:
         closing.push_async_callback(ends.close)
         return ends
 
-    def _build_collector(self, ends: QueueEnds) -> QueueStatsCollector:
-        metrics, services = QueueStatsMetrics(self.metrics.registry), self._services
+    def _build_services(self, ends: QueueEnds) -> ClientServices | None:
+        if not self._config.rpc.listen:
+            return None
+        return ClientServices(
+            self._config,
+            topics=self._topics,
+            ends=ends,
+            is_master=self._is_master,
+            master_agent=lambda: self._fleet.master_agent_addr,
+            opener=self._opener,
+            clock=self._clock,
+            registry=self.metrics.registry,
+        )
+
+    def _assemble(self, ends: QueueEnds, services: ClientServices | None, agent_addr: str) -> Parts:
+        """Build the parts of an agent that its clients reach at this address; nothing is opened."""
+        source = build_source(self._config.name_servers)
+        name_servers = None
+        if source is not None:
+            name_servers = NameServerFollower(
+                source,
+                self._listed,
+                clock=self._clock,
+                refresh=self._config.name_servers.refresh_seconds,
+                metrics=NameServerListMetrics(self.metrics.registry),
+            )
+        return Parts(
+            agent_addr=agent_addr,
+            services=services,
+            drainer=self._build_drainer(ends, services, agent_addr),
+            collector=self._build_collector(ends, services),
+            name_servers=name_servers,
+        )
+
+    def _build_collector(self, ends: QueueEnds, services: ClientServices | None) -> QueueStatsCollector:
+        metrics = QueueStatsMetrics(self.metrics.registry)
         reporter = Reporter(
-            lambda: self._fleet.loops if self._fleet is not None else (),
+            lambda: self._fleet.loops,
             clock=self._clock,
             timeout=self._config.heartbeat.timeout_seconds,
             metrics=metrics,
@@ -390,8 +390,8 @@ class Agent:
             draw=self._draw,
         )
 
-    def _build_drainer(self, ends: QueueEnds) -> Drainer:
-        broker, services = self._config.broker, self._services
+    def _build_drainer(self, ends: QueueEnds, services: ClientServices | None, agent_addr: str) -> Drainer:
+        broker = self._config.broker
         rate = PutRate(ends, topics=self._topics, clock=self._clock)
         lags = None
         if services is not None and self._config.is_redis:
@@ -415,7 +415,7 @@ class Agent:
             WritePermissions(
                 cluster=broker.cluster,
                 broker_name=broker.name,
-                agent_addr=self._agent_addr or broker.addr,
+                agent_addr=agent_addr or broker.addr,
                 timeout=self._config.heartbeat.timeout_seconds,
                 opener=self._opener,
             ),
@@ -423,7 +423,6 @@ class Agent:
         )
 
     def _build_loop(self, name_server: str) -> RegistrationLoop:
-        assert self._own is not None  # noqa: S101  # set before the fleet
         heartbeat = self._config.heartbeat
         return RegistrationLoop(
             name_server,
@@ -443,7 +442,7 @@ class Agent:
             broker_name=broker.name,
             addr=broker.addr,
             ha_addr=broker.ha_addr,
-            agent_addr=self._agent_addr,
+            agent_addr=self.parts.agent_addr,
             zone=broker.zone,
             host=broker.host or socket.gethostname(),
             labels=broker.labels,
@@ -460,7 +459,3 @@ async def _end(tasks: Iterable[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _ended(task: asyncio.Task[None]) -> None:
-    await asyncio.wait({task})

@@ -43,6 +43,8 @@ class RegistrationFleet:
         self._running: dict[str, _Running] = {}
         self._current: tuple[RegistrationLoop, ...] = ()
         self._changed = asyncio.Event()
+        self.ended = asyncio.Event()
+        """Set when :meth:`run` has ended."""
 
     @property
     def loops(self) -> tuple[RegistrationLoop, ...]:
@@ -76,6 +78,7 @@ class RegistrationFleet:
         finally:
             for stop in stop_following:
                 stop()
+            self.ended.set()
 
     def _follow(self, tasks: asyncio.TaskGroup) -> None:
         listed = self._listed.value

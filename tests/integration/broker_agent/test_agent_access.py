@@ -57,13 +57,13 @@ async def agent(clock: ManualClock, tmp_path: Path, tokens: TokenFolder) -> Asyn
         access=tokens.settings(*GRANTS),
     )
     async with running_agent(config, clock=clock) as running:
-        await until(lambda: running.agent._agent_addr != "" and running.agent._registering is not None)
+        await until(lambda: running.agent.is_serving and bool(running.agent._fleet.loops))
         yield running
 
 
 @pytest.fixture
 async def channel(agent: RunningAgent) -> AsyncIterator[grpc.aio.Channel]:
-    async with grpc.aio.insecure_channel(agent.agent._agent_addr) as opened:
+    async with grpc.aio.insecure_channel(agent.agent.parts.agent_addr) as opened:
         yield opened
 
 
@@ -186,14 +186,14 @@ async def test_leaving_every_group_is_a_call_about_each_of_them(
     channel: grpc.aio.Channel, tokens: TokenFolder, agent: RunningAgent
 ) -> None:
     """Before an agent's restart they were members, and no stream has made their client ids anyone's since."""
-    assert agent.agent._services is not None
-    agent.agent._services.groups.recall({"audit": ["10.0.0.2@2"], "billing-eu": ["10.0.0.3@3"]}, with_offsets=())
+    assert agent.agent.parts.services is not None
+    agent.agent.parts.services.groups.recall({"audit": ["10.0.0.2@2"], "billing-eu": ["10.0.0.3@3"]}, with_offsets=())
 
     async def leave(client_id: str) -> StatusCode:
         request = groups_wire.LeaveGroupsRequest(client_id=client_id)
         return await outcome(ConsumerGroupServiceStub(channel).LeaveGroups(request, metadata=tokens.header("billing")))
 
-    core = agent.agent._services.groups.core
+    core = agent.agent.parts.services.groups.core
     assert await leave("10.0.0.2@2") is StatusCode.PERMISSION_DENIED
     assert core.groups_of("10.0.0.2@2") == {"audit"}
     assert await leave("10.0.0.3@3") is StatusCode.OK
@@ -250,8 +250,8 @@ async def test_a_client_id_and_its_locks_belong_to_the_identity_that_made_them(
     assert await attacks("app") == {StatusCode.PERMISSION_DENIED}
     assert await lock() == [0]
     await groups.LeaveGroups(groups_wire.LeaveGroupsRequest(client_id=member), metadata=tokens.header("billing"))
-    assert agent.agent._services is not None
-    assert agent.agent._services.groups.core.names() == []
+    assert agent.agent.parts.services is not None
+    assert agent.agent.parts.services.groups.core.names() == []
     assert await attacks("app") == {StatusCode.PERMISSION_DENIED}
     await locks.UnlockQueues(locks_wire.UnlockQueuesRequest(**named), metadata=tokens.header("billing"))
     assert await attacks("app") == {StatusCode.OK}

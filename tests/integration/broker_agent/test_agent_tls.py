@@ -52,7 +52,7 @@ def config(files: Files, tmp_path: Path) -> AgentConfig:
 @pytest.fixture
 async def agent(config: AgentConfig, clock: ManualClock) -> AsyncIterator[Agent]:
     async with running_agent(config, clock=clock) as running:
-        await eventually(lambda: running.agent._agent_addr and running.agent._registering)
+        await eventually(lambda: running.agent.is_serving and running.agent._fleet.loops)
         yield running.agent
 
 
@@ -68,7 +68,7 @@ async def is_served(peer: grpc.aio.Channel) -> bool:
 
 
 async def test_clients_of_the_broker_need_a_certificate(agent: Agent, authority: Authority) -> None:
-    addr = agent._agent_addr
+    addr = agent.parts.agent_addr
     assert not await is_served(grpc.aio.insecure_channel(addr))
     assert not await is_served(channel(addr, authority.file))
     assert await is_served(channel(addr, authority.file, authority.issue("client", "client.example")))

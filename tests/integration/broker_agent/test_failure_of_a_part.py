@@ -64,9 +64,11 @@ async def test_offsets_reach_their_store_when_a_part_of_the_agent_fails(
     async with running_name_server() as server:
         agent = Agent(config(server.addr, path), probe=None, clock=SystemClock(), version="test")
         running = asyncio.create_task(agent.run(stop))
-        await until(lambda: agent._services is not None and agent._services.flusher.is_loaded)
-        assert agent._services is not None
-        agent._services.offsets.commit("billing", {QueueKey("orders", 0): 7}, reset=False)
+        await until(lambda: agent.is_serving)
+        services = agent.parts.services
+        assert services is not None
+        await until(lambda: services.flusher.is_loaded)
+        services.offsets.commit("billing", {QueueKey("orders", 0): 7}, reset=False)
         (may_fail if part == "collector" else stop).set()
         with pytest.raises(ExceptionGroup) as failed:
             await running
