@@ -605,9 +605,7 @@ class NameServer:
 
     def provisional_count(self) -> int:
         """Return the number of snapshot replicas without a heartbeat yet that have not expired."""
-        return sum(
-            replica.is_provisional and replica.state.phase is not Phase.PROTECTED for _, replica in self.members()
-        )
+        return sum(each.is_provisional and each.state.phase is not Phase.PROTECTED for _, each in self.members())
 
     def replicas(self, *, cluster: str = "", broker_name: str = "") -> list[tuple[Group, Replica]]:
         """Return all known replicas, sorted by identity."""
