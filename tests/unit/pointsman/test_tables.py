@@ -204,13 +204,13 @@ def test_a_backup_has_all_rows_and_replaces_the_previous_one(file: DurableTables
 def test_no_copy_is_read_of_a_file_that_changes_all_the_time(
     file: DurableTables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    copy, numbers = shutil.copy, itertools.count()
+    copy, numbers = shutil.copyfile, itertools.count()
 
-    def copy_late(source: Path, folder: str) -> None:
-        copy(source, folder)
+    def copy_late(source: Path, target: Path) -> None:
+        copy(source, target)
         put(file, ("hall", f"lamp {next(numbers)}", "brass", 1.0))
 
-    monkeypatch.setattr(shutil, "copy", copy_late)
+    monkeypatch.setattr(shutil, "copyfile", copy_late)
     with pytest.raises(OSError, match="another process uses it"):
         table_file(tmp_path).open(OnRefusal.EMPTY, reads_in_use=True)
 
