@@ -94,6 +94,12 @@ class ScriptedAdminServer:
         token = page[-1].topic if len(topics) > PAGE else ""
         return admin.ListRouteDigestsResponse(node=self.node, digests=page, next_page_token=token, state=self.state)
 
+    def list_flapping(self, _request: admin.ListFlappingRequest) -> admin.ListFlappingResponse:
+        return admin.ListFlappingResponse(node=self.node)
+
+    def list_settings(self, _request: admin.ListSettingsRequest) -> admin.ListSettingsResponse:
+        return admin.ListSettingsResponse()
+
     def get_node_info(self, _request: admin.GetNodeInfoRequest) -> admin.GetNodeInfoResponse:
         return admin.GetNodeInfoResponse(node=self.node, state=self.state, boot=self.boot)
 

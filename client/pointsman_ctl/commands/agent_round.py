@@ -1,21 +1,14 @@
 """Query agents, found through the name servers or named by address, each with its own deadline.
 
-RocketMQ brokers have no agent: where a query has a form for them, they are queried themselves.
+RocketMQ brokers have no agent: they are queried themselves for what they have, too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Iterator,
-    Sequence,
-)
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic
 
@@ -26,7 +19,7 @@ from rich.text import Text
 from pointsman.names import addr_problem, is_rocketmq
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import Document
-from pointsman_client import AgentFailedError, NameServerFailedError
+from pointsman_client import NameServerFailedError
 from pointsman_ctl.options.command_options import in_cluster
 from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.output.error_report import (
@@ -39,19 +32,19 @@ from pointsman_ctl.output.error_report import (
 )
 from pointsman_ctl.output.operator_texts import counted
 from pointsman_ctl.output.output_layout import ALARM, node_document
+from pointsman_ctl.servers.agent_server import AgentServer
 from pointsman_ctl.servers.found_agents import Agent, FoundAgents, MissingBroker, agents_in, noun_of
-from pointsman_ctl.servers.name_server_queries import clusters_of, rocketmq_brokers_of
+from pointsman_ctl.servers.name_servers import name_servers
 from pointsman_ctl.servers.rocketmq_broker import RocketmqBroker
-from pointsman_ctl.servers.rocketmq_name_server import PointsmanRequiredError, RocketmqAccess
+from pointsman_ctl.servers.rocketmq_name_server import PointsmanRequiredError
 from pointsman_ctl.servers.server_calls import (
+    AnyT,
     NodeResponse,
     Query,
     ResultT,
     ResultT_co,
-    Server,
-    ToServer,
+    To,
     deadline_in,
-    name_servers,
     query_every,
     responses_of,
 )
@@ -61,8 +54,6 @@ MAX_MISSING = 10
 """Brokers that are not counted and are listed; of the others only the number is shown."""
 NOT_COUNTED = "BROKERS_NOT_COUNTED"
 NOT_LISTED = "RocketMQ's name servers do not list brokers that are down: if there are any, they are not counted"
-BrokerQuery = Callable[[RocketmqBroker, float], Awaitable[ResultT]]
-"""Queries one RocketMQ broker, with a deadline for all its calls."""
 NameServerResponses = Sequence[NodeResponse[route_service_pb2.GetClusterInfoResponse]]
 
 
@@ -178,7 +169,7 @@ class QueryResult(Generic[ResultT_co]):
         return all(node.response.HasField("absent") for node in self.name_servers if node.response is not None)
 
 
-class AgentRound:
+class AgentRound(Generic[AnyT]):
     """The chosen agents and the connections to them."""
 
     def __init__(
@@ -186,91 +177,87 @@ class AgentRound:
         choice: AgentChoice,
         found: FoundAgents,
         name_servers: NameServerResponses,
-        to: ToServer,
-        access: RocketmqAccess,
+        to: To[AnyT],
         timeout_seconds: float,
     ) -> None:
-        """``to`` has the connections to agents, ``access`` is for RocketMQ brokers."""
         self.choice = choice
         self.found = found
         self.name_servers = name_servers
         self._timeout_seconds = timeout_seconds
         self._to = to
-        self._brokers = {each.addr: RocketmqBroker(each.addr, access) for each in found.agents if each.is_rocketmq}
         self._concurrency = asyncio.Semaphore(MAX_CONCURRENT_AGENTS)
 
-    async def query(
-        self, question: Query[ResultT], of_broker: BrokerQuery[ResultT] | None = None
-    ) -> QueryResult[ResultT]:
-        """Query every agent; ``question(server, deadline)`` may make several calls, all before ``deadline``.
+    async def query(self, question: Query[AnyT, ResultT]) -> QueryResult[ResultT]:
+        """Query every agent; ``question(server, deadline)`` may make several calls, all before ``deadline``."""
 
-        ``of_broker``: the form of the query for RocketMQ brokers, needed if they are among the agents.
-        """
-
-        async def bounded(server: Server | RocketmqBroker, _deadline: float) -> ResultT:
+        async def bounded(server: AnyT, _deadline: float) -> ResultT:
             async with self._concurrency:
-                deadline = deadline_in(self._timeout_seconds)
-                if not isinstance(server, RocketmqBroker):
-                    return await question(server, deadline)
-                assert of_broker is not None  # noqa: S101  # without it there are no brokers
-                return await of_broker(server, deadline)
+                return await question(server, deadline_in(self._timeout_seconds))
 
         addrs = [agent.addr for agent in self.found.agents]
-        to = lambda addr: self._brokers.get(addr) or self._to(addr)  # noqa: E731
-        nodes = await query_every(to, addrs, bounded, self._timeout_seconds)
+        nodes = await query_every(self._to, addrs, bounded, self._timeout_seconds)
         return QueryResult(self.choice, self.found, self.name_servers, list(zip(self.found.agents, nodes, strict=True)))
-
-    async def close(self) -> None:
-        """Close the connections to RocketMQ brokers."""
-        await asyncio.gather(*(broker.close() for broker in self._brokers.values()))
 
 
 @asynccontextmanager
-async def agent_round(
-    invocation: Invocation, choice: AgentChoice, *, with_rocketmq: bool = False
-) -> AsyncIterator[AgentRound]:
-    """Find the agents, and RocketMQ brokers if the query has a form for them; connections are closed at the end.
+async def agent_round(invocation: Invocation, choice: AgentChoice) -> AsyncIterator[AgentRound[AgentServer]]:
+    """Find the agents; connections are closed at the end.
 
     Raises NameServersUnavailableError, ClusterNotFoundError when no name server knows the cluster, and
     PointsmanRequiredError for RocketMQ name servers, which know no agents.
     """
-    nodes: NameServerResponses = ()
-    found = FoundAgents(tuple(map(Agent, choice.addrs)))
-    if not choice.addrs:
-        if not with_rocketmq and is_rocketmq(invocation.name_servers[0]):
-            raise PointsmanRequiredError(invocation.name_servers[0])
-        nodes, rocketmq = await _query_name_servers(invocation, choice, with_rocketmq=with_rocketmq)
-        responses = [node.response for node in nodes if node.response is not None]
-        clusters = [each for response in responses for each in response.clusters]
-        absent = [
-            each
-            for response in responses
-            for each in response.absent.brokers
-            if ("OUT" if each.broker.is_registered else "GONE") in choice.absent
-        ]
-        found = agents_in(clusters, replicas_too=choice.replicas_too, rocketmq=rocketmq, absent=absent)
-    async with invocation.connections(AgentFailedError) as to:
-        asking = AgentRound(choice, found, nodes, to, invocation.rocketmq_access, invocation.timeout_seconds)
+    if not choice.addrs and is_rocketmq(invocation.name_servers[0]):
+        raise PointsmanRequiredError(invocation.name_servers[0])
+    found, nodes = await _find(invocation, choice, with_rocketmq=False)
+    async with invocation.agent_connections() as to:
+        yield AgentRound(choice, found, nodes, to, invocation.timeout_seconds)
+
+
+@asynccontextmanager
+async def agent_and_broker_round(
+    invocation: Invocation, choice: AgentChoice
+) -> AsyncIterator[AgentRound[AgentServer | RocketmqBroker]]:
+    """Find the agents, and the RocketMQ brokers, which have none; connections are closed at the end.
+
+    Raises NameServersUnavailableError, and ClusterNotFoundError when no name server knows the cluster.
+    """
+    found, nodes = await _find(invocation, choice, with_rocketmq=True)
+    access = invocation.rocketmq_access
+    brokers = {each.addr: RocketmqBroker(each.addr, access) for each in found.agents if each.is_rocketmq}
+    async with invocation.agent_connections() as to:
         try:
-            yield asking
+            yield AgentRound(
+                choice, found, nodes, lambda addr: brokers.get(addr) or to(addr), invocation.timeout_seconds
+            )
         finally:
-            await asking.close()
+            await asyncio.gather(*(broker.close() for broker in brokers.values()))
+
+
+async def _find(
+    invocation: Invocation, choice: AgentChoice, *, with_rocketmq: bool
+) -> tuple[FoundAgents, NameServerResponses]:
+    if choice.addrs:
+        return FoundAgents(tuple(map(Agent, choice.addrs))), ()
+    nodes, rocketmq = await _query_name_servers(invocation, choice, with_rocketmq=with_rocketmq)
+    responses = [node.response for node in nodes if node.response is not None]
+    clusters = [each for response in responses for each in response.clusters]
+    absent = [
+        each
+        for response in responses
+        for each in response.absent.brokers
+        if ("OUT" if each.broker.is_registered else "GONE") in choice.absent
+    ]
+    return agents_in(clusters, replicas_too=choice.replicas_too, rocketmq=rocketmq, absent=absent), nodes
 
 
 def query_agents(
-    invocation: Invocation,
-    choice: AgentChoice,
-    question: Query[ResultT],
-    of_broker: BrokerQuery[ResultT] | None = None,
+    opened: AbstractAsyncContextManager[AgentRound[AnyT]], question: Query[AnyT, ResultT]
 ) -> QueryResult[ResultT]:
-    """Find the agents and send each the same query, RocketMQ brokers ``of_broker``.
-
-    Raises what :func:`agent_round` raises.
-    """
+    """Find the agents and send each the same query. Raises what ``opened`` raises: one of the two rounds."""
 
     async def query() -> QueryResult[ResultT]:
-        async with agent_round(invocation, choice, with_rocketmq=of_broker is not None) as asking:
-            return await asking.query(question, of_broker)
+        async with opened as asking:
+            return await asking.query(question)
 
     return asyncio.run(query())
 
@@ -373,11 +360,7 @@ def warn_of_name_servers(invocation: Invocation, nodes: NameServerResponses, *, 
             )
         if node.response is None or not with_absent or is_rocketmq(node.addr):
             continue
-        if not node.response.HasField("absent"):
-            is_complete = False
-            message = f"{node.addr} is older than this pointsmanctl: brokers that are OUT or departed are missing"
-            invocation.warn(NOT_COUNTED, message, "upgrade it")
-        elif left_out := node.response.absent.left_out:
+        if left_out := node.response.absent.left_out:
             is_complete = False
             message = f"{node.addr} does not list {counted(left_out, 'broker')} that are OUT or departed"
             invocation.warn(NOT_COUNTED, message, "give --cluster, or see `pointsmanctl brokers`")
@@ -409,7 +392,7 @@ async def _query_name_servers(
         nodes = await query_every(
             name_servers(to, invocation.rocketmq_access),
             invocation.name_servers,
-            lambda server, deadline: clusters_of(server, deadline, cluster=choice.cluster),
+            lambda server, deadline: server.clusters(deadline, cluster=choice.cluster),
             invocation.timeout_seconds,
         )
         responses_of(nodes)
@@ -426,7 +409,7 @@ async def _query_name_servers(
         lists = await query_every(
             to,
             [addr for addr, names in without.items() if names],
-            lambda server, deadline: rocketmq_brokers_of(server, deadline, cluster=choice.cluster),
+            lambda server, deadline: server.rocketmq_brokers(deadline, cluster=choice.cluster),
             invocation.timeout_seconds,
         )
         return nodes, frozenset(name for each in lists for name in each.response or ())

@@ -27,7 +27,7 @@ from pointsman_ctl.output.operator_texts import (
     reason_text,
 )
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, node_documents, node_parts, state_cell
-from pointsman_ctl.servers.name_server_queries import NodeBrokers, brokers_of
+from pointsman_ctl.servers.name_servers import NodeBrokers
 from pointsman_ctl.servers.server_calls import NodeResponse
 
 FLAPPING_ABOVE = 3_000.0
@@ -76,7 +76,7 @@ def brokers(invocation: Invocation, cluster: str) -> int:
       pointsmanctl --namesrv ns1:9876,ns2:9876 brokers --cluster DefaultCluster
     """
     nodes = invocation.query_every(
-        lambda server, deadline: brokers_of(server, deadline, cluster=cluster, with_departed=True)
+        lambda server, deadline: server.brokers(deadline, cluster=cluster, with_departed=True)
     )
     _raise_if_not_known(nodes, cluster)
     return invocation.finish(nodes, node_documents(nodes, to_brokers_document), brokers_parts(nodes))
@@ -169,13 +169,13 @@ def to_brokers_document(response: NodeBrokers) -> Document:
     """Render a node's brokers."""
     return {
         "node": response.node,
-        "nodeState": enum_name(response.info, "state") if response.info else None,
+        "nodeState": enum_name(response.info, "state"),
         "brokers": list(map(to_document, response.brokers)),
         "conditions": [
             {"cluster": cluster, "brokerName": broker_name, "condition": NO_MASTER}
             for cluster, broker_name in missing_masters(response.brokers)
         ],
-        "guards": list(map(to_document, response.info.guards)) if response.info else [],
+        "guards": list(map(to_document, response.info.guards)),
         "gone": list(map(to_document, response.departed)),
     }
 
@@ -184,7 +184,7 @@ def brokers_parts(nodes: Sequence[NodeResponse[NodeBrokers]]) -> Iterable[Render
     """Show the brokers of each node, then problems and operator settings, then their number."""
 
     def state(response: NodeBrokers) -> str:
-        name = enum_name(response.info, "state") if response.info else ""
+        name = enum_name(response.info, "state")
         return "" if name == "READY" else name
 
     return node_parts(nodes, _brokers_of_node, state=state)
@@ -197,9 +197,8 @@ def _brokers_of_node(response: NodeBrokers) -> Iterable[RenderableType]:
     else:
         yield Text("no broker is registered")
     yield from _departed(response.departed)
-    if response.info:
-        clusters = {status.identity.cluster for status in response.brokers}
-        yield from guard_lines(guard for guard in response.info.guards if guard.cluster in clusters)
+    clusters = {status.identity.cluster for status in response.brokers}
+    yield from guard_lines(guard for guard in response.info.guards if guard.cluster in clusters)
     if response.brokers:
         yield Text(_summary(response.brokers), style="dim")
 

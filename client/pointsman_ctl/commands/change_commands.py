@@ -25,8 +25,7 @@ from pointsman_ctl.options.name_completion import (
     complete_topics,
 )
 from pointsman_ctl.output.operator_texts import printable
-from pointsman_ctl.servers.name_server_queries import node_info_of
-from pointsman_ctl.servers.server_calls import Server
+from pointsman_ctl.servers.name_servers import PointsmanNameServer
 
 _of_cluster = click.option(
     "--cluster",
@@ -96,7 +95,7 @@ def _set_write_perm(invocation: Invocation, broker: str, cluster: str, by: str, 
     cluster = cluster_of(invocation, broker, cluster=cluster)
     request = admin.SetWritePermRequest(cluster=cluster, broker_name=broker, writable=writable, by=by)
 
-    async def change(server: Server, deadline: float) -> Outcome:
+    async def change(server: PointsmanNameServer, deadline: float) -> Outcome:
         response = await server.call(server.admin.SetWritePerm, request, deadline=deadline)
         state = "is writable" if writable else "has no write permission"
         already = "" if response.changed else " (already)"
@@ -133,7 +132,7 @@ def delete_topic(invocation: Invocation, topic: str, cluster: str, force: bool, 
         confirm(f"Hide topic {topic} {where}, so that its clients lose their route?", yes=yes)
     request = admin.DeleteTopicRequest(topic=topic, cluster=cluster, force=force, by=by)
 
-    async def change(server: Server, deadline: float) -> Outcome:
+    async def change(server: PointsmanNameServer, deadline: float) -> Outcome:
         response = await server.call(server.admin.DeleteTopic, request, deadline=deadline)
         hidden = [printable(name) for name in response.hidden_on]
         held = f"; hidden on {', '.join(hidden)} until they register another set of topics" if hidden else ""
@@ -165,7 +164,7 @@ def evict(invocation: Invocation, broker: ReplicaTarget, by: str) -> int:
         cluster=broker.cluster, broker_name=broker.broker_name, broker_id=broker.broker_id, by=by
     )
 
-    async def change(server: Server, deadline: float) -> Outcome:
+    async def change(server: PointsmanNameServer, deadline: float) -> Outcome:
         response = await server.call(server.admin.EvictBroker, request, deadline=deadline)
         addr = response.identity.addr
         return Outcome(f"{broker} at {printable(addr)} evicted", facts={"brokerAddr": addr})
@@ -197,8 +196,8 @@ def drain(invocation: Invocation, undo: bool, yes: bool, by: str) -> int:
         confirm(f"Drain all {len(invocation.name_servers)} name servers listed?", yes=yes)
     request = admin.SetDrainRequest(draining=not undo, by=by)
 
-    async def change(server: Server, deadline: float) -> Outcome:
-        before = await node_info_of(server, deadline)
+    async def change(server: PointsmanNameServer, deadline: float) -> Outcome:
+        before = await server.node_info(deadline)
         response = await server.call(server.admin.SetDrain, request, deadline=deadline)
         state = enum_name(response, "state")
         was_draining = before.state == broker_pb2.NODE_STATE_DRAINING

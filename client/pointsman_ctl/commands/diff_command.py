@@ -27,8 +27,8 @@ from pointsman_ctl.output.node_difference import (
 from pointsman_ctl.output.operator_texts import duration_text, printable
 from pointsman_ctl.output.output_layout import WARNING, failure_line, node_documents, node_heading
 from pointsman_ctl.output.route_difference import DIFFERENCE_STYLES, route_difference
-from pointsman_ctl.servers.name_server_queries import digests_of, route_of
-from pointsman_ctl.servers.server_calls import NodeResponse, Server
+from pointsman_ctl.servers.name_servers import PointsmanNameServer
+from pointsman_ctl.servers.server_calls import NodeResponse
 
 _UNREADABLE = "differs in fields unknown to this version of pointsmanctl"
 
@@ -83,7 +83,7 @@ def diff(invocation: Invocation, nodes: tuple[str, ...], client: BinaryIO | None
 def _diff_nodes(invocation: Invocation, first: str, second: str) -> int:
     if first == second:
         raise click.UsageError(f"{first} is the same node twice")
-    nodes = invocation.query_every(digests_of, addrs=(first, second))
+    nodes = invocation.query_every(PointsmanNameServer.digests, addrs=(first, second))
     ours, theirs = (node.response for node in nodes)
     if ours is None or theirs is None:
         failures = {node.addr: node.failure for node in nodes if node.failure is not None}
@@ -99,9 +99,9 @@ def _diff_nodes(invocation: Invocation, first: str, second: str) -> int:
 
 
 def _diff_client(invocation: Invocation, client: ClientDescription) -> int:
-    async def query(server: Server, deadline: float) -> NodeRoute:
+    async def query(server: PointsmanNameServer, deadline: float) -> NodeRoute:
         try:
-            return NodeRoute(await route_of(server, deadline, client.topic, zone=client.zone))
+            return NodeRoute(await server.route(client.topic, deadline, zone=client.zone))
         except TopicNotFoundError:
             return NodeRoute(None)
 

@@ -15,7 +15,6 @@ from rich.text import Text
 from pointsman.v1 import agent_service_pb2 as wire
 from pointsman.wire.json_document import enum_name, to_document
 from pointsman.wire.wire_time import seconds_of
-from pointsman_client import AgentFailedError
 from pointsman_ctl.commands.agent_round import AgentChoice, agent_round, read_agent_addrs, warn_of_name_servers
 from pointsman_ctl.options.command_options import (
     CommandT,
@@ -31,8 +30,9 @@ from pointsman_ctl.options.name_completion import complete_replicas
 from pointsman_ctl.output.error_report import EXIT_OK, EXIT_TIMED_OUT, ErrorReport
 from pointsman_ctl.output.operator_texts import duration_text, printable
 from pointsman_ctl.output.output_layout import ALARM, WARNING, show
+from pointsman_ctl.servers.agent_server import AgentServer
 from pointsman_ctl.servers.found_agents import Agent
-from pointsman_ctl.servers.server_calls import Server, deadline_in
+from pointsman_ctl.servers.server_calls import deadline_in
 
 OTHER_STEPS_SECONDS = 120.0
 """Limit for all steps except the two waits, in case the agent hangs."""
@@ -123,7 +123,7 @@ async def _drain(invocation: Invocation, broker: ReplicaTarget | None, addr: str
         if isinstance(found, ErrorReport):
             return invocation.fail(found)
         addr = found.addr
-    async with invocation.connections(AgentFailedError) as to:
+    async with invocation.agent_connections() as to:
         return await _follow(invocation, to(addr), request, broker)
 
 
@@ -146,7 +146,7 @@ async def _agent_of(invocation: Invocation, broker: ReplicaTarget) -> Agent | Er
 
 
 async def _follow(
-    invocation: Invocation, server: Server, request: wire.DrainRequest, broker: ReplicaTarget | None
+    invocation: Invocation, server: AgentServer, request: wire.DrainRequest, broker: ReplicaTarget | None
 ) -> int:
     """Drain, and show each step. Raises AgentFailedError or RequestRejectedError."""
     who = await server.call(

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
 import click
-import grpc
 from google.protobuf.duration_pb2 import Duration
 from rich.text import Text
 
 from pointsman.names import text_problem
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import Document, enum_name, to_document
-from pointsman_client import PointsmanError, RequestRejectedError
+from pointsman_client import PointsmanError
 from pointsman_ctl.commands.agent_round import (
     AgentChoice,
     QueryResult,
+    agent_and_broker_round,
     agent_round,
     finish,
     finish_change,
@@ -31,7 +31,6 @@ from pointsman_ctl.options.command_options import by_option, duration_option, re
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import chosen_cluster, completer
 from pointsman_ctl.output.consumer_group_view import (
-    AgentGroup,
     GroupRow,
     GroupView,
     MemberRow,
@@ -46,25 +45,20 @@ from pointsman_ctl.output.consumer_group_view import (
 from pointsman_ctl.output.error_report import ErrorReport
 from pointsman_ctl.output.operator_texts import printable, utc_of
 from pointsman_ctl.output.output_layout import failure_line
+from pointsman_ctl.servers.agent_server import AgentGroup, AgentServer
 from pointsman_ctl.servers.rocketmq_broker import RocketmqBroker
-from pointsman_ctl.servers.server_calls import Server
 
 MAX_TARGETS = 16
 MAX_TARGET_LENGTH = 255
-PAGE_SIZE = 1_000
 MAX_CONCURRENT_CALLS = 8
 """Per agent."""
 
 
-async def groups_of(server: Server, deadline: float) -> wire.ListGroupsResponse:
-    """Return all groups of an agent."""
-    request = wire.ListGroupsRequest(page_size=PAGE_SIZE)
-    return await server.all_pages(server.groups.ListGroups, request, deadline=deadline)
-
-
 def _group_names(invocation: Invocation, ctx: click.Context) -> Iterable[str]:
     choice = AgentChoice(ctx.params.get("addrs") or (), chosen_cluster(ctx), bool(ctx.params.get("replicas_too")))
-    found = query_agents(invocation, choice, groups_of, RocketmqBroker.list_groups)
+    found = query_agents(
+        agent_and_broker_round(invocation, choice), lambda server, deadline: server.list_groups(deadline)
+    )
     return (each.group for _, response in found.received for each in response.groups)
 
 
@@ -115,16 +109,13 @@ def groups(invocation: Invocation, choice: AgentChoice) -> int:
 async def _groups_and_members(
     invocation: Invocation, choice: AgentChoice
 ) -> tuple[QueryResult[wire.ListGroupsResponse], Members]:
-    async with agent_round(invocation, choice, with_rocketmq=True) as asking:
-        result = await asking.query(groups_of, RocketmqBroker.list_groups)
+    async with agent_and_broker_round(invocation, choice) as asking:
+        result = await asking.query(lambda server, deadline: server.list_groups(deadline))
         wanted = {agent.addr: names for agent, names in shared_groups(result.received).items()}
         if not any(wanted.values()):
             return result, {}
 
-        async def members_at(server: Server | RocketmqBroker, deadline: float) -> Mapping[str, frozenset[str]]:
-            return await members_of(server, deadline, wanted.get(server.addr, ()))
-
-        members = await asking.query(members_at, members_at)
+        members = await asking.query(lambda server, deadline: members_of(server, deadline, wanted.get(server.addr, ())))
         return result, dict(members.received)
 
 
@@ -176,11 +167,9 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
       pointsmanctl group billing --all
       pointsmanctl -o json group billing | jq -r '.members[].clientId'
     """
-
-    async def query(server: Server | RocketmqBroker, deadline: float) -> AgentGroup:
-        return await group_of(server, deadline, group)
-
-    result = query_agents(invocation, choice, query, query)
+    result = query_agents(
+        agent_and_broker_round(invocation, choice), lambda server, deadline: server.group(group, deadline)
+    )
     view = group_view(result.received)
     document = to_group_document(group, result, view)
     if view.known or not result.received:
@@ -275,10 +264,10 @@ def unpin(invocation: Invocation, group: str, choice: AgentChoice, by: str) -> i
 
 
 def _pin_everywhere(invocation: Invocation, choice: AgentChoice, request: wire.PinGroupRequest) -> int:
-    async def change(server: Server, deadline: float) -> wire.PinGroupResponse:
+    async def change(server: AgentServer, deadline: float) -> wire.PinGroupResponse:
         return await server.call(server.groups.PinGroup, request, deadline=deadline)
 
-    result = query_agents(invocation, choice, change)
+    result = query_agents(agent_round(invocation, choice), change)
     lines = [
         Text(f"{agent}: {_pin_text(request.group, node.response)}") if node.response else failure_line(node)
         for agent, node in result.responses
@@ -294,23 +283,8 @@ def _pin_text(group: str, pin: wire.PinGroupResponse) -> str:
     return f"{until} to {members}" if members else f"{until}, to members that have not joined yet"
 
 
-async def group_of(server: Server | RocketmqBroker, deadline: float, group: str) -> AgentGroup:
-    """Return one group at an agent or a RocketMQ broker."""
-    if isinstance(server, RocketmqBroker):
-        connected = await server.group(group, deadline)
-        return AgentGroup(None) if connected is None else AgentGroup(connected.group, connected.clients)
-    try:
-        request = wire.GetGroupRequest(group=group)
-        response = await server.call(server.groups.GetGroup, request, deadline=deadline)
-    except RequestRejectedError as refusal:
-        if refusal.status is grpc.StatusCode.NOT_FOUND:
-            return AgentGroup(None)
-        raise
-    return AgentGroup(response)
-
-
 async def members_of(
-    server: Server | RocketmqBroker, deadline: float, groups: Iterable[str]
+    server: AgentServer | RocketmqBroker, deadline: float, groups: Iterable[str]
 ) -> Mapping[str, frozenset[str]]:
     """Return the client ids of several groups, without groups whose response is late."""
     concurrency = asyncio.Semaphore(MAX_CONCURRENT_CALLS)
@@ -319,7 +293,7 @@ async def members_of(
     async def one(group: str) -> None:
         async with concurrency:
             try:
-                found = (await group_of(server, deadline, group)).group
+                found = (await server.group(group, deadline)).group
             except PointsmanError:
                 return
         members[group] = frozenset(member.client_id for member in found.members) if found else frozenset()

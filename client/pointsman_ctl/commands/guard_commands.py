@@ -28,8 +28,8 @@ from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import complete_clusters, complete_targets
 from pointsman_ctl.output.operator_texts import duration_text, guard_text, printable
 from pointsman_ctl.output.output_layout import ALARM, new_table, node_documents, node_parts
-from pointsman_ctl.servers.name_server_queries import node_info_of
-from pointsman_ctl.servers.server_calls import NodeResponse, Server
+from pointsman_ctl.servers.name_servers import PointsmanNameServer
+from pointsman_ctl.servers.server_calls import NodeResponse
 
 _MODES = {"auto": admin.GUARD_MODE_AUTO, "hold": admin.GUARD_MODE_HOLD, "off": admin.GUARD_MODE_OFF}
 InfoNodes = Sequence[NodeResponse[admin.GetNodeInfoResponse]]
@@ -79,7 +79,7 @@ def guard(invocation: Invocation, mode: str, cluster: str, seconds: int | None, 
     if mode == "show":
         if seconds is not None:
             raise click.UsageError("--for goes with hold or off")
-        nodes = invocation.query_every(node_info_of)
+        nodes = invocation.query_every(PointsmanNameServer.node_info)
         return invocation.finish(nodes, to_guards_document(nodes, cluster), guards_parts(nodes, cluster))
     if not cluster:
         raise click.UsageError(f"guard {mode} needs --cluster")
@@ -89,7 +89,7 @@ def guard(invocation: Invocation, mode: str, cluster: str, seconds: int | None, 
     if seconds is not None:
         request.duration.CopyFrom(Duration(seconds=seconds))
 
-    async def change(server: Server, deadline: float) -> Outcome:
+    async def change(server: PointsmanNameServer, deadline: float) -> Outcome:
         response = await server.call(server.admin.SetGuard, request, deadline=deadline)
         facts: Document = {"guard": to_document(response.guard)}
         return Outcome(guard_text(response.guard), facts=facts, warning=response.warning)
@@ -144,7 +144,7 @@ def maintenance_on(invocation: Invocation, target: GroupTarget, seconds: int, no
         cluster=target.cluster, broker_name=target.broker_name, duration=Duration(seconds=seconds), note=note, by=by
     )
 
-    async def change(server: Server, deadline: float) -> Outcome:
+    async def change(server: PointsmanNameServer, deadline: float) -> Outcome:
         known = await _is_known(server, deadline, target)
         response = await server.call(server.admin.SetMaintenance, request, deadline=deadline)
         text = f"{target} is in maintenance for {duration_text(seconds)}"
@@ -174,7 +174,7 @@ def maintenance_off(invocation: Invocation, target: GroupTarget, by: str) -> int
     """
     request = admin.SetMaintenanceRequest(cluster=target.cluster, broker_name=target.broker_name, by=by)
 
-    async def change(server: Server, deadline: float) -> Outcome:
+    async def change(server: PointsmanNameServer, deadline: float) -> Outcome:
         response = await server.call(server.admin.SetMaintenance, request, deadline=deadline)
         if not response.changed:
             raise not_there(server, f"no maintenance window of {target} is open", "MAINTENANCE_NOT_FOUND")
@@ -183,7 +183,7 @@ def maintenance_off(invocation: Invocation, target: GroupTarget, by: str) -> int
     return change_every(invocation, change, absent=f"{target}: no window was open")
 
 
-async def _is_known(server: Server, deadline: float, target: GroupTarget) -> bool:
+async def _is_known(server: PointsmanNameServer, deadline: float, target: GroupTarget) -> bool:
     request = admin.ListBrokersRequest(cluster=target.cluster, broker_name=target.broker_name, page_size=1)
     try:
         response = await server.call(server.admin.ListBrokers, request, deadline=deadline)

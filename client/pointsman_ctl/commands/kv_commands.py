@@ -21,8 +21,8 @@ from pointsman_ctl.output.error_report import EXIT_FAILED, EXIT_OK, KeyNotFoundE
 from pointsman_ctl.output.key_moves import KeyMoves, key_moves, largest
 from pointsman_ctl.output.operator_texts import printable
 from pointsman_ctl.output.output_layout import new_table, node_documents, node_parts
-from pointsman_ctl.servers.name_server_queries import route_of
-from pointsman_ctl.servers.server_calls import NodeResponse, Server
+from pointsman_ctl.servers.name_servers import PointsmanNameServer
+from pointsman_ctl.servers.server_calls import NodeResponse
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
@@ -230,7 +230,7 @@ def order_topic_remove(invocation: Invocation, topic: str, yes: bool, by: str) -
     moves = _confirmed(invocation, topic, "", yes=yes)
     request = admin.DeleteKvRequest(namespace=ORDER_TOPIC_NAMESPACE, key=topic, by=by)
 
-    async def change(server: Server, deadline: float) -> Outcome:
+    async def change(server: PointsmanNameServer, deadline: float) -> Outcome:
         try:
             await server.call(server.admin.DeleteKv, request, deadline=deadline)
         except RequestRejectedError as refusal:
@@ -250,8 +250,8 @@ def _query(invocation: Invocation, namespace: str) -> list[NodeResponse[admin.Li
 def _confirmed(invocation: Invocation, topic: str, configuration: str, *, yes: bool) -> KeyMoves | None:
     """Return what the change does to keys, confirmed; None: it moves no key, as far as name servers responded."""
 
-    async def compare(server: Server, deadline: float) -> KeyMoves:
-        return key_moves(to_topic_route(await route_of(server, deadline, topic)), configuration)
+    async def compare(server: PointsmanNameServer, deadline: float) -> KeyMoves:
+        return key_moves(to_topic_route(await server.route(topic, deadline)), configuration)
 
     nodes = invocation.query_every(compare)
     moves = largest([node.response for node in nodes if node.response is not None])
@@ -280,7 +280,7 @@ def _put(
 ) -> int:
     request = admin.PutKvRequest(namespace=namespace, key=key, value=value, by=by)
 
-    async def change(server: Server, deadline: float) -> Outcome:
+    async def change(server: PointsmanNameServer, deadline: float) -> Outcome:
         response = await server.call(server.admin.PutKv, request, deadline=deadline)
         text = f"{namespace} {key} {'set' if response.changed else 'unchanged'}{what}"
         return Outcome(text, response.changed, facts or {})
@@ -291,7 +291,7 @@ def _put(
 def _delete(invocation: Invocation, namespace: str, key: str, by: str) -> int:
     request = admin.DeleteKvRequest(namespace=namespace, key=key, by=by)
 
-    async def change(server: Server, deadline: float) -> Outcome:
+    async def change(server: PointsmanNameServer, deadline: float) -> Outcome:
         await server.call(server.admin.DeleteKv, request, deadline=deadline)
         return Outcome(f"{namespace} {key} removed")
 

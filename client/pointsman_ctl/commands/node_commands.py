@@ -18,7 +18,7 @@ from pointsman_ctl.output.error_report import EXIT_FAILED
 from pointsman_ctl.output.node_difference import setting_differences
 from pointsman_ctl.output.operator_texts import duration_text, guard_text, printable
 from pointsman_ctl.output.output_layout import ALARM, failure_line, new_table, node_documents, node_parts, state_cell
-from pointsman_ctl.servers.name_server_queries import NodeHealth, health_of, node_info_of
+from pointsman_ctl.servers.name_servers import NodeHealth, PointsmanNameServer
 from pointsman_ctl.servers.server_calls import NodeResponse
 
 MAX_NAMED = 5
@@ -46,7 +46,7 @@ def info(invocation: Invocation, configuration: bool) -> int:
       pointsmanctl info --configuration
       pointsmanctl -o json info | jq -r '.nodes[0].configuration'
     """
-    nodes = invocation.query_every(node_info_of)
+    nodes = invocation.query_every(PointsmanNameServer.node_info)
     parts = node_parts(nodes, partial(info_parts, with_configuration=configuration))
     return invocation.finish(nodes, node_documents(nodes, _to_info), parts)
 
@@ -70,7 +70,7 @@ def health(invocation: Invocation) -> int:
       pointsmanctl --namesrv 127.0.0.1:9876 --timeout 1 health
     """
     responses = invocation.query_every(
-        lambda server, deadline: health_of(server, deadline, with_settings=len(invocation.name_servers) > 1)
+        lambda server, deadline: server.health(deadline, with_settings=len(invocation.name_servers) > 1)
     )
     nodes = [NodeResponse(each.addr, each.response.info if each.response else None, each.failure) for each in responses]
     code = invocation.finish(nodes, node_documents(nodes, _to_health), health_parts(nodes))

@@ -18,6 +18,8 @@ from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.commands.agent_round import (
     AgentChoice,
     QueryResult,
+    agent_and_broker_round,
+    agent_round,
     finish,
     of_agents,
     query_agents,
@@ -29,9 +31,6 @@ from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.output.operator_texts import counted, duration_text, printable
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
 from pointsman_ctl.servers.found_agents import Agent
-from pointsman_ctl.servers.server_calls import Server
-
-PAGE_SIZE = 1_000
 
 
 @click.command()
@@ -65,7 +64,7 @@ def locks(invocation: Invocation, group: str, choice: AgentChoice) -> int:
       pointsmanctl locks
       pointsmanctl locks --group billing --cluster DefaultCluster
     """
-    result = query_agents(invocation, choice, lambda server, deadline: locks_of(server, deadline, group))
+    result = query_agents(agent_round(invocation, choice), lambda server, deadline: server.list_locks(group, deadline))
     return finish(invocation, result, to_locks_document(result), locks_parts(result.received))
 
 
@@ -104,10 +103,7 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
       pointsmanctl -o json offsets billing | jq '.totals[0].lag'
     """
     result = query_agents(
-        invocation,
-        choice,
-        lambda server, deadline: offsets_of(server, deadline, group),
-        lambda broker, deadline: broker.list_offsets(group, deadline),
+        agent_and_broker_round(invocation, choice), lambda server, deadline: server.list_offsets(group, deadline)
     )
     rows = offset_rows(result.received)
     totals = group_totals(rows)
@@ -117,18 +113,6 @@ def offsets(invocation: Invocation, group: str, choice: AgentChoice, *, retry: b
     shown = rows if retry else without_empty_retries(rows)
     parts = offsets_parts(shown, totals, folded=len(rows) - len(shown))
     return finish(invocation, result, document, parts, unknown=unknown_ends(rows, result.found.absent))
-
-
-async def locks_of(server: Server, deadline: float, group: str) -> locks_wire.ListQueueLocksResponse:
-    """Return the locks of a group at an agent; of all groups if ``group`` is empty."""
-    request = locks_wire.ListQueueLocksRequest(group=group, page_size=PAGE_SIZE)
-    return await server.all_pages(server.locks.ListQueueLocks, request, deadline=deadline)
-
-
-async def offsets_of(server: Server, deadline: float, group: str) -> offsets_wire.ListOffsetsResponse:
-    """Return the offsets of a group at an agent; of all groups if ``group`` is empty."""
-    request = offsets_wire.ListOffsetsRequest(group=group, page_size=PAGE_SIZE)
-    return await server.all_pages(server.offsets.ListOffsets, request, deadline=deadline)
 
 
 @dataclass(frozen=True, slots=True)

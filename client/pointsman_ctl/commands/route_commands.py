@@ -24,7 +24,6 @@ from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import complete_topics
 from pointsman_ctl.output.operator_texts import logical_queues_text, perm_text, printable, utc_of
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, state_cell
-from pointsman_ctl.servers.name_server_queries import clusters_of, route_of, topics_of
 
 
 @click.command()
@@ -60,7 +59,7 @@ def route(invocation: Invocation, topic: str, cluster: str, zone: str) -> None:
     """
 
     response = invocation.query_first(
-        lambda server, deadline: route_of(server, deadline, topic, cluster=cluster, zone=zone)
+        lambda server, deadline: server.route(topic, deadline, cluster=cluster, zone=zone)
     )
     invocation.show(to_route_document(response), route_parts(response))
     if response.absent_brokers:
@@ -83,7 +82,7 @@ def topics(invocation: Invocation, cluster: str) -> None:
       pointsmanctl topics
       pointsmanctl topics --cluster DefaultCluster | grep '^%RETRY%'
     """
-    response = invocation.query_first(lambda server, deadline: topics_of(server, deadline, cluster=cluster))
+    response = invocation.query_first(lambda server, deadline: server.topics(deadline, cluster=cluster))
     document = to_document(response)
     del document["nextPageToken"]
     # Nothing else, so that the output can be piped.
@@ -106,7 +105,7 @@ def clusters(invocation: Invocation) -> None:
       pointsmanctl clusters
       pointsmanctl -o json clusters | jq '.clusters[].brokerDatas[].conditions'
     """
-    response = invocation.query_first(clusters_of)
+    response = invocation.query_first(lambda server, deadline: server.clusters(deadline))
     invocation.show(to_clusters_document(response), clusters_parts(response.clusters))
     invocation.warn_if_warming(response.node_state)
 

@@ -16,8 +16,8 @@ from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.output.error_report import BrokerClusterUnknownError
 from pointsman_ctl.output.operator_texts import printable
 from pointsman_ctl.output.output_layout import failure_line, node_documents
-from pointsman_ctl.servers.name_server_queries import brokers_of
-from pointsman_ctl.servers.server_calls import NodeResponse, Query, Server, responses_of
+from pointsman_ctl.servers.name_servers import PointsmanNameServer
+from pointsman_ctl.servers.server_calls import NodeResponse, Query, responses_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Outcome:
     """Why the change does not survive a restart of the server."""
 
 
-def change_every(invocation: Invocation, change: Query[Outcome], *, absent: str = "") -> int:
+def change_every(invocation: Invocation, change: Query[PointsmanNameServer, Outcome], *, absent: str = "") -> int:
     """Send a change to every server, show the outcome at each, and return the exit code.
 
     ``absent``: for a removal, the text for a server that responds NOT_FOUND while another removed it. This is not a
@@ -46,7 +46,7 @@ def change_every(invocation: Invocation, change: Query[Outcome], *, absent: str 
     return invocation.finish(nodes, document, [_line(node) for node in nodes], is_change=True)
 
 
-def not_there(server: Server, message: str, code: str) -> RequestRejectedError:
+def not_there(server: PointsmanNameServer, message: str, code: str) -> RequestRejectedError:
     """Return the error of a removal at a server that does not have the object."""
     return RequestRejectedError(server.addr, grpc.StatusCode.NOT_FOUND, message, ErrorDetails(code))
 
@@ -77,7 +77,7 @@ def cluster_of(invocation: Invocation, broker_name: str, *, cluster: str) -> str
     """
     if cluster:
         return cluster
-    nodes = invocation.query_every(lambda server, deadline: brokers_of(server, deadline, broker_name=broker_name))
+    nodes = invocation.query_every(lambda server, deadline: server.brokers(deadline, broker_name=broker_name))
     found = sorted({status.identity.cluster for response in responses_of(nodes) for status in response.brokers})
     if len(found) > 1:
         raise click.UsageError(f"{broker_name} is in clusters {', '.join(found)}: choose one with --cluster")

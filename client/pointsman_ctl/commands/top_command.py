@@ -27,8 +27,8 @@ from pointsman_ctl.options.command_options import in_cluster, read_seconds
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.output.operator_texts import duration_text, moment_text, printable, reason_text, time_text
 from pointsman_ctl.output.output_layout import ALARM, WARNING, failure_line, new_table, node_document, show, state_cell
-from pointsman_ctl.servers.name_server_queries import NodeBrokers, brokers_of
-from pointsman_ctl.servers.server_calls import NodeResponse, ToServer, query_every
+from pointsman_ctl.servers.name_servers import NodeBrokers, PointsmanNameServer
+from pointsman_ctl.servers.server_calls import NodeResponse, To, query_every
 
 MAX_UNHEALTHY = 20
 """Unhealthy brokers listed in a frame; of the others only the number is shown."""
@@ -98,12 +98,12 @@ async def _frames(invocation: Invocation, cluster: str, interval: float) -> int:
                 await asyncio.sleep(max(0.0, frame.monotonic_seconds + interval - time.monotonic()))
 
 
-async def _next(invocation: Invocation, cluster: str, to: ToServer, before: Frame | None) -> Frame:
+async def _next(invocation: Invocation, cluster: str, to: To[PointsmanNameServer], before: Frame | None) -> Frame:
     at, monotonic_seconds = datetime.now(UTC), time.monotonic()
     nodes = await query_every(
         to,
         invocation.name_servers,
-        lambda server, deadline: brokers_of(server, deadline, cluster=cluster),
+        lambda server, deadline: server.brokers(deadline, cluster=cluster),
         invocation.timeout_seconds,
     )
     return next_frame(before, nodes, at=at, monotonic_seconds=monotonic_seconds)
@@ -140,9 +140,7 @@ def next_frame(
 
 
 def _infos(nodes: Iterable[NodeResponse[NodeBrokers]]) -> dict[str, admin.GetNodeInfoResponse]:
-    return {
-        node.addr: node.response.info for node in nodes if node.response is not None and node.response.info is not None
-    }
+    return {node.addr: node.response.info for node in nodes if node.response is not None}
 
 
 def to_frame_document(frame: Frame) -> Document:
@@ -152,14 +150,14 @@ def to_frame_document(frame: Frame) -> Document:
         info = response.info
         return {
             "node": response.node,
-            "nodeState": enum_name(info, "state") if info else None,
-            "uptimeSeconds": seconds_of(info.uptime) if info else None,
-            "sizes": dict(sorted(info.sizes.items())) if info else {},
+            "nodeState": enum_name(info, "state"),
+            "uptimeSeconds": seconds_of(info.uptime),
+            "sizes": dict(sorted(info.sizes.items())),
             "ratesPerSecond": dict(frame.rates.get(addr, {})),
             "brokersByState": brokers_by_state(response.brokers),
             "unhealthy": list(map(to_document, _unhealthy(response.brokers))),
-            "guards": list(map(to_document, info.guards)) if info else [],
-            "complaints": list(info.complaints) if info else [],
+            "guards": list(map(to_document, info.guards)),
+            "complaints": list(info.complaints),
         }
 
     nodes = [node_document(node, partial(one, node.addr)) for node in frame.nodes]
@@ -184,10 +182,9 @@ def _nodes(frame: Frame) -> Iterable[RenderableType]:
             table.add_row(node.addr, Text(state, style=ALARM), "-", "-", "-", "-")
             continue
         info = node.response.info
-        uptime = duration_text(seconds_of(info.uptime)) if info else "-"
-        cell = state_cell(enum_name(info, "state")) if info else Text("UNKNOWN")
-        sizes = [_size(info, name) for name in ("topics", "watchers")]
-        table.add_row(node.addr, cell, uptime, str(len(node.response.brokers)), *sizes)
+        uptime, brokers = duration_text(seconds_of(info.uptime)), str(len(node.response.brokers))
+        sizes = [str(info.sizes[name]) if name in info.sizes else "-" for name in ("topics", "watchers")]
+        table.add_row(node.addr, state_cell(enum_name(info, "state")), uptime, brokers, *sizes)
     yield table
     for node in frame.nodes:
         if node.response is None:
@@ -198,13 +195,9 @@ def _nodes(frame: Frame) -> Iterable[RenderableType]:
             text = ", ".join(f"{printable(name).replace('_', ' ')} {rate:.1f}" for name, rate in rates.items())
             yield Text(f"{node.addr} per second: {text}", style="dim")
         info = node.response.info
-        for problem in info.complaints if info else ():
+        for problem in info.complaints:
             yield Text(f"{node.addr} PROBLEM: {printable(problem)}", style=ALARM)
-        yield from guard_lines(info.guards if info else (), prefix=f"{node.addr} ")
-
-
-def _size(info: admin.GetNodeInfoResponse | None, name: str) -> str:
-    return str(info.sizes[name]) if info is not None and name in info.sizes else "-"
+        yield from guard_lines(info.guards, prefix=f"{node.addr} ")
 
 
 def _brokers_by_state(frame: Frame) -> Iterable[RenderableType]:

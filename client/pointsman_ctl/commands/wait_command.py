@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import click
@@ -33,9 +33,8 @@ from pointsman_ctl.output.error_report import (
 )
 from pointsman_ctl.output.operator_texts import counted, duration_text, printable
 from pointsman_ctl.output.output_layout import node_document
-from pointsman_ctl.servers.name_server_queries import brokers_of, node_info_of, route_of
-from pointsman_ctl.servers.rocketmq_name_server import PointsmanRequiredError, RocketmqNameServer
-from pointsman_ctl.servers.server_calls import NameServer, NodeResponse, name_servers, query_every
+from pointsman_ctl.servers.name_servers import NameServer, name_servers
+from pointsman_ctl.servers.server_calls import NodeResponse, Query, query_every
 
 POLL_SECONDS = 0.5
 MAX_WAIT = "24h"
@@ -59,7 +58,7 @@ class Condition:
     text: str
     hint: str
     """What to do when it does not come."""
-    check: Callable[[NameServer, float], Awaitable[Seen]]
+    check: Query[NameServer, Seen]
 
 
 def _read_timeout(_ctx: click.Context, _param: click.Parameter, value: str) -> int:
@@ -140,7 +139,7 @@ def wait(
 def _route_condition(topic: str) -> Condition:
     async def check(server: NameServer, deadline: float) -> Seen:
         try:
-            route = await route_of(server, deadline, topic)
+            route = await server.route(topic, deadline)
         except TopicNotFoundError:
             return Seen(False, f"no broker has registered {topic}")
         if route.queue_datas:
@@ -160,7 +159,7 @@ def _broker_condition(broker: tuple[str, ...], state: str) -> Condition:
 
     async def check(server: NameServer, deadline: float) -> Seen:
         try:
-            found = (await brokers_of(server, deadline, cluster=cluster, broker_name=name)).brokers
+            found = (await server.brokers(deadline, cluster=cluster, broker_name=name)).brokers
         except RequestRejectedError as refusal:
             if refusal.details.code != "CLUSTER_NOT_FOUND":
                 raise
@@ -180,9 +179,7 @@ def _broker_condition(broker: tuple[str, ...], state: str) -> Condition:
 
 def _ready_condition() -> Condition:
     async def check(server: NameServer, deadline: float) -> Seen:
-        if isinstance(server, RocketmqNameServer):
-            raise PointsmanRequiredError(server.addr)
-        info = await node_info_of(server, deadline)
+        info = await server.node_info(deadline)
         return Seen(info.state == broker_pb2.NODE_STATE_READY, enum_name(info, "state"))
 
     return Condition("state READY of the name servers", "see `pointsmanctl health`", check)

@@ -29,7 +29,8 @@ from pointsman_ctl.output.error_report import EXIT_OK, failure_sentence, failure
 from pointsman_ctl.output.operator_texts import moment_text, printable, time_text
 from pointsman_ctl.output.output_layout import ALARM, show
 from pointsman_ctl.output.route_difference import DIFFERENCE_STYLES, route_difference
-from pointsman_ctl.servers.server_calls import Server, ToServer
+from pointsman_ctl.servers.name_servers import PointsmanNameServer
+from pointsman_ctl.servers.server_calls import To
 
 LONGEST_WAIT_SECONDS = 2.0
 """Longest pause between two rounds over all servers while none responds."""
@@ -209,7 +210,7 @@ class RouteWatcher:
     def __init__(
         self,
         addrs: Sequence[str],
-        connections: Callable[[], AbstractAsyncContextManager[ToServer]],
+        connections: Callable[[], AbstractAsyncContextManager[To[PointsmanNameServer]]],
         topics: Sequence[str],
         *,
         cluster: str,
@@ -274,7 +275,7 @@ class RouteWatcher:
             self._reported += 1
             self._on_failure(failure, self._has_begun)
 
-    async def _watch(self, server: Server) -> None:
+    async def _watch(self, server: PointsmanNameServer) -> None:
         request = route_service_pb2.WatchTopicRoutesRequest(
             topics=self._routes.known(), cluster=self._cluster, zone=self._zone
         )

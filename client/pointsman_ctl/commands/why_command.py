@@ -35,7 +35,7 @@ from pointsman_ctl.output.operator_texts import (
     utc_of,
 )
 from pointsman_ctl.output.output_layout import ALARM, STATE_STYLES, node_documents, node_parts
-from pointsman_ctl.servers.name_server_queries import BrokerHistory, history_of
+from pointsman_ctl.servers.name_servers import BrokerHistory
 from pointsman_ctl.servers.outage_timeline import NOT_ROUTED, Outage, Position, TimelineEvent
 from pointsman_ctl.servers.server_calls import NodeResponse
 
@@ -70,7 +70,7 @@ def why(invocation: Invocation, broker: str, cluster: str, limit: int) -> int:
       pointsmanctl -o json why broker-a | jq '.nodes[].outages'
     """
     nodes = invocation.query_every(
-        lambda server, deadline: history_of(server, deadline, cluster=cluster, broker_name=broker)
+        lambda server, deadline: server.history(deadline, cluster=cluster, broker_name=broker)
     )
     if all(
         node.response is not None and not (node.response.brokers or node.response.timeline.events) for node in nodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 
@@ -15,19 +15,18 @@ from pointsman.names import is_rocketmq
 from pointsman.v1 import broker_pb2
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.json_document import Document
-from pointsman_client import NameServerFailedError
 from pointsman_ctl.options.access_options import Access
 from pointsman_ctl.output import output_layout
 from pointsman_ctl.output.error_report import EXIT_FAILED, EXIT_OK, ErrorReport, nodes_failed
+from pointsman_ctl.servers.agent_server import AgentServer
+from pointsman_ctl.servers.name_servers import NameServer, PointsmanNameServer, name_servers
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
 from pointsman_ctl.servers.server_calls import (
-    NameServer,
     NodeResponse,
     Query,
     ResultT,
-    ToServer,
+    To,
     connections,
-    name_servers,
     query_every,
     query_first,
 )
@@ -56,13 +55,15 @@ class Invocation:
         """How to connect to RocketMQ's servers."""
         return self.access.to_rocketmq(with_tls=is_rocketmq(self.name_servers[0]))
 
-    def connections(
-        self, failed: type[NameServerFailedError] = NameServerFailedError
-    ) -> AbstractAsyncContextManager[ToServer]:
-        """Return the connections of one run; ``failed`` is the error of a call without a response."""
-        return connections(ChannelOpener(self.access.credentials), failed)
+    def connections(self) -> AbstractAsyncContextManager[To[PointsmanNameServer]]:
+        """Return the connections to name servers of one run."""
+        return connections(PointsmanNameServer, ChannelOpener(self.access.credentials))
 
-    def query_first(self, query: Callable[[NameServer, float], Awaitable[ResultT]]) -> ResultT:
+    def agent_connections(self) -> AbstractAsyncContextManager[To[AgentServer]]:
+        """Return the connections to agents of one run."""
+        return connections(AgentServer, ChannelOpener(self.access.credentials))
+
+    def query_first(self, query: Query[NameServer, ResultT]) -> ResultT:
         """Query the servers in order until one responds; they may be RocketMQ's."""
 
         async def first() -> ResultT:
@@ -72,7 +73,9 @@ class Invocation:
 
         return asyncio.run(first())
 
-    def query_every(self, query: Query[ResultT], *, addrs: Sequence[str] = ()) -> list[NodeResponse[ResultT]]:
+    def query_every(
+        self, query: Query[PointsmanNameServer, ResultT], *, addrs: Sequence[str] = ()
+    ) -> list[NodeResponse[ResultT]]:
         """Query every server in the list, or in ``addrs``."""
 
         async def every() -> list[NodeResponse[ResultT]]:

@@ -10,7 +10,6 @@ import click
 from pointsman.names import name_problem
 from pointsman_ctl.options.access_options import read_access
 from pointsman_ctl.options.invocation import Invocation
-from pointsman_ctl.servers.name_server_queries import brokers_of, clusters_of, topics_of
 
 COMPLETION_SECONDS = 0.5
 """Deadline for the name servers, and then for the agents."""
@@ -49,11 +48,12 @@ def _is_safe(name: str) -> bool:
 
 def _topics(invocation: Invocation, ctx: click.Context) -> Iterable[str]:
     cluster = chosen_cluster(ctx)
-    return invocation.query_first(lambda server, deadline: topics_of(server, deadline, cluster=cluster)).topics
+    return invocation.query_first(lambda server, deadline: server.topics(deadline, cluster=cluster)).topics
 
 
 def _clusters(invocation: Invocation, _ctx: click.Context) -> Iterable[str]:
-    return (each.cluster for each in invocation.query_first(clusters_of).clusters)
+    response = invocation.query_first(lambda server, deadline: server.clusters(deadline))
+    return (each.cluster for each in response.clusters)
 
 
 def _brokers(
@@ -61,7 +61,7 @@ def _brokers(
 ) -> Iterator[tuple[str, str, int]]:
     cluster = chosen_cluster(ctx)
     found = invocation.query_first(
-        lambda server, deadline: brokers_of(server, deadline, cluster=cluster, with_departed=with_departed)
+        lambda server, deadline: server.brokers(deadline, cluster=cluster, with_departed=with_departed)
     )
     for who in (status.identity for status in found.brokers):
         yield who.cluster, who.broker_name, who.broker_id

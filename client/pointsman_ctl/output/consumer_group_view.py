@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from rich.console import RenderableType
@@ -15,6 +15,7 @@ from pointsman.wire.json_document import enum_name
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.output.operator_texts import counted, duration_text, printable, utc_of
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
+from pointsman_ctl.servers.agent_server import AgentGroup
 from pointsman_ctl.servers.found_agents import Agent, noun_of
 
 GroupState: TypeAlias = "wire.GroupState.ValueType"
@@ -45,16 +46,6 @@ _FLAG_STYLES = {
 def counted_agents(agents: Sequence[Agent]) -> str:
     """Return their number with what they are: RocketMQ brokers, or agents."""
     return counted(len(agents), noun_of(agents))
-
-
-@dataclass(frozen=True, slots=True)
-class AgentGroup:
-    """One group at an agent."""
-
-    group: wire.GetGroupResponse | None
-    """None: it has no members there."""
-    clients: Mapping[str, str] = field(default_factory=dict)
-    """Language and version by client id; only RocketMQ brokers know them."""
 
 
 @dataclass(frozen=True, slots=True)

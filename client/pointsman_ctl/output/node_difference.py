@@ -11,7 +11,7 @@ from rich.text import Text
 from pointsman.wire.json_document import Document
 from pointsman_ctl.output.operator_texts import counted, duration_text, printable
 from pointsman_ctl.output.output_layout import WARNING, new_table
-from pointsman_ctl.servers.name_server_queries import Key, NodeDigests, NodeSettings, Setting
+from pointsman_ctl.servers.name_servers import Key, NodeDigests, NodeSettings, Setting
 
 
 @dataclass(frozen=True, slots=True)

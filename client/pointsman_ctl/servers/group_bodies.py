@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from pointsman.group_topics import retry_topic
@@ -28,15 +27,6 @@ _MESSAGE_MODELS = {"CLUSTERING": wire.MESSAGE_MODEL_CLUSTERING, "BROADCASTING": 
 Object: TypeAlias = "Mapping[str, object]"
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectedGroup:
-    """The connections of a group to one broker."""
-
-    group: wire.GetGroupResponse
-    clients: Mapping[str, str]
-    """Language and version by client id, such as ``JAVA 5.3.3``."""
-
-
 def read_groups(body: bytes) -> list[str]:
     """Read the names of all groups, sorted. Raises BadBodyError."""
     # 45 items and 450 bytes for a group: the largest frame has fewer.
@@ -45,8 +35,8 @@ def read_groups(body: bytes) -> list[str]:
     return sorted(map(_valid, table))
 
 
-def read_connections(group: str, body: bytes) -> ConnectedGroup:
-    """Read the members of a group. Raises BadBodyError.
+def read_connections(group: str, body: bytes) -> tuple[wire.GetGroupResponse, Mapping[str, str]]:
+    """Read the members of a group, and their language and version by client id. Raises BadBodyError.
 
     A broker knows subscriptions of the group, not of its members. That of the group's own retry topic, which agents do
     not list either, is left out. A client id with several connections is one member with several addresses.
@@ -83,7 +73,7 @@ def read_connections(group: str, body: bytes) -> ConnectedGroup:
         )
         for client_id in sorted(addrs)
     ]
-    return ConnectedGroup(wire.GetGroupResponse(membership=membership, members=members), clients)
+    return wire.GetGroupResponse(membership=membership, members=members), clients
 
 
 def read_progress(group: str, body: bytes) -> list[offsets_wire.QueueProgress]:

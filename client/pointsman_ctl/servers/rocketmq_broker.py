@@ -25,7 +25,8 @@ from pointsman_client import (
     RequestRejectedError,
 )
 from pointsman_client.rocketmq import Link, RocketmqOptions
-from pointsman_ctl.servers.group_bodies import ConnectedGroup, read_connections, read_groups, read_progress
+from pointsman_ctl.servers.agent_server import AgentGroup
+from pointsman_ctl.servers.group_bodies import read_connections, read_groups, read_progress
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
 
 MAX_CONCURRENT_CALLS = 8
@@ -67,22 +68,22 @@ class RocketmqBroker:
         summaries = [
             wire.GroupSummary(
                 group=name,
-                members=len(each.group.members),
-                message_model=each.group.membership.message_model,
-                topics=[subscription.topic for subscription in each.group.members[0].subscriptions],
+                members=len(each.members),
+                message_model=each.membership.message_model,
+                topics=[subscription.topic for subscription in each.members[0].subscriptions],
             )
-            for name, each in found.items()
-            if each is not None and each.group.members
+            for name, each in ((name, connected.group) for name, connected in found.items())
+            if each and each.members
         ]
         return wire.ListGroupsResponse(state=wire.GROUP_STATE_READY, groups=summaries)
 
-    async def group(self, group: str, deadline: float) -> ConnectedGroup | None:
-        """Return a group; None: it has no members here."""
+    async def group(self, group: str, deadline: float) -> AgentGroup:
+        """Return one group."""
         body = await self._request(Request.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group}, deadline)
         if body is None:
-            return None
+            return AgentGroup(None)
         with self._bad_bodies(Request.GET_CONSUMER_CONNECTION_LIST):
-            return read_connections(group, body)
+            return AgentGroup(*read_connections(group, body))
 
     async def list_offsets(self, group: str, deadline: float) -> offsets_wire.ListOffsetsResponse:
         """Return the offsets of a group, or of all groups if it is empty."""

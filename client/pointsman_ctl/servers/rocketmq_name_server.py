@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Never
 
 import grpc
 
@@ -43,28 +44,42 @@ class PointsmanRequiredError(InvalidInputError):
 
 
 class RocketmqNameServer:
-    """One name server. All methods raise NameServerFailedError and RequestRejectedError."""
+    """One name server, with the queries of Pointsman's that it has. They raise NameServerFailedError and
+    RequestRejectedError, the others PointsmanRequiredError.
+    """
 
     def __init__(self, addr: str, access: RocketmqAccess) -> None:
         self.addr = addr
         self._access = access
 
-    async def route(self, topic: str, deadline: float, *, cluster: str, zone: str) -> route_service_pb2.TopicRoute:
+    async def route(
+        self, topic: str, deadline: float, *, cluster: str = "", zone: str = ""
+    ) -> route_service_pb2.TopicRoute:
         """Return the route of a topic. Raises TopicNotFoundError."""
         async with self._client(deadline) as client:
             route = await client.fetch_route(topic, cluster=cluster, zone=zone)
         return from_topic_route(route)
 
-    async def topics(self, deadline: float, *, cluster: str) -> route_service_pb2.ListTopicsResponse:
+    async def topics(self, deadline: float, *, cluster: str = "") -> route_service_pb2.ListTopicsResponse:
         """Return all topic names, sorted. Raises ClusterNotFoundError."""
         async with self._client(deadline) as client:
             return route_service_pb2.ListTopicsResponse(topics=await client.list_topics(cluster))
 
-    async def clusters(self, deadline: float, *, cluster: str) -> route_service_pb2.GetClusterInfoResponse:
+    async def clusters(self, deadline: float, *, cluster: str = "") -> route_service_pb2.GetClusterInfoResponse:
         """Return the clusters, or one. Raises ClusterNotFoundError."""
         async with self._client(deadline) as client:
             found = await client.list_clusters(cluster)
         return route_service_pb2.GetClusterInfoResponse(clusters=map(from_cluster_data, found))
+
+    async def brokers(self, deadline: float, **query: object) -> Never:
+        """RocketMQ's list the brokers in :meth:`clusters` alone, without their states."""
+        del deadline, query
+        raise PointsmanRequiredError(self.addr)
+
+    async def node_info(self, deadline: float) -> Never:
+        """RocketMQ's have none."""
+        del deadline
+        raise PointsmanRequiredError(self.addr)
 
     @asynccontextmanager
     async def _client(self, deadline: float) -> AsyncIterator[NameServerClient]:

@@ -6,20 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import grpc
 import grpc.aio
 
 from pointsman.names import is_rocketmq
-from pointsman.v1 import (
-    admin_service_pb2_grpc,
-    agent_service_pb2_grpc,
-    consumer_group_service_pb2_grpc,
-    offset_service_pb2_grpc,
-    queue_lock_service_pb2_grpc,
-    route_service_pb2_grpc,
-)
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
 from pointsman_client import (
@@ -30,10 +22,9 @@ from pointsman_client import (
     PointsmanError,
 )
 from pointsman_client.pointsman_grpc.status import grpc_errors_of
-from pointsman_ctl.servers.rocketmq_name_server import PointsmanRequiredError, RocketmqAccess, RocketmqNameServer
+from pointsman_ctl.servers.rocketmq_name_server import PointsmanRequiredError
 
 CLOSE_SECONDS = 1.0
-NameServer: TypeAlias = "Server | RocketmqNameServer"
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
 RequestT = TypeVar("RequestT")
@@ -41,19 +32,14 @@ ResponseT = TypeVar("ResponseT")
 
 
 class Server:
-    """A name server or an agent: its channel, which connects at the first call, and its stubs."""
+    """A name server or an agent: its channel, which connects at the first call."""
 
-    def __init__(self, addr: str, failed: type[NameServerFailedError], opener: ChannelOpener) -> None:
-        """``failed``: the error of a call without a response."""
+    failed: ClassVar[type[NameServerFailedError]]
+    """The error of a call without a response."""
+
+    def __init__(self, addr: str, opener: ChannelOpener) -> None:
         self.addr = addr
-        self._failed = failed
         self.channel = opener.open(addr, CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
-        self.routes = route_service_pb2_grpc.RouteServiceStub(self.channel)
-        self.admin = admin_service_pb2_grpc.AdminServiceStub(self.channel)
-        self.agent = agent_service_pb2_grpc.AgentServiceStub(self.channel)
-        self.groups = consumer_group_service_pb2_grpc.ConsumerGroupServiceStub(self.channel)
-        self.locks = queue_lock_service_pb2_grpc.QueueLockServiceStub(self.channel)
-        self.offsets = offset_service_pb2_grpc.OffsetServiceStub(self.channel)
 
     async def call(
         self,
@@ -72,7 +58,7 @@ class Server:
             response: ResponseT | None = await method(request, timeout=seconds)
         if response is None:
             # grpc.aio logs bytes that it cannot parse and returns None.
-            raise self._failed(self.addr, grpc.StatusCode.INTERNAL, "the response cannot be decoded")
+            raise self.failed(self.addr, grpc.StatusCode.INTERNAL, "the response cannot be decoded")
         return response
 
     async def all_pages(
@@ -98,28 +84,30 @@ class Server:
             with grpc_errors_of(self.addr, not_found=not_found):
                 yield
         except NameServerFailedError as failure:
-            raise self._failed(failure.addr, failure.status, failure.message) from failure
+            raise self.failed(failure.addr, failure.status, failure.message) from failure
 
 
-ServerT = TypeVar("ServerT")
-ToServer = Callable[[str], Server]
-Query = Callable[[Server, float], Awaitable[ResultT]]
+ServerT = TypeVar("ServerT", bound=Server)
+AnyT = TypeVar("AnyT")
+To = Callable[[str], AnyT]
+"""Returns the server at an address."""
+Query = Callable[[AnyT, float], Awaitable[ResultT]]
 """Queries one server, with a deadline for all its calls."""
 
 
 @asynccontextmanager
-async def connections(opener: ChannelOpener, failed: type[NameServerFailedError]) -> AsyncIterator[ToServer]:
+async def connections(kind: type[ServerT], opener: ChannelOpener) -> AsyncIterator[To[ServerT]]:
     """Yield a function from an address to its server; all channels are closed at the end.
 
     The function raises PointsmanRequiredError for a RocketMQ name server.
     """
-    servers: dict[str, Server] = {}
+    servers: dict[str, ServerT] = {}
 
-    def to(addr: str) -> Server:
+    def to(addr: str) -> ServerT:
         if is_rocketmq(addr):
             raise PointsmanRequiredError(addr)
         if addr not in servers:
-            servers[addr] = Server(addr, failed, opener)
+            servers[addr] = kind(addr, opener)
         return servers[addr]
 
     try:
@@ -134,11 +122,6 @@ async def connections(opener: ChannelOpener, failed: type[NameServerFailedError]
                 closing.cancel()
 
 
-def name_servers(to: ToServer, access: RocketmqAccess) -> Callable[[str], NameServer]:
-    """Return a function from an address to a name server of either kind."""
-    return lambda addr: RocketmqNameServer(addr, access) if is_rocketmq(addr) else to(addr)
-
-
 @dataclass(frozen=True, slots=True)
 class NodeResponse(Generic[ResultT_co]):
     """The response of one server, or its failure."""
@@ -149,15 +132,12 @@ class NodeResponse(Generic[ResultT_co]):
 
 
 async def query_every(
-    to: Callable[[str], ServerT],
-    addrs: Sequence[str],
-    query: Callable[[ServerT, float], Awaitable[ResultT]],
-    seconds: float,
+    to: To[AnyT], addrs: Sequence[str], query: Query[AnyT, ResultT], seconds: float
 ) -> list[NodeResponse[ResultT]]:
     """Query all servers concurrently; the responses are in the order of the list."""
     deadline = deadline_in(seconds)
 
-    async def one(addr: str, server: ServerT) -> NodeResponse[ResultT]:
+    async def one(addr: str, server: AnyT) -> NodeResponse[ResultT]:
         try:
             return NodeResponse(addr, await query(server, deadline), None)
         except PointsmanError as failure:
@@ -180,12 +160,7 @@ def responses_of(nodes: Sequence[NodeResponse[ResultT]]) -> list[ResultT]:
     return responses
 
 
-async def query_first(
-    to: Callable[[str], ServerT],
-    addrs: Sequence[str],
-    query: Callable[[ServerT, float], Awaitable[ResultT]],
-    seconds: float,
-) -> ResultT:
+async def query_first(to: To[AnyT], addrs: Sequence[str], query: Query[AnyT, ResultT], seconds: float) -> ResultT:
     """Query the servers in order until one responds; each gets an equal share of the remaining time.
 
     A rejection is a response, except AccessDeniedError, because each server has its own grants: it is raised when no

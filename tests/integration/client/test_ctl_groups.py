@@ -22,7 +22,7 @@ from pointsman_client.core.allocation import AllocationStrategy, Averagely, Cons
 from pointsman_client.pointsman_grpc.agents.group_settings import own_settings
 from pointsman_ctl.commands.agent_round import MAX_CONCURRENT_AGENTS, AgentChoice, agent_round
 from pointsman_ctl.options.invocation import Invocation
-from pointsman_ctl.servers.server_calls import Server
+from pointsman_ctl.servers.agent_server import AgentServer
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes.agent_in_route import WholeAgent, whole_agents
 from tests.fakes.ctl_command import Ended, ctl
@@ -531,17 +531,6 @@ async def test_a_group_that_only_a_broker_without_a_response_knows_is_unknown_an
     assert "consumer group billing has no committed offset at the 1 agent that responded" in made.err
 
 
-async def test_a_name_server_that_does_not_report_absent_brokers_is_named(
-    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As one that is older than the field.
-    monkeypatch.setattr("pointsman_namesrv.rpc.routes.absent_brokers", lambda *_, **__: None)
-    made = await fleet.json("groups")
-
-    assert (made.code, made.document["isAbsentKnown"]) == (1, False)
-    assert "is older than this pointsmanctl: brokers that are OUT or departed are missing" in made.err
-
-
 async def test_a_pin_is_sent_to_a_broker_that_is_out(fleet: Fleet) -> None:
     await fleet.two.register(fleet.name_server, health=REFUSING)
     made = await fleet.json("pin", "billing", "--to", A, "--for", "1h")
@@ -613,7 +602,7 @@ async def test_many_agents_are_queried_with_bounded_concurrency_and_each_has_the
     invocation = Invocation(("ns:1",), "table", 7.0)
     running, most, shortest = 0, 0, 7.0
 
-    async def question(server: Server, deadline: float) -> str:
+    async def question(server: AgentServer, deadline: float) -> str:
         nonlocal running, most, shortest
         running += 1
         most = max(most, running)

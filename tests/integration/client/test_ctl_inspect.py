@@ -26,7 +26,7 @@ from tests.fakes import wire
 from tests.fakes.ctl_command import Ended, ctl, running_ctl
 from tests.fakes.ctl_keys import undocumented_keys
 from tests.fakes.name_server import running_name_server
-from tests.fakes.scripted_admin_server import Refusal, ScriptedAdminServer, scripted_admin_server
+from tests.fakes.scripted_admin_server import ScriptedAdminServer, scripted_admin_server
 from tests.fakes.scripted_route_server import refused_addr, silent_listener
 
 
@@ -247,7 +247,7 @@ async def test_a_setting_that_cannot_be_written_to_disk_is_a_warning_next_to_the
 
 
 async def test_every_page_of_two_nodes_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pointsman_ctl.servers.name_server_queries.DIGESTS_PER_PAGE", 2)
+    monkeypatch.setattr("pointsman_ctl.servers.name_servers.DIGESTS_PER_PAGE", 2)
     topics = [f"topic-{number}" for number in range(5)]
     async with running_name_server() as one, running_name_server() as two:
         await register(one, *topics, name="broker-a")
@@ -285,17 +285,6 @@ async def test_a_node_that_does_not_respond_is_not_compared(server: NameServerAp
     assert (made.code, made.out) == (1, "")
     assert f"1 of 2 name servers failed: {dead} (connection refused)" in made.err
     assert "no name server is responding" in both.err
-
-
-async def test_brokers_of_an_older_server_without_node_information_are_shown() -> None:
-    async with scripted_admin_server() as older:
-        for method in ("GetNodeInfo", "ListFlapping"):
-            older.refusals[method] = Refusal(grpc.StatusCode.UNIMPLEMENTED)
-        brokers, info = await asyncio.gather(run_ctl(older, "-ojson", "brokers"), run_ctl(older, "info"))
-
-    assert (brokers.code, brokers.document["nodes"][0]["nodeState"]) == (0, None)
-    assert info.code == 1
-    assert "this call is not supported: the name server is older than this pointsmanctl" in info.err
 
 
 async def test_top_shows_one_frame_with_once(server: NameServerApp, clock: ManualClock) -> None:

@@ -14,7 +14,7 @@ from pointsman.wire.error_details import ErrorDetails
 from pointsman_client import NameServerFailedError, RequestRejectedError
 from pointsman_ctl.commands.top_command import MAX_UNHEALTHY, Frame, frame_parts, next_frame, to_frame_document
 from pointsman_ctl.output import output_layout
-from pointsman_ctl.servers.name_server_queries import NodeBrokers
+from pointsman_ctl.servers.name_servers import NodeBrokers
 from pointsman_ctl.servers.server_calls import NodeResponse
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -63,12 +63,13 @@ def test_a_node_that_restarted_or_did_not_answer_before_has_no_rate_yet() -> Non
 
 def test_a_frame_shows_nodes_brokers_by_state_and_unhealthy_brokers(capsys: pytest.CaptureFixture[str]) -> None:
     failed: NodeT = NodeResponse("b:1", None, NameServerFailedError("b:1", grpc.StatusCode.DEADLINE_EXCEEDED, ""))
-    older: NodeT = NodeResponse("c:1", NodeBrokers("c:1", [status("broker-z")], None), None)
+    bare = admin_service_pb2.GetNodeInfoResponse(state=broker_pb2.NODE_STATE_READY)
+    without_sizes: NodeT = NodeResponse("c:1", NodeBrokers("c:1", [status("broker-z")], bare), None)
     absent = status("broker-b", "OUT")
     absent.reason, absent.planned = "PROBE", True
     one = node("a:1", status("broker-a"), absent, status("broker-c", penalty=3200), calls=20)
     before = next_frame(None, [node("a:1")], at=AT, monotonic_seconds=0.0)
-    frame = next_frame(before, [one, failed, older], at=AT, monotonic_seconds=2.0)
+    frame = next_frame(before, [one, failed, without_sizes], at=AT, monotonic_seconds=2.0)
 
     output_layout.show(frame_parts(frame))
     assert capsys.readouterr().out.splitlines() == [
@@ -76,7 +77,7 @@ def test_a_frame_shows_nodes_brokers_by_state_and_unhealthy_brokers(capsys: pyte
         "NODE  STATE        UPTIME  BROKERS  TOPICS  WATCHERS",
         "a:1   READY         60.0s        3       3         2",
         "b:1   NO RESPONSE       -        -       -         -",
-        "c:1   UNKNOWN           -        1       -         -",
+        "c:1   READY           0ms        1       -         -",
         "a:1 per second: calls 10.0",
         "a:1 PROBLEM: history is not written",
         "b:1 is not responding (no response in time)",
@@ -96,7 +97,7 @@ def test_a_frame_shows_nodes_brokers_by_state_and_unhealthy_brokers(capsys: pyte
     assert first["brokersByState"] == {"UP": 2, "OUT": 1}
     assert [broker["brokerName"] for broker in first["unhealthy"]] == ["broker-b", "broker-c"]
     assert second["error"]["message"] == "b:1 is not responding (no response in time)"
-    assert (third["nodeState"], third["sizes"]) == (None, {})
+    assert (third["nodeState"], third["sizes"]) == ("READY", {})
 
 
 def test_one_restart_makes_no_broker_unhealthy_and_a_refusal_is_an_answer(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,7 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import broker_pb2
 from pointsman_ctl.commands.why_command import to_why_document, why_parts
 from pointsman_ctl.output import output_layout
-from pointsman_ctl.servers.name_server_queries import BrokerHistory
+from pointsman_ctl.servers.name_servers import BrokerHistory
 from pointsman_ctl.servers.outage_timeline import timeline_of
 from pointsman_ctl.servers.server_calls import NodeResponse
 

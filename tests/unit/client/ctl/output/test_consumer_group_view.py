@@ -36,7 +36,6 @@ from pointsman_ctl.commands import drain_broker_command
 from pointsman_ctl.commands.offset_commands import group_totals, offset_rows, offsets_parts, without_empty_retries
 from pointsman_ctl.output import output_layout
 from pointsman_ctl.output.consumer_group_view import (
-    AgentGroup,
     group_parts,
     group_rows,
     group_view,
@@ -44,6 +43,7 @@ from pointsman_ctl.output.consumer_group_view import (
     shared_groups,
 )
 from pointsman_ctl.output.error_report import AGENT_HINT, agents_failed, to_error_report
+from pointsman_ctl.servers.agent_server import AgentGroup
 from pointsman_ctl.servers.found_agents import Agent, agents_in
 
 WARMING, READY = wire.GROUP_STATE_WARMING, wire.GROUP_STATE_READY

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pointsman_ctl.output.node_difference import digest_difference, setting_differences
-from pointsman_ctl.servers.name_server_queries import SAME_WITHIN_SECONDS, NodeDigests, NodeSettings, Setting
+from pointsman_ctl.servers.name_servers import SAME_WITHIN_SECONDS, NodeDigests, NodeSettings, Setting
 
 KEY = ("GUARD", "c1")
 

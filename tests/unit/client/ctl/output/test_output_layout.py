@@ -25,7 +25,7 @@ from pointsman_ctl.commands.node_commands import health_parts, info_parts
 from pointsman_ctl.commands.route_commands import clusters_parts, route_parts, to_clusters_document
 from pointsman_ctl.output import output_layout
 from pointsman_ctl.output.node_difference import difference_parts, digest_difference
-from pointsman_ctl.servers.name_server_queries import NodeBrokers, NodeDigests
+from pointsman_ctl.servers.name_servers import NodeBrokers, NodeDigests
 from pointsman_ctl.servers.server_calls import NodeResponse
 from pointsman_namesrv.core.flap_penalties import FlapRules
 from tests.fakes.scripted_route_server import broker_data, topic_route
@@ -38,6 +38,7 @@ W1 = topic_route(
     ],
 )
 FAILED = NameServerFailedError("10.0.0.2:9876", grpc.StatusCode.UNAVAILABLE, "Connection refused")
+READY = admin_service_pb2.GetNodeInfoResponse(state=broker_pb2.NODE_STATE_READY)
 
 
 def status(
@@ -165,7 +166,7 @@ def test_each_node_shows_its_brokers_and_a_failed_node_its_error(
     out.health.evidence, out.health.ever_passed = broker_pb2.PROBE_EVIDENCE_STRONG, True
     suspect.reason = "SILENCE"
     brokers = [out, suspect, status(0, name="broker-b")]
-    answer = NodeBrokers("ns-1", brokers, None)
+    answer = NodeBrokers("ns-1", brokers, READY)
     nodes = [NodeResponse("10.0.0.1:9876", answer, None), NodeResponse("10.0.0.2:9876", None, FAILED)]
 
     assert shown(capsys, brokers_parts(nodes)) == [
@@ -206,7 +207,7 @@ def score(name: str, ago: int, last_event: str = "EXPIRED") -> admin_service_pb2
 
 def test_the_last_five_unplanned_departures_are_named_and_all_counted(capsys: pytest.CaptureFixture[str]) -> None:
     gone = [score("probed", 30, "PROBE_FAILED"), *(score(f"lost-{number}", 590 + number) for number in range(6))]
-    nodes = [NodeResponse("ns1:9876", NodeBrokers("ns-1", [status(0)], None, gone), None)]
+    nodes = [NodeResponse("ns1:9876", NodeBrokers("ns-1", [status(0)], READY, gone), None)]
 
     line = next(line for line in shown(capsys, brokers_parts(nodes)) if line.startswith("DEPARTED"))
     assert line.startswith(
@@ -219,7 +220,7 @@ def test_the_last_five_unplanned_departures_are_named_and_all_counted(capsys: py
 
 
 def test_where_all_brokers_have_left_the_list_shows_the_departed_ones(capsys: pytest.CaptureFixture[str]) -> None:
-    nodes = [NodeResponse("ns1:9876", NodeBrokers("ns-1", [], None, [score("broker-a", 1)]), None)]
+    nodes = [NodeResponse("ns1:9876", NodeBrokers("ns-1", [], READY, [score("broker-a", 1)]), None)]
     assert shown(capsys, brokers_parts(nodes))[1:] == [
         "no broker is registered",
         "DEPARTED: DefaultCluster/broker-a 0 (EXPIRED 1.0s ago)",
@@ -238,7 +239,7 @@ def test_rows_are_never_wrapped_on_a_narrow_terminal_while_text_is(
     long = status(0, broker_pb2.BROKER_STATE_PROVISIONAL, name="broker-of-the-second-hall-payments-eu-central-1")
     long.identity.addr = "broker-17.payments.eu-central-1.example.internal:10911"
     long.health.status, long.health.detail = broker_pb2.PROBE_STATUS_FAILING, "timeout " * 20
-    lines = shown(capsys, brokers_parts([NodeResponse("ns1:9876", NodeBrokers("", [long], None), None)]))
+    lines = shown(capsys, brokers_parts([NodeResponse("ns1:9876", NodeBrokers("", [long], READY), None)]))
 
     assert lines[2].split()[:5] == [
         *("DefaultCluster", long.identity.broker_name, "0", long.identity.addr, "PROVISIONAL"),

@@ -44,21 +44,21 @@ def test_groups_are_listed_by_name() -> None:
 
 
 def test_a_client_id_with_two_connections_is_one_member() -> None:
-    found = read_connections("billing", json.dumps(CONNECTIONS).encode())
+    found, clients = read_connections("billing", json.dumps(CONNECTIONS).encode())
 
-    first, second = found.group.members
+    first, second = found.members
     assert (first.client_id, first.peer) == ("a@1", "10.0.0.1:5 10.0.0.1:6")
     assert (second.client_id, second.peer, second.is_connected) == ("b@2", "10.0.0.2:5", True)
     assert first.consume_type == wire.CONSUME_TYPE_PUSH
     assert [(each.topic, each.expression) for each in first.subscriptions] == [("orders", "A || B")]
-    assert found.group.membership.message_model == wire.MESSAGE_MODEL_CLUSTERING
-    assert list(found.group.membership.client_ids) == ["a@1", "b@2"]
-    assert found.clients == {"a@1": "PYTHON", "b@2": "JAVA 5.3.3"}
+    assert found.membership.message_model == wire.MESSAGE_MODEL_CLUSTERING
+    assert list(found.membership.client_ids) == ["a@1", "b@2"]
+    assert clients == {"a@1": "PYTHON", "b@2": "JAVA 5.3.3"}
 
 
 def test_consume_types_and_models_that_are_not_known_are_unspecified() -> None:
     body = json.dumps(CONNECTIONS | {"consumeType": "CONSUME_POP", "messageModel": None}).encode()
-    group = read_connections("billing", body).group
+    group, _ = read_connections("billing", body)
     assert group.members[0].consume_type == wire.CONSUME_TYPE_UNSPECIFIED
     assert group.membership.message_model == wire.MESSAGE_MODEL_UNSPECIFIED
 
@@ -77,7 +77,7 @@ def test_names_are_read_as_clients_gave_them() -> None:
     assert read_groups(json.dumps({"subscriptionGroupTable": {odd: {}}}).encode()) == [valid]
     connection = {"clientAddr": odd, "clientId": odd, "language": odd, "version": 0}
     body = json.dumps({"connectionSet": [connection], "subscriptionTable": {odd: {"subString": odd}}}).encode()
-    (member,) = read_connections("billing", body).group.members
+    (member,) = read_connections("billing", body)[0].members
     assert (member.client_id, member.peer, member.subscriptions[0].topic) == (valid, valid, valid)
     (progress,) = read_progress("billing", OFFSETS.replace(b'"orders"', json.dumps(odd).encode()))[:1]
     assert progress.committed.topic == valid
@@ -118,7 +118,7 @@ def test_bad_lists_of_groups(body: bytes, problem: str) -> None:
 def test_bad_connections(change: dict[str, object], problem: str | None) -> None:
     body = json.dumps(CONNECTIONS | change).encode()
     if problem is None:
-        assert not read_connections("billing", body).group.members
+        assert not read_connections("billing", body)[0].members
         return
     with pytest.raises(BadBodyError, match=problem) as raised:
         read_connections("billing", body)

@@ -1,0 +1,74 @@
+"""Queries to one agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import grpc
+
+from pointsman.v1 import (
+    agent_service_pb2_grpc,
+    consumer_group_service_pb2_grpc,
+    offset_service_pb2_grpc,
+    queue_lock_service_pb2_grpc,
+)
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.v1 import offset_service_pb2 as offsets_wire
+from pointsman.v1 import queue_lock_service_pb2 as locks_wire
+from pointsman.wire.channel_opener import ChannelOpener
+from pointsman_client import AgentFailedError, RequestRejectedError
+from pointsman_ctl.servers.server_calls import Server
+
+PAGE_SIZE = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class AgentGroup:
+    """One group at an agent."""
+
+    group: wire.GetGroupResponse | None
+    """None: it has no members there."""
+    clients: Mapping[str, str] = field(default_factory=dict)
+    """Language and version by client id, such as ``JAVA 5.3.3``; only RocketMQ brokers know them."""
+
+
+class AgentServer(Server):
+    """One agent. All methods raise AgentFailedError and RequestRejectedError.
+
+    :class:`~pointsman_ctl.servers.rocketmq_broker.RocketmqBroker` has the same queries for groups and offsets.
+    """
+
+    failed = AgentFailedError
+
+    def __init__(self, addr: str, opener: ChannelOpener) -> None:
+        super().__init__(addr, opener)
+        self.agent = agent_service_pb2_grpc.AgentServiceStub(self.channel)
+        self.groups = consumer_group_service_pb2_grpc.ConsumerGroupServiceStub(self.channel)
+        self.locks = queue_lock_service_pb2_grpc.QueueLockServiceStub(self.channel)
+        self.offsets = offset_service_pb2_grpc.OffsetServiceStub(self.channel)
+
+    async def list_groups(self, deadline: float) -> wire.ListGroupsResponse:
+        """Return all groups."""
+        request = wire.ListGroupsRequest(page_size=PAGE_SIZE)
+        return await self.all_pages(self.groups.ListGroups, request, deadline=deadline)
+
+    async def group(self, group: str, deadline: float) -> AgentGroup:
+        """Return one group."""
+        try:
+            response = await self.call(self.groups.GetGroup, wire.GetGroupRequest(group=group), deadline=deadline)
+        except RequestRejectedError as refusal:
+            if refusal.status is grpc.StatusCode.NOT_FOUND:
+                return AgentGroup(None)
+            raise
+        return AgentGroup(response)
+
+    async def list_locks(self, group: str, deadline: float) -> locks_wire.ListQueueLocksResponse:
+        """Return the locks of a group; of all groups if ``group`` is empty."""
+        request = locks_wire.ListQueueLocksRequest(group=group, page_size=PAGE_SIZE)
+        return await self.all_pages(self.locks.ListQueueLocks, request, deadline=deadline)
+
+    async def list_offsets(self, group: str, deadline: float) -> offsets_wire.ListOffsetsResponse:
+        """Return the offsets of a group; of all groups if ``group`` is empty."""
+        request = offsets_wire.ListOffsetsRequest(group=group, page_size=PAGE_SIZE)
+        return await self.all_pages(self.offsets.ListOffsets, request, deadline=deadline)
