@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from math import inf
 
 from pointsman.names import MAX_QUEUES, MAX_TOPIC_SYS_FLAG, PERM_MASK, PERM_READ, PERM_WRITE, name_problem
+from pointsman.rocketmq.bodies import is_whole
 from pointsman_agent.core.topic_set import DataVersion, TopicConfig, by_name
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.followed_file import UnusableFileError
@@ -180,12 +182,12 @@ def _problem(topic: TopicConfig, value: dict[str, object]) -> str | None:
 
 
 def _number(
-    value: dict[str, object], field: str, where: str, *, default: int, lowest: int | None = None, highest: int = 0
+    value: dict[str, object], field: str, where: str, *, default: int, lowest: float = -inf, highest: float = inf
 ) -> int:
     number = value.get(field)
     if number is None:
         return default
-    if type(number) is not int or (lowest is not None and not lowest <= number <= highest):
+    if not is_whole(number, lowest, highest):
         raise UnusableFileError(f"{shown(where)}: invalid {field} {shown(number)}")
     return number
 

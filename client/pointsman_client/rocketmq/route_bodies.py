@@ -8,19 +8,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from pointsman.names import (
     MAX_BROKER_ID,
     MAX_FILTER_SERVERS,
     MAX_QUEUES,
-    MAX_TEXT_LENGTH,
     MAX_TOPIC_SYS_FLAG,
     PERM_MASK,
     addr_problem,
     registered_name_problem,
     text_problem,
 )
-from pointsman.rocketmq.bodies import BadBodyError, read_object, shown, to_object
+from pointsman.rocketmq.bodies import BadBodyError, list_of, number_of, read_object, shown, text_of, to_object
 from pointsman.rocketmq.frames import MAX_FRAME_BYTES
 from pointsman_client.core.route import (
     BrokerData,
@@ -52,9 +52,9 @@ def read_route(topic: str, body: bytes, *, counter: int, cluster: str = "", zone
     StaticTopicError.
     """
     route = read_object(body)
-    if _object(route, "topicQueueMappingByBroker"):
+    if to_object(route.get("topicQueueMappingByBroker"), "topicQueueMappingByBroker"):
         raise StaticTopicError
-    filter_servers = _object(route, "filterServerTable")
+    filter_servers = to_object(route.get("filterServerTable"), "filterServerTable")
     groups = [
         _to_broker_data(data, f"brokerDatas[{place}]", filter_servers)
         for place, data in enumerate(_list(route, "brokerDatas"))
@@ -79,14 +79,16 @@ def read_route(topic: str, body: bytes, *, counter: int, cluster: str = "", zone
             revision=Revision(0, counter, b""),
             queue_datas=tuple(queue_datas),
             broker_datas=_sorted(selected.values()),
-            order_topic_conf=_text(route, "orderTopicConf", "route", longest=MAX_FRAME_BYTES),
+            order_topic_conf=text_of(
+                route, "orderTopicConf", "route", problem_of=partial(text_problem, longest=MAX_FRAME_BYTES)
+            ),
         )
     )
 
 
 def read_clusters(body: bytes) -> tuple[ClusterData, ...]:
     """Read the clusters with their replica groups. Raises BadBodyError."""
-    table = _object(read_object(body), "brokerAddrTable")
+    table = to_object(read_object(body).get("brokerAddrTable"), "brokerAddrTable")
     if len(table) > MAX_GROUPS:
         raise BadBodyError(f"brokerAddrTable has {len(table)} entries, at most {MAX_GROUPS} are read")
     clusters: dict[str, list[BrokerData]] = {}
@@ -98,14 +100,13 @@ def read_clusters(body: bytes) -> tuple[ClusterData, ...]:
 
 def read_topics(body: bytes) -> tuple[str, ...]:
     """Read a list of topics. Raises BadBodyError."""
-    topics = read_object(body).get("topicList")
-    if not isinstance(topics, list):
-        raise BadBodyError(f"topicList = {shown(topics)}, must be a list")
-    for topic in topics:
+    found: set[str] = set()
+    for topic in list_of(read_object(body), "topicList"):
         problem = registered_name_problem(topic) if isinstance(topic, str) else "must be a string"
         if problem:
             raise BadBodyError(f"topicList has {shown(topic)}, which {problem}")
-    return tuple(sorted(set(topics)))
+        found.add(str(topic))
+    return tuple(sorted(found))
 
 
 def _is_near(group: BrokerData, zone: str) -> bool:
@@ -134,10 +135,10 @@ def _to_broker_data(value: object, where: str, filter_servers: Object) -> Broker
     if not isinstance(acting, bool):
         raise BadBodyError(f"{where}.enableActingMaster = {shown(acting)}, must be true or false")
     return BrokerData(
-        cluster=_name(data, "cluster", where),
-        broker_name=_name(data, "brokerName", where),
+        cluster=text_of(data, "cluster", where, problem_of=registered_name_problem),
+        broker_name=text_of(data, "brokerName", where, problem_of=registered_name_problem),
         replicas=tuple(sorted(replicas, key=lambda replica: replica.broker_id)),
-        zone=_text(data, "zoneName", where),
+        zone=text_of(data, "zoneName", where, problem_of=text_problem),
         acting_master=acting,
     )
 
@@ -145,16 +146,16 @@ def _to_broker_data(value: object, where: str, filter_servers: Object) -> Broker
 def _to_queue_data(value: object, where: str, groups: Mapping[str, BrokerData]) -> QueueData | None:
     """None: of a broker that is not selected."""
     data = to_object(value, where)
-    group = groups.get(_name(data, "brokerName", where))
+    group = groups.get(text_of(data, "brokerName", where, problem_of=registered_name_problem))
     if group is None:
         return None
     return QueueData(
         cluster=group.cluster,
         broker_name=group.broker_name,
-        read_queue_nums=_number(data, "readQueueNums", where, MAX_QUEUES),
-        write_queue_nums=_number(data, "writeQueueNums", where, MAX_QUEUES),
-        perm=_number(data, "perm", where, PERM_MASK),
-        topic_sys_flag=_number({"topicSysFlag": 0, **data}, "topicSysFlag", where, MAX_TOPIC_SYS_FLAG),
+        read_queue_nums=number_of(data, "readQueueNums", where, most=MAX_QUEUES),
+        write_queue_nums=number_of(data, "writeQueueNums", where, most=MAX_QUEUES),
+        perm=number_of(data, "perm", where, most=PERM_MASK),
+        topic_sys_flag=number_of({"topicSysFlag": 0, **data}, "topicSysFlag", where, most=MAX_TOPIC_SYS_FLAG),
     )
 
 
@@ -164,42 +165,8 @@ def _filter_servers(value: object) -> tuple[str, ...]:
     return tuple(addr for addr in listed if isinstance(addr, str) and not addr_problem(addr))[:MAX_FILTER_SERVERS]
 
 
-# Fields: each function raises BadBodyError
-
-
-def _object(data: Object, name: str) -> Object:
-    return to_object(data.get(name), name)
-
-
 def _list(data: Object, name: str) -> list[object]:
-    value = data.get(name)
-    if value is None:
-        return []
-    if not isinstance(value, list):
-        raise BadBodyError(f"{name} = {shown(value)}, must be a list")
+    value = [] if data.get(name) is None else list_of(data, name)
     if len(value) > MAX_GROUPS:
         raise BadBodyError(f"{name} has {len(value)} entries, at most {MAX_GROUPS} are read")
-    return value
-
-
-def _name(data: Object, name: str, where: str) -> str:
-    value = data.get(name)
-    problem = registered_name_problem(value) if isinstance(value, str) else "must be a string"
-    if problem:
-        raise BadBodyError(f"{where}.{name} = {shown(value)}, {problem}")
-    return str(value)
-
-
-def _text(data: Object, name: str, where: str, *, longest: int = MAX_TEXT_LENGTH) -> str:
-    value = data.get(name) or ""
-    problem = text_problem(value, longest=longest) if isinstance(value, str) else "must be a string"
-    if problem:
-        raise BadBodyError(f"{where}.{name} = {shown(value)}, {problem}")
-    return str(value)
-
-
-def _number(data: Object, name: str, where: str, most: int) -> int:
-    value = data.get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise BadBodyError(f"{where}.{name} = {shown(value)}, must be a whole number from 0 to {most}")
     return value

@@ -12,7 +12,16 @@ from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from pointsman.group_topics import retry_topic
-from pointsman.rocketmq.bodies import MAX_SHOWN, BadBodyError, read_object, shown, to_object
+from pointsman.rocketmq.bodies import (
+    MAX_SHOWN,
+    BadBodyError,
+    list_of,
+    number_of,
+    read_object,
+    shown,
+    text_of,
+    to_object,
+)
 from pointsman.rocketmq.frames import MAX_FRAME_BYTES, version_text
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
@@ -47,15 +56,13 @@ def read_connections(group: str, body: bytes) -> tuple[wire.GetGroupResponse, Ma
         for topic, each in sorted(to_object(data.get("subscriptionTable"), "subscriptionTable").items())
         if topic != retry_topic(group)
     ]
-    connections = data.get("connectionSet") or []
-    if not isinstance(connections, list):
-        raise BadBodyError(f"connectionSet = {shown(connections)}, must be a list")
+    connections = list_of(data, "connectionSet") if data.get("connectionSet") else []
     addrs: dict[str, list[str]] = {}
     clients: dict[str, str] = {}
     for connection in connections:
         client_id = _text(connection, "clientId")
         addrs.setdefault(client_id, []).append(_text(connection, "clientAddr"))
-        version = version_text(_number(connection, "version"))
+        version = version_text(number_of(to_object(connection, "version"), "version", most=2**63 - 1))
         clients[client_id] = f"{_text(connection, 'language')} {version}".strip()
     membership = wire.GroupMembership(
         group=group,
@@ -86,10 +93,10 @@ def read_progress(group: str, body: bytes) -> list[offsets_wire.QueueProgress]:
             group=group,
             committed=offsets_wire.QueueOffset(
                 topic=_text(queue, "topic"),
-                queue_id=_number(queue, "queueId", most=2**31 - 1),
-                offset=_number(offsets, "consumerOffset"),
+                queue_id=number_of(queue, "queueId", most=2**31 - 1),
+                offset=number_of(offsets, "consumerOffset", most=2**63 - 1),
             ),
-            max_offset=_number(offsets, "brokerOffset"),
+            max_offset=number_of(offsets, "brokerOffset", most=2**63 - 1),
         )
         for queue, offsets in _offset_table(body)
         if offsets.get("consumerOffset") != -1
@@ -109,20 +116,9 @@ def _offset_table(body: bytes) -> Iterator[tuple[Object, Object]]:
 
 
 def _text(data: object, name: str) -> str:
-    value = to_object(data, name).get(name)
-    text = "" if value is None else value
-    if not isinstance(text, str):
-        raise BadBodyError(f"{name} = {shown(value)}, must be a string")
-    return _valid(text)
+    return _valid(text_of(to_object(data, name), name))
 
 
 def _valid(text: str) -> str:
     """Replace unpaired surrogates, which JSON may have and UTF-8 may not."""
     return text.encode(errors="replace").decode()
-
-
-def _number(data: object, name: str, *, most: int = 2**63 - 1) -> int:
-    value = to_object(data, name).get(name)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
-        raise BadBodyError(f"{name} = {shown(value)}, must be a whole number from 0 to {most}")
-    return value

@@ -14,13 +14,12 @@ from pointsman.clock import SystemClock
 from pointsman.daemon.process import daemon_process, logs
 from pointsman.daemon.process.daemon_command import CONTEXT, LOOP, run, version_option
 from pointsman.names import addr_problem
-from pointsman.rocketmq.bodies import read_json
+from pointsman.rocketmq.bodies import BadBodyError, read_json
 from pointsman.rocketmq.codes import RequestCode
 from pointsman_namesrv import __version__
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe.connection import NoResponse, Refused, body_of, connected
-from pointsman_namesrv.observe.fleet_view import BadResponse
 from pointsman_namesrv.observe.observer import Observer, ObserverSettings
 
 log = logging.getLogger(__name__)
@@ -189,7 +188,7 @@ async def _print(addrs: Sequence[str]) -> int:
             async with connected(addr) as connection:
                 body = body_of(await connection.ask(RequestCode.GET_BROKER_CLUSTER_INFO))
             print(json.dumps(read_json(body), indent=1, sort_keys=True))
-        except (NoResponse, Refused, BadResponse, ValueError) as error:
+        except (NoResponse, Refused, BadBodyError, ValueError) as error:
             failed = True
             print(f"pointsman-observe: {addr}: {error}", file=sys.stderr)
     return daemon_process.EXIT_FAILED if failed else daemon_process.EXIT_OK

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
 from pointsman.names import split_addr
+from pointsman.rocketmq.bodies import BadBodyError
 from pointsman.rocketmq.codes import RequestCode, ResponseCode
 from pointsman.rocketmq.frames import BadFrame, Command, FrameReader, encode, read_header
-from pointsman_namesrv.observe.fleet_view import BadResponse
 
 CONNECT_SECONDS = 3.0
 RESPONSE_SECONDS = 3.0
@@ -90,7 +90,7 @@ async def connected(addr: str) -> AsyncIterator[NameServerConnection]:
 
 
 def body_of(body: bytes | None) -> bytes:
-    """Return the body of a response that does not depend on a topic. Raises BadResponse."""
+    """Return the body of a response that does not depend on a topic. Raises BadBodyError."""
     if body is None:
-        raise BadResponse("unexpected code TOPIC_NOT_EXIST: the request named no topic")
+        raise BadBodyError("unexpected code TOPIC_NOT_EXIST: the request named no topic")
     return body

@@ -15,17 +15,13 @@ from pointsman.names import (
     registered_name_problem,
     text_problem,
 )
-from pointsman.rocketmq.bodies import TooManyItemsError, read_json
+from pointsman.rocketmq.bodies import BadBodyError, is_whole, list_of, read_object, shown, to_object
 from pointsman_namesrv.core.model import Position, QueueConfig
 
 MAX_BROKERS = 20_000
 """Brokers (replicas) read from one response; the frame's own bound allows about ten times as many."""
 MAX_SKIPPED = 20
 """Skipped entries of one response that are named."""
-
-
-class BadResponse(Exception):
-    """A response that cannot be read; the message says why."""
 
 
 class Listed(NamedTuple):
@@ -45,42 +41,38 @@ class FleetView:
 
 
 def read_cluster_info(body: bytes) -> FleetView:
-    """Read the body of a response to 106 (RocketMQ ``ClusterInfo``). Raises BadResponse."""
-    table = _mapping(_json_object(body, "106").get("brokerAddrTable"), "brokerAddrTable")
+    """Read the body of a response to 106 (RocketMQ ``ClusterInfo``). Raises BadBodyError."""
+    table = to_object(read_object(body).get("brokerAddrTable"), "brokerAddrTable")
     brokers: dict[Position, Listed] = {}
     skipped: list[str] = []
     for name, data in table.items():
-        entry = _mapping(data, f"brokerAddrTable.{name}")
+        entry = to_object(data, f"brokerAddrTable[{shown(name)}]")
         cluster, zone = _text(entry.get("cluster")), _text(entry.get("zoneName"))
-        for number, addr in _mapping(entry.get("brokerAddrs"), f"brokerAddrs of {name}").items():
+        for number, addr in to_object(entry.get("brokerAddrs"), f"brokerAddrs of {shown(name)}").items():
             problem = next(_problems(cluster, name, number, addr, zone), None)
             if problem is not None:
                 if len(skipped) < MAX_SKIPPED:
                     skipped.append(f"broker {name!r} id {number} of cluster {cluster!r}: {problem}"[:300])
                 continue
             if len(brokers) >= MAX_BROKERS:
-                raise BadResponse(f"the name server lists more than {MAX_BROKERS} brokers, the limit of the observer")
+                raise BadBodyError(f"the name server lists more than {MAX_BROKERS} brokers, the limit of the observer")
             brokers[Position(cluster, name, int(number))] = Listed(str(addr), zone)
     return FleetView(brokers, tuple(skipped))
 
 
 def read_topic_list(body: bytes) -> list[str]:
-    """Read the body of a response to 206 (RocketMQ ``TopicList``). Raises BadResponse."""
-    topics = _json_object(body, "206").get("topicList")
-    if not isinstance(topics, list):
-        raise BadResponse("topicList of the response to 206 is not a list")
+    """Read the body of a response to 206 (RocketMQ ``TopicList``). Raises BadBodyError."""
+    topics = list_of(read_object(body), "topicList")
     return [topic for topic in topics if isinstance(topic, str) and registered_name_problem(topic) is None]
 
 
 def read_route(body: bytes) -> Iterator[tuple[str, str, QueueConfig]]:
     """Yield cluster, broker name and queues of each broker name of a route (105, RocketMQ ``TopicRouteData``).
 
-    Unreadable entries are skipped. Raises BadResponse.
+    Unreadable entries are skipped. Raises BadBodyError.
     """
-    route = _json_object(body, "105")
-    brokers, queues = route.get("brokerDatas"), route.get("queueDatas")
-    if not (isinstance(brokers, list) and isinstance(queues, list)):
-        raise BadResponse("a response to 105 has no brokerDatas or no queueDatas")
+    route = read_object(body)
+    brokers, queues = list_of(route, "brokerDatas"), list_of(route, "queueDatas")
     clusters = {_text(data.get("brokerName")): _text(data.get("cluster")) for data in brokers if isinstance(data, dict)}
     for data in queues:
         if not isinstance(data, dict):
@@ -108,28 +100,10 @@ def _problems(cluster: str, name: str, number: str, addr: object, zone: str) -> 
         yield f"zone {problem}"
 
 
-def _json_object(body: bytes, code: str) -> Mapping[str, object]:
-    try:
-        found = read_json(body)
-    except TooManyItemsError as error:
-        raise BadResponse(f"the body of a response to {code} {error}") from error
-    except ValueError as error:
-        raise BadResponse(f"the body of a response to {code} is not JSON: {error}") from error
-    return _mapping(found, f"the body of a response to {code}")
-
-
-def _mapping(value: object, what: str) -> Mapping[str, object]:
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        raise BadResponse(f"{what} is not a JSON object")
-    return value
-
-
 def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
 def _number(value: object, highest: int) -> int:
     """Return a number from 0 to ``highest``; -1 for anything else."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= highest else -1
+    return value if is_whole(value, 0, highest) else -1

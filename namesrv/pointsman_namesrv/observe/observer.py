@@ -12,6 +12,7 @@ from datetime import date
 
 from pointsman.backoff import FullJitterBackoff
 from pointsman.clock import Clock
+from pointsman.rocketmq.bodies import BadBodyError
 from pointsman.rocketmq.codes import RequestCode
 from pointsman_namesrv.config import HistoryConfig
 from pointsman_namesrv.core.events import Event, EventKind
@@ -21,7 +22,6 @@ from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.observe.connection import NameServerConnection, NoResponse, Refused, body_of, connected
 from pointsman_namesrv.observe.fleet_view import (
-    BadResponse,
     FleetView,
     Listed,
     read_cluster_info,
@@ -102,7 +102,7 @@ class Observer:
             try:
                 async with connected(self.addr) as connection:
                     await self._poll(connection, backoff)
-            except (NoResponse, Refused, BadResponse) as error:
+            except (NoResponse, Refused, BadBodyError) as error:
                 await self._end(str(error))
             await self._clock.sleep(backoff.next_wait())
 
@@ -237,7 +237,7 @@ class Observer:
                     return
             else:
                 return
-        except (Refused, BadResponse, TooManyTopics) as error:
+        except (Refused, BadBodyError, TooManyTopics) as error:
             facts = {"name_server": self.addr, "problem": str(error)}
             log.warning(
                 "topics cannot be read and are not recorded; retrying at the next reading of the topics",
@@ -254,7 +254,7 @@ class Observer:
             route = await connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext)
             if route is not None:
                 found.add(topic, read_route(route))
-        except (Refused, BadResponse) as error:
+        except (Refused, BadBodyError) as error:
             log.debug(
                 "ignored a topic whose route cannot be read", extra={"facts": {"topic": topic, "problem": str(error)}}
             )

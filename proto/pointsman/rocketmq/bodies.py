@@ -1,10 +1,11 @@
-"""Parser for the bodies of a RocketMQ name server's responses. No I/O."""
+"""Parser for the bodies of responses of RocketMQ's servers, and readers of their fields. No I/O."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeGuard
 
 MAX_SHOWN = 100
 MAX_ITEMS = 600_000
@@ -62,6 +63,42 @@ def to_object(value: object, where: str) -> Mapping[str, object]:
     if not isinstance(value, dict):
         raise BadBodyError(f"{where} = {shown(value)}, must be an object")
     return value
+
+
+def list_of(data: Mapping[str, object], name: str) -> list[object]:
+    """Return a field that is a list. Raises BadBodyError."""
+    value = data.get(name)
+    if not isinstance(value, list):
+        raise BadBodyError(f"{name} = {shown(value)}, must be a list")
+    return value
+
+
+def text_of(
+    data: Mapping[str, object], name: str, where: str = "", *, problem_of: Callable[[str], str | None] = lambda _: None
+) -> str:
+    """Return a field that is a string, an empty one for null; ``where``: the path of ``data``. Raises BadBodyError."""
+    value = data.get(name) or ""
+    problem = problem_of(value) if isinstance(value, str) else "must be a string"
+    if problem:
+        raise BadBodyError(f"{_path(where, name)} = {shown(data.get(name))}, {problem}")
+    return str(value)
+
+
+def number_of(data: Mapping[str, object], name: str, where: str = "", *, most: int) -> int:
+    """Return a field that is a whole number from 0 to ``most``; ``where`` as for a text. Raises BadBodyError."""
+    value = data.get(name)
+    if not is_whole(value, 0, most):
+        raise BadBodyError(f"{_path(where, name)} = {shown(value)}, must be a whole number from 0 to {most}")
+    return value
+
+
+def is_whole(value: object, least: float, most: float) -> TypeGuard[int]:
+    """Whether a value of JSON is a whole number within the bounds; true, false and 1.0 are not."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _path(where: str, name: str) -> str:
+    return f"{where}.{name}" if where else name
 
 
 def shown(value: object) -> str:

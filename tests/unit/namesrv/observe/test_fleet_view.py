@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from pointsman.rocketmq.bodies import read_json
+from pointsman.rocketmq.bodies import BadBodyError, read_json
 from pointsman_namesrv.core.model import Position, QueueConfig
 from pointsman_namesrv.observe import fleet_view
-from pointsman_namesrv.observe.fleet_view import BadResponse, Listed, read_cluster_info, read_route, read_topic_list
+from pointsman_namesrv.observe.fleet_view import Listed, read_cluster_info, read_route, read_topic_list
 from tests.fakes.rocketmq_frames import frames, response
 
 
@@ -73,7 +73,7 @@ def test_entries_that_do_not_fit_a_row_are_skipped_and_named(body: bytes, proble
     [b"", b"[]", b"{", b"\xff", b'{"brokerAddrTable":[]}', b'{"brokerAddrTable":{"a":1}}', b"[" * 100_000],
 )
 def test_an_answer_that_cannot_be_read_raises_bad_answer(body: bytes) -> None:
-    with pytest.raises(BadResponse):
+    with pytest.raises(BadBodyError):
         read_cluster_info(body)
 
 
@@ -84,7 +84,7 @@ def test_an_empty_fleet_is_an_answer() -> None:
 
 def test_more_brokers_than_the_bound_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fleet_view, "MAX_BROKERS", 2)
-    with pytest.raises(BadResponse, match="more than 2 brokers"):
+    with pytest.raises(BadBodyError, match="more than 2 brokers"):
         read_cluster_info(cluster_info({str(number): "10.0.0.1:1" for number in range(3)}))
 
 
@@ -100,11 +100,11 @@ def test_unreadable_parts_of_a_route_are_skipped() -> None:
         "queueDatas": [queues, {**queues, "perm": "6"}, {**queues, "brokerName": "unknown"}, 7],
     }
     assert list(read_route(json.dumps(route).encode())) == [("c", "a", QueueConfig(4, 8, 6, 0))]
-    with pytest.raises(BadResponse):
+    with pytest.raises(BadBodyError):
         list(read_route(b"{}"))
 
 
 def test_a_topic_list() -> None:
     assert read_topic_list(b'{"topicList":["T","%RETRY%g+T","a b",7]}') == ["T", "%RETRY%g+T"]
-    with pytest.raises(BadResponse):
+    with pytest.raises(BadBodyError):
         read_topic_list(b"{}")
