@@ -118,7 +118,7 @@ class NameServerClient:
         self._failover = Failover(self._choice, self._clock, on_failure=self._note_failure)
         opener = self._opener = _opener_of(options.credentials)
         links = NameServerLinks(options.open_channel, opener)
-        self._source: RouteSource = GrpcRoutes(links, self._clock)
+        self._source: RouteSource = GrpcRoutes(links)
         default_transport: partial[RocketmqTransport] | None = None
         if self.is_rocketmq:
             tls, access_key = options.rocketmq_tls, options.rocketmq_access_key

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import grpc
 
-from pointsman.clock import Clock
 from pointsman.v1 import route_service_pb2
 from pointsman_client.core.route import ClusterData, TopicRoute
 from pointsman_client.errors import ClusterNotFoundError, NameServerFailedError, TopicNotFoundError
@@ -20,9 +20,8 @@ TOPICS_PER_PAGE = 10_000
 class GrpcRoutes:
     """A :class:`RouteSource` whose addresses are ``host:port``."""
 
-    def __init__(self, links: NameServerLinks, clock: Clock) -> None:
+    def __init__(self, links: NameServerLinks) -> None:
         self._links = links
-        self._clock = clock
 
     async def query_route(
         self,
@@ -40,7 +39,7 @@ class GrpcRoutes:
         response = await link.call(
             link.routes.GetTopicRoute,
             route_service_pb2.GetTopicRouteRequest(topic=topic, cluster=cluster, zone=zone, known_digest=digest),
-            timeout_seconds=seconds,
+            deadline=_deadline_in(seconds),
             not_found=lambda: TopicNotFoundError(topic, cluster=cluster, zone=zone),
         )
         if known is not None and response.HasField("unchanged") and response.unchanged.digest == digest:
@@ -53,20 +52,13 @@ class GrpcRoutes:
     async def query_topics(self, addr: str, seconds: float, *, cluster: str) -> tuple[str, ...]:
         """See :meth:`RouteSource.query_topics`; all pages are from this name server."""
         link = self._links.to(addr)
-        deadline = self._clock.monotonic() + seconds
-        topics: list[str] = []
-        request = route_service_pb2.ListTopicsRequest(cluster=cluster, page_size=TOPICS_PER_PAGE)
-        while True:
-            page = await link.call(
-                link.routes.ListTopics,
-                request,
-                timeout_seconds=max(0.0, deadline - self._clock.monotonic()),
-                not_found=lambda: ClusterNotFoundError(cluster),
-            )
-            topics += page.topics
-            if not page.next_page_token:
-                return tuple(topics)
-            request.page_token = page.next_page_token
+        response = await link.all_pages(
+            link.routes.ListTopics,
+            route_service_pb2.ListTopicsRequest(cluster=cluster, page_size=TOPICS_PER_PAGE),
+            deadline=_deadline_in(seconds),
+            not_found=lambda: ClusterNotFoundError(cluster),
+        )
+        return tuple(response.topics)
 
     async def query_clusters(self, addr: str, seconds: float, *, cluster: str) -> tuple[ClusterData, ...]:
         """See :meth:`RouteSource.query_clusters`."""
@@ -74,7 +66,7 @@ class GrpcRoutes:
         response = await link.call(
             link.routes.GetClusterInfo,
             route_service_pb2.GetClusterInfoRequest(cluster=cluster),
-            timeout_seconds=seconds,
+            deadline=_deadline_in(seconds),
             not_found=lambda: ClusterNotFoundError(cluster),
         )
         return tuple(to_cluster_data(data) for data in response.clusters)
@@ -85,10 +77,14 @@ class GrpcRoutes:
         await link.call(
             link.routes.ListTopics,
             route_service_pb2.ListTopicsRequest(page_size=1),
-            timeout_seconds=seconds,
+            deadline=_deadline_in(seconds),
             not_found=lambda: ClusterNotFoundError(""),
         )
 
     async def close(self, *, timeout_seconds: float) -> None:
         """See :meth:`RouteSource.close`."""
         await self._links.close(timeout_seconds=timeout_seconds)
+
+
+def _deadline_in(seconds: float) -> float:
+    return asyncio.get_running_loop().time() + seconds

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -22,13 +21,6 @@ from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
 from pointsman_client.errors import AgentFailedError, NameServerFailedError, NotFoundError
 from pointsman_client.pointsman_grpc.status import grpc_errors_of
 
-if TYPE_CHECKING:
-    # These names exist for type checkers only.
-    from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceAsyncStub
-    from pointsman.v1.offset_service_pb2_grpc import OffsetServiceAsyncStub
-    from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceAsyncStub
-    from pointsman.v1.route_service_pb2_grpc import RouteServiceAsyncStub
-
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
@@ -41,44 +33,17 @@ def open_channel(addr: str, opener: ChannelOpener) -> grpc.aio.Channel:
     return opener.open(addr, CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
 
 
-@dataclass(frozen=True, slots=True)
-class NameServerLink:
-    """The channel to one name server and its stub."""
+class GrpcLink:
+    """The channel to one server."""
 
-    addr: str
-    channel: grpc.aio.Channel
-    routes: RouteServiceAsyncStub
-    version: int
-    """Of the credentials that the channel was opened with."""
+    failed: ClassVar[type[NameServerFailedError]] = NameServerFailedError
+    """The error of a call without a response."""
 
-    async def call(
-        self,
-        method: grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT],
-        request: RequestT,
-        *,
-        timeout_seconds: float,
-        not_found: Callable[[], NotFoundError] | None = None,
-    ) -> ResponseT:
-        """Make one call with a timeout and raise the client's own errors."""
-        with grpc_errors_of(self.addr, not_found=not_found):
-            response: ResponseT | None = await method(request, timeout=timeout_seconds)
-        if response is None:
-            # grpc.aio logs bytes that it cannot parse and returns None.
-            raise NameServerFailedError(self.addr, grpc.StatusCode.INTERNAL, "the response cannot be decoded")
-        return response
-
-
-@dataclass(frozen=True, slots=True)
-class AgentLink:
-    """The channel to one agent and its stubs."""
-
-    addr: str
-    channel: grpc.aio.Channel
-    groups: ConsumerGroupServiceAsyncStub
-    locks: QueueLockServiceAsyncStub
-    offsets: OffsetServiceAsyncStub
-    version: int
-    """Of the credentials that the channel was opened with."""
+    def __init__(self, addr: str, channel: grpc.aio.Channel, version: int) -> None:
+        """``version``: of the credentials that the channel was opened with."""
+        self.addr = addr
+        self.channel = channel
+        self.version = version
 
     async def call(
         self,
@@ -86,42 +51,71 @@ class AgentLink:
         request: RequestT,
         *,
         deadline: float,
+        not_found: Callable[[], NotFoundError] | None = None,
     ) -> ResponseT:
-        """Make one call that ends by ``deadline``, a time of the event loop.
+        """Make one call that ends by ``deadline``, a time of the event loop; ``not_found`` builds the NOT_FOUND error.
 
-        Raises AgentFailedError, or RequestRejectedError if the agent rejects the request.
+        Raises ``failed``, or RequestRejectedError if the server rejects the request.
         """
-        with self.errors():
+        with self.errors(not_found):
             seconds = max(0.0, deadline - asyncio.get_running_loop().time())
             response: ResponseT | None = await method(request, timeout=seconds)
         if response is None:
             # grpc.aio logs bytes that it cannot parse and returns None.
-            raise AgentFailedError(self.addr, grpc.StatusCode.INTERNAL, "the response cannot be decoded")
+            raise self.failed(self.addr, grpc.StatusCode.INTERNAL, "the response cannot be decoded")
         return response
 
-    @contextmanager
-    def errors(self) -> Iterator[None]:
+    async def all_pages(
+        self,
+        method: grpc.aio.UnaryUnaryMultiCallable[Any, ResponseT],
+        request: Any,  # noqa: ANN401  # any request with a page_token
+        *,
+        deadline: float,
+        not_found: Callable[[], NotFoundError] | None = None,
+    ) -> ResponseT:
+        """Call once for each page and return all pages as one response. Raises what :meth:`call` raises."""
+        merged: Any = await self.call(method, request, deadline=deadline, not_found=not_found)
+        while merged.next_page_token:
+            request.page_token = merged.next_page_token
+            merged.ClearField("next_page_token")
+            merged.MergeFrom(await self.call(method, request, deadline=deadline, not_found=not_found))
+        return cast("ResponseT", merged)
+
+    def errors(self, not_found: Callable[[], NotFoundError] | None = None) -> AbstractContextManager[None]:
         """Translate errors of calls as :meth:`call` does."""
-        try:
-            with grpc_errors_of(self.addr):
-                yield
-        except NameServerFailedError as failure:
-            raise AgentFailedError(failure.addr, failure.status, failure.message) from failure
+        return grpc_errors_of(self.addr, failed=self.failed, not_found=not_found)
 
 
-LinkT = TypeVar("LinkT", NameServerLink, AgentLink)
+class NameServerLink(GrpcLink):
+    """The channel to one name server and its stub."""
+
+    def __init__(self, addr: str, channel: grpc.aio.Channel, version: int) -> None:
+        super().__init__(addr, channel, version)
+        self.routes = route_service_pb2_grpc.RouteServiceStub(channel)
 
 
-class _Links(Generic[LinkT]):
+class AgentLink(GrpcLink):
+    """The channel to one agent and its stubs."""
+
+    failed = AgentFailedError
+
+    def __init__(self, addr: str, channel: grpc.aio.Channel, version: int) -> None:
+        super().__init__(addr, channel, version)
+        self.groups = consumer_group_service_pb2_grpc.ConsumerGroupServiceStub(channel)
+        self.locks = queue_lock_service_pb2_grpc.QueueLockServiceStub(channel)
+        self.offsets = offset_service_pb2_grpc.OffsetServiceStub(channel)
+
+
+LinkT = TypeVar("LinkT", bound=GrpcLink)
+
+
+class Links(Generic[LinkT]):
     """One link for each server in use."""
 
     def __init__(
-        self,
-        make: Callable[[str, grpc.aio.Channel, int], LinkT],
-        open_channel: OpenChannel,
-        opener: ChannelOpener | None,
+        self, kind: type[LinkT], open_channel: OpenChannel = open_channel, opener: ChannelOpener | None = None
     ) -> None:
-        self._make: Callable[[str, grpc.aio.Channel, int], LinkT] = make
+        self._kind = kind
         self._open_channel = open_channel
         self._opener = opener or ChannelOpener()
         self._links: dict[str, LinkT] = {}
@@ -134,7 +128,7 @@ class _Links(Generic[LinkT]):
         """
         link, version = self._links.get(addr), self._opener.version
         if link is None or link.version != version:
-            link = self._links[addr] = self._make(addr, self._open_channel(addr, self._opener), version)
+            link = self._links[addr] = self._kind(addr, self._open_channel(addr, self._opener), version)
         return link
 
     async def remove(self, addr: str, *, timeout_seconds: float) -> None:
@@ -149,35 +143,18 @@ class _Links(Generic[LinkT]):
         await _close_channels(channels, timeout_seconds=timeout_seconds)
 
 
-class NameServerLinks(_Links[NameServerLink]):
+class NameServerLinks(Links[NameServerLink]):
     """One link for each name server in use."""
 
     def __init__(self, open_channel: OpenChannel = open_channel, opener: ChannelOpener | None = None) -> None:
-        super().__init__(
-            lambda addr, channel, version: NameServerLink(
-                addr, channel, route_service_pb2_grpc.RouteServiceStub(channel), version
-            ),
-            open_channel,
-            opener,
-        )
+        super().__init__(NameServerLink, open_channel, opener)
 
 
-class AgentLinks(_Links[AgentLink]):
+class AgentLinks(Links[AgentLink]):
     """One link for each agent in use."""
 
     def __init__(self, open_channel: OpenChannel = open_channel, opener: ChannelOpener | None = None) -> None:
-        super().__init__(
-            lambda addr, channel, version: AgentLink(
-                addr,
-                channel,
-                consumer_group_service_pb2_grpc.ConsumerGroupServiceStub(channel),
-                queue_lock_service_pb2_grpc.QueueLockServiceStub(channel),
-                offset_service_pb2_grpc.OffsetServiceStub(channel),
-                version,
-            ),
-            open_channel,
-            opener,
-        )
+        super().__init__(AgentLink, open_channel, opener)
 
 
 async def _close_channels(channels: list[grpc.aio.Channel], *, timeout_seconds: float) -> None:

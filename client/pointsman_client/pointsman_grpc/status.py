@@ -24,8 +24,13 @@ from pointsman_client.errors import (
 
 
 @contextmanager
-def grpc_errors_of(addr: str, *, not_found: Callable[[], NotFoundError] | None = None) -> Iterator[None]:
-    """Translate errors of a call to ``addr``; ``not_found`` builds the error for NOT_FOUND."""
+def grpc_errors_of(
+    addr: str,
+    *,
+    failed: type[NameServerFailedError] = NameServerFailedError,
+    not_found: Callable[[], NotFoundError] | None = None,
+) -> Iterator[None]:
+    """Translate errors of a call: ``failed`` is that of a missing response, ``not_found`` builds that of NOT_FOUND."""
     cancellations = _cancellations()
     try:
         try:
@@ -40,7 +45,7 @@ def grpc_errors_of(addr: str, *, not_found: Callable[[], NotFoundError] | None =
             raise ClientClosedError from None
         raise
     except grpc.aio.AioRpcError as error:
-        raise _to_client_error(addr, error, not_found) from error
+        raise _to_client_error(addr, error, failed, not_found) from error
     except grpc.aio.UsageError as error:
         # Raised on a closed channel, and channels are closed with their client.
         raise ClientClosedError from error
@@ -57,11 +62,14 @@ def _cancellations() -> int:
 
 
 def _to_client_error(
-    addr: str, error: grpc.aio.AioRpcError, not_found: Callable[[], NotFoundError] | None
+    addr: str,
+    error: grpc.aio.AioRpcError,
+    failed: type[NameServerFailedError],
+    not_found: Callable[[], NotFoundError] | None,
 ) -> PointsmanError:
     status, message = error.code(), error.details() or ""
     if status in ANOTHER_MAY_ANSWER:
-        return NameServerFailedError(addr, status, explain_connection_failure(message))
+        return failed(addr, status, explain_connection_failure(message))
     if status is grpc.StatusCode.NOT_FOUND and not_found is not None:
         return not_found()
     denied = status in {grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED}

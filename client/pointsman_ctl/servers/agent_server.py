@@ -9,16 +9,12 @@ import grpc
 
 from pointsman.v1 import (
     agent_service_pb2_grpc,
-    consumer_group_service_pb2_grpc,
-    offset_service_pb2_grpc,
-    queue_lock_service_pb2_grpc,
 )
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.v1 import queue_lock_service_pb2 as locks_wire
-from pointsman.wire.channel_opener import ChannelOpener
-from pointsman_client import AgentFailedError, RequestRejectedError
-from pointsman_ctl.servers.server_calls import Server
+from pointsman_client import RequestRejectedError
+from pointsman_client.pointsman_grpc.links import AgentLink
 
 PAGE_SIZE = 1_000
 
@@ -33,20 +29,15 @@ class AgentGroup:
     """Language and version by client id, such as ``JAVA 5.3.3``; only RocketMQ brokers know them."""
 
 
-class AgentServer(Server):
+class AgentServer(AgentLink):
     """One agent. All methods raise AgentFailedError and RequestRejectedError.
 
     :class:`~pointsman_ctl.servers.rocketmq_broker.RocketmqBroker` has the same queries for groups and offsets.
     """
 
-    failed = AgentFailedError
-
-    def __init__(self, addr: str, opener: ChannelOpener) -> None:
-        super().__init__(addr, opener)
-        self.agent = agent_service_pb2_grpc.AgentServiceStub(self.channel)
-        self.groups = consumer_group_service_pb2_grpc.ConsumerGroupServiceStub(self.channel)
-        self.locks = queue_lock_service_pb2_grpc.QueueLockServiceStub(self.channel)
-        self.offsets = offset_service_pb2_grpc.OffsetServiceStub(self.channel)
+    def __init__(self, addr: str, channel: grpc.aio.Channel, version: int) -> None:
+        super().__init__(addr, channel, version)
+        self.agent = agent_service_pb2_grpc.AgentServiceStub(channel)
 
     async def list_groups(self, deadline: float) -> wire.ListGroupsResponse:
         """Return all groups."""

@@ -11,20 +11,19 @@ import grpc
 
 from pointsman.names import is_rocketmq
 from pointsman.v1 import admin_service_pb2 as admin
-from pointsman.v1 import admin_service_pb2_grpc, broker_pb2, route_service_pb2, route_service_pb2_grpc
-from pointsman.wire.channel_opener import ChannelOpener
+from pointsman.v1 import admin_service_pb2_grpc, broker_pb2, route_service_pb2
 from pointsman.wire.json_document import enum_name
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client import (
     ClusterNotFoundError,
-    NameServerFailedError,
     PointsmanError,
     RequestRejectedError,
     TopicNotFoundError,
 )
+from pointsman_client.pointsman_grpc.links import NameServerLink
 from pointsman_ctl.servers.outage_timeline import Position, Timeline, timeline_of
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess, RocketmqNameServer
-from pointsman_ctl.servers.server_calls import Server, To
+from pointsman_ctl.servers.server_calls import To
 
 TOPICS_PER_PAGE = 10_000
 DIGESTS_PER_PAGE = 10_000
@@ -94,15 +93,12 @@ class NodeDigests:
     settings: NodeSettings = field(default_factory=dict)
 
 
-class PointsmanNameServer(Server):
+class PointsmanNameServer(NameServerLink):
     """One of Pointsman's name servers. All methods raise NameServerFailedError and RequestRejectedError."""
 
-    failed = NameServerFailedError
-
-    def __init__(self, addr: str, opener: ChannelOpener) -> None:
-        super().__init__(addr, opener)
-        self.routes = route_service_pb2_grpc.RouteServiceStub(self.channel)
-        self.admin = admin_service_pb2_grpc.AdminServiceStub(self.channel)
+    def __init__(self, addr: str, channel: grpc.aio.Channel, version: int) -> None:
+        super().__init__(addr, channel, version)
+        self.admin = admin_service_pb2_grpc.AdminServiceStub(channel)
 
     async def route(
         self, topic: str, deadline: float, *, cluster: str = "", zone: str = ""

@@ -3,91 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar, cast
-
-import grpc
-import grpc.aio
+from typing import Generic, TypeVar
 
 from pointsman.names import is_rocketmq
 from pointsman.wire.channel_opener import ChannelOpener
-from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
 from pointsman_client import (
     AccessDeniedError,
     NameServerFailedError,
     NameServersUnavailableError,
-    NotFoundError,
     PointsmanError,
 )
-from pointsman_client.pointsman_grpc.status import grpc_errors_of
+from pointsman_client.pointsman_grpc.links import Links, LinkT
 from pointsman_ctl.servers.rocketmq_name_server import PointsmanRequiredError
 
 CLOSE_SECONDS = 1.0
 ResultT = TypeVar("ResultT")
 ResultT_co = TypeVar("ResultT_co", covariant=True)
-RequestT = TypeVar("RequestT")
-ResponseT = TypeVar("ResponseT")
-
-
-class Server:
-    """A name server or an agent: its channel, which connects at the first call."""
-
-    failed: ClassVar[type[NameServerFailedError]]
-    """The error of a call without a response."""
-
-    def __init__(self, addr: str, opener: ChannelOpener) -> None:
-        self.addr = addr
-        self.channel = opener.open(addr, CHANNEL_OPTIONS + KEEPALIVE_OPTIONS)
-
-    async def call(
-        self,
-        method: grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT],
-        request: RequestT,
-        *,
-        deadline: float,
-        not_found: Callable[[], NotFoundError] | None = None,
-    ) -> ResponseT:
-        """Make one call that ends by ``deadline``, a time of the event loop; ``not_found`` builds the NOT_FOUND error.
-
-        Raises NameServerFailedError (AgentFailedError for an agent), RequestRejectedError.
-        """
-        with self.errors(not_found):
-            seconds = max(0.0, deadline - asyncio.get_running_loop().time())
-            response: ResponseT | None = await method(request, timeout=seconds)
-        if response is None:
-            # grpc.aio logs bytes that it cannot parse and returns None.
-            raise self.failed(self.addr, grpc.StatusCode.INTERNAL, "the response cannot be decoded")
-        return response
-
-    async def all_pages(
-        self,
-        method: grpc.aio.UnaryUnaryMultiCallable[Any, ResponseT],
-        request: Any,  # noqa: ANN401  # any request with a page_token
-        *,
-        deadline: float,
-        not_found: Callable[[], NotFoundError] | None = None,
-    ) -> ResponseT:
-        """Call once for each page and return all pages as one response. Raises what :meth:`call` raises."""
-        merged: Any = await self.call(method, request, deadline=deadline, not_found=not_found)
-        while merged.next_page_token:
-            request.page_token = merged.next_page_token
-            merged.ClearField("next_page_token")
-            merged.MergeFrom(await self.call(method, request, deadline=deadline, not_found=not_found))
-        return cast("ResponseT", merged)
-
-    @contextmanager
-    def errors(self, not_found: Callable[[], NotFoundError] | None = None) -> Iterator[None]:
-        """Translate errors of gRPC, as :meth:`call` does."""
-        try:
-            with grpc_errors_of(self.addr, not_found=not_found):
-                yield
-        except NameServerFailedError as failure:
-            raise self.failed(failure.addr, failure.status, failure.message) from failure
-
-
-ServerT = TypeVar("ServerT", bound=Server)
 AnyT = TypeVar("AnyT")
 To = Callable[[str], AnyT]
 """Returns the server at an address."""
@@ -96,30 +30,22 @@ Query = Callable[[AnyT, float], Awaitable[ResultT]]
 
 
 @asynccontextmanager
-async def connections(kind: type[ServerT], opener: ChannelOpener) -> AsyncIterator[To[ServerT]]:
+async def connections(kind: type[LinkT], opener: ChannelOpener) -> AsyncIterator[To[LinkT]]:
     """Yield a function from an address to its server; all channels are closed at the end.
 
     The function raises PointsmanRequiredError for a RocketMQ name server.
     """
-    servers: dict[str, ServerT] = {}
+    links = Links(kind, opener=opener)
 
-    def to(addr: str) -> ServerT:
+    def to(addr: str) -> LinkT:
         if is_rocketmq(addr):
             raise PointsmanRequiredError(addr)
-        if addr not in servers:
-            servers[addr] = kind(addr, opener)
-        return servers[addr]
+        return links.to(addr)
 
     try:
         yield to
     finally:
-        closings = [
-            asyncio.create_task(server.channel.close(), name="pointsmanctl-close") for server in servers.values()
-        ]
-        if closings:
-            _, late = await asyncio.wait(closings, timeout=CLOSE_SECONDS)
-            for closing in late:
-                closing.cancel()
+        await links.close(timeout_seconds=CLOSE_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)

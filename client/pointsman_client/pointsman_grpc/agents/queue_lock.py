@@ -85,18 +85,13 @@ class AgentQueueLocks:
     async def _locks_at(self, link: AgentLink, deadline: float) -> Mapping[tuple[str, int], str]:
         """Return the client ids of the group's unexpired locks, by topic and queue id."""
         request = wire.ListQueueLocksRequest(group=self._group, page_size=LOCKS_PER_PAGE)
-        held: dict[tuple[str, int], str] = {}
-        while True:
-            page = await link.call(link.locks.ListQueueLocks, request, deadline=deadline)
-            lifetime = seconds_of(page.lifetime)
-            held.update(
-                ((lock.queue.topic, lock.queue.queue_id), lock.client_id)
-                for lock in page.locks
-                if seconds_of(lock.renewed_ago) <= lifetime
-            )
-            if not page.next_page_token:
-                return held
-            request.page_token = page.next_page_token
+        response = await link.all_pages(link.locks.ListQueueLocks, request, deadline=deadline)
+        lifetime = seconds_of(response.lifetime)
+        return {
+            (lock.queue.topic, lock.queue.queue_id): lock.client_id
+            for lock in response.locks
+            if seconds_of(lock.renewed_ago) <= lifetime
+        }
 
     def _note(self, requests: Iterable[MessageQueue], failed: Mapping[MessageQueue, PointsmanError]) -> None:
         """Log once when locking the queues of a broker fails, and once when it works again."""
