@@ -48,8 +48,7 @@ INSTEAD = {
     r"owed": "pending",
 }
 ALLOWED = re.compile(
-    r"MachineRoom|GO_AWAY|half_life|phase GONE|no longer|last_sign_of_life_at|_?in_all|told_before|[\"']told_(at|by)"
-    r"|registrations_at_once"
+    r"MachineRoom|GO_AWAY|half_life|phase GONE|no longer|last_sign_of_life_at|_?in_all|registrations_at_once"
 )
 """Terms of RocketMQ, HTTP/2 and route damping; published columns, JSON keys and metric labels."""
 

@@ -230,7 +230,7 @@ class AdditiveRegistrations:
         """Unregister a broker; an unknown one is accepted too.
 
         Not on a connection other than the live one that sends its heartbeats: it may be an earlier process of the same
-        broker, whose late word would remove the one that runs. Raises NotUnregistered, also for a broker that its
+        broker, whose late request would remove the one that runs. Raises NotUnregistered, also for a broker that its
         agent holds, and for another broker id at that address.
         """
         replica = self._at(key, addr)

@@ -102,7 +102,7 @@ class BrokerCodes:
     def __init__(
         self,
         core: NameServer,
-        word: AdditiveRegistrations,
+        registrations: AdditiveRegistrations,
         *,
         coming_in: FairBound,
         clock: Clock,
@@ -112,7 +112,7 @@ class BrokerCodes:
         access: Access,
     ) -> None:
         self._core = core
-        self._registrations = word
+        self._registrations = registrations
         self._access = access
         self._coming_in = coming_in
         self._bound: dict[BrokerIdentity, BrokerConnection] = {}

@@ -44,13 +44,14 @@ def remoting_server(
     """Build the server without opening anything."""
     remoting = config.remoting
     rules = ResponseRules(remoting.support_acting_master, remoting.order_message_enable)
-    word = AdditiveRegistrations(core, bounds=config.liveness.bounds(), max_topics=config.routes.max_topics_per_broker)
+    most = config.routes.max_topics_per_broker
+    registrations = AdditiveRegistrations(core, bounds=config.liveness.bounds(), max_topics=most)
     tables = TableResponses(
         core, rules=rules, max_bytes=config.cache_bytes_of_each_wire, count_built=metrics.route_answers_built.inc
     )
     brokers = BrokerCodes(
         core,
-        word,
+        registrations,
         coming_in=coming_in,
         clock=clock,
         metrics=metrics,

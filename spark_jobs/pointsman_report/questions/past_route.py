@@ -173,8 +173,8 @@ def _broker_as_dict(broker: BrokerRoute) -> dict[str, Any]:
                         "since": rfc3339(one.since),
                         "event": one.event,
                         "reason": one.reason,
-                        "told_at": rfc3339(one.recorded_at),
-                        "told_by": one.recorded_by,
+                        "recorded_at": rfc3339(one.recorded_at),
+                        "recorded_by": one.recorded_by,
                     }
                     for one in view.seen.replicas
                 ],

@@ -39,7 +39,7 @@ def notices(report: Report) -> list[str]:
     """Return notices that need no action."""
     texts = []
     stop = report.completeness.stopped_before
-    if stop and stop.told_before:
+    if stop and stop.reported_before:
         at = report.interval.time.clock(stop.to_at)
         texts.append(
             f"NO DATA: the last name server ({printable(stop.node)}) was shut down at {at}; "
@@ -63,7 +63,7 @@ def _coverage(report: Report) -> Iterator[Finding]:
         )
     stop = data.stopped_before
     if data.rows == 0:
-        if not (stop and stop.told_before):
+        if not (stop and stop.reported_before):
             yield Finding(
                 "no_data",
                 "NO DATA: the history has no rows for these days; the state of all brokers is unknown",

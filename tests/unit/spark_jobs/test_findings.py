@@ -297,10 +297,10 @@ def test_every_finding_has_an_action_and_links_to_a_section() -> None:
 
 
 def test_a_clean_stop_is_a_finding_once_and_then_only_a_notice() -> None:
-    stop = StoppedBefore("n1", "2026-03-02T10:00:00.000Z", told_before=False)
+    stop = StoppedBefore("n1", "2026-03-02T10:00:00.000Z", reported_before=False)
     nothing: dict[str, Any] = {"rows": 0, "days_without_rows": [DAY]}
     first = calm_report(completeness=nothing | {"stopped_before": stop})
-    later = calm_report(completeness=nothing | {"stopped_before": replace(stop, told_before=True)})
+    later = calm_report(completeness=nothing | {"stopped_before": replace(stop, reported_before=True)})
 
     assert findings(first)[0].text.startswith("NO DATA")
     assert findings(later) == []

@@ -191,7 +191,7 @@ def test_a_topic_with_only_slaves_left_counts_as_unwritable() -> None:
 
 
 def test_a_notice_of_no_data_is_as_loud_as_a_finding() -> None:
-    stop = StoppedBefore("n1", "2026-03-02T10:00:00.000Z", told_before=True)
+    stop = StoppedBefore("n1", "2026-03-02T10:00:00.000Z", reported_before=True)
     report = report_of(headline={"no_data": True}, completeness={"rows": 0, "stopped_before": stop})
 
     assert report.findings == []

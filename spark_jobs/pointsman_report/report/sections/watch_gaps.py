@@ -75,12 +75,12 @@ class FellSilent:
 
 @dataclass(frozen=True, slots=True)
 class StoppedBefore:
-    """The last name server that was stopped cleanly before the days; ``told_before``: an earlier report had the
+    """The last name server that was stopped cleanly before the days; ``reported_before``: an earlier report had the
     finding."""
 
     node: str
     to_at: str
-    told_before: bool
+    reported_before: bool
 
 
 def without_holes(from_us: int, to_us: int, holes: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
