@@ -32,7 +32,7 @@ from pointsman_ctl.output.error_report import (
 )
 from pointsman_ctl.output.operator_texts import counted
 from pointsman_ctl.output.output_layout import ALARM, node_document
-from pointsman_ctl.servers.agent_server import AgentServer
+from pointsman_ctl.servers.agent_queries import AgentServer
 from pointsman_ctl.servers.found_agents import Agent, FoundAgents, MissingBroker, agents_in, noun_of
 from pointsman_ctl.servers.name_servers import name_servers
 from pointsman_ctl.servers.rocketmq_broker import RocketmqBroker

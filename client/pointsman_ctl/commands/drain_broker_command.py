@@ -30,7 +30,7 @@ from pointsman_ctl.options.name_completion import complete_replicas
 from pointsman_ctl.output.error_report import EXIT_OK, EXIT_TIMED_OUT, ErrorReport
 from pointsman_ctl.output.operator_texts import duration_text, printable
 from pointsman_ctl.output.output_layout import ALARM, WARNING, show
-from pointsman_ctl.servers.agent_server import AgentServer
+from pointsman_ctl.servers.agent_queries import AgentServer
 from pointsman_ctl.servers.found_agents import Agent
 from pointsman_ctl.servers.server_calls import deadline_in
 

@@ -45,7 +45,7 @@ from pointsman_ctl.output.consumer_group_view import (
 from pointsman_ctl.output.error_report import ErrorReport
 from pointsman_ctl.output.operator_texts import printable, utc_of
 from pointsman_ctl.output.output_layout import failure_line
-from pointsman_ctl.servers.agent_server import AgentGroup, AgentServer
+from pointsman_ctl.servers.agent_queries import AgentGroup, AgentServer
 from pointsman_ctl.servers.rocketmq_broker import RocketmqBroker
 
 MAX_TARGETS = 16

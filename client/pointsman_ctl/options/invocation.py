@@ -18,7 +18,7 @@ from pointsman.wire.json_document import Document
 from pointsman_ctl.options.access_options import Access
 from pointsman_ctl.output import output_layout
 from pointsman_ctl.output.error_report import EXIT_FAILED, EXIT_OK, ErrorReport, nodes_failed
-from pointsman_ctl.servers.agent_server import AgentServer
+from pointsman_ctl.servers.agent_queries import AgentServer
 from pointsman_ctl.servers.name_servers import NameServer, PointsmanNameServer, name_servers
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
 from pointsman_ctl.servers.server_calls import (

@@ -15,7 +15,7 @@ from pointsman.wire.json_document import enum_name
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.output.operator_texts import counted, duration_text, printable, utc_of
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
-from pointsman_ctl.servers.agent_server import AgentGroup
+from pointsman_ctl.servers.agent_queries import AgentGroup
 from pointsman_ctl.servers.found_agents import Agent, noun_of
 
 GroupState: TypeAlias = "wire.GroupState.ValueType"

@@ -25,7 +25,7 @@ from pointsman_client import (
     RequestRejectedError,
 )
 from pointsman_client.rocketmq import Link, RocketmqOptions
-from pointsman_ctl.servers.agent_server import AgentGroup
+from pointsman_ctl.servers.agent_queries import AgentGroup
 from pointsman_ctl.servers.group_bodies import read_connections, read_groups, read_progress
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
 

@@ -22,7 +22,7 @@ from pointsman_client.core.allocation import AllocationStrategy, Averagely, Cons
 from pointsman_client.pointsman_grpc.agents.group_settings import own_settings
 from pointsman_ctl.commands.agent_round import MAX_CONCURRENT_AGENTS, AgentChoice, agent_round
 from pointsman_ctl.options.invocation import Invocation
-from pointsman_ctl.servers.agent_server import AgentServer
+from pointsman_ctl.servers.agent_queries import AgentServer
 from pointsman_namesrv.app import NameServerApp
 from tests.fakes.agent_in_route import WholeAgent, whole_agents
 from tests.fakes.ctl_command import Ended, ctl

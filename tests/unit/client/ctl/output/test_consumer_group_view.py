@@ -43,7 +43,7 @@ from pointsman_ctl.output.consumer_group_view import (
     shared_groups,
 )
 from pointsman_ctl.output.error_report import AGENT_HINT, agents_failed, to_error_report
-from pointsman_ctl.servers.agent_server import AgentGroup
+from pointsman_ctl.servers.agent_queries import AgentGroup
 from pointsman_ctl.servers.found_agents import Agent, agents_in
 
 WARMING, READY = wire.GROUP_STATE_WARMING, wire.GROUP_STATE_READY
