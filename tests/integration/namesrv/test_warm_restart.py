@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import grpc
 import pytest
 
+from pointsman.daemon.rpc.rpc_server import Service
 from pointsman.manual_clock import ManualClock
 from pointsman.v1.admin_service_pb2 import SetDrainRequest
 from pointsman.v1.broker_pb2 import BROKER_STATE_PROVISIONAL, BROKER_STATE_UP, BrokerIdentity
 from pointsman.v1.registration_service_pb2 import BEAT_STATUS_OK, HeartbeatRequest
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman_namesrv.app import NameServerApp
+from pointsman_namesrv.rpc.node_server import NodeServer
+from pointsman_namesrv.rpc.registration import RegistrationServicer
+from pointsman_namesrv.snapshot.snapshot_store import Loaded, SnapshotStore
 from tests.fakes import wire
 from tests.fakes.held_brokers import brokers_in
 from tests.fakes.history_rows import rows_in
@@ -200,3 +204,24 @@ async def test_a_node_that_was_drained_while_it_warmed_is_ready_once_the_drain_e
             await peer.admin.SetDrain(SetDrainRequest(draining=draining, by="ann"))
         assert await code_of_unknown(peer) is grpc.StatusCode.NOT_FOUND
     assert [row["event"] for row in rows_in(tmp_path)].count("NAMESRV_READY") == 1
+
+
+async def test_the_time_to_load_the_snapshot_is_not_recorded_as_a_pause(
+    clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load, start = SnapshotStore.load, NodeServer.start
+
+    def take_long(store: SnapshotStore) -> Loaded:
+        clock.now += 5.0
+        return load(store)
+
+    async def start_with_a_heartbeat(server: NodeServer, services: Sequence[Service]) -> None:
+        (registration,) = (each.servicer for each in services if isinstance(each.servicer, RegistrationServicer))
+        registration._now()
+        await start(server, services)
+
+    monkeypatch.setattr(SnapshotStore, "load", take_long)
+    monkeypatch.setattr(NodeServer, "start", start_with_a_heartbeat)
+    async with running_name_server(clock=clock, snapshot=tmp_path / "state", history=tmp_path / "history"):
+        pass
+    assert "NAMESRV_PAUSED" not in [row["event"] for row in rows_in(tmp_path / "history")]
