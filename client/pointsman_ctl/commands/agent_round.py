@@ -247,6 +247,9 @@ async def _find(
         for each in response.absent.brokers
         if ("OUT" if each.broker.is_registered else "GONE") in choice.absent
     ]
+    for each in absent:
+        # As for routed ones: without its queries a RocketMQ broker is one whose agent is unknown.
+        each.is_rocketmq = each.is_rocketmq and with_rocketmq
     return agents_in(clusters, replicas_too=choice.replicas_too, rocketmq=rocketmq, absent=absent), nodes
 
 

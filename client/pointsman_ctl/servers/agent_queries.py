@@ -7,9 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 
-from pointsman.v1 import (
-    agent_service_pb2_grpc,
-)
+from pointsman.v1 import agent_service_pb2_grpc
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
 from pointsman.v1 import queue_lock_service_pb2 as locks_wire

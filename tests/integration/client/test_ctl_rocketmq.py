@@ -229,7 +229,10 @@ async def test_the_lag_does_not_fall_when_a_broker_departs(clock: ManualClock) -
         assert (await fleet.json(GRPC, "offsets", "billing"))["totals"][0]["lag"] == 10
         await b.stop()
         made = await fleet.ctl(GRPC, "-o", "json", "offsets", "billing")
+        locks = await fleet.ctl(GRPC, "locks")
 
+    assert locks.code == 1
+    assert "no broker has an agent that can be queried: c1/a/0, c1/b/0 GONE" in locks.err
     assert made.code == 1
     assert made.document["notCounted"] == [
         {"broker": "c1/b/0", "state": "GONE", "addr": b.addr, "reason": "connection refused"}
