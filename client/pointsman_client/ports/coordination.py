@@ -180,8 +180,8 @@ class Coordination:
 
     membership: GroupMembership
     locks: QueueLocks | None
-    """None: queues are not locked. Broadcasting members read all queues; on RocketMQ brokers concurrent consumers take
-    over a queue without waiting for its owner."""
+    """None: queues are not locked, as on RocketMQ brokers, where concurrent consumers take over a queue without waiting
+    for its owner. A broadcasting consumer, which reads all queues, does not use them."""
     offsets: OffsetStore
     close: Callable[[], Awaitable[None]]
     """Called last."""

@@ -58,7 +58,7 @@ class ExplicitSends:
                 if queue is not None:
                     return queue
         try:
-            return self._key_queues.queue_of(await self.sender.topic_route(topic, deadline), key, second=second)
+            return self._key_queues.queue_of(await self.sender.routes.topic_route(topic, deadline), key, second=second)
         except TopicNotFoundError:
             # All its brokers are down: the key stays at its queue.
             queue = self._key_queues.queue_as_seen(topic, key, second=second)
@@ -170,7 +170,7 @@ class ExplicitSends:
         order_key: OrderKey | None,
     ) -> SendResult:
         tries = 0
-        is_new = self.sender.is_new(queue)
+        is_new = self.sender.routes.is_new(queue)
         # Messages parked before must be sent first: a queue is chosen for its order.
         if not outbox_sender.is_waiting_for(queue):
             try:

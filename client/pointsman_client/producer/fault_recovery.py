@@ -1,4 +1,4 @@
-"""Recovery in the background after failed sends: route refresh, and probes of unreachable brokers."""
+"""What follows failed sends: route refresh and probes in the background, and the table of faults, described."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from pointsman.clock import Clock
 from pointsman_client.aio import end_tasks
+from pointsman_client.client import NameServerClient
 from pointsman_client.core.fault_strategy import LatencyFaultTolerance
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
@@ -132,3 +133,22 @@ class FaultDetector:
             logger.debug("broker %s is still unreachable: %s", addr, error)
         else:
             self._faults.mark_reachable(broker)
+
+
+def describe_isolations(
+    faults: LatencyFaultTolerance, client: NameServerClient, topic: str, *, now: float
+) -> list[dict[str, object]]:
+    """Return the fault table's entries of the brokers of a topic, as JSON values."""
+    routed = {group.key for group in client.brokers_of([topic])}
+    return [
+        {
+            "cluster": each.cluster,
+            "brokerName": each.broker_name,
+            "available": each.is_available,
+            "reachable": each.is_reachable,
+            "secondsLeft": round(each.seconds_left, 3),
+            "latencySeconds": round(each.latency_seconds, 6),
+        }
+        for each in faults.describe(now=now)
+        if (each.cluster, each.broker_name) in routed
+    ]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import random
-from collections.abc import Coroutine, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from pointsman_client.aio import end_tasks, start_task
 from pointsman_client.core.fault_strategy import LatencyFaultTolerance, PublishInfo, QueueSelector
 from pointsman_client.core.message import OutgoingMessage
-from pointsman_client.core.message_queue import STATIC_TOPIC, MessageQueue, why_not_writable, why_without_queue
-from pointsman_client.core.route import BrokerKey, TopicRoute
+from pointsman_client.core.message_queue import STATIC_TOPIC, MessageQueue, why_not_writable
+from pointsman_client.core.route import BrokerKey
 from pointsman_client.core.send_outcome import Outcome, OutcomeRules, SendMode, SendResult
 from pointsman_client.errors import (
     BrokerRefusedError,
@@ -21,8 +20,6 @@ from pointsman_client.errors import (
     ClientStateError,
     FailedTry,
     InvalidInputError,
-    NameServersUnavailableError,
-    NoBrokerUpError,
     NoWritableQueueError,
     PointsmanError,
     QueueUnavailableError,
@@ -31,9 +28,10 @@ from pointsman_client.errors import (
 )
 from pointsman_client.ownership import Resources
 from pointsman_client.ports.transport import ChecksMessages, CreatesTopics, SendReceipt, SendsOneWay, response_of
-from pointsman_client.producer.fault_recovery import FaultDetector, RouteRefresher
+from pointsman_client.producer.fault_recovery import FaultDetector, RouteRefresher, describe_isolations
 from pointsman_client.producer.new_topics import NewTopics
 from pointsman_client.producer.producer_options import ProducerOptions
+from pointsman_client.producer.producer_routes import ProducerRoutes
 
 logger = logging.getLogger(__name__)
 
@@ -43,12 +41,7 @@ MAX_TOPICS = 1_000
 UNCONFIRMED = "UNCONFIRMED"
 """Outcome passed to the metrics hook when a one-way message was written to a connection; brokers do not confirm it."""
 
-DOWN_POLL_SECONDS = 0.5
-"""Interval of polling a topic whose brokers are all down while a send waits."""
-
 NO_MASTER_ADDR = "the route has no address of its master"
-
-ResultT = TypeVar("ResultT")
 
 
 class Attempt(NamedTuple):
@@ -88,6 +81,7 @@ class Sender:
         self._new_topics: NewTopics | None = None
         if isinstance(self._transport, CreatesTopics):
             self._new_topics = NewTopics(self._client, self._transport, clock=self._clock)
+        self.routes = ProducerRoutes(self._client, self._new_topics, clock=self._clock)
         self._one_way = self._transport if isinstance(self._transport, SendsOneWay) else None
         self._checks = self._transport if isinstance(self._transport, ChecksMessages) else None
         self._rng = rng
@@ -107,7 +101,10 @@ class Sender:
         }
         self._refresher = RouteRefresher(resources.client.refresh, clock=resources.clock)
         self._detector_tasks: list[asyncio.Task[None]] = []
-        self._end_description = resources.client.attach_description("isolations", self._describe_isolations)
+        self._end_description = resources.client.attach_description(
+            "isolations",
+            lambda topic: describe_isolations(self._table, self._client, topic, now=self._clock.monotonic()),
+        )
 
     def start(self) -> None:
         """Start the fault detector, unless fault tolerance is off."""
@@ -155,7 +152,9 @@ class Sender:
                 failed.append(attempt.failed)
             if not attempt.try_again:
                 break
-            info = await self._newer_info(info, topic, deadline)
+            queues = await self.routes.newer_queues(topic, deadline)
+            if queues:
+                info = self._info_of(topic, queues)
         if sent is not None:
             return sent.results(messages)
         raise self._failure(topic, failed, deadline) from (failed[-1].error if failed else None)
@@ -193,12 +192,12 @@ class Sender:
         messages, or it is unknown whether it stored them.
         """
         try:
-            route = await self.topic_route(queue.topic, deadline)
+            route = await self.routes.topic_route(queue.topic, deadline)
             if route.is_static:
                 raise NoWritableQueueError(queue.topic, STATIC_TOPIC)
             why = why_not_writable(route, queue)
         except TopicNotFoundError:
-            if not self.is_new(queue):
+            if not self.routes.is_new(queue):
                 raise
             why = None
         if why is not None:
@@ -211,12 +210,6 @@ class Sender:
         if attempt.receipt is not None:
             return Sent(queue, attempt.receipt, 1)
         raise self._explicit_failure(attempt, deadline)
-
-    def is_new(self, queue: MessageQueue) -> bool:
-        """Whether no broker has the queue yet: it would be created for a topic without a route."""
-        if self._new_topics is None or self._client.route_age_seconds(queue.topic) is not None:
-            return False
-        return queue in self._new_topics.known_queues(queue.topic)
 
     def check(self, queue: MessageQueue, message: OutgoingMessage) -> None:
         """Raise :class:`InvalidInputError` for a message that no broker of the transport accepts."""
@@ -297,14 +290,6 @@ class Sender:
                 )
                 logger.log(level, "broker %s/%s isolated for %.3g s: %s", cluster, broker_name, isolated_for, why)
 
-    async def _within(self, deadline: float, lookup: Coroutine[Any, Any, ResultT], topic: str) -> ResultT:
-        """Wait for a route; raises :class:`SendFailedError` at the deadline."""
-        try:
-            async with asyncio.timeout(max(0.0, deadline - self._clock.monotonic())):
-                return await lookup
-        except TimeoutError:
-            raise SendFailedError(topic, (), timed_out=True) from None
-
     def _explicit_failure(self, attempt: Attempt, deadline: float) -> PointsmanError:
         assert attempt.failed is not None  # noqa: S101  an attempt has a receipt or a failure
         error: PointsmanError
@@ -320,73 +305,13 @@ class Sender:
     def _failure(self, topic: str, failed: Sequence[FailedTry], deadline: float) -> SendFailedError:
         return SendFailedError(topic, failed, timed_out=self._clock.monotonic() >= deadline)
 
-    async def topic_route(self, topic: str, deadline: float) -> TopicRoute:
-        """Return the topic's route, from the cache if possible; raises :class:`SendFailedError` at the deadline."""
-        cached = self._client.cached_route(topic)
-        if cached is not None:
-            return cached.route
-        return await self._within(deadline, self._client.topic_route(topic), topic)
-
     async def publish_info(self, topic: str, deadline: float) -> PublishInfo:
         """Return the topic's writable queues, after a refresh if there are none. Raises as :meth:`send` does."""
         cached = self._client.cached_route(topic)
-        if cached is not None:
-            queues = cached.publish_queues
-        else:
-            queues = await self._uncached_queues(topic, deadline)
+        queues = () if cached is None else cached.publish_queues
         if not queues:
-            try:
-                await self._within(deadline, self._client.refresh(topic), topic)
-            except ClientStateError:
-                raise
-            except PointsmanError:
-                # The cached route stays in use; the reason for having no queue is derived from it.
-                pass
-            queues = await self._client.publish_queues(topic)
-        if not queues:
-            queues = await self._until_a_broker_is_up(topic, deadline)
+            queues = await self.routes.queues(topic, deadline, is_cached=cached is not None)
         return self._info_of(topic, queues)
-
-    async def _uncached_queues(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
-        """Look the writable queues up; a topic that does not exist has those that brokers create for it."""
-        queues = () if self._new_topics is None else self._new_topics.known_queues(topic)
-        if queues:
-            return queues
-        try:
-            return await self._within(deadline, self._client.publish_queues(topic), topic)
-        except TopicNotFoundError:
-            if self._new_topics is not None:
-                queues = await self._within(deadline, self._new_topics.queues(topic), topic)
-            if not queues:
-                raise
-        except NameServersUnavailableError:
-            if self._new_topics is not None:
-                queues = self._new_topics.renewed_queues(topic)
-            if not queues:
-                raise
-        return queues
-
-    async def _until_a_broker_is_up(self, topic: str, deadline: float) -> tuple[MessageQueue, ...]:
-        """Wait for a writable queue while the brokers of a known topic are all down.
-
-        Raises :class:`NoBrokerUpError` at the deadline, :class:`NoWritableQueueError` for any other reason.
-        """
-        while True:
-            route = await self._client.topic_route(topic)
-            if not route.absent_brokers:
-                raise NoWritableQueueError(topic, why_without_queue(route, zone=self._client.zone))
-            left = deadline - self._clock.monotonic()
-            if left <= 0:
-                raise NoBrokerUpError(topic, route.absent_brokers)
-            await self._clock.sleep(min(left, DOWN_POLL_SECONDS))
-            # The watch usually reports the change; without one the name servers are queried.
-            queues = await self._client.publish_queues(topic)
-            if not queues and deadline > self._clock.monotonic():
-                with contextlib.suppress(SendFailedError, NameServersUnavailableError):
-                    await self._within(deadline, self._client.refresh(topic), topic)
-                queues = await self._client.publish_queues(topic)
-            if queues:
-                return queues
 
     def _info_of(self, topic: str, queues: tuple[MessageQueue, ...]) -> PublishInfo:
         info = self._infos.get(topic)
@@ -396,32 +321,7 @@ class Sender:
             info = self._infos[topic] = PublishInfo(queues, rng=self._rng)
         return info
 
-    async def _newer_info(self, info: PublishInfo, topic: str, deadline: float) -> PublishInfo:
-        """Return the current queues, which may have changed; ``info`` if there are none now."""
-        try:
-            queues = await self._within(deadline, self._client.publish_queues(topic), topic)
-        except ClientStateError:
-            raise
-        except PointsmanError:
-            return info
-        return self._info_of(topic, queues) if queues else info
-
     def _master_addr(self, broker: BrokerKey) -> str | None:
         group = self._client.broker(*broker)
         master = None if group is None else group.master
         return None if master is None else master.addr or None
-
-    def _describe_isolations(self, topic: str) -> object:
-        routed = {group.key for group in self._client.brokers_of([topic])}
-        return [
-            {
-                "cluster": each.cluster,
-                "brokerName": each.broker_name,
-                "available": each.is_available,
-                "reachable": each.is_reachable,
-                "secondsLeft": round(each.seconds_left, 3),
-                "latencySeconds": round(each.latency_seconds, 6),
-            }
-            for each in self._table.describe(now=self._clock.monotonic())
-            if (each.cluster, each.broker_name) in routed
-        ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.pointsman_grpc.agents.group_settings import own_settings
@@ -33,13 +35,9 @@ def agent_coordination(request: CoordinationRequest, links: AgentLinks) -> Coord
         rng=request.rng,
         on_agent_broken=agent_offsets.distrust,
     )
-
-    async def close() -> None:
-        await links.close(timeout_seconds=LINKS_CLOSE_SECONDS)
-
     return Coordination(
         membership,
         AgentQueueLocks(request.routes, links, group=request.group, client_id=request.client_id),
         request.own_offsets or PendingOffsets(agent_offsets),
-        close,
+        partial(links.close, timeout_seconds=LINKS_CLOSE_SECONDS),
     )
