@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import sys
 import tempfile
 import threading
@@ -40,6 +41,8 @@ CLIENT = (ROOT / "client", ROOT / "proto")
 GENERATED = ROOT / "proto" / "pointsman" / "v1"
 CLOCK = ROOT / "proto" / "pointsman" / "manual_clock.py"
 SECONDS = 20.0
+STEP = 0.05
+"""Changes of a watch are collected for this time, seconds."""
 LIMITS = {
     "route query": (5, 7),
     "unary heartbeat": (10, 31),
@@ -144,15 +147,14 @@ async def _watched_change(channel: grpc.aio.Channel, clock: ManualClock, generat
     watch = follow(messages.watch("topic-0"))
 
     async def sent() -> object:
+        await clock.advance(STEP)
         async with asyncio.timeout(SECONDS):
-            reading = asyncio.ensure_future(watch.read())
-            while not reading.done():
-                await clock.advance(0.05)
-            return reading.result()
+            return await watch.read()
 
-    await sent()  # the route
-    await clock.advance(0.5)
+    async with asyncio.timeout(SECONDS):
+        await watch.read()  # the route
     for _ in range(2):
+        await clock.advance(math.ceil(clock.now) + 0.2 - clock.now)  # periodic tasks run at each half second
         await topic.change()
         walk = await Walk(*NAME_SERVER).of(sent)
     watch.cancel()
