@@ -243,8 +243,8 @@ def test_a_range_has_one_report_of_all_its_days(tmp_path: Path, capsys: pytest.C
         pytest.param({"--history": "nowhere"}, "--history nowhere: no such directory", id="missing-history"),
         pytest.param({"--history": "."}, "raw/ is missing", id="no-history-directory"),
         pytest.param({"--to": "2026-03-01"}, "--to 2026-03-01 is before --from 2026-03-02", id="range-backwards"),
-        pytest.param({"--parameters": "none.toml"}, "--parameters none.toml: No such file", id="missing-parameters"),
-        pytest.param({"--timezone": "Mars/Olympus"}, "--timezone Mars/Olympus is not an IANA", id="unknown-zone"),
+        pytest.param({"--parameters": "none.toml"}, "none.toml: cannot be read: No such file", id="missing-parameters"),
+        pytest.param({"--timezone": "Mars/Olympus"}, "timezone: 'Mars/Olympus' is not an IANA", id="unknown-zone"),
     ],
 )
 def test_unusable_input_is_one_line_and_exit_2(
