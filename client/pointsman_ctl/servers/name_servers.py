@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import grpc
@@ -115,13 +116,13 @@ class PointsmanNameServer(NameServerLink):
     async def topics(self, deadline: float, *, cluster: str = "") -> route_service_pb2.ListTopicsResponse:
         """Return all topic names, sorted, and the server's state. Raises ClusterNotFoundError."""
         request = route_service_pb2.ListTopicsRequest(cluster=cluster, page_size=TOPICS_PER_PAGE)
-        not_found = lambda: ClusterNotFoundError(cluster)  # noqa: E731
+        not_found = partial(ClusterNotFoundError, cluster)
         return await self.all_pages(self.routes.ListTopics, request, deadline=deadline, not_found=not_found)
 
     async def clusters(self, deadline: float, *, cluster: str = "") -> route_service_pb2.GetClusterInfoResponse:
         """Return the clusters, or one, and the server's state. Raises ClusterNotFoundError."""
         request = route_service_pb2.GetClusterInfoRequest(cluster=cluster)
-        not_found = lambda: ClusterNotFoundError(cluster)  # noqa: E731
+        not_found = partial(ClusterNotFoundError, cluster)
         return await self.call(self.routes.GetClusterInfo, request, deadline=deadline, not_found=not_found)
 
     async def rocketmq_brokers(self, deadline: float, *, cluster: str = "") -> Sequence[str]:
@@ -161,13 +162,15 @@ class PointsmanNameServer(NameServerLink):
         """Return the brokers of a node, and its information."""
 
         async def absent_scores() -> Sequence[admin.FlapScore]:
+            if not with_departed:
+                return ()
             request = admin.ListFlappingRequest(cluster=cluster)
             return (await self.call(self.admin.ListFlapping, request, deadline=deadline)).scores
 
         listed, about, scores = await asyncio.gather(
             self._registered(deadline, cluster=cluster, broker_name=broker_name),
             self.node_info(deadline),
-            absent_scores() if with_departed else asyncio.sleep(0, ()),
+            absent_scores(),
         )
         here = {(who.cluster, who.broker_name, who.broker_id) for who in (status.identity for status in listed.brokers)}
         absent = [score for score in scores if score.outages and _position(score) not in here]
