@@ -29,7 +29,7 @@ class _Fleet:
         self._period = period
         self._asking: list[asyncio.Task[None]] = []
         self._answers = 0
-        self._errors: list[str] = []
+        self._errors: list[tuple[float, str]] = []
 
     async def begin(self) -> None:
         """Get every route, then query periodically."""
@@ -46,8 +46,11 @@ class _Fleet:
                 await asyncio.sleep(0.02)
         return time.monotonic()
 
-    async def end(self) -> tuple[int, list[str], list[str]]:
-        """Stop querying; return the number of responses, the errors, and the name server that each client uses."""
+    async def end(self) -> tuple[int, list[tuple[float, str]], list[str]]:
+        """Stop querying; return the number of responses, the errors, and the name server that each client uses.
+
+        Each error with the time, monotonic seconds, at which its lookup began.
+        """
         for task in self._asking:
             task.cancel()
         await asyncio.gather(*self._asking, return_exceptions=True)
@@ -56,11 +59,12 @@ class _Fleet:
     async def _ask(self, client: NameServerClient, first_after: float) -> None:
         await asyncio.sleep(first_after)
         while True:
+            began_at = time.monotonic()
             try:
                 await client.fetch_route(self._topic)
                 self._answers += 1
             except PointsmanError as error:
-                self._errors.append(repr(error))
+                self._errors.append((began_at, repr(error)))
             await asyncio.sleep(self._period)
 
 

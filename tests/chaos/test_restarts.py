@@ -31,7 +31,7 @@ GAP_SECONDS = 5.0
 """From a change of a broker's topics to the last client, including the agent's poll of its file every 0.2 s."""
 
 GRACE_SECONDS = 5.0
-PROCESSES, CLIENTS_EACH = 4, 250
+PROCESSES, CLIENTS_EACH, QUERY_SECONDS = 4, 250, 4.0
 
 
 def growing(config: AgentConfig, queues: int) -> AgentConfig:
@@ -100,7 +100,8 @@ async def test_a_stopped_name_server_with_1_000_watchers_exits_in_time_and_they_
         addrs = [stopped.addr, other.addr]
         await stack.enter_async_context(agents([config_of("b0", 0, addrs, PACE)]))
         users = [
-            await stack.enter_async_context(worker(clients, addrs, CLIENTS_EACH, TOPIC, 4.0)) for _ in range(PROCESSES)
+            await stack.enter_async_context(worker(clients, addrs, CLIENTS_EACH, TOPIC, QUERY_SECONDS))
+            for _ in range(PROCESSES)
         ]
         for each in users:
             await each.ask("begin")
@@ -108,16 +109,18 @@ async def test_a_stopped_name_server_with_1_000_watchers_exits_in_time_and_they_
         stopped_at = time.monotonic()
         code = await stopped.stop()
         left_after = time.monotonic() - stopped_at
-        moved_after = left_after + await wait_for_watchers(other, PROCESSES * CLIENTS_EACH, seconds=60)
+        await wait_for_watchers(other, PROCESSES * CLIENTS_EACH, seconds=60)
+        moved_at = time.monotonic()
+        await asyncio.sleep(2 * QUERY_SECONDS)
         ends = await asyncio.gather(*(each.ask("end") for each in users))
     answers, errors = sum(end[0] for end in ends), [error for end in ends for error in end[1]]
     report(
-        f"exited after {left_after:.1f} s, all moved after {moved_after:.1f} s: "
+        f"exited after {left_after:.1f} s, all moved after {moved_at - stopped_at:.1f} s: "
         f"{answers} responses, {len(errors)} errors"
     )
     assert code == 0
     assert left_after < GRACE_SECONDS + 2.0
-    # On two busy cores a lookup may take longer than its 3 s while 1,000 clients connect; none may get a wrong route.
-    assert [error for error in errors if "DEADLINE_EXCEEDED" not in error] == []
-    assert len(errors) < PROCESSES * CLIENTS_EACH // 10
+    # Lookups may run out of time while 1,000 clients connect together on a few cores, but no longer once they have.
+    assert [error for _, error in errors if "DEADLINE_EXCEEDED" not in error] == []
+    assert [error for began_at, error in errors if began_at > moved_at] == []
     assert {addr for end in ends for addr in end[2]} == {other.addr}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 
 
 class NameServerChoice:
-    """The configured name servers and the one in use; after a failure the next in the list is used.
+    """The configured name servers and the one in use; after a failure another one is used.
 
     The list never shrinks, so a client reconnects when its servers return after a total outage.
     """
@@ -26,9 +26,18 @@ class NameServerChoice:
         return self._addrs[self._position :] + self._addrs[: self._position]
 
     def move_on_from(self, addr: str) -> None:
-        """Use the next server if ``addr`` is in use; of several lookups that failed there, only the first one moves."""
-        if addr == self.in_use and len(self._addrs) > 1:
-            self._position = (self._position + 1) % len(self._addrs)
+        """Use the next server if ``addr`` is in use; of several watches that failed there, only the first one moves."""
+        if addr == self.in_use:
+            self._move_to((self._position + 1) % len(self._addrs))
+
+    def use(self, addr: str, *, instead_of: Container[str]) -> None:
+        """Use ``addr``, which responded, if the server in use is one of ``instead_of``, which did not."""
+        if self.in_use in instead_of:
+            self._move_to(self._addrs.index(addr))
+
+    def _move_to(self, position: int) -> None:
+        if position != self._position:
+            self._position = position
             for callback in self._on_move:
                 callback()
 

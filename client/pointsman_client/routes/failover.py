@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
+
+import grpc
 
 from pointsman.clock import Clock
 from pointsman_client.core.name_server_choice import NameServerChoice
@@ -11,6 +14,7 @@ from pointsman_client.errors import (
     AccessDeniedError,
     NameServerFailedError,
     NameServersUnavailableError,
+    PointsmanError,
     RequestRejectedError,
 )
 
@@ -32,11 +36,14 @@ class Failover:
         self._on_failure = on_failure
 
     async def call(self, attempt: Callable[[str, float], Awaitable[ResultT]], *, timeout_seconds: float) -> ResultT:
-        """Return the first response of ``attempt(addr, seconds)``, calling each server at most once.
+        """Return the first response of ``attempt(addr, seconds)``.
 
         Each attempt gets an equal share of the remaining time, so a server that hangs leaves enough for the others.
+        When all have failed and time is left, those that were only too slow are called once more.
         Any error but :class:`NameServerFailedError` is a response and raised to the caller.
         :class:`AccessDeniedError` is raised only when no other server responds, since each has its own grants.
+        The server in use changes only to one that responded: when all clients of a stopped server move to another one
+        and it is slow for a while, moving on from that would end their watches and start them again.
         Raises :class:`NameServersUnavailableError` when no name server responds.
         """
         responses = await self.call_until(lambda _: True, attempt, timeout_seconds=timeout_seconds)
@@ -54,30 +61,39 @@ class Failover:
         After the first response, a server that rejects the request counts as one that did not respond.
         """
         deadline = self._clock.monotonic() + timeout_seconds
-        failures: list[NameServerFailedError] = []
-        denials: list[AccessDeniedError] = []
+        failures: dict[str, NameServerFailedError] = {}
+        denials: dict[str, AccessDeniedError] = {}
         responses: list[ResultT] = []
-        order = self._choice.order()
-        for position, addr in enumerate(order):
-            share = (deadline - self._clock.monotonic()) / (len(order) - position)
+        waiting, is_first_round = deque(self._choice.order()), True
+        while waiting:
+            addr = waiting.popleft()
+            share = (deadline - self._clock.monotonic()) / (len(waiting) + 1)
             try:
                 responses.append(await attempt(addr, max(share, MIN_ATTEMPT_SECONDS)))
             except NameServerFailedError as failure:
-                self._choice.move_on_from(addr)
+                failures[addr] = failure
                 self._on_failure(addr)
-                failures.append(failure)
             except AccessDeniedError as denial:
-                self._choice.move_on_from(addr)
+                denials[addr] = denial
                 self._on_failure(addr)
-                denials.append(denial)
-            except RequestRejectedError:
-                if not responses:
+            except PointsmanError as error:
+                if not isinstance(error, RequestRejectedError) or not responses:
+                    self._choice.use(addr, instead_of={*failures, *denials})
                     raise
             else:
+                self._choice.use(addr, instead_of={*failures, *denials})
                 if is_sufficient(responses):
                     break
+            if not waiting and not responses and is_first_round:
+                is_first_round = False
+                if deadline - self._clock.monotonic() > MIN_ATTEMPT_SECONDS:
+                    waiting.extend(each for each, failure in failures.items() if _ran_out_of_time(failure))
         if not responses and denials:
-            raise denials[0]
+            raise next(iter(denials.values()))
         if not responses:
-            raise NameServersUnavailableError(failures) from failures[-1]
+            raise NameServersUnavailableError(tuple(failures.values())) from failures[addr]
         return responses
+
+
+def _ran_out_of_time(failure: NameServerFailedError) -> bool:
+    return failure.status is grpc.StatusCode.DEADLINE_EXCEEDED

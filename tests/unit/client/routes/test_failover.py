@@ -10,11 +10,14 @@ from pointsman.wire.error_details import ErrorDetails
 from pointsman_client import (
     NameServerFailedError,
     NameServersUnavailableError,
+    PointsmanError,
     RequestRejectedError,
     TopicNotFoundError,
 )
 from pointsman_client.core.name_server_choice import NameServerChoice
 from pointsman_client.routes.failover import MIN_ATTEMPT_SECONDS, Failover
+
+REJECTED = RequestRejectedError("b", grpc.StatusCode.INVALID_ARGUMENT, "no", ErrorDetails())
 
 
 class Script:
@@ -24,12 +27,16 @@ class Script:
         self._clock = clock
         self.answers = answers
         self.fails_after = fails_after
+        self.at_first_responds_after: dict[str, float] = {}
         self.shares: list[tuple[str, float]] = []
 
     async def attempt(self, addr: str, seconds: float) -> str:
         self.shares.append((addr, round(seconds, 6)))
+        needed = self.fails_after.get(addr, self.at_first_responds_after.pop(addr, 0.0))
+        self._clock.now += min(seconds, needed)
+        if needed > seconds:
+            raise NameServerFailedError(addr, grpc.StatusCode.DEADLINE_EXCEEDED, "Deadline Exceeded")
         if addr in self.fails_after:
-            self._clock.now += min(seconds, self.fails_after[addr])
             raise NameServerFailedError(addr, grpc.StatusCode.UNAVAILABLE, "down")
         return self.answers[addr]
 
@@ -73,6 +80,53 @@ async def test_when_all_fail_the_error_names_each_and_the_list_stays_in_use(cloc
 
     script.fails_after.clear()
     assert await failover.call(script.attempt, timeout_seconds=3.0) in {"a", "b"}
+
+
+async def test_a_server_whose_share_was_too_short_gets_what_a_refused_connection_left(clock: ManualClock) -> None:
+    script = Script(clock, {"a": "a"}, {"b": 0.0})
+    script.at_first_responds_after["a"] = 1.4
+
+    assert await Failover(NameServerChoice("ab"), clock).call(script.attempt, timeout_seconds=2.0) == "a"
+    assert script.shares == [("a", 1.0), ("b", 1.0), ("a", 1.0)]
+
+
+async def test_servers_that_are_too_slow_are_called_once_more_and_not_beyond_the_deadline(clock: ManualClock) -> None:
+    script, started_at = Script(clock, {}, {"a": 99.0, "b": 0.0, "c": 99.0}), clock.now
+
+    with pytest.raises(NameServersUnavailableError) as caught:
+        await Failover(NameServerChoice("abc"), clock).call(script.attempt, timeout_seconds=3.0)
+
+    assert clock.now - started_at == pytest.approx(3.0)
+    assert [failure.addr for failure in caught.value.failures] == ["a", "b", "c"]
+
+
+async def test_the_server_in_use_is_left_only_for_one_that_responds(clock: ManualClock) -> None:
+    script = Script(clock, {"b": "b"}, {"a": 99.0, "b": 99.0})
+    choice, moves = NameServerChoice("ab"), list[str]()
+    choice.on_move(lambda: moves.append(choice.in_use))
+    failover = Failover(choice, clock)
+
+    with pytest.raises(NameServersUnavailableError):
+        await failover.call(script.attempt, timeout_seconds=3.0)
+    assert moves == []
+
+    del script.fails_after["b"]
+    await failover.call(script.attempt, timeout_seconds=3.0)
+    assert moves == ["b"]
+
+
+@pytest.mark.parametrize("error", [TopicNotFoundError("orders"), REJECTED])
+async def test_a_negative_response_is_a_response_of_the_server_that_is_used_next(
+    clock: ManualClock, error: PointsmanError
+) -> None:
+    async def attempt(addr: str, _seconds: float) -> str:
+        raise NameServerFailedError(addr, grpc.StatusCode.UNAVAILABLE, "down") if addr == "a" else error
+
+    choice = NameServerChoice("ab")
+    with pytest.raises(type(error)):
+        await Failover(choice, clock).call(attempt, timeout_seconds=3.0)
+
+    assert choice.in_use == "b"
 
 
 async def test_a_negative_response_is_final_and_no_other_server_is_queried(clock: ManualClock) -> None:
@@ -140,7 +194,7 @@ async def test_servers_are_queried_until_their_responses_suffice(clock: ManualCl
 async def test_a_refusal_counts_as_no_response_once_another_server_responded(clock: ManualClock) -> None:
     async def attempt(addr: str, _seconds: float) -> str:
         if addr == "b":
-            raise RequestRejectedError(addr, grpc.StatusCode.PERMISSION_DENIED, "no", ErrorDetails())
+            raise REJECTED
         return addr
 
     answers = await Failover(NameServerChoice("abc"), clock).call_until(
