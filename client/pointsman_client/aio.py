@@ -96,18 +96,17 @@ class LoopBinding:
         """Bind to the running event loop and this process."""
         self._loop, self._pid = asyncio.get_running_loop(), os.getpid()
 
-    def check(self) -> None:
-        """Raise ClientClosedError, ClientNotStartedError, ForkedError or WrongEventLoopError unless it may be used."""
-        if self._closed:
+    def check(self, *, to_close: bool = False) -> None:
+        """Raise ClientClosedError, ClientNotStartedError, ForkedError or WrongEventLoopError unless it may be used.
+
+        ``to_close``: or unless it may be closed, which is also allowed before the start and a second time.
+        """
+        if self._closed and not to_close:
             raise ClientClosedError
         if self._loop is None:
+            if to_close:
+                return
             raise ClientNotStartedError
-        self.check_place()
-
-    def check_place(self) -> None:
-        """Raise ForkedError or WrongEventLoopError outside the process or event loop in which it was started."""
-        if self._loop is None:
-            return
         if os.getpid() != self._pid:
             raise ForkedError
         try:

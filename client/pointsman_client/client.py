@@ -195,7 +195,7 @@ class NameServerClient:
 
         Waits at most ``close_timeout_seconds``.
         """
-        self._binding.check_place()
+        self._binding.check(to_close=True)
         self._binding.close()
         await self._closing.do(self._close)
 

@@ -142,8 +142,7 @@ class Resources:
 
         Raises :class:`WrongEventLoopError` and :class:`ForkedError`: it can only be closed in its own loop.
         """
-        if self.is_started:
-            self.binding.check_place()
+        self.binding.check(to_close=True)
         self.binding.close()
 
     async def close(self, *, timeout_seconds: float) -> None:

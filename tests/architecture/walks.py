@@ -49,7 +49,7 @@ LIMITS = {
     "RocketMQ query": (6, 13),
     "watch's change": (14, 41),
     "history row": (8, 25),
-    "send": (16, 50),
+    "send": (15, 45),
 }
 """Maximum of files and functions."""
 

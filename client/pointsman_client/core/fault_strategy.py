@@ -6,6 +6,7 @@ import random
 from bisect import bisect_right
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from pointsman_client.core.message_queue import MessageQueue
@@ -225,9 +226,7 @@ class QueueSelector:
             queue, _ = info.next_of(lambda broker: broker != last_broker)
             return Choice(queue or info.next())
 
-        def is_available(broker: BrokerKey) -> bool:
-            return faults.is_available(broker, now=now)
-
+        is_available = partial(faults.is_available, now=now)
         if faults.rules.picks_from_better_half:
             return self._select_as_4_9(info, faults, is_available, now=now)
         if last_broker is None:

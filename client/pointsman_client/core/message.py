@@ -61,6 +61,19 @@ class Message:
         frozen: Message = message
         return frozen
 
+    @property
+    def size(self) -> int:
+        """Bytes that count against ``max_message_size``: body, keys, tags and properties."""
+        size = len(self.body)
+        if self.tags:
+            size += len(self.tags.encode())
+        for key in self.keys:
+            size += len(key.encode())
+        if self.properties:
+            for name, value in self.properties.items():
+                size += len(name.encode()) + len(value.encode())
+        return size
+
     def check(self) -> None:
         """Raise :class:`InvalidNameError` or :class:`InvalidMessageError` unless the message may be sent."""
         check_name("topic", self.topic)
@@ -170,20 +183,6 @@ class OutgoingMessage(NamedTuple):
     error: str = ""
     """Of a dead letter: the last error of its listener."""
 
-    @property
-    def size(self) -> int:
-        """Bytes that count against ``max_message_size``: body, keys, tags and properties."""
-        message = self.message
-        size = len(message.body)
-        if message.tags:
-            size += len(message.tags.encode())
-        for key in message.keys:
-            size += len(key.encode())
-        if message.properties:
-            for name, value in message.properties.items():
-                size += len(name.encode()) + len(value.encode())
-        return size
-
 
 def _check_deliver_at(at: object) -> None:
     if not isinstance(at, datetime):
@@ -204,26 +203,18 @@ def _is_text(text: object) -> bool:
     return isinstance(text, str) and text != "" and text.isprintable()
 
 
-def check_message(message: Message) -> None:
-    """Raise :class:`InvalidNameError` for the topic and :class:`InvalidMessageError` for any other field."""
-    check_batch([message])
-
-
-def check_size(messages: Sequence[OutgoingMessage], *, max_message_size: int) -> None:
-    """Raise :class:`MessageTooLargeError` if their total size exceeds ``max_message_size``."""
-    size = sum([message.size for message in messages])
-    if size > max_message_size:
-        raise MessageTooLargeError(messages[0].message.topic, size, max_message_size)
-
-
 def check_key(key: str, *, name: str = "key") -> None:
     """Raise :class:`InvalidMessageError` for an invalid sharding key."""
     if not key or not is_utf8(key):
         raise InvalidMessageError(name, key, "must be a str that UTF-8 can encode, not empty")
 
 
-def check_batch(messages: Sequence[Message]) -> None:
-    """Raise :class:`InvalidMessageError` unless there is at least one message, all of one topic; check each."""
+def check_batch(messages: Sequence[Message], *, max_message_size: int) -> None:
+    """Raise :class:`InvalidMessageError` unless there is at least one message, all of one topic; check each.
+
+    Raises :class:`MessageTooLargeError` if their total size exceeds ``max_message_size``.
+    """
+    size = 0
     given: object = messages
     if not isinstance(given, (list, Sequence)) or not given:  # list first: the check of an abstract class is slow
         raise InvalidMessageError("messages", given, "must be a list with at least one message")
@@ -234,3 +225,6 @@ def check_batch(messages: Sequence[Message]) -> None:
         message.check()
         if message.topic != messages[0].topic:
             raise InvalidMessageError("topic", message.topic, f"differs from {messages[0].topic!r} in the same batch")
+        size += message.size
+    if size > max_message_size:
+        raise MessageTooLargeError(messages[0].topic, size, max_message_size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from pointsman.names import PERM_READ, PERM_WRITE
@@ -59,19 +59,17 @@ class BrokerData:
     replicas: tuple[BrokerReplica, ...]
     zone: str
     acting_master: bool
+    master: BrokerReplica | None = field(init=False, compare=False, repr=False)
+    """The replica with id 0; None: it is not in the routes."""
+
+    def __post_init__(self) -> None:
+        master = next((replica for replica in self.replicas if replica.broker_id == MASTER_ID), None)
+        object.__setattr__(self, "master", master)
 
     @property
     def key(self) -> BrokerKey:
         """The key of the replica group."""
         return self.cluster, self.broker_name
-
-    @property
-    def master(self) -> BrokerReplica | None:
-        """The replica with id 0; None: it is not in the routes."""
-        for replica in self.replicas:
-            if replica.broker_id == MASTER_ID:
-                return replica
-        return None
 
 
 @dataclass(frozen=True, slots=True)

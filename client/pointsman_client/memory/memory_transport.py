@@ -126,30 +126,30 @@ class MemoryTransport:
 
         A topic without a number has any queue, as on Redis, where the first message creates the queue.
         """
-        self._broker(addr).topics = dict(topics)
+        self._brokers[addr].topics = dict(topics)
 
     def take_down(self, addr: str) -> None:
         """Crash the broker: it is unreachable, and keeps its messages."""
-        broker = self._broker(addr)
+        broker = self._brokers[addr]
         broker.is_down, broker.is_hanging = True, False
         broker.wake()
 
     def hang(self, addr: str) -> None:
         """Suspend the broker: it no longer responds (SIGSTOP)."""
-        broker = self._broker(addr)
+        broker = self._brokers[addr]
         broker.is_hanging = True
         broker.wake()
 
     def bring_up(self, addr: str) -> None:
         """Make the broker available again, with its messages; a replica also copies its master's."""
-        broker = self._broker(addr)
+        broker = self._brokers[addr]
         broker.is_down = broker.is_hanging = False
         self._copy_from_master(broker)
         broker.wake()
 
     def lose_messages(self, addr: str) -> None:
         """Delete all messages of the broker and its replicas, as with a Redis master that has no AOF."""
-        broker = self._broker(addr)
+        broker = self._brokers[addr]
         broker.logs.clear()
         broker.wake()
         for other in self._brokers.values():
@@ -158,32 +158,29 @@ class MemoryTransport:
 
     def replicate(self, master_addr: str, slave_addr: str) -> None:
         """Make one broker a replica of another: it copies all of its messages and rejects sends."""
-        broker = self._broker(slave_addr)
+        broker = self._brokers[slave_addr]
         broker.master = master_addr
-        self._broker(master_addr).master = None
+        self._brokers[master_addr].master = None
         broker.logs.clear()
         self._copy_from_master(broker)
 
     def promote(self, addr: str) -> None:
         """Make a replica a master."""
-        self._broker(addr).master = None
+        self._brokers[addr].master = None
 
     def trim(self, addr: str, queue: MessageQueue, first: int) -> None:
         """Remove the messages before offset ``first``."""
-        self._broker(addr).log(queue).trim(first)
-
-    def _broker(self, addr: str) -> _Broker:
-        return self._brokers[addr]
+        self._brokers[addr].log(queue).trim(first)
 
     def _copy_from_master(self, broker: _Broker) -> None:
         if broker.master is None or broker.is_unavailable:
             return
-        master = self._broker(broker.master)
+        master = self._brokers[broker.master]
         if not master.is_unavailable:
             broker.copy_of(master)
 
     async def _reach(self, addr: str, timeout_seconds: float) -> _Broker:
-        broker = self._broker(addr)
+        broker = self._brokers[addr]
         ends_at = self._clock.monotonic() + timeout_seconds
         # As with Redis, other tasks run before the response.
         await asyncio.sleep(0)

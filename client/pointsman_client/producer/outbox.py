@@ -44,7 +44,7 @@ class Parked:
     @property
     def size(self) -> int:
         """Bytes that count against ``max_bytes``."""
-        return self.outgoing.size + ROW_BYTES + sum(len((text or "").encode()) for text in self.order_key or ())
+        return self.outgoing.message.size + ROW_BYTES + sum(len((text or "").encode()) for text in self.order_key or ())
 
 
 class Outbox:

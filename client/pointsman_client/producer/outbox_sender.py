@@ -196,7 +196,7 @@ class OutboxSender:
         batch: list[Parked] = []
         size = 0
         for parked in lane:
-            size += parked.outgoing.size
+            size += parked.outgoing.message.size
             if batch and (size > self._max_batch_size or len(batch) == most):
                 break
             # RocketMQ has no batches with delayed messages.

@@ -11,7 +11,7 @@ from typing import Any, Self
 from pointsman_client.aio import Closing, finish_tasks
 from pointsman_client.client import NameServerClient
 from pointsman_client.core.checks import check_function, check_seconds
-from pointsman_client.core.message import Message, OutgoingMessage, check_batch, check_key, check_message, check_size
+from pointsman_client.core.message import Message, OutgoingMessage, check_batch, check_key
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.send_outcome import SendMode, SendResult
@@ -280,9 +280,8 @@ class Producer:
 
     def _begin(self, message: Message, timeout_seconds: float | None) -> tuple[ExplicitSends, OutgoingMessage, float]:
         sends = self._usable()
-        check_message(message)
+        check_batch([message], max_message_size=self._options.max_message_size)
         (outgoing,) = self._outgoing([message])
-        check_size([outgoing], max_message_size=self._options.max_message_size)
         return sends, outgoing, self._deadline(timeout_seconds)
 
     def _usable(self) -> ExplicitSends:
@@ -314,20 +313,20 @@ class Producer:
         self, messages: Sequence[Message], mode: SendMode, timeout_seconds: float | None
     ) -> tuple[SendResult, ...]:
         sender = self._usable().sender
-        check_batch(messages)
+        check_batch(messages, max_message_size=self._options.max_message_size)
         outgoing = self._outgoing(messages)
-        check_size(outgoing, max_message_size=self._options.max_message_size)
         send = partial(sender.send, mode=mode, deadline=self._deadline(timeout_seconds))
         return await self._counted(outgoing, send)
 
     def _send_unawaited(self, outgoing: OutgoingMessage, send: SendMessages, callback: SendCallback | None) -> None:
-        self._in_flight.check_limits(outgoing.size)
+        size = outgoing.message.size
+        self._in_flight.check_limits(size)
 
         async def first_result() -> SendResult:
             without_status = UNCONFIRMED if callback is None else PARKED
             return (await self._counted([outgoing], send, without_status=without_status))[0]
 
-        self._in_flight.start(first_result(), size=outgoing.size, callback=callback)
+        self._in_flight.start(first_result(), size=size, callback=callback)
 
     async def _explicit(
         self,

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from pointsman_client.core.message import Message, OutgoingMessage, check_batch, check_message, check_size
+from pointsman_client.core.message import Message, check_batch
 from pointsman_client.errors import InvalidMessageError, InvalidNameError, MessageTooLargeError
+
+LARGE = 2**22
 
 
 @pytest.mark.parametrize(
@@ -22,7 +24,7 @@ from pointsman_client.errors import InvalidMessageError, InvalidNameError, Messa
     ],
 )
 def test_these_may_be_sent(message: Message) -> None:
-    check_message(message)
+    check_batch([message], max_message_size=LARGE)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +60,7 @@ def test_these_are_refused_with_the_field_and_the_value(field: str, wrong: dict[
     with pytest.raises(InvalidMessageError) as when_made:
         Message(**values)
     with pytest.raises(InvalidMessageError) as when_sent:
-        check_message(Message.unchecked(**values))
+        check_batch([Message.unchecked(**values)], max_message_size=LARGE)
 
     assert when_made.value.field == when_sent.value.field == field
 
@@ -98,13 +100,13 @@ def test_a_message_that_was_read_is_kept_as_it_is_and_equals_one_that_was_made()
 @pytest.mark.parametrize("wrong", [None, "text", b"body", ("orders", b"1")])
 def test_an_object_that_is_not_a_message_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidMessageError, match=r"^message must be a Message, got "):
-        check_message(wrong)
+        check_batch([wrong], max_message_size=LARGE)
 
 
 @pytest.mark.parametrize("wrong", [None, [], Message("orders", b"1"), iter([Message("orders", b"1")])])
 def test_an_object_that_is_not_a_list_of_messages_is_refused_as_a_batch(wrong: Any) -> None:
     with pytest.raises(InvalidMessageError, match=r"^messages .* must be a list with at least one message"):
-        check_batch(wrong)
+        check_batch(wrong, max_message_size=LARGE)
 
 
 @pytest.mark.parametrize("topic", ["", "a.b", "a b", "x" * 128, None, 7])
@@ -112,25 +114,25 @@ def test_a_topic_outside_the_grammar_is_refused(topic: Any) -> None:
     with pytest.raises(InvalidNameError):
         Message(topic, b"1")
     with pytest.raises(InvalidNameError):
-        check_message(Message.unchecked(topic, b"1"))
+        check_batch([Message.unchecked(topic, b"1")], max_message_size=LARGE)
 
 
 def test_body_keys_tags_and_properties_count_against_the_bound_and_the_bound_itself_is_allowed() -> None:
-    message = OutgoingMessage(Message("orders", b"12", "ä", ("k",), {"n": "v"}), "id", datetime(2026, 1, 1, tzinfo=UTC))
+    message = Message("orders", b"12", "ä", ("k",), {"n": "v"})
 
-    check_size([message], max_message_size=7)
+    check_batch([message], max_message_size=7)
     with pytest.raises(MessageTooLargeError):
-        check_size([message], max_message_size=6)
+        check_batch([message], max_message_size=6)
     with pytest.raises(MessageTooLargeError, match="14 bytes, at most 13"):
-        check_size([message, message], max_message_size=13)
+        check_batch([message, message], max_message_size=13)
 
 
 def test_a_batch_is_of_one_topic_and_each_message_is_checked() -> None:
-    check_batch([Message("orders", b"1"), Message("orders", b"2")])
+    check_batch([Message("orders", b"1"), Message("orders", b"2")], max_message_size=LARGE)
     for wrong in (
         [],
         [Message("orders", b"1"), Message("bills", b"2")],
         [Message("orders", b"1"), Message.unchecked("orders", b"")],
     ):
         with pytest.raises(InvalidMessageError):
-            check_batch(wrong)
+            check_batch(wrong, max_message_size=LARGE)
