@@ -72,12 +72,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("--hypothesis-profile"):
         settings.load_profile("ci" if config.getoption("--full") else "fast")
-    if not config.getoption("--full"):
-        # All checks of asyncio's debug mode, without recording where each future was created: that took 70 % of a run.
-        patch = pytest.MonkeyPatch()
-        patch.setattr(asyncio.BaseEventLoop, "get_debug", lambda _: False)
-        patch.setattr("asyncio.constants.DEBUG_STACK_DEPTH", 1)
-        config.add_cleanup(patch.undo)
+    # All checks of asyncio's debug mode, without recording where each future was created: that took 70 % of a run.
+    patch = pytest.MonkeyPatch()
+    patch.setattr(asyncio.BaseEventLoop, "get_debug", lambda _: False)
+    patch.setattr("asyncio.constants.DEBUG_STACK_DEPTH", 1)
+    config.add_cleanup(patch.undo)
     # Debug mode also logs callbacks over 0.1 s: on a busy machine that is any of them.
     logging.getLogger("asyncio").addFilter(lambda record: not record.getMessage().startswith("Executing "))
     # Accept SIGINT here and in child processes, also under a shell that ignores it (a job started with `&`).

@@ -48,17 +48,6 @@ book.add_rows("plain", lambda: worlds(FEW, seed=SEED))
 
 
 @dataclass(frozen=True)
-class Runs:
-    """The same history computed three ways."""
-
-    rows: list[Row]
-    one_pass: Tables
-    nights: Path
-    late: Path
-    """Half of the files came in before the last night only."""
-
-
-@dataclass(frozen=True)
 class Measured:
     """Worlds and the results of the job."""
 
@@ -72,33 +61,48 @@ class Measured:
 
 
 @pytest.fixture(scope="module")
-def runs(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Runs:
-    folder = tmp_path_factory.mktemp("worlds")
-    rows = worlds(MANY, seed=SEED)
-    history = write_history(folder / "history", rows, one_file_a_day=True)
-    found = Runs(rows, Tables(run_days, folder / "one_pass"), folder / "nights", folder / "late")
-    run_days.compute(folder / "one_pass", [history], FIRST, LAST)
+def many() -> list[Row]:
+    return worlds(MANY, seed=SEED)
+
+
+@pytest.fixture(scope="module")
+def one_pass(many: list[Row], run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Tables:
+    folder = tmp_path_factory.mktemp("one_pass")
+    run_days.compute(folder / "tables", [write_history(folder / "history", many, one_file_a_day=True)], FIRST, LAST)
+    return Tables(run_days, folder / "tables")
+
+
+@pytest.fixture(scope="module")
+def nights(many: list[Row], run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("nights")
+    history = write_history(folder / "history", many, one_file_a_day=True)
     with pytest.MonkeyPatch.context() as patched:
         # However few numbers of a life are looked through together, the gaps between them are the same.
         patched.setattr(observer_windows, "BLOCK", 2)
         for n in range(DAYS):
             day = FIRST + timedelta(days=n)
-            run_days.compute(found.nights, [history], day, day)
+            run_days.compute(folder / "tables", [history], day, day)
+    return folder / "tables"
+
+
+@pytest.fixture(scope="module")
+def late(many: list[Row], run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Half of the files came in before the last night only."""
+    folder = tmp_path_factory.mktemp("late")
     halves = [
-        write_history(folder / f"half-{n}", [row for row in rows if _half(row) == n], one_file_a_day=True)
+        write_history(folder / f"half-{n}", [row for row in many if _half(row) == n], one_file_a_day=True)
         for n in (0, 1)
     ]
-    run_days.compute(found.late, halves[:1], FIRST, LAST - timedelta(days=1))
-    run_days.compute(found.late, halves, LAST, LAST, accept_late=True)
-    return found
+    run_days.compute(folder / "tables", halves[:1], FIRST, LAST - timedelta(days=1))
+    run_days.compute(folder / "tables", halves, LAST, LAST, accept_late=True)
+    return folder / "tables"
 
 
 @pytest.fixture(scope="module")
 def measured(request: pytest.FixtureRequest, full: bool) -> Measured:
     """Worlds of the shared history; all of them in a full run."""
     if full:
-        runs: Runs = request.getfixturevalue("runs")
-        return Measured(MANY, runs.rows, runs.one_pass)
+        return Measured(MANY, request.getfixturevalue("many"), request.getfixturevalue("one_pass"))
     stories: Stories = request.getfixturevalue("stories")
     return Measured(FEW, worlds(FEW, seed=SEED), stories.tables)
 
@@ -110,15 +114,19 @@ def _half(row: Row) -> int:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
-def test_night_by_night_gives_the_tables_of_one_pass(run_days: DayRunner, runs: Runs, table: str) -> None:
-    assert runs.one_pass[table]
-    assert run_days.rows(runs.nights, table, FIRST, LAST) == runs.one_pass[table]
+def test_night_by_night_gives_the_tables_of_one_pass(
+    run_days: DayRunner, one_pass: Tables, nights: Path, table: str
+) -> None:
+    assert one_pass[table]
+    assert run_days.rows(nights, table, FIRST, LAST) == one_pass[table]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("table", TABLES)
-def test_files_that_came_late_give_the_tables_of_files_in_time(run_days: DayRunner, runs: Runs, table: str) -> None:
-    assert run_days.rows(runs.late, table, FIRST, LAST) == runs.one_pass[table]
+def test_files_that_came_late_give_the_tables_of_files_in_time(
+    run_days: DayRunner, one_pass: Tables, late: Path, table: str
+) -> None:
+    assert run_days.rows(late, table, FIRST, LAST) == one_pass[table]
 
 
 def test_intervals_are_those_of_a_plain_calculation(measured: Measured) -> None:
