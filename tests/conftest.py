@@ -134,7 +134,7 @@ def clock() -> ManualClock:
 def spark() -> Iterator[SparkSession]:
     """One Spark session for all tests that need one."""
     # Late: most runs need no Spark, and importing pyspark is slow.
-    from tests.fakes.spark_session import small_session  # noqa: PLC0415
+    from tests.kit.report.spark_session import small_session  # noqa: PLC0415
 
     with small_session() as session:
         yield session

@@ -32,8 +32,10 @@ from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.node_metrics import Metrics
 from tests.bench import messages
-from tests.fakes import events, history_rows, rocketmq_frames
-from tests.fakes.name_server import running_name_server
+from tests.kit.broker.rocketmq import frames as rocketmq_frames
+from tests.kit.history import rows as history_rows
+from tests.kit.name_server import events
+from tests.kit.name_server.in_process import running_name_server
 
 ROOT = Path(__file__).parents[2]
 NAME_SERVER = (ROOT / "namesrv", ROOT / "proto")

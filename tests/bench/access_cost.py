@@ -16,9 +16,9 @@ from tests.bench.routes import queries
 from tests.bench.servers import name_server
 from tests.bench.turns import Load, Turn, in_turns
 from tests.bench.worker import worker
-from tests.fakes.access_tokens import TokenFolder
-from tests.fakes.certificates import Authority, Files
-from tests.fakes.tls_peers import channel, tls_config
+from tests.kit.access_tokens import TokenFolder
+from tests.kit.certificates import Authority, Files
+from tests.kit.tls_peers import channel, tls_config
 
 GRANTS = (
     Grant("admin", "app"),

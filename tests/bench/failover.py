@@ -20,8 +20,8 @@ from pointsman_client.errors import PointsmanError
 from pointsman_client.producer.producer import Producer
 from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.bench.report import Report
-from tests.fakes.real_name_server import RealNameServer, real_name_server
-from tests.fakes.redis_broker import BrokerPlan, RedisBroker, redis_broker
+from tests.kit.broker.redis.with_agent import BrokerPlan, RedisBroker, redis_broker
+from tests.kit.name_server.process import RealNameServer, real_name_server
 
 QUEUES = 8
 PROBE_SECONDS = 5.0

@@ -13,7 +13,7 @@ from pointsman.v1.registration_service_pb2 import (
     UpdateTopicsRequest,
 )
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, KnownRoute, WatchTopicRoutesRequest
-from tests.fakes import wire
+from tests.kit.name_server import wire
 
 REGISTER = "/pointsman.v1.RegistrationService/RegisterBroker"
 UPDATE = "/pointsman.v1.RegistrationService/UpdateTopics"

@@ -24,7 +24,7 @@ from pointsman_client.core.stream_entry import to_fields
 from pointsman_client.ports.transport import Reader, Transport
 from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.bench.report import Report
-from tests.fakes.redis_process import HOST, RedisProcess, redis_process
+from tests.kit.broker.redis.process import HOST, RedisProcess, redis_process
 
 ROUNDS = 7
 ROUND_SECONDS = 0.7

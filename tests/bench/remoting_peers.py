@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 from pointsman.names import split_addr
 from pointsman.rocketmq.bodies import read_json
 from tests.bench.worker import serve_commands
-from tests.fakes.remoting_peer import remoting_peer
-from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.frames import ask, broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.peer import remoting_peer
 
 CONNECTIONS = 32
 OPAQUES = 4_096

@@ -19,9 +19,9 @@ from tests.bench.routes import queries
 from tests.bench.servers import name_server
 from tests.bench.turns import Costs, Load, Turn, in_turns, repeat
 from tests.bench.worker import Worker, worker
-from tests.fakes.certificates import Authority
-from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
-from tests.fakes.tls_peers import channel, context, tls_config
+from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
+from tests.kit.certificates import Authority
+from tests.kit.tls_peers import channel, context, tls_config
 
 STREAMS = 32
 CONNECTIONS = 8

@@ -14,7 +14,7 @@ import grpc
 from pointsman.v1.registration_service_pb2 import RegisterBrokerResponse
 from pointsman.v1.route_service_pb2 import KnownRoute, WatchTopicRoutesRequest
 from tests.bench.worker import serve_commands
-from tests.fakes import wire
+from tests.kit.name_server import wire
 
 WATCH = "/pointsman.v1.RouteService/WatchTopicRoutes"
 REGISTER = "/pointsman.v1.RegistrationService/RegisterBroker"

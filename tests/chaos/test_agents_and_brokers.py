@@ -11,11 +11,12 @@ import pytest
 from pointsman.v1.registration_service_pb2 import KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from tests.chaos.conftest import Report
-from tests.fakes import faults, wire
-from tests.fakes.cut_proxy import cut_proxy
-from tests.fakes.faults import Pace
-from tests.fakes.name_server_view import of_broker
-from tests.fakes.real_name_server import RealNameServer, real_name_server
+from tests.kit.faults import processes as faults
+from tests.kit.faults.cut_proxy import cut_proxy
+from tests.kit.faults.processes import Pace
+from tests.kit.name_server import wire
+from tests.kit.name_server.process import RealNameServer, real_name_server
+from tests.kit.name_server.view import of_broker
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 

@@ -17,11 +17,11 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import KnownRoute, ListTopicsRequest, WatchTopicRoutesRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from tests.chaos.conftest import Report
-from tests.fakes import wire
-from tests.fakes.certificates import Authority, Files
-from tests.fakes.real_name_server import RealNameServer, real_name_server
-from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
-from tests.fakes.tls_peers import channel, context
+from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
+from tests.kit.certificates import Authority, Files
+from tests.kit.name_server import wire
+from tests.kit.name_server.process import RealNameServer, real_name_server
+from tests.kit.tls_peers import channel, context
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 

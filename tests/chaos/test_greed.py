@@ -27,10 +27,10 @@ from tests.bench.servers import bare_server
 from tests.bench.worker import Worker, worker
 from tests.chaos.conftest import Report
 from tests.chaos.greedy_clients import greedy
-from tests.fakes import wire
-from tests.fakes.real_name_server import RealNameServer, real_name_server
-from tests.fakes.remoting_peer import remoting_peer
-from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.frames import ask, broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.peer import remoting_peer
+from tests.kit.name_server import wire
+from tests.kit.name_server.process import RealNameServer, real_name_server
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 

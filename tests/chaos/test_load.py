@@ -18,7 +18,7 @@ from tests.bench.worker import worker
 from tests.chaos.conftest import Report
 from tests.chaos.test_watch_scale import TOPICS, Brokers, Lives, all_faults, truth, wait_for_first_states
 from tests.chaos.test_watch_scale import clients as recording_clients
-from tests.fakes.real_name_server import real_name_server
+from tests.kit.name_server.process import real_name_server
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 

@@ -18,9 +18,11 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from tests.chaos.conftest import Report
-from tests.fakes import faults, hostile, wire
-from tests.fakes.faults import Pace
-from tests.fakes.real_name_server import RealNameServer, real_name_server
+from tests.kit.faults import hostile
+from tests.kit.faults import processes as faults
+from tests.kit.faults.processes import Pace
+from tests.kit.name_server import wire
+from tests.kit.name_server.process import RealNameServer, real_name_server
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 

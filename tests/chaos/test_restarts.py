@@ -17,9 +17,9 @@ from tests.bench.worker import worker
 from tests.chaos.conftest import Report
 from tests.chaos.product_clients import clients
 from tests.chaos.test_watch_scale import free_port, wait_for_watchers
-from tests.fakes.agent_process import agent_process
-from tests.fakes.faults import Pace, agents, config_of
-from tests.fakes.real_name_server import RealNameServer, real_name_server
+from tests.kit.agent.process import agent_process
+from tests.kit.faults.processes import Pace, agents, config_of
+from tests.kit.name_server.process import RealNameServer, real_name_server
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 

@@ -23,8 +23,8 @@ from pointsman.v1.route_service_pb2 import GetTopicRoutesRequest, KnownRoute
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from tests.chaos.conftest import Report
 from tests.chaos.watch_history import GONE, Record, Synced, Truth, faults, read
-from tests.fakes import wire
-from tests.fakes.real_name_server import RealNameServer, real_name_server
+from tests.kit.name_server import wire
+from tests.kit.name_server.process import RealNameServer, real_name_server
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 

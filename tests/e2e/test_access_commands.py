@@ -15,8 +15,8 @@ from pointsman.v1.admin_service_pb2 import GetNodeInfoRequest
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.route_service_pb2 import ListTopicsRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from tests.fakes.name_server_process import daemon
-from tests.fakes.refusal import refusal_of
+from tests.kit.name_server.daemon import daemon
+from tests.kit.refusal import refusal_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

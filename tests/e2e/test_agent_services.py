@@ -33,9 +33,9 @@ from pointsman_agent.config import (
     RpcSection,
     TopicsSection,
 )
-from tests.fakes.agent_process import agent_process
-from tests.fakes.real_name_server import RealNameServer, real_name_server
-from tests.fakes.redis_process import RedisProcess, redis_process
+from tests.kit.agent.process import agent_process
+from tests.kit.broker.redis.process import RedisProcess, redis_process
+from tests.kit.name_server.process import RealNameServer, real_name_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 

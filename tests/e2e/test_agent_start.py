@@ -14,10 +14,10 @@ from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.real_name_server import real_name_server
-from tests.fakes.redis_broker import BrokerPlan, redis_broker
-from tests.fakes.redis_process import free_port
-from tests.fakes.running_agent import until
+from tests.kit.broker.redis.process import free_port
+from tests.kit.broker.redis.with_agent import BrokerPlan, redis_broker
+from tests.kit.name_server.process import real_name_server
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 
@@ -37,12 +37,12 @@ def held(consumer: PushConsumer) -> int:
 
 async def seconds_until(counts: list[int], *consumers: PushConsumer) -> float:
     began = time.monotonic()
-    await until(lambda: [held(each) for each in consumers] == counts)
+    await eventually(lambda: [held(each) for each in consumers] == counts)
     return time.monotonic() - began
 
 
 async def until_joined(expected: bool, *consumers: PushConsumer) -> None:
-    await until(
+    await eventually(
         lambda: all(
             (agent["state"] == "member") is expected
             for each in consumers

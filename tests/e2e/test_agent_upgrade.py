@@ -16,10 +16,10 @@ from pointsman_client.core.route import RouteChange
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.producer.producer import Producer
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.real_name_server import real_name_server
-from tests.fakes.redis_broker import BrokerPlan, redis_broker
-from tests.fakes.redis_process import free_port
-from tests.fakes.running_agent import until
+from tests.kit.broker.redis.process import free_port
+from tests.kit.broker.redis.with_agent import BrokerPlan, redis_broker
+from tests.kit.name_server.process import real_name_server
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(180)]
 
@@ -95,7 +95,7 @@ async def test_agents_upgraded_one_after_the_other_change_no_route_and_move_no_q
                 [(each["brokerName"], each["queueId"]) for each in member.describe()["queues"]] for member in members
             ]
 
-        await until(lambda: all(held()) and len({queue for queues in held() for queue in queues}) >= BROKERS * 4)
+        await eventually(lambda: all(held()) and len({queue for queues in held() for queue in queues}) >= BROKERS * 4)
         before = held()
         entries = [list(diary.entries) for diary in diaries]
         changes: list[RouteChange] = []
@@ -112,7 +112,7 @@ async def test_agents_upgraded_one_after_the_other_change_no_route_and_move_no_q
 
         assert [diary.entries for diary in diaries] == entries, "a queue moved"
         assert [change.new and len(change.new.broker_datas) for change in changes if masters_differ(change)] == []
-        await until(lambda: len(consumed) == BROKERS * 10)
+        await eventually(lambda: len(consumed) == BROKERS * 10)
 
 
 def masters_differ(change: RouteChange) -> bool:

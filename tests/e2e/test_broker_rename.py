@@ -20,12 +20,12 @@ from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.producer.producer import Producer
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.agent_process import AgentProcess, agent_process
-from tests.fakes.name_server_view import look
-from tests.fakes.real_name_server import RealNameServer, real_name_server
-from tests.fakes.redis_broker import BrokerPlan, agent_config, redis_broker
-from tests.fakes.redis_process import free_port, redis_process
-from tests.fakes.running_agent import until
+from tests.kit.agent.process import AgentProcess, agent_process
+from tests.kit.broker.redis.process import free_port, redis_process
+from tests.kit.broker.redis.with_agent import BrokerPlan, agent_config, redis_broker
+from tests.kit.name_server.process import RealNameServer, real_name_server
+from tests.kit.name_server.view import look
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 
@@ -137,10 +137,10 @@ async def under_load(tmp_path: Path) -> AsyncIterator[Fleet]:
         ]
         load = Load(producer)
         fleet = Fleet(servers, tmp_path, config, agent, members, log, load)
-        await until(lambda: len(set(fleet.held())) == 2 * QUEUES, within=PATIENCE_SECONDS)
+        await eventually(lambda: len(set(fleet.held())) == 2 * QUEUES, seconds=PATIENCE_SECONDS)
         sending = asyncio.create_task(load.run())
         try:
-            await until(lambda: len(load.sent) >= 200, within=PATIENCE_SECONDS)
+            await eventually(lambda: len(load.sent) >= 200, seconds=PATIENCE_SECONDS)
             yield fleet
         finally:
             load.stopped = True
@@ -172,10 +172,10 @@ async def test_a_renamed_broker_is_routed_once_and_its_messages_are_neither_lost
                         await asyncio.sleep(0.02)
                 assert [where[:2] for where in now] == here, "it is routed under both names"
             expected = sorted((*where, queue) for where in here for queue in range(QUEUES))
-            await until(lambda: fleet.held() == expected, within=PATIENCE_SECONDS)
+            await eventually(lambda: fleet.held() == expected, seconds=PATIENCE_SECONDS)
             await asyncio.sleep(SETTLED_SECONDS)
             fleet.load.stopped = True
-            await until(lambda: set(fleet.load.sent) <= set(fleet.log.bodies), within=PATIENCE_SECONDS)
+            await eventually(lambda: set(fleet.load.sent) <= set(fleet.log.bodies), seconds=PATIENCE_SECONDS)
             await asyncio.sleep(1.0)
             log, sent = fleet.log, fleet.load.sent
             repeated = sum(log.bodies.values()) - len(log.bodies)
@@ -186,7 +186,7 @@ async def test_a_renamed_broker_is_routed_once_and_its_messages_are_neither_lost
             # What was finished since the last commit, whose queue had the earlier name.
             assert max(log.bodies.values()) <= 2
             assert repeated == len(log.repeated_of_renamed)
-            await until(lambda: all(server.events("UNREGISTERED") for server in fleet.servers), within=10.0)
+            await eventually(lambda: all(server.events("UNREGISTERED") for server in fleet.servers), seconds=10.0)
             for server in fleet.servers:
                 (ended,) = server.events("UNREGISTERED")
                 assert (ended["reason"], ended["planned"], ended["state"]) == ("SUPERSEDED", True, "GONE")

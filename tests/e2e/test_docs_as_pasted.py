@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.ctl_process import environment
-from tests.fakes.deadline import until
-from tests.fakes.redis_process import free_port
+from tests.kit.broker.redis.process import free_port
+from tests.kit.ctl.process import environment
+from tests.kit.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(300)]
 

@@ -17,10 +17,10 @@ from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.producer.producer import Producer
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.ctl_process import ended, started
-from tests.fakes.real_name_server import real_name_server
-from tests.fakes.redis_broker import BrokerPlan, redis_broker
-from tests.fakes.running_agent import until
+from tests.kit.broker.redis.with_agent import BrokerPlan, redis_broker
+from tests.kit.ctl.process import ended, started
+from tests.kit.name_server.process import real_name_server
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(180)]
 
@@ -63,7 +63,9 @@ async def test_a_drain_waits_until_a_slow_group_has_read_the_backlog_and_then_co
                 consume_concurrency=2,
             )
         )
-        await until(lambda: len([each for each in consumer.describe()["queues"] if each["topic"] == "orders"]) == 4)
+        await eventually(
+            lambda: len([each for each in consumer.describe()["queues"] if each["topic"] == "orders"]) == 4
+        )
         results = [await producer.send(Message("orders", b"x")) for _ in range(MESSAGES)]
         sent = Counter(result.queue.broker_name for result in results)
 
@@ -85,4 +87,4 @@ async def test_a_drain_waits_until_a_slow_group_has_read_the_backlog_and_then_co
         assert lags == sorted(lags, reverse=True)
         assert ("WAIT_FOR_CONSUMERS", "DONE") in [(each["step"], each["state"]) for each in progress]
         assert consumed["broker-b"] == sent["broker-b"]
-        await until(lambda: consumed.total() == MESSAGES)
+        await eventually(lambda: consumed.total() == MESSAGES)

@@ -22,9 +22,9 @@ from pointsman_client.client import NameServerClient
 from pointsman_client.core.message import Message
 from pointsman_client.producer.producer import Producer
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.real_name_server import real_name_server
-from tests.fakes.redis_broker import BrokerPlan, redis_broker
-from tests.fakes.redis_process import free_port
+from tests.kit.broker.redis.process import free_port
+from tests.kit.broker.redis.with_agent import BrokerPlan, redis_broker
+from tests.kit.name_server.process import real_name_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
 

@@ -19,11 +19,11 @@ from pointsman_client.core.send_outcome import SendResult, SendStatus
 from pointsman_client.errors import SendError
 from pointsman_client.producer.producer import Producer
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.real_name_server import RealNameServer, real_name_server
-from tests.fakes.redis_broker import BrokerPlan, RedisBroker, redis_broker
-from tests.fakes.running_agent import PATIENCE_SECONDS as UNTIL_SECONDS
-from tests.fakes.running_agent import until
-from tests.fakes.sentinel_process import sentinel_process
+from tests.kit.agent.in_process import PATIENCE_SECONDS as UNTIL_SECONDS
+from tests.kit.broker.redis.sentinel import sentinel_process
+from tests.kit.broker.redis.with_agent import BrokerPlan, RedisBroker, redis_broker
+from tests.kit.name_server.process import RealNameServer, real_name_server
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(180)]
 
@@ -99,7 +99,7 @@ class Traffic:
     async def more(self, count: int, *, broker: str | None = None, left_out_seconds: float = 0.0) -> None:
         """Wait for ``count`` more acknowledgements, of one broker if it is named, which may be isolated at first."""
         before = self._of(broker)
-        await until(lambda: self._of(broker) >= before + count, within=UNTIL_SECONDS + left_out_seconds)
+        await eventually(lambda: self._of(broker) >= before + count, seconds=UNTIL_SECONDS + left_out_seconds)
 
     def _of(self, broker: str | None) -> int:
         return sum(broker in (None, result.queue.broker_name) for result in self.acknowledged.values())
@@ -148,14 +148,14 @@ async def test_w10_a_dead_master_costs_no_send_its_slave_is_read_on_and_it_is_us
             assert {queue.broker_name for queue in await client.publish_queues("orders")} == {"broker-b"}
             assert len(traffic.lost()) >= 80
             traffic.gate.set()
-            await until(lambda: not traffic.lost())
+            await eventually(lambda: not traffic.lost())
             assert traffic.failed == []
 
             await master.redis.restart()
             await routed(client, lambda route: masters(route) == both)
             await traffic.more(100, broker="broker-a", left_out_seconds=10.0)
             await traffic.stop()
-            await until(lambda: traffic.acknowledged.keys() <= traffic.bodies())
+            await eventually(lambda: traffic.acknowledged.keys() <= traffic.bodies())
             assert traffic.failed == []
 
 
@@ -193,7 +193,7 @@ async def test_producers_and_consumers_follow_a_promotion_by_sentinel_and_nothin
             await in_step(first)
             await traffic.more(100)
             await traffic.stop()
-            await until(lambda: not traffic.lost())
+            await eventually(lambda: not traffic.lost())
             # The only broker was down for a while: sends failed then, each with its cause, and none since.
             last = max((at for at, _ in traffic.failed), default=0.0)
             assert time.monotonic() - last > 0.2

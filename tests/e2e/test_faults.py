@@ -9,10 +9,11 @@ import grpc
 import pytest
 
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from tests.fakes import faults, wire
-from tests.fakes.faults import Pace
-from tests.fakes.name_server_view import look
-from tests.fakes.real_name_server import RealNameServer, real_name_server
+from tests.kit.faults import processes as faults
+from tests.kit.faults.processes import Pace
+from tests.kit.name_server import wire
+from tests.kit.name_server.process import RealNameServer, real_name_server
+from tests.kit.name_server.view import look
 
 pytestmark = pytest.mark.e2e
 

@@ -18,15 +18,16 @@ from pointsman_agent.config import AgentConfig
 from pointsman_client import ConsumeFrom, ConsumeResult, Message, Producer, PushConsumer, ReceivedMessage
 from pointsman_client.redis_streams import RedisStreamsTransport
 from pointsman_namesrv.config import NameServerConfig, ServerConfig
-from tests.e2e.test_mutual_tls import PATIENCE_SECONDS, agent_config, credentials, until
-from tests.fakes import wire
-from tests.fakes.agent_process import agent_process
-from tests.fakes.certificates import Authority, Files
-from tests.fakes.ctl_command import Ended
-from tests.fakes.ctl_process import ctl_process
-from tests.fakes.real_name_server import RealNameServer, real_name_server
-from tests.fakes.redis_process import redis_process
-from tests.fakes.tls_peers import tls_config
+from tests.e2e.test_mutual_tls import PATIENCE_SECONDS, agent_config, credentials
+from tests.kit.agent.process import agent_process
+from tests.kit.broker.redis.process import redis_process
+from tests.kit.certificates import Authority, Files
+from tests.kit.ctl.command import Ended
+from tests.kit.ctl.process import ctl_process
+from tests.kit.name_server import wire
+from tests.kit.name_server.process import RealNameServer, real_name_server
+from tests.kit.tls_peers import tls_config
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(300)]
 
@@ -89,7 +90,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
             own = files[f"broker-{name}"]
             config_of = agent_config(server.addr, redis, own, tls_config(own, mutual=True))
             agent = await stack.enter_async_context(agent_process(tmp_path / name, with_grants(config_of, name)))
-            await until(lambda agent=agent: agent.said("registered"))  # type: ignore[misc]
+            await eventually(lambda agent=agent: agent.said("registered"))  # type: ignore[misc]
         yield Fleet(server, files)
 
 
@@ -117,7 +118,7 @@ async def test_each_role_does_its_own_work_alone(fleet: Fleet) -> None:
         sent = [b"%d" % number for number in range(8)]
         for body in sent:
             await producer.send(Message("orders", body))
-        await until(lambda: sorted(received) == sent)
+        await eventually(lambda: sorted(received) == sent)
 
         as_client = await fleet.ctl("shop", "wipe-write-perm", "a")
         assert as_client.code == 1
@@ -126,7 +127,7 @@ async def test_each_role_does_its_own_work_alone(fleet: Fleet) -> None:
 
         as_admin = await fleet.ctl("ops", "wipe-write-perm", "a")
         assert (as_admin.code, as_admin.err) == (0, "")
-        await until(lambda: fleet.events("PERM_CHANGED"))
+        await eventually(lambda: fleet.events("PERM_CHANGED"))
         [wiped] = fleet.events("PERM_CHANGED")
         detail = wiped["detail"]
         assert isinstance(detail, dict)
@@ -134,7 +135,7 @@ async def test_each_role_does_its_own_work_alone(fleet: Fleet) -> None:
 
         drained = await fleet.ctl("ops", "drain-broker", "c1/b/0", "--yes", "--quiet", "1s")
         assert drained.code == 0, drained.err
-        await until(lambda: [row for row in fleet.events("UNREGISTERED") if row["broker_name"] == "b"])
+        await eventually(lambda: [row for row in fleet.events("UNREGISTERED") if row["broker_name"] == "b"])
 
 
 async def test_a_broker_registers_under_its_own_name_alone(fleet: Fleet) -> None:
@@ -150,7 +151,7 @@ async def test_a_broker_registers_under_its_own_name_alone(fleet: Fleet) -> None
     assert denied.value.code() is grpc.StatusCode.PERMISSION_DENIED
     listed = json.loads((await fleet.ctl("ops", "--output", "json", "brokers")).out)
     assert "10.0.0.66" not in json.dumps(listed)
-    await until(lambda: len(fleet.events("REGISTERED")) == 2)
+    await eventually(lambda: len(fleet.events("REGISTERED")) == 2)
     assert {row["broker_addr"] for row in fleet.events()} & {"10.0.0.66:10911"} == set()
     assert [
         line for line in fleet.server.said() if line.get("identity") == "broker-b.test" and line["level"] == "WARNING"

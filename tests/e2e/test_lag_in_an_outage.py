@@ -12,9 +12,9 @@ import pytest
 
 from pointsman.v1 import offset_service_pb2 as wire
 from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
-from tests.fakes.ctl_command import Ended, ctl
-from tests.fakes.real_name_server import RealNameServer, real_name_server
-from tests.fakes.redis_broker import BrokerPlan, RedisBroker, redis_broker
+from tests.kit.broker.redis.with_agent import BrokerPlan, RedisBroker, redis_broker
+from tests.kit.ctl.command import Ended, ctl
+from tests.kit.name_server.process import RealNameServer, real_name_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 
@@ -28,7 +28,7 @@ async def command(server: RealNameServer, *arguments: str) -> Ended:
     return await ctl("--namesrv", server.addr, "--timeout", "2", "-o", "json", *arguments)
 
 
-async def eventually(server: RealNameServer, condition: Callable[[Ended], bool], *arguments: str) -> Ended:
+async def repeated_until(server: RealNameServer, condition: Callable[[Ended], bool], *arguments: str) -> Ended:
     """Repeat a command until its outcome is the expected one."""
     made = None
     try:
@@ -65,25 +65,25 @@ async def test_the_lag_never_falls_because_a_broker_hangs_is_down_or_is_gone(tmp
         redis_broker(tmp_path / "b", plans[1], [server.addr]) as b,
     ):
         both = lambda made: made.code == 0 and len(made.document["nodes"][0]["brokers"]) == 2  # noqa: E731
-        (node,) = (await eventually(server, both, "brokers")).document["nodes"]
+        (node,) = (await repeated_until(server, both, "brokers")).document["nodes"]
         agents = {each["brokerName"]: each["agentAddr"] for each in node["brokers"]}
         await behind(a, agents["broker-a"], unread=AT_A)
         await behind(b, agents["broker-b"], unread=AT_B)
         known = QUEUES * (AT_A + AT_B)
         healthy = lambda made: made.code == 0 and made.document["totals"][0]["lag"] == known  # noqa: E731
-        await eventually(server, healthy, "offsets", "billing")
+        await repeated_until(server, healthy, "offsets", "billing")
 
         b.agent.pause()
         hung = await command(server, "offsets", "billing")
         b.agent.resume()
-        await eventually(server, healthy, "offsets", "billing")
+        await repeated_until(server, healthy, "offsets", "billing")
 
         b.redis.kill()
-        await eventually(server, lambda made: state_of(made, "broker-b") == "OUT", "brokers")
+        await repeated_until(server, lambda made: state_of(made, "broker-b") == "OUT", "brokers")
         out = await command(server, "offsets", "billing")
 
         await b.agent.kill()
-        await eventually(server, lambda made: state_of(made, "broker-b") is None, "brokers")
+        await repeated_until(server, lambda made: state_of(made, "broker-b") is None, "brokers")
         gone = {name: await command(server, *name.split()) for name in ("offsets billing", "groups", "locks")}
 
     assert hung.code == 1

@@ -14,9 +14,9 @@ from pointsman_client.client import NameServerClient
 from pointsman_client.core.message import Message
 from pointsman_client.producer.producer import Producer
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.consumer_processes import Consumed, consumer_processes
-from tests.fakes.real_name_server import RealNameServer, real_name_server
-from tests.fakes.redis_broker import BrokerPlan, RedisBroker, redis_broker
+from tests.kit.broker.redis.with_agent import BrokerPlan, RedisBroker, redis_broker
+from tests.kit.client.consumer_processes import Consumed, consumer_processes
+from tests.kit.name_server.process import RealNameServer, real_name_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,12 +32,13 @@ from pointsman_client import (
     ReceivedMessage,
 )
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.agent_process import AgentProcess, agent_process
-from tests.fakes.certificates import Authority, Files
-from tests.fakes.ctl_process import ctl_process
-from tests.fakes.real_name_server import RealNameServer, real_name_server
-from tests.fakes.redis_process import RedisProcess, redis_process
-from tests.fakes.tls_peers import tls_config
+from tests.kit.agent.process import AgentProcess, agent_process
+from tests.kit.broker.redis.process import RedisProcess, redis_process
+from tests.kit.certificates import Authority, Files
+from tests.kit.ctl.process import ctl_process
+from tests.kit.name_server.process import RealNameServer, real_name_server
+from tests.kit.tls_peers import tls_config
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(300)]
 
@@ -101,12 +101,6 @@ async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
         yield Secured(authority, server, agent)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not condition():  # noqa: ASYNC110  # other processes decide
-            await asyncio.sleep(0.05)
-
-
 async def test_messages_flow_over_mutual_tls_through_a_rotation_of_all_certificates(secured: Secured) -> None:
     own = credentials(secured.client)
     received: list[bytes] = []
@@ -129,15 +123,15 @@ async def test_messages_flow_over_mutual_tls_through_a_rotation_of_all_certifica
     ):
         await producer.client.wait_until_ready(["orders"], timeout_seconds=PATIENCE_SECONDS)
         await producer.send(Message("orders", b"before"))
-        await until(lambda: received == [b"before"])
+        await eventually(lambda: received == [b"before"])
 
         opener = producer.client._opener
         secured.rotate()
-        await until(lambda: secured.agent.said("credentials reloaded; new connections use them"))
-        await until(lambda: opener.version)
+        await eventually(lambda: secured.agent.said("credentials reloaded; new connections use them"))
+        await eventually(lambda: opener.version)
         assert len(await producer.client.list_topics()) >= 1
         await producer.send(Message("orders", b"after"))
-        await until(lambda: received == [b"before", b"after"])
+        await eventually(lambda: received == [b"before", b"after"])
     of_broker = [row["event"] for row in secured.server.events() if row.get("broker_name") == "a"]
     assert [event for event in of_broker if event in {"SUSPECTED", "EXPIRED", "REREGISTERED", "UNREGISTERED"}] == []
     assert len(secured.agent.said("registered")) == 1
@@ -153,7 +147,7 @@ async def test_pointsmanctl_reads_its_certificate_from_the_environment_and_fails
         "POINTSMAN_TLS_CERTIFICATE": str(files.certificate),
         "POINTSMAN_TLS_KEY": str(files.key),
     }
-    await until(lambda: secured.agent.said("registered"))
+    await eventually(lambda: secured.agent.said("registered"))
     for command in (["health"], ["route", "orders"], ["brokers"], ["groups"]):
         ended = await ctl_process(*command, **env)
         assert (ended.code, ended.err) == (0, ""), command

@@ -14,8 +14,8 @@ from pointsman.v1 import admin_service_pb2
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2 import KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from tests.fakes import wire
-from tests.fakes.name_server_process import daemon
+from tests.kit.name_server import wire
+from tests.kit.name_server.daemon import daemon
 
 pytestmark = pytest.mark.e2e
 

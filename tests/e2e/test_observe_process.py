@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from pointsman_namesrv.config import RemotingConfig
-from tests.fakes.condition import eventually
-from tests.fakes.history_rows import files_in, rows_in
-from tests.fakes.name_server import running_name_server
-from tests.fakes.remoting_peer import remoting_peer
-from tests.fakes.rocketmq_frames import register
+from tests.kit.broker.rocketmq.frames import register
+from tests.kit.broker.rocketmq.peer import remoting_peer
+from tests.kit.history.rows import files_in, rows_in
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.e2e
 

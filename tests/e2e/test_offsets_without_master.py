@@ -17,10 +17,10 @@ from pointsman_client.core.rebalance import ConsumeFrom
 from pointsman_client.errors import TopicNotFoundError
 from pointsman_client.producer.producer import Producer
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.real_name_server import real_name_server
-from tests.fakes.redis_broker import BrokerPlan, RedisBroker, redis_broker
-from tests.fakes.running_agent import until
-from tests.fakes.seen import Seen
+from tests.kit.broker.redis.with_agent import BrokerPlan, RedisBroker, redis_broker
+from tests.kit.client.seen import Seen
+from tests.kit.name_server.process import real_name_server
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(120)]
 
@@ -47,7 +47,7 @@ class Pair:
                 return set()
             return {each.broker_id for data in route.broker_datas for each in data.replicas}
 
-        await eventually(ids, set(broker_ids))
+        await until_known(ids, set(broker_ids))
 
     def consumer(self, seen: Seen) -> PushConsumer:
         return PushConsumer(
@@ -65,11 +65,11 @@ class Pair:
         async with Producer(self.client, transport=RedisStreamsTransport) as producer, self.consumer(seen):
             for queue in await self.client.publish_queues("orders"):
                 await producer.send_to(queue, Message("orders", b"new"))
-            await until(lambda: seen.bodies.count("new") == new, within=PATIENCE_SECONDS)
+            await eventually(lambda: seen.bodies.count("new") == new, seconds=PATIENCE_SECONDS)
             return len(seen.bodies) - new
 
 
-async def eventually(ask: Callable[[], Awaitable[set[int]]], wanted: set[int]) -> None:
+async def until_known(ask: Callable[[], Awaitable[set[int]]], wanted: set[int]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while await ask() != wanted:  # noqa: ASYNC110  # other processes decide
             await asyncio.sleep(0.1)
@@ -100,7 +100,7 @@ async def consumed_at_the_slave(folder: Path) -> AsyncIterator[Pair]:
         await pair.routed(1)
         seen = Seen()
         async with pair.consumer(seen):
-            await until(lambda: len(seen.bodies) == MESSAGES, within=PATIENCE_SECONDS)
+            await eventually(lambda: len(seen.bodies) == MESSAGES, seconds=PATIENCE_SECONDS)
         yield pair
 
 
@@ -112,7 +112,7 @@ async def test_when_the_master_is_back_the_group_repeats_nothing_and_its_agent_g
         await pair.routed(0, 1)
         assert await pair.repeats() == 0
         log = "pending offsets were acknowledged by the master's agent"
-        await until(lambda: bool(pair.slave.agent.said(log)), within=PATIENCE_SECONDS)
+        await eventually(lambda: bool(pair.slave.agent.said(log)), seconds=PATIENCE_SECONDS)
 
 
 @pytest.mark.slow
@@ -123,8 +123,8 @@ async def test_a_restart_of_the_slaves_agent_before_the_master_is_back_repeats_n
         await pair.routed(1)
         seen = Seen()
         async with pair.consumer(seen) as consumer:
-            await until(
-                lambda: sum("position" in each for each in consumer.describe()["queues"]) >= 4, within=PATIENCE_SECONDS
+            await eventually(
+                lambda: sum("position" in each for each in consumer.describe()["queues"]) >= 4, seconds=PATIENCE_SECONDS
             )
             await asyncio.sleep(1.0)
         assert seen.bodies == []

@@ -19,9 +19,9 @@ from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Park
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.real_name_server import real_name_server
-from tests.fakes.redis_broker import BrokerPlan, redis_broker
-from tests.fakes.running_agent import until
+from tests.kit.broker.redis.with_agent import BrokerPlan, redis_broker
+from tests.kit.name_server.process import real_name_server
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 
@@ -86,7 +86,7 @@ async def test_five_keys_keep_their_order_when_queues_are_added_while_their_mess
             return {result.is_parked for result in await asyncio.gather(*sends)}
 
         assert await send(0) == {False}
-        await until(lambda: dict(seen) == {key: [0] for key in keys}, within=PATIENCE_SECONDS)
+        await eventually(lambda: dict(seen) == {key: [0] for key in keys}, seconds=PATIENCE_SECONDS)
         broker_b.redis.kill()
         assert await send(1) == {True}
         async with redis_broker(tmp_path / "c", BrokerPlan("broker-c"), [server.addr]):
@@ -94,8 +94,8 @@ async def test_five_keys_keep_their_order_when_queues_are_added_while_their_mess
             await send(2)
             await asyncio.sleep(1.0)  # a message at the added broker would be consumed in this time
             await broker_b.redis.start()
-            await until(lambda: all(2 in seen[key] for key in keys), within=PATIENCE_SECONDS)
-            await until(lambda: producer.parked == 0, within=PATIENCE_SECONDS)
+            await eventually(lambda: all(2 in seen[key] for key in keys), seconds=PATIENCE_SECONDS)
+            await eventually(lambda: producer.parked == 0, seconds=PATIENCE_SECONDS)
             assert await send(3) == {False}
-            await until(lambda: all(len(set(seen[key])) == 4 for key in keys), within=PATIENCE_SECONDS)
+            await eventually(lambda: all(len(set(seen[key])) == 4 for key in keys), seconds=PATIENCE_SECONDS)
     assert dict(seen) == {key: [0, 1, 2, 3] for key in keys}

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tests.fakes.monitoring_kit import RULES, alerts, expressions
-from tests.fakes.real_name_server import real_name_server
-from tests.fakes.redis_process import free_port
-from tests.fakes.running_agent import agent_config, running_agent
+from tests.kit.agent.in_process import agent_config, running_agent
+from tests.kit.broker.redis.process import free_port
+from tests.kit.name_server.process import real_name_server
+from tests.kit.operations.monitoring_kit import RULES, alerts, expressions
 
 PATIENCE_SECONDS = 120.0
 WITHOUT_DATA = {

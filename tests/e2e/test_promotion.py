@@ -20,13 +20,13 @@ from pointsman_agent.config import (
     TopicsSection,
 )
 from pointsman_agent.core.registration_session import RegistrationState
-from tests.fakes.agent_process import agent_process
-from tests.fakes.real_name_server import RealNameServer, real_name_server
-from tests.fakes.redis_member import RedisMember, redis_member
-from tests.fakes.redis_process import RedisProcess, redis_process
-from tests.fakes.route_diary import RouteDiary, route_diary
-from tests.fakes.running_agent import until
-from tests.fakes.sentinel_process import sentinel_process
+from tests.kit.agent.process import agent_process
+from tests.kit.agent.redis_member import RedisMember, redis_member
+from tests.kit.broker.redis.process import RedisProcess, redis_process
+from tests.kit.broker.redis.sentinel import sentinel_process
+from tests.kit.name_server.process import RealNameServer, real_name_server
+from tests.kit.name_server.route_diary import RouteDiary, route_diary
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 
@@ -88,7 +88,7 @@ async def test_a_promotion_by_sentinel_moves_the_route_once_and_the_old_master_c
         await served(first)
 
         assert diary.masters == [first.addr, second.addr]
-        await until(
+        await eventually(
             lambda: old_master.registration_states == promoted.registration_states == [RegistrationState.REGISTERED]
         )
         await each_role_registered_once(name_server, first, second)
@@ -143,7 +143,7 @@ async def test_a_master_that_comes_back_together_with_its_agent_is_not_routed_be
 
         await first.restart()
         async with redis_member(first, [name_server.addr], replica_id=1) as returned:
-            await until(lambda: returned.registration_states == [RegistrationState.HELD_BY_OTHER])
+            await eventually(lambda: returned.registration_states == [RegistrationState.HELD_BY_OTHER])
             assert await first.command("ROLE") == "*3", "it is corrected already: this shows nothing"
             await routed(diary, {0: second.addr, 1: first.addr}, seconds=CORRECTION_SECONDS)
 
@@ -168,7 +168,7 @@ async def test_a_master_that_is_restarted_empty_next_to_its_full_replica_is_not_
 
         # Ten checks take one heartbeat interval: had one passed, it would be routed.
         enough = empty.looks + 10
-        await until(lambda: empty.looks >= enough)
+        await eventually(lambda: empty.looks >= enough)
         assert all(0 not in entry for entry in diary.entries[seen:])
         assert diary.last == {2: second.addr}
 
@@ -185,13 +185,13 @@ async def restart_without_copying(redis: RedisProcess) -> None:
 async def checked(member: RedisMember, empty: RedisProcess, full: RedisProcess) -> None:
     """Wait until its agent has checked the restarted server."""
     sentence = f"redis {empty.addr}: is an empty master while {full.addr} still holds streams"
-    await until(lambda: member.own.value.health_detail.startswith(sentence))
+    await eventually(lambda: member.own.value.health_detail.startswith(sentence))
 
 
 async def each_role_registered_once(name_server: RealNameServer, first: RedisProcess, second: RedisProcess) -> None:
     """Check that no broker re-registered repeatedly: each role of each broker was registered once."""
     events = ("REGISTERED", "REREGISTERED", "ROLE_CHANGED", "ADDRESS_CHANGED")
-    await until(lambda: any(row["broker_id"] == 1 for row in name_server.events(*events)))
+    await eventually(lambda: any(row["broker_id"] == 1 for row in name_server.events(*events)))
     taken = [(row["broker_addr"], row["broker_id"]) for row in name_server.events(*events)]
     assert taken.count((second.addr, 0)) == 1, taken
     assert taken[-1] == (first.addr, 1), taken

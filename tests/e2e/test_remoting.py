@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.fakes.real_name_server import real_name_server
-from tests.fakes.remoting_peer import remoting_peer
-from tests.fakes.rocketmq_frames import register, register_body, topic_config
+from tests.kit.broker.rocketmq.frames import register, register_body, topic_config
+from tests.kit.broker.rocketmq.peer import remoting_peer
+from tests.kit.name_server.process import real_name_server
 
 pytestmark = pytest.mark.e2e
 

@@ -13,9 +13,9 @@ from pointsman_report.report.broker_plots import StateBar
 from pointsman_report.report.collect import with_findings
 from pointsman_report.report.page import page
 from pointsman_report.report.sections.broker_states import Drawn
-from tests.fakes.browser import browser, complaints, fits_width, set_width
-from tests.fakes.busy_report import busy_report
-from tests.fakes.report_contents import a_broker, calm_report
+from tests.kit.report.browser import browser, complaints, fits_width, set_width
+from tests.kit.report.busy import busy_report
+from tests.kit.report.contents import a_broker, calm_report
 
 pytestmark = pytest.mark.e2e
 

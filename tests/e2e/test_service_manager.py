@@ -16,7 +16,7 @@ import pytest
 
 from pointsman.v1.route_service_pb2 import ListTopicsRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from tests.fakes.redis_process import free_port
+from tests.kit.broker.redis.process import free_port
 
 pytestmark = pytest.mark.e2e
 

@@ -22,10 +22,10 @@ from pointsman_agent.config import (
     TopicRow,
     TopicsSection,
 )
-from tests.fakes import wire
-from tests.fakes.agent_process import agent_process
-from tests.fakes.browser import browser, complaints, fits_width, set_width
-from tests.fakes.real_name_server import real_name_server
+from tests.kit.agent.process import agent_process
+from tests.kit.name_server import wire
+from tests.kit.name_server.process import real_name_server
+from tests.kit.report.browser import browser, complaints, fits_width, set_width
 
 pytestmark = pytest.mark.e2e
 

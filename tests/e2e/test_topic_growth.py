@@ -15,10 +15,10 @@ from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import TopicNotFoundError
 from pointsman_client.producer.producer import Producer
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.real_name_server import real_name_server
-from tests.fakes.redis_broker import BrokerPlan, redis_broker
-from tests.fakes.running_agent import until
-from tests.fakes.seen import Seen
+from tests.kit.broker.redis.with_agent import BrokerPlan, redis_broker
+from tests.kit.client.seen import Seen
+from tests.kit.name_server.process import real_name_server
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -65,16 +65,16 @@ async def test_a_broker_added_under_load_and_another_one_while_the_group_is_stop
                 sent.update(bodies)
 
         async with consumer(client) as first:
-            await until(lambda: len(first.describe()["queues"]) >= 4, within=PATIENCE_SECONDS)
+            await eventually(lambda: len(first.describe()["queues"]) >= 4, seconds=PATIENCE_SECONDS)
             sending = asyncio.create_task(send(MESSAGES - 2_000))
             async with redis_broker(tmp_path / "b", BrokerPlan("broker-b"), [server.addr]):
                 await queues(client, 8)
                 await sending
-                await until(lambda: set(seen.bodies) == sent, within=PATIENCE_SECONDS)
+                await eventually(lambda: set(seen.bodies) == sent, seconds=PATIENCE_SECONDS)
                 await first.close()
                 async with redis_broker(tmp_path / "c", BrokerPlan("broker-c"), [server.addr]):
                     await queues(client, 12)
                     await send(2_000)
                     async with consumer(client):
-                        await until(lambda: set(seen.bodies) == sent, within=PATIENCE_SECONDS)
+                        await eventually(lambda: set(seen.bodies) == sent, seconds=PATIENCE_SECONDS)
     assert len(sent) == MESSAGES

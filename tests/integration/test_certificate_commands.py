@@ -17,8 +17,8 @@ import pytest
 import pointsman_agent.__main__
 import pointsman_namesrv.__main__
 from deploy.dev import make_certificates
-from tests.fakes.certificates import Authority, Files
-from tests.fakes.name_server_process import daemon
+from tests.kit.certificates import Authority, Files
+from tests.kit.name_server.daemon import daemon
 
 pytestmark = pytest.mark.e2e
 

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from pointsman.storage.tables import OnRefusal
-from tests.fakes.durable_stores import STORES, DurableStore
-from tests.fakes.mounted_disk import fill, make_read_only, mounted
+from tests.kit.faults.mounted_disk import fill, make_read_only, mounted
+from tests.kit.history.durable_stores import STORES, DurableStore
 
 ROOT = Path(__file__).parents[2]
 
@@ -94,7 +94,7 @@ async def test_after_a_sigkill_at_any_moment_all_is_there_that_was_reported(
 ) -> None:
     chance, first = random.Random(4), 1
     for _ in range(10 if full else 2):
-        command = [sys.executable, "-m", "tests.fakes.durable_stores", name, str(tmp_path / "state"), str(first)]
+        command = [sys.executable, "-m", "tests.kit.history.durable_stores", name, str(tmp_path / "state"), str(first)]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:  # noqa: ASYNC220  # alone
             assert process.stdout is not None
             printed = [int(process.stdout.readline()) for _ in range(chance.randint(1, 20))]

@@ -15,10 +15,10 @@ from pointsman_namesrv.history import recorder as recording
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.node_metrics import Metrics
-from tests.fakes.deadline import until
-from tests.fakes.events import broker_event
-from tests.fakes.history_rows import rows_in
-from tests.fakes.mounted_disk import mounted
+from tests.kit.faults.mounted_disk import mounted
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server.events import broker_event
+from tests.kit.waiting import until
 
 DISK_BYTES = 1024 * 1024
 LONG = {"text": "x" * 1_000}

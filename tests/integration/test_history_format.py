@@ -22,11 +22,11 @@ from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_report.cli import main
 from pointsman_report.row_validation import known_events
-from tests.fakes import wire
-from tests.fakes.events import QUEUES, broker_event, facts, topics_event
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
-from tests.fakes.queue_stats import MEASURED, NOTHING_MEASURED, with_detail
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server import wire
+from tests.kit.name_server.events import QUEUES, broker_event, facts, topics_event
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.queue_stats import MEASURED, NOTHING_MEASURED, with_detail
 
 
 async def test_every_row_that_a_name_server_writes_matches_the_public_schema(

@@ -13,12 +13,12 @@ from prometheus_client import CollectorRegistry
 
 from pointsman_agent.config import OffsetsSection, RpcSection
 from pointsman_client.prometheus import PrometheusMetrics
-from tests.fakes.certificates import Authority
-from tests.fakes.monitoring_kit import DASHBOARD, RULES, RULES_TEST, named_metrics
-from tests.fakes.name_server import running_name_server
-from tests.fakes.redis_process import free_port
-from tests.fakes.running_agent import agent_config, running_agent
-from tests.fakes.tls_peers import tls_config
+from tests.kit.agent.in_process import agent_config, running_agent
+from tests.kit.broker.redis.process import free_port
+from tests.kit.certificates import Authority
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.operations.monitoring_kit import DASHBOARD, RULES, RULES_TEST, named_metrics
+from tests.kit.tls_peers import tls_config
 
 OF_THE_REPORT = Path(__file__).parents[2] / "spark_jobs" / "pointsman_report" / "report" / "output.py"
 

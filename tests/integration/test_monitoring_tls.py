@@ -17,9 +17,9 @@ from pointsman.clock import SystemClock
 from pointsman.daemon import monitoring
 from pointsman.daemon.monitoring import MonitoringServer
 from pointsman.daemon.tls.server_certificates import ServerCertificates
-from tests.fakes.certificates import Authority
-from tests.fakes.hostile import client_hello
-from tests.fakes.tls_peers import context, tls_config
+from tests.kit.certificates import Authority
+from tests.kit.faults.hostile import client_hello
+from tests.kit.tls_peers import context, tls_config
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from typing import Any
 
 from pointsman.rocketmq import bodies, frames
 from pointsman_namesrv.remoting import register_body
-from tests.fakes import rocketmq_frames as recorded
+from tests.kit.broker.rocketmq import frames as recorded
 
 SHORT_BYTES = 4_096
 """Values up to this length are read completely, so a body up to it can be compared with ``json.loads``."""

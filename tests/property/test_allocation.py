@@ -18,7 +18,7 @@ from pointsman_client.core.allocation import (
     Pinned,
 )
 from pointsman_client.core.message_queue import MessageQueue
-from tests.fakes.queues import shares
+from tests.kit.client.queues import shares
 
 ROOMS = ("r1", "r2", "r3")
 QUEUES = st.frozensets(

@@ -26,7 +26,7 @@ from pointsman_namesrv.core.model import (
 from pointsman_namesrv.core.node_refusals import IdentityHeld, TopicNotFound
 from pointsman_namesrv.core.staging import StagedTopics, Staging
 from pointsman_namesrv.snapshot.keeper import health_to_keep
-from tests.fakes.queue_stats import NOTHING_MEASURED
+from tests.kit.name_server.queue_stats import NOTHING_MEASURED
 from tests.property.compared_name_server import (
     CLUSTERS,
     SWAP_SIZE,

@@ -19,7 +19,7 @@ from pointsman_client.rocketmq.message_codec import store_times, stored_queue
 from pointsman_client.rocketmq.pulling import read_pulled
 from pointsman_client.rocketmq.request_frames import request_head
 from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
-from tests.fakes.stored_messages import batch_record, stored_message
+from tests.kit.broker.rocketmq.stored_messages import batch_record, stored_message
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "rocketmq_broker_frames"
 RESPONSES = [path.read_bytes() for path in sorted(FOLDER.glob("*.response.bin"))]

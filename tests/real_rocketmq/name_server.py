@@ -16,8 +16,8 @@ from deploy.rocketmq.processes import Running, free_port
 from pointsman.names import split_addr
 from pointsman.rocketmq.bodies import read_json
 from pointsman.rocketmq.frames import FrameReader, read_header
-from tests.fakes.history_rows import rows_in
-from tests.fakes.rocketmq_frames import ask
+from tests.kit.broker.rocketmq.frames import ask
+from tests.kit.history.rows import rows_in
 
 COMMAND = Path(sys.executable).with_name("pointsman-namesrv")
 

@@ -20,7 +20,7 @@ from deploy.rocketmq.processes import RocketMQ, fetched, free_port
 from pointsman.names import split_addr
 from pointsman.rocketmq.codes import RequestCode
 from pointsman.rocketmq.frames import FrameReader, read_header
-from tests.fakes.rocketmq_frames import ask, frames, read_upstream
+from tests.kit.broker.rocketmq.frames import ask, frames, read_upstream
 from tests.real_rocketmq.name_server import NameServer, until
 from tests.real_rocketmq.record_broker_frames import until_open
 

@@ -14,7 +14,7 @@ import pytest
 
 from deploy.rocketmq.processes import Broker, RocketMQ
 from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, SendError
-from tests.fakes.condition import eventually
+from tests.kit.waiting import eventually
 from tests.real_rocketmq.conftest import Jars
 from tests.real_rocketmq.name_server import Pointsman, until
 

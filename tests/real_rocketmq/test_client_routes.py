@@ -22,7 +22,7 @@ from pointsman_client import (
     TopicNotFoundError,
 )
 from pointsman_client.core.route import TopicRoute
-from tests.fakes.condition import eventually
+from tests.kit.waiting import eventually
 from tests.real_rocketmq.conftest import Jars
 from tests.real_rocketmq.name_server import NameServer, Pointsman, until
 

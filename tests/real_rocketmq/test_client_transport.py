@@ -29,8 +29,9 @@ from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt
 from pointsman_client.rocketmq import AccessKey, RocketmqTransport
 from pointsman_client.rocketmq.broker_link import Link
 from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
-from tests.fakes.brokers_under_test import BrokersUnderTest, shared_tests
 from tests.integration.client import test_transport_contract
+from tests.kit.broker.under_test import BrokersUnderTest, shared_tests
+from tests.kit.waiting import eventually
 from tests.real_rocketmq.conftest import VERSIONS, Jars
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
@@ -504,14 +505,14 @@ async def test_what_was_acknowledged_outlives_a_kill_under_load(
         return lambda: all(len(ids) >= least for ids in acknowledged.values())
 
     producing = [asyncio.create_task(produce(queue)) for queue in acknowledged for _ in range(2)]
-    await until(counts(200))
+    await eventually(counts(200))
     broker.end(signal.SIGKILL)
     with pytest.raises(BrokerUnreachableError):
         await transport.max_offset(broker.addr, MessageQueue(topic, "C", "a", 0), timeout_seconds=1.0)
     broker.start_again()
     await until_serving(broker)
     at_restart = max(len(ids) for ids in acknowledged.values())
-    await until(counts(at_restart + 100))
+    await eventually(counts(at_restart + 100))
     is_over = True
     await asyncio.gather(*producing)
     await asyncio.sleep(0.1)  # until the last ones can be read
@@ -521,9 +522,3 @@ async def test_what_was_acknowledged_outlives_a_kill_under_load(
         received = await pull_all(transport, broker, queue, stored)
         assert set(ids) <= {each.message_id for each in received}
         assert [each.queue_offset for each in received] == list(range(len(received)))
-
-
-async def until(check: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not check():  # noqa: ASYNC110  # another process
-            await asyncio.sleep(0.05)

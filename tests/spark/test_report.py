@@ -27,8 +27,8 @@ from pointsman_report.report.span import Span
 from pointsman_report.report.summary import summary
 from pointsman_report.report.table_rows import Key, collect, key
 from pointsman_report.run import Run
-from tests.fakes.html_tables import HtmlTable, tables_of
-from tests.fakes.report_contents import a_broker
+from tests.kit.report.contents import a_broker
+from tests.kit.report.html_tables import HtmlTable, tables_of
 from tests.spark.fake_warehouse import Outage, World, midnight, publish, rich_world
 from tests.spark.tables import DayRunner
 

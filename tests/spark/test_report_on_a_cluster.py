@@ -15,7 +15,7 @@ import pytest
 from deploy.spark import make_zip
 from pointsman_report.cli import main
 from pointsman_report.schemas import TABLES
-from tests.fakes.spark_cluster import SparkCluster, spark_cluster
+from tests.kit.report.spark_cluster import SparkCluster, spark_cluster
 from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
 from tests.spark.tables import DayRunner
 

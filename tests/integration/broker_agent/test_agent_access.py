@@ -27,11 +27,11 @@ from pointsman_agent.config import OffsetsSection, RpcSection, load
 from pointsman_agent.groups.group_servicer import RULES as GROUP_RULES
 from pointsman_agent.offsets.servicer import RULES as OFFSET_RULES
 from pointsman_agent.queue_locks.queue_lock_servicer import RULES as LOCK_RULES
-from tests.fakes.access_tokens import TokenFolder
-from tests.fakes.condition import eventually
-from tests.fakes.group_agent import reads
-from tests.fakes.refusal import refusal_of
-from tests.fakes.running_agent import RunningAgent, agent_config, running_agent, until
+from tests.kit.access_tokens import TokenFolder
+from tests.kit.agent.group_agent import reads
+from tests.kit.agent.in_process import RunningAgent, agent_config, running_agent
+from tests.kit.refusal import refusal_of
+from tests.kit.waiting import eventually
 
 GRANTS = (
     Grant("admin", "ops"),
@@ -57,7 +57,7 @@ async def agent(clock: ManualClock, tmp_path: Path, tokens: TokenFolder) -> Asyn
         access=tokens.settings(*GRANTS),
     )
     async with running_agent(config, clock=clock) as running:
-        await until(lambda: running.agent.is_serving and bool(running.agent._fleet.loops))
+        await eventually(lambda: running.agent.is_serving and bool(running.agent._fleet.loops))
         yield running
 
 

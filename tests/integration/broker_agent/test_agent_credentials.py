@@ -18,12 +18,12 @@ from pointsman_agent.config import AgentConfig, HeartbeatSection, load
 from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.drain.write_perm import WritePermissions
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes.certificates import Authority, Files
-from tests.fakes.condition import eventually
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
-from tests.fakes.running_agent import RunningAgent, agent_config, running_agent
-from tests.fakes.tls_peers import tls_config
+from tests.kit.agent.in_process import RunningAgent, agent_config, running_agent
+from tests.kit.certificates import Authority, Files
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.tls_peers import tls_config
+from tests.kit.waiting import eventually
 
 
 @pytest.fixture

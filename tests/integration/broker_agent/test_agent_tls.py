@@ -19,11 +19,11 @@ from pointsman.v1.agent_service_pb2_grpc import AgentServiceStub
 from pointsman_agent.app import Agent
 from pointsman_agent.config import AgentConfig, MonitoringSection, RpcSection
 from pointsman_agent.start import build_agent
-from tests.fakes.certificates import Authority, Files
-from tests.fakes.condition import eventually
-from tests.fakes.redis_process import free_port
-from tests.fakes.running_agent import agent_config, running_agent
-from tests.fakes.tls_peers import channel, context, tls_config
+from tests.kit.agent.in_process import agent_config, running_agent
+from tests.kit.broker.redis.process import free_port
+from tests.kit.certificates import Authority, Files
+from tests.kit.tls_peers import channel, context, tls_config
+from tests.kit.waiting import eventually
 
 
 @pytest.fixture

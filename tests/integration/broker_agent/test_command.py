@@ -15,8 +15,8 @@ import pytest
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman_agent import __version__
 from pointsman_agent.__main__ import main
-from tests.fakes.redis_process import free_port
-from tests.fakes.scripted_registration_server import Odd, ScriptedRegistrationServer, scripted_registration_server
+from tests.kit.broker.redis.process import free_port
+from tests.kit.name_server.scripted_registration import Odd, ScriptedRegistrationServer, scripted_registration_server
 
 pytestmark = pytest.mark.e2e
 

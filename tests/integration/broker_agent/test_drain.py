@@ -43,13 +43,14 @@ from pointsman_agent.queue_stats.ends import QueueEndsError
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
 from pointsman_agent.registration.registration_messages import BrokerProfile
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes import agent_services
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
-from tests.fakes.redis_process import free_port
-from tests.fakes.refusal import refusal_of
-from tests.fakes.running_agent import PATIENCE_SECONDS, until
-from tests.fakes.wire import identity, registration, topic
+from tests.kit.agent import server as agent_services
+from tests.kit.agent.in_process import PATIENCE_SECONDS
+from tests.kit.broker.redis.process import free_port
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.wire import identity, registration, topic
+from tests.kit.refusal import refusal_of
+from tests.kit.waiting import eventually
 
 if TYPE_CHECKING:
     from pointsman.v1.agent_service_pb2_grpc import AgentServiceAsyncStub
@@ -254,8 +255,8 @@ async def test_producers_that_never_stop_delay_a_drain_no_longer_than_its_timeou
     async with served(clock) as agent:
         agent.rig.rate = 1.0
         draining = asyncio.create_task(agent.drained(producers_timeout=Duration(seconds=20)))
-        await until(lambda: agent.drainer.state == "draining")
-        await until(lambda: bool(clock._sleepers))
+        await eventually(lambda: agent.drainer.state == "draining")
+        await eventually(lambda: bool(clock._sleepers))
         await clock.advance(19.9)
         assert agent.rig.groups == []
         await clock.advance(0.2)
@@ -288,12 +289,12 @@ async def test_a_drain_shows_the_lag_of_each_group_as_it_falls_and_ends_when_not
 async def test_one_measurement_without_lag_ends_no_wait_for_consumers(clock: ManualClock) -> None:
     async with served(clock, knows_lag=True) as agent:
         call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
-        await until(lambda: agent.rig.lags_measured == 1 and bool(clock._sleepers))
+        await eventually(lambda: agent.rig.lags_measured == 1 and bool(clock._sleepers))
         agent.rig.lag = unread("billing", 1)
         await clock.advance(1.5)
         assert agent.rig.groups == []
         call.cancel()
-        await until(lambda: agent.drainer.state == "")
+        await eventually(lambda: agent.drainer.state == "")
 
 
 async def test_groups_that_do_not_read_hold_a_drain_to_its_deadline_and_are_named_with_their_numbers(
@@ -302,7 +303,7 @@ async def test_groups_that_do_not_read_hold_a_drain_to_its_deadline_and_are_name
     async with served(clock, knows_lag=True) as agent:
         agent.rig.lag = unread("billing", 7)
         call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0), consumers_timeout=Duration(seconds=20)))
-        await until(lambda: agent.rig.lags_measured == 1 and bool(clock._sleepers))
+        await eventually(lambda: agent.rig.lags_measured == 1 and bool(clock._sleepers))
         await clock.advance(19.9)
         assert agent.rig.groups == []
         await clock.advance(0.2)
@@ -318,7 +319,7 @@ async def test_a_group_without_a_member_is_named_immediately_and_not_waited_for(
     async with served(clock, knows_lag=True) as agent:
         agent.rig.lag = unread("old", 9, members=0)
         call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
-        await until(lambda: agent.rig.lags_measured == 1 and bool(clock._sleepers))
+        await eventually(lambda: agent.rig.lags_measured == 1 and bool(clock._sleepers))
         await clock.advance(1.5)
         progress = [each for each in await left_over(call) if each.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS]
 
@@ -336,7 +337,7 @@ async def test_a_lag_that_cannot_be_measured_is_waited_for_until_the_deadline(cl
         agent.rig.hold_lag = asyncio.Event()
         request = wire.DrainRequest(quiet=Duration(seconds=0), consumers_timeout=Duration(seconds=5))
         draining = asyncio.create_task(left_over(agent.stub.Drain(request)))
-        await until(lambda: agent.rig.lags_measured == 1)
+        await eventually(lambda: agent.rig.lags_measured == 1)
         await clock.advance(31.0)
         progress = [each for each in await draining if each.step == wire.DRAIN_STEP_WAIT_FOR_CONSUMERS][-1]
 
@@ -350,7 +351,7 @@ async def test_a_replica_that_is_drained_leaves_its_master_writable(clock: Manua
         # The broker of the rig is the master of the name that this replica would wipe.
         agent.rig.hold_leave = asyncio.Event()
         draining = asyncio.create_task(agent.drained())
-        await until(lambda: agent.rig.groups == ["stopped"])
+        await eventually(lambda: agent.rig.groups == ["stopped"])
 
         assert await agent.rig.write_perms() == [6]
         agent.rig.hold_leave.set()
@@ -366,7 +367,7 @@ async def test_a_caller_that_disconnects_aborts_the_drain_and_writes_are_restore
         assert await agent.rig.write_perms() == [4, 4]
 
         call.cancel()
-        await until(lambda: agent.drainer.state == "")
+        await eventually(lambda: agent.drainer.state == "")
 
         assert await agent.rig.write_perms() == [6, 6]
         assert agent.rig.groups == []
@@ -378,10 +379,10 @@ async def test_an_abort_while_groups_stop_serves_them_again(clock: ManualClock) 
         call = agent.stub.Drain(wire.DrainRequest(quiet=Duration(seconds=0)))
         while step_and_state(await next_progress(call)) != ("STOP_GROUPS", "RUNNING"):
             pass
-        await until(lambda: agent.rig.groups == ["stopped"])
+        await eventually(lambda: agent.rig.groups == ["stopped"])
 
         call.cancel()
-        await until(lambda: agent.drainer.state == "")
+        await eventually(lambda: agent.drainer.state == "")
 
         assert agent.rig.groups == ["stopped", "served"]
         assert await agent.rig.write_perms() == [6]
@@ -397,7 +398,7 @@ async def test_an_abort_gives_back_no_permission_that_an_operator_had_wiped_befo
             pass
 
         call.cancel()
-        await until(lambda: agent.drainer.state == "")
+        await eventually(lambda: agent.drainer.state == "")
 
         assert await agent.rig.write_perms() == [4]
 
@@ -410,7 +411,7 @@ async def test_a_caller_that_disconnects_during_the_last_step_aborts_nothing(clo
             pass
         call.cancel()
         agent.rig.hold_leave.set()
-        await until(lambda: agent.drainer.state == "drained")
+        await eventually(lambda: agent.drainer.state == "drained")
 
         assert await agent.rig.write_perms() == [None]
 
@@ -592,13 +593,13 @@ async def test_a_loop_whose_broker_is_drained_unregisters_with_that_reason(tmp_p
             timeouts=Timeouts(),
         )
         running = asyncio.create_task(loop.run())
-        await until(lambda: loop.report.state is RegistrationState.REGISTERED)
+        await eventually(lambda: loop.report.state is RegistrationState.REGISTERED)
 
         own.set(replace(own.value, leave=Leave.DRAIN))
 
         async with asyncio.timeout(PATIENCE_SECONDS):
             await running
-        await until(lambda: any(row["event"] == "UNREGISTERED" for row in rows_in(tmp_path)))
+        await eventually(lambda: any(row["event"] == "UNREGISTERED" for row in rows_in(tmp_path)))
     (left,) = [row for row in rows_in(tmp_path) if row["event"] == "UNREGISTERED"]
     assert left["reason"] == "DRAIN"
 
@@ -663,7 +664,7 @@ async def test_a_put_rate_that_never_comes_is_not_waited_for(clock: ManualClock)
     async with served(clock) as agent:
         agent.rig.hold_rate = asyncio.Event()
         draining = asyncio.create_task(agent.drained(producers_timeout=Duration(seconds=5)))
-        await until(lambda: bool(clock._sleepers))
+        await eventually(lambda: bool(clock._sleepers))
         await clock.advance(20.0)
 
         assert ("WAIT_FOR_PRODUCERS", "TIMED_OUT") in await draining

@@ -26,9 +26,10 @@ from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.offsets.file_store import FileStore
 from pointsman_agent.queue_stats.collector import QueueStatsCollector
 from pointsman_agent.rpc.agent_server import AgentServer
-from tests.fakes.name_server import running_name_server
-from tests.fakes.redis_process import free_port
-from tests.fakes.running_agent import running_agent, until
+from tests.kit.agent.in_process import running_agent
+from tests.kit.broker.redis.process import free_port
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 
 def config(name_server: str, offsets: Path) -> AgentConfig:
@@ -64,10 +65,10 @@ async def test_offsets_reach_their_store_when_a_part_of_the_agent_fails(
     async with running_name_server() as server:
         agent = Agent(config(server.addr, path), probe=None, clock=SystemClock(), version="test")
         running = asyncio.create_task(agent.run(stop))
-        await until(lambda: agent.is_serving)
+        await eventually(lambda: agent.is_serving)
         services = agent.parts.services
         assert services is not None
-        await until(lambda: services.flusher.is_loaded)
+        await eventually(lambda: services.flusher.is_loaded)
         services.offsets.commit("billing", {QueueKey("orders", 0): 7}, reset=False)
         (may_fail if part == "collector" else stop).set()
         with pytest.raises(ExceptionGroup) as failed:

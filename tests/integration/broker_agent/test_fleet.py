@@ -17,14 +17,13 @@ from pointsman_agent.core.own_state import Leave
 from pointsman_agent.core.probe_verdict import Role
 from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.registration.loop import Timeouts
-from tests.fakes.beat_clock import LoopClock
-from tests.fakes.condition import eventually
-from tests.fakes.cut_proxy import cut_proxy
-from tests.fakes.name_server import running_name_server
-from tests.fakes.redis_process import free_port
-from tests.fakes.running_agent import BROKER_ADDR, until
-from tests.fakes.running_fleet import PASSING, PROFILE, own_state, running_fleet
-from tests.fakes.scripted_registration_server import (
+from tests.kit.agent.beat_clock import LoopClock
+from tests.kit.agent.in_process import BROKER_ADDR
+from tests.kit.agent.registration_loops import PASSING, PROFILE, own_state, running_fleet
+from tests.kit.broker.redis.process import free_port
+from tests.kit.faults.cut_proxy import cut_proxy
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.scripted_registration import (
     Odd,
     Registration,
     ScriptedRegistrationServer,
@@ -32,6 +31,7 @@ from tests.fakes.scripted_registration_server import (
     answer,
     scripted_registration_server,
 )
+from tests.kit.waiting import eventually
 
 FIVE = ["a", "b", "c", "d", "e"]
 SIX = [*FIVE, "f"]
@@ -81,7 +81,7 @@ async def test_a_name_server_removed_from_the_list_keeps_the_registration_and_ge
             last = await first.next_beat()
             assert last.hand_over
             assert await first.next_event() == StreamEnded()
-        await until(lambda: fleet.forgotten == [first.addr])
+        await eventually(lambda: fleet.forgotten == [first.addr])
 
         await clock.advance(30)
         await second.next_beat()
@@ -114,7 +114,7 @@ async def test_a_dead_name_server_is_removed_from_the_list_without_waiting_for_i
     async with running_fleet([dead], clock=clock) as fleet:
         await fleet.stands(dead, RegistrationState.UNREACHABLE)
         fleet.listed.set(())
-        await until(lambda: fleet.forgotten == [dead])
+        await eventually(lambda: fleet.forgotten == [dead])
         assert fleet.fleet.reports == {}
 
 
@@ -171,7 +171,7 @@ async def test_a_change_of_few_topics_is_sent_as_that() -> None:
         await fleet.counts_beats(server.addr, 1)
         fleet.set_topics(SIX)
         update = await server.next_update()
-        await until(lambda: fleet.registrations(server.addr, "updated") == 1)
+        await eventually(lambda: fleet.registrations(server.addr, "updated") == 1)
 
     assert update.identity == registration.broker.identity
     assert update.generation == server.generation
@@ -214,7 +214,7 @@ async def test_a_server_that_holds_the_previous_set_is_updated_with_a_delta() ->
         await fleet.counts_beats(server.addr, 1)
         fleet.set_topics(SIX)
         await server.next_update()
-        await until(lambda: fleet.registrations(server.addr, "updated") == 1)
+        await eventually(lambda: fleet.registrations(server.addr, "updated") == 1)
         await server.stop()
         await fleet.stands(server.addr, RegistrationState.UNREACHABLE)
         server.beat_answers.append(answer(wire.BEAT_STATUS_TOPICS_OUT_OF_DATE, held=registration.broker.data_version))
@@ -234,7 +234,7 @@ async def test_a_real_name_server_holds_what_deltas_make_of_a_registration() -> 
             for count in range(1, 4):
                 topics = [*topics[2:], f"new-{count}"]
                 fleet.set_topics(topics)
-                await until(lambda: fleet.registrations(server.addr, "updated") == count)  # noqa: B023  # awaited here
+                await eventually(lambda: fleet.registrations(server.addr, "updated") == count)  # noqa: B023  # awaited here
             ((_, replica),) = server.core.replicas()
             held = replica.registration
 
@@ -251,7 +251,7 @@ async def test_a_promoted_replica_is_registered_as_the_master_in_place_of_its_ol
 
         promoted = replace(PASSING, role=Role.MASTER, master_epoch=1)
         fleet.own.set(replace(fleet.own.value, verdict=promoted))
-        await until(lambda: fleet.registrations(server.addr) == 2)
+        await eventually(lambda: fleet.registrations(server.addr) == 2)
         assert [(each.identity.broker_id, each.identity.addr) for _, each in server.core.replicas()] == [
             (0, BROKER_ADDR)
         ]
@@ -275,7 +275,7 @@ async def test_a_server_that_accepts_connections_and_never_responds_gets_one_reg
                 await asyncio.sleep(0.005)
                 while not server.events.empty():
                     whole += isinstance(server.events.get_nowait(), Registration)
-            await until(lambda: fleet.beats(server.addr, "timeout") >= 10)
+            await eventually(lambda: fleet.beats(server.addr, "timeout") >= 10)
             assert whole == 1
             assert fleet.registration_state(server.addr) is RegistrationState.UNREACHABLE
 
@@ -290,7 +290,7 @@ async def test_a_server_whose_responses_are_lost_gets_no_second_registration(clo
             await fleet.counts_beats(proxy.addr, 1)
             proxy.deafen()
             fleet.set_topics(["x", "y", "z"])  # requires a full registration: sent once
-            await until(lambda: fleet.registrations(proxy.addr, "unreachable") == 1)
+            await eventually(lambda: fleet.registrations(proxy.addr, "unreachable") == 1)
             await eventually(
                 lambda: fleet.beats(proxy.addr, "timeout") + fleet.beats(proxy.addr, "stream_broken") >= 4, clock=clock
             )
@@ -337,7 +337,7 @@ async def test_two_agents_with_one_identity_do_not_fight_over_several_expiries(
                 await second.counts_beats(server.addr, 1)
                 for _ in range(expiries * 12):
                     await clock.advance(10)
-                    await until(lambda: all(each.is_waiting for each in clocks))
+                    await eventually(lambda: all(each.is_waiting for each in clocks))
                     assert len(list(server.core.replicas())) == 1
                 registrations = first.registrations(server.addr) + second.registrations(server.addr)
                 registration_states = {first.registration_state(server.addr), second.registration_state(server.addr)}

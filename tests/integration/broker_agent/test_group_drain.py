@@ -9,7 +9,7 @@ import grpc
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_rules import GroupRules
-from tests.fakes.group_agent import Consumer, GroupWatch, ending_of, group_agent, reads
+from tests.kit.agent.group_agent import Consumer, GroupWatch, ending_of, group_agent, reads
 
 WARM_UP = 30.0
 

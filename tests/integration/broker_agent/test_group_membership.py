@@ -13,8 +13,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_rules import GroupRules
-from tests.fakes.group_agent import Consumer, GroupAgent, ending_of, group_agent, reads, soon
-from tests.fakes.refusal import refusal_of
+from tests.kit.agent.group_agent import Consumer, GroupAgent, ending_of, group_agent, reads
+from tests.kit.refusal import refusal_of
+from tests.kit.waiting import eventually
 
 OK, TAKEN_OVER = wire.MEMBERSHIP_STATUS_OK, wire.MEMBERSHIP_STATUS_TAKEN_OVER
 KEEP = "/pointsman.v1.ConsumerGroupService/KeepMembership"
@@ -47,7 +48,7 @@ async def test_a_crashed_client_is_removed_after_the_grace_and_not_before(
     await stays.beat(reads("g"))
     await crashes.beat(reads("g"))
     await crashes.crash()
-    await soon(lambda: not agent.groups.core.members("g")[1].is_connected)
+    await eventually(lambda: not agent.groups.core.members("g")[1].is_connected)
     await clock.advance(1.9)
     assert ids(agent) == ["10.0.0.1@a", "10.0.0.2@b"]
     await clock.advance(0.1)
@@ -60,7 +61,7 @@ async def test_a_client_that_reconnects_within_the_grace_stays_a_member(agent: G
     await consumer.beat(reads("g"))
     counter = agent.groups.core.revision("g")
     await consumer.crash()
-    await soon(lambda: not agent.groups.core.members("g")[0].is_connected)
+    await eventually(lambda: not agent.groups.core.members("g")[0].is_connected)
     await clock.advance(1.0)
     back = Consumer(agent.addr, "10.0.0.1@a")
     await back.beat(reads("g"))
@@ -95,7 +96,7 @@ async def test_leaving_a_group_applies_immediately_and_the_end_of_the_stream_cha
     assert await consumer.leave() == []
     assert ids(agent) == []
     await consumer.crash()
-    await soon(lambda: not agent.groups._streams)
+    await eventually(lambda: not agent.groups._streams)
     await clock.advance(5.0)
     assert agent.groups.tallies.removals == {
         cause: int(cause.value == "left") * 2 for cause in agent.groups.tallies.removals
@@ -140,7 +141,7 @@ async def test_a_superseded_stream_does_not_own_the_client_again_when_the_later_
     await newer.beat(reads("g"))
     await older.answer()
     await newer.crash()
-    await soon(lambda: not agent.groups.core.members("g")[0].is_connected)
+    await eventually(lambda: not agent.groups.core.members("g")[0].is_connected)
     await clock.advance(2.0)
     assert (await older.beat()).status == TAKEN_OVER
     assert ids(agent) == []
@@ -356,7 +357,7 @@ async def test_at_the_bound_the_connection_that_holds_most_is_refused_and_the_ot
 async def test_a_stream_without_a_heartbeat_is_ended_after_ten_seconds(agent: GroupAgent, clock: ManualClock) -> None:
     speaks, silent = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
     await speaks.beat(reads("g"))
-    await soon(lambda: len(agent.groups._streams) == 2)
+    await eventually(lambda: len(agent.groups._streams) == 2)
     await clock.advance(9.9)
     assert len(agent.groups._streams) == 2
     await clock.advance(0.1)
@@ -373,9 +374,9 @@ async def test_of_too_many_streams_without_a_heartbeat_the_oldest_of_the_connect
     monkeypatch.setattr(agent.groups._silent, "_max_streams", 3)
     greedy = Consumer(agent.addr, "10.0.0.1@a")
     more = [greedy.stub.KeepMembership() for _ in range(2)]
-    await soon(lambda: len(agent.groups._streams) == 3)
+    await eventually(lambda: len(agent.groups._streams) == 3)
     modest = Consumer(agent.addr, "10.0.0.2@b")
-    await soon(lambda: agent.groups._silent.refused == 1)
+    await eventually(lambda: agent.groups._silent.refused == 1)
     endings = [asyncio.ensure_future(ending_of(call)) for call in (greedy.stream, *more)]
     (ended,), others = await asyncio.wait(endings, return_when=asyncio.FIRST_COMPLETED)
     assert ended.result() == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")

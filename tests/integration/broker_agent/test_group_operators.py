@@ -20,8 +20,9 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_membership import MembershipBeat
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.groups import group_codec, group_servicer
-from tests.fakes.group_agent import Consumer, GroupAgent, group_agent, pin, reads, soon
-from tests.fakes.refusal import refusal_of
+from tests.kit.agent.group_agent import Consumer, GroupAgent, group_agent, pin, reads
+from tests.kit.refusal import refusal_of
+from tests.kit.waiting import eventually
 
 A, B = "10.0.0.1@a", "10.0.0.2@b"
 
@@ -47,7 +48,7 @@ async def get(consumer: Consumer, group: str) -> wire.GetGroupResponse:
 
 async def counted(agent: GroupAgent, method: str, code: grpc.StatusCode) -> None:
     """A call is counted when it ends, which its caller may see before the server."""
-    await soon(lambda: agent.server.metrics.rpcs.labels(method, code.name).count == 1)
+    await eventually(lambda: agent.server.metrics.rpcs.labels(method, code.name).count == 1)
 
 
 async def test_one_group_with_its_members_as_operators_see_it(
@@ -177,7 +178,7 @@ async def test_another_host_cannot_leave_for_a_client_whose_stream_is_open(
     assert (refusal.status, refusal.details.code) == (grpc.StatusCode.FAILED_PRECONDITION, "HELD_BY_OTHER")
     assert refusal.details.facts["holder"].startswith("127.0.0.1:")
     await consumer.stream.done_writing()
-    await soon(lambda: not agent.groups.core.holders(A))
+    await eventually(lambda: not agent.groups.core.holders(A))
     assert await consumer.leave() == ["g"]
 
 

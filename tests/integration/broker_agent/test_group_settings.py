@@ -15,7 +15,7 @@ from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.queue_stats.ends import UnknownQueueEnds
 from pointsman_agent.services import ClientServices
-from tests.fakes.running_agent import agent_config
+from tests.kit.agent.in_process import agent_config
 
 SECTION = GroupsSection(
     expiry_seconds=1.0,

@@ -11,8 +11,9 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
-from tests.fakes.group_agent import BOOT, Consumer, GroupAgent, GroupWatch, group_agent, pin, reads, soon
-from tests.fakes.refusal import refusal_of
+from tests.kit.agent.group_agent import BOOT, Consumer, GroupAgent, GroupWatch, group_agent, pin, reads
+from tests.kit.refusal import refusal_of
+from tests.kit.waiting import eventually
 
 A, B, C = "10.0.0.1@a", "10.0.0.2@b", "10.0.0.3@c"
 WARMING, READY, DRAINING = wire.GROUP_STATE_WARMING, wire.GROUP_STATE_READY, wire.GROUP_STATE_DRAINING
@@ -85,7 +86,7 @@ async def test_a_crash_reaches_the_members_when_the_grace_is_over(
     watch = GroupWatch(channel, "g")
     assert await watch.ids() == [A, B]
     await consumers[1].crash()
-    await soon(lambda: not agent.groups.core.members("g")[1].is_connected)
+    await eventually(lambda: not agent.groups.core.members("g")[1].is_connected)
     await clock.advance(2.0)
     assert await watch.ids() == [A]
     await gone(consumers[0])
@@ -114,7 +115,7 @@ async def rolled(agent: GroupAgent, clock: ManualClock, count: int, *, renamed: 
     """Restart ``count`` consumers one by one, each down for 3 s, with 2 s in between; then let all settle."""
     consumers = await joined(agent, *(f"10.0.0.{i}@c" for i in range(count)))
     await clock.advance(30.0)
-    await soon(lambda: all_are_notified(agent))
+    await eventually(lambda: all_are_notified(agent))
     sent = agent.groups.watches.sent
     for i, consumer in enumerate(consumers):
         await consumer.leave()
@@ -126,7 +127,7 @@ async def rolled(agent: GroupAgent, clock: ManualClock, count: int, *, renamed: 
         if i % 10 == 9:
             await asyncio.gather(*(each.beat() for each in consumers))
     await clock.advance(10.0)
-    await soon(lambda: all_are_notified(agent))
+    await eventually(lambda: all_are_notified(agent))
     agent.groups.watches.sent -= sent
     await gone(*consumers)
 
@@ -255,7 +256,7 @@ async def test_nothing_is_lost_over_a_reconnect(
     watch = GroupWatch(channel, "g")
     before = await watch.news()
     watch.call.cancel()
-    await soon(lambda: agent.groups.watches.count == 0)
+    await eventually(lambda: agent.groups.watches.count == 0)
     await consumers[1].leave()
     await clock.advance(MOMENT)
     again = await GroupWatch(channel, "g").news()
@@ -343,7 +344,7 @@ async def test_more_watches_than_the_bound_are_refused(clock: ManualClock) -> No
             {"limit": "watchers", "bound": "1"},
         )
         watch.call.cancel()
-        await soon(lambda: agent.groups.watches.count == 0)
+        await eventually(lambda: agent.groups.watches.count == 0)
         assert await GroupWatch(channel, "g").ids() == []
 
 

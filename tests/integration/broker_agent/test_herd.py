@@ -13,9 +13,9 @@ import pytest
 
 from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.registration.loop import Timeouts
-from tests.fakes.real_name_server import real_name_server
-from tests.fakes.redis_process import free_port
-from tests.fakes.running_fleet import PROFILE, RunningFleet, own_state, running_fleet
+from tests.kit.agent.registration_loops import PROFILE, RunningFleet, own_state, running_fleet
+from tests.kit.broker.redis.process import free_port
+from tests.kit.name_server.process import real_name_server
 
 AWAY_SECONDS = 5.0
 """Longer than it takes every back-off, ours and gRPC's, to reach its cap."""

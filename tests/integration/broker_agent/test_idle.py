@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pointsman_agent.config import OffsetsSection, RpcSection
 from pointsman_agent.core.probe_verdict import ProbeResult
-from tests.fakes.beat_clock import BeatClock
-from tests.fakes.running_agent import ScriptedProbe, agent_config, running_agent
-from tests.fakes.scripted_registration_server import scripted_registration_server
+from tests.kit.agent.beat_clock import BeatClock
+from tests.kit.agent.in_process import ScriptedProbe, agent_config, running_agent
+from tests.kit.name_server.scripted_registration import scripted_registration_server
 
 BY_DEFAULT = {5.0: 24, 10.0: 6, 30.0: 2, 60.0: 1}
 """Wake-ups per minute, by what causes them: probe and topics, silent consumers, heartbeats, queue statistics."""

@@ -13,9 +13,9 @@ from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.groups.member_lists import MemberListFile, MemberListKeeper, MemberLists, MemberListsFailed
 from pointsman_agent.groups.redis_member_lists import KEY, RedisMemberLists
-from tests.fakes.consumer_agents import MemoryMemberLists
-from tests.fakes.group_agent import Consumer, group_agent, reads
-from tests.fakes.redis_process import RedisProcess, redis_process
+from tests.kit.agent.consumer_agents import MemoryMemberLists
+from tests.kit.agent.group_agent import Consumer, group_agent, reads
+from tests.kit.broker.redis.process import RedisProcess, redis_process
 
 LISTS: MemberLists = {"billing": ["10.0.0.1@a", "10.0.0.2@b"], "%RETRY%x": ["10.0.0.1@a"]}
 

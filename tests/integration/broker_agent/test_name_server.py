@@ -11,8 +11,9 @@ from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.core.replica_state import Phase
-from tests.fakes.name_server import running_name_server
-from tests.fakes.running_agent import ScriptedProbe, agent_config, running_agent, until, with_probe
+from tests.kit.agent.in_process import ScriptedProbe, agent_config, running_agent, with_probe
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 ANSWERS = ProbeResult(True, "answers", incarnation="run-1", role=Role.MASTER)
 
@@ -44,9 +45,9 @@ async def test_a_broker_that_stops_responding_is_removed_from_the_routes_until_i
         async with running_agent(config, probe=probe) as agent:
             await agent.counts_beats(server.addr, 1)
             probe.result = ProbeResult(False, "connection refused")
-            await until(lambda: states(server) == [Phase.OUT])
+            await eventually(lambda: states(server) == [Phase.OUT])
             probe.result = ANSWERS
-            await until(lambda: states(server) == [Phase.UP])
+            await eventually(lambda: states(server) == [Phase.UP])
 
 
 async def test_an_upgrade_of_the_agent_keeps_the_broker_in_the_routes_all_the_time() -> None:
@@ -81,7 +82,7 @@ async def test_a_name_server_that_lost_its_state_gets_a_full_registration_again(
         await agent.stands(addr, RegistrationState.UNREACHABLE)
 
         async with running_name_server(listen=addr) as restarted:
-            await until(lambda: agent.registrations(addr) == 2)
+            await eventually(lambda: agent.registrations(addr) == 2)
             assert states(restarted) == [Phase.UP]
             assert agent.beats(addr, "unknown_broker") == 1
 

@@ -21,7 +21,7 @@ from pointsman_agent.name_servers import NameServerSource, NameServerSourceError
 from pointsman_agent.name_servers.list_sources import MAX_BYTES, DnsNameServers, FileNameServers, build_source
 from pointsman_agent.name_servers.name_server_follower import NameServerFollower, NameServerListMetrics
 from pointsman_agent.observable import Observable
-from tests.fakes.running_agent import until
+from tests.kit.waiting import eventually
 
 GOOD = ("10.0.0.1:9876", "10.0.0.2:9876")
 
@@ -58,7 +58,7 @@ class Following:
         )
 
     async def has_read(self, times: int, result: str = "ok") -> None:
-        await until(lambda: self.reads(result) == times)
+        await eventually(lambda: self.reads(result) == times)
 
 
 @asynccontextmanager
@@ -161,7 +161,7 @@ async def test_a_resolver_that_hangs_times_out_and_gets_one_query_at_a_time(cloc
         resolver.may_answer.clear()
         resolver.hosts = ["10.0.0.3"]
         await clock.advance(10)
-        await until(lambda: resolver.asked == 2)
+        await eventually(lambda: resolver.asked == 2)
         await clock.advance(5)
         for times in (1, 2, 3):
             await follower.has_read(times, "failed")

@@ -16,7 +16,7 @@ from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.offsets import OffsetKey, Offsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.offsets.flusher import ABSORB_BATCH, Flusher, OffsetMetrics
-from tests.fakes.memory_store import MemoryStore
+from tests.kit.agent.memory_store import MemoryStore
 
 Q0, Q1 = QueueKey("orders", 0), QueueKey("orders", 1)
 K0, K1 = OffsetKey("g", *Q0), OffsetKey("g", *Q1)

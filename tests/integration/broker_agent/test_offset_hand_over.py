@@ -17,7 +17,7 @@ from pointsman_agent.core.replica_offsets import ReplicaOffsets
 from pointsman_agent.offsets.file_store import FileStore
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.offset_hand_over import HandOver, HandOverMetrics
-from tests.fakes.agent_in_route import WholeAgent, whole_agents
+from tests.kit.agent.in_route import WholeAgent, whole_agents
 
 Q0, Q1 = QueueKey("orders", 0), QueueKey("orders", 1)
 

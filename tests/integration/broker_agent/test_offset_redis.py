@@ -21,7 +21,7 @@ from pointsman_agent.offsets import redis_store
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.redis_store import RedisStore, hash_key
 from pointsman_agent.offsets.stored_offsets import StoreFailed
-from tests.fakes.redis_process import RedisProcess, free_port, redis_process
+from tests.kit.broker.redis.process import RedisProcess, free_port, redis_process
 
 pytestmark = pytest.mark.redis
 

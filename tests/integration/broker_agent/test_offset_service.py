@@ -20,10 +20,10 @@ from pointsman_agent.core.replica_offsets import ReplicaOffsets
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.servicer import OffsetServicer
-from tests.fakes.agent_services import served, topic_set
-from tests.fakes.memory_store import MemoryStore
-from tests.fakes.refusal import refusal_of
-from tests.fakes.table_of_ends import TableOfEnds
+from tests.kit.agent.memory_store import MemoryStore
+from tests.kit.agent.server import served, topic_set
+from tests.kit.agent.table_of_ends import TableOfEnds
+from tests.kit.refusal import refusal_of
 
 if TYPE_CHECKING:
     from pointsman.v1.offset_service_pb2_grpc import OffsetServiceAsyncStub  # of the stubs alone

@@ -24,9 +24,10 @@ from pointsman_agent.probe.configured import build_plain_probe
 from pointsman_agent.probe.exec import MAX_OUTPUT_BYTES, ExecProbe
 from pointsman_agent.probe.network_probes import GrpcProbe, HttpProbe, TcpProbe
 from pointsman_agent.probe.redis_probe import RedisProbe
-from tests.fakes.redis_process import RedisProcess, free_port, redis_process
-from tests.fakes.running_agent import agent_config, running_agent, until, with_probe
-from tests.fakes.scripted_registration_server import scripted_registration_server
+from tests.kit.agent.in_process import agent_config, running_agent, with_probe
+from tests.kit.broker.redis.process import RedisProcess, free_port, redis_process
+from tests.kit.name_server.scripted_registration import scripted_registration_server
+from tests.kit.waiting import eventually
 
 
 async def test_tcp_passes_where_a_server_listens() -> None:
@@ -364,7 +365,7 @@ async def test_exec_kills_the_program_and_its_children_at_the_deadline(clock: Ma
         "time.sleep(600)"
     )
     looking = asyncio.create_task(within(clock, 2.0, ExecProbe(python(code)).check()))
-    await until(pids.exists)
+    await eventually(pids.exists)
     program, child = map(int, pids.read_text().split())
     assert is_alive(program)
     assert is_alive(child)
@@ -372,7 +373,7 @@ async def test_exec_kills_the_program_and_its_children_at_the_deadline(clock: Ma
     await clock.advance(2.0)
     with pytest.raises(TimeoutError):
         await looking
-    await until(lambda: not is_alive(program) and not is_alive(child))
+    await eventually(lambda: not is_alive(program) and not is_alive(child))
 
 
 async def test_exec_does_not_wait_for_a_child_that_keeps_the_output_open_and_ends_it(tmp_path: Path) -> None:
@@ -381,7 +382,7 @@ async def test_exec_does_not_wait_for_a_child_that_keeps_the_output_open_and_end
         result = await ExecProbe(["/bin/sh", "-c", f"sleep 600 & echo $! > {pid}; exit 0"]).check()
 
     assert result.passed
-    await until(lambda: not is_alive(int(pid.read_text())))
+    await eventually(lambda: not is_alive(int(pid.read_text())))
 
 
 async def test_exec_leaves_no_descriptor_open() -> None:

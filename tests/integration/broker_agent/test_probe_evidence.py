@@ -20,9 +20,9 @@ from pointsman_agent.probe.failed_connection import classify_failed_connection
 from pointsman_agent.probe.network_probes import GrpcProbe, HttpProbe
 from pointsman_agent.probe.prober import Prober
 from pointsman_agent.probe.redis_probe import RedisProbe
-from tests.fakes.probed_servers import SERVERS, grpc_server, http_server
-from tests.fakes.redis_process import RedisProcess, free_port, redis_process
-from tests.fakes.running_agent import until
+from tests.kit.agent.probed_servers import SERVERS, grpc_server, http_server
+from tests.kit.broker.redis.process import RedisProcess, free_port, redis_process
+from tests.kit.waiting import eventually
 
 FALL = 2
 OTHER_MACHINE = "203.0.113.7:9"
@@ -271,7 +271,7 @@ async def test_a_timeout_is_weak_also_after_a_pass(target: str) -> None:
             on_result=lambda _, verdict: verdicts.append(verdict),
         )
         probing = asyncio.create_task(prober.run())
-        await until(lambda: len(verdicts) == FALL)
+        await eventually(lambda: len(verdicts) == FALL)
         probing.cancel()
         await asyncio.wait({probing})
 

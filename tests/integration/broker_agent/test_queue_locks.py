@@ -18,8 +18,8 @@ from pointsman_agent.core.queue_locks import QueueLocks
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer, register_lock_metrics
 from pointsman_agent.rpc.client_owners import ClientOwners
-from tests.fakes.agent_services import served, topic_set
-from tests.fakes.refusal import refusal_of
+from tests.kit.agent.server import served, topic_set
+from tests.kit.refusal import refusal_of
 
 if TYPE_CHECKING:
     from pointsman.v1.queue_lock_service_pb2_grpc import QueueLockServiceAsyncStub  # of the stubs alone

@@ -30,11 +30,11 @@ from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError, UnknownQ
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 from pointsman_agent.queue_stats.redis_queue_ends import BATCH_QUEUES, RedisQueueEnds
 from pointsman_agent.queue_stats.reporter import Reporter
-from tests.fakes import wire
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
-from tests.fakes.redis_process import RedisProcess, free_port, redis_process
-from tests.fakes.running_agent import until
+from tests.kit.broker.redis.process import RedisProcess, free_port, redis_process
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 ORDERS = QueueKey("orders", 0)
 MEGABYTE = "x" * 1_000_000
@@ -526,12 +526,14 @@ async def test_from_messages_in_redis_to_a_row_of_the_history(clock: ManualClock
             return lambda: collecting.metric("pointsman_agent_queue_measurements_total", result="measured") == count
 
         async with collecting.running():
-            await until(looks(1))
+            await eventually(looks(1))
             await put(redis, ORDERS, 6)
             for look in range(2, 12):
                 await clock.advance(60)
-                await until(looks(look))
-            await until(lambda: collecting.metric("pointsman_agent_queue_stats_reports_total", result="recorded") == 1)
+                await eventually(looks(look))
+            await eventually(
+                lambda: collecting.metric("pointsman_agent_queue_stats_reports_total", result="recorded") == 1
+            )
         await listener.close()
 
     (row,) = [row for row in rows_in(tmp_path / "history") if row["event"] == "QUEUE_STATS"]

@@ -12,7 +12,7 @@ import pytest
 
 from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, VerdictKeeper
 from pointsman_agent.probe.redis_probe import PEER_SECONDS, RedisProbe
-from tests.fakes.redis_process import RedisProcess, free_port, redis_process
+from tests.kit.broker.redis.process import RedisProcess, free_port, redis_process
 
 pytestmark = pytest.mark.redis
 

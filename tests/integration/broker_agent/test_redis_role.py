@@ -15,7 +15,7 @@ from pointsman_agent.core.mastership import ACCEPT_AFTER_SECONDS
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.probe.redis_facts import DOES_NOT_PERSIST, RedisFacts
 from pointsman_agent.probe.redis_probe import MASTERSHIP_KEY, RedisProbe
-from tests.fakes.redis_process import RedisProcess, redis_process
+from tests.kit.broker.redis.process import RedisProcess, redis_process
 
 pytestmark = pytest.mark.redis
 

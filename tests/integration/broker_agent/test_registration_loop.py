@@ -22,17 +22,10 @@ from pointsman.wire.refusals import FieldViolation
 from pointsman_agent.config import HeartbeatSection
 from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
 from pointsman_agent.core.registration_session import RegistrationState
-from tests.fakes.redis_process import free_port
-from tests.fakes.running_agent import (
-    BROKER_ADDR,
-    RunningAgent,
-    ScriptedProbe,
-    agent_config,
-    running_agent,
-    until,
-    with_probe,
-)
-from tests.fakes.scripted_registration_server import (
+from tests.kit.agent.in_process import BROKER_ADDR, RunningAgent, ScriptedProbe, agent_config, running_agent, with_probe
+from tests.kit.broker.redis.process import free_port
+from tests.kit.faults.silent_proxy import silent_proxy
+from tests.kit.name_server.scripted_registration import (
     Odd,
     Registration,
     ScriptedRegistrationServer,
@@ -41,7 +34,7 @@ from tests.fakes.scripted_registration_server import (
     answer,
     scripted_registration_server,
 )
-from tests.fakes.silent_proxy import silent_proxy
+from tests.kit.waiting import eventually
 
 OTHER = "10.0.0.2:10911"
 ANSWERS = ProbeResult(True, "answers", incarnation="run-1", role=Role.MASTER)
@@ -100,7 +93,7 @@ async def test_a_probe_that_hangs_holds_the_first_registration_only_until_its_de
         config = with_probe(agent_config([server.addr]), kind="tcp", timeout_seconds=2.0)
         probe = ScriptedProbe(None)
         async with running_agent(config, clock=clock, probe=probe):
-            await until(lambda: probe.looks == 1)
+            await eventually(lambda: probe.looks == 1)
             await clock.advance(1.9)
             assert server.said_nothing_more()
 
@@ -341,12 +334,12 @@ async def test_a_connection_that_broke_silently_is_replaced_and_not_waited_for()
         async with running_agent(config) as agent:
             await server.next_registration()
             await server.next_beat()
-            await until(lambda: agent.beats(proxy.addr) >= 1)
+            await eventually(lambda: agent.beats(proxy.addr) >= 1)
 
             proxy.swallow_what_is_open()
-            await until(lambda: agent.beats(proxy.addr, "timeout") >= 1)
+            await eventually(lambda: agent.beats(proxy.addr, "timeout") >= 1)
             before = agent.beats(proxy.addr)
-            await until(lambda: agent.beats(proxy.addr) > before)
+            await eventually(lambda: agent.beats(proxy.addr) > before)
 
             assert proxy.connections == 2
             assert agent.registrations(proxy.addr) == 1
@@ -567,7 +560,7 @@ async def test_an_agent_logs_the_earlier_name_that_its_registration_ended_and_a_
                 await server.next_registration()
                 for count in range(1, 4):
                     await server.next_beat()
-                    await until(partial(beaten, agent, server.addr, count))
+                    await eventually(partial(beaten, agent, server.addr, count))
                     await clock.advance(30.0)
 
     (earlier,) = logged("the broker had another name or cluster; its earlier registration ended")

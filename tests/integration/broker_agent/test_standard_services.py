@@ -8,8 +8,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pointsman.daemon.rpc.standard_services import LIMIT, MAX_STREAMS
-from tests.fakes.agent_services import served
-from tests.fakes.refusal import refusal_of
+from tests.kit.agent.server import served
+from tests.kit.refusal import refusal_of
 
 
 async def test_watches_of_health_are_bounded() -> None:

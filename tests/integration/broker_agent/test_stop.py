@@ -13,9 +13,9 @@ from pointsman.v1 import registration_service_pb2 as wire
 from pointsman_agent.config import AgentConfig, StopSection
 from pointsman_agent.core.probe_verdict import ProbeResult
 from pointsman_agent.core.registration_session import RegistrationState
-from tests.fakes.redis_process import free_port
-from tests.fakes.running_agent import BROKER_ADDR, ScriptedProbe, agent_config, running_agent, with_probe
-from tests.fakes.scripted_registration_server import (
+from tests.kit.agent.in_process import BROKER_ADDR, ScriptedProbe, agent_config, running_agent, with_probe
+from tests.kit.broker.redis.process import free_port
+from tests.kit.name_server.scripted_registration import (
     Odd,
     ScriptedRegistrationServer,
     StreamEnded,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pointsman.clock import SystemClock
 from pointsman_agent.topic_source.rocketmq import RocketmqTopicSource
-from tests.fakes.rocketmq_files import topic, topics_json, topics_path
+from tests.kit.broker.rocketmq.files import topic, topics_json, topics_path
 
 MOST_HELD_SECONDS = 0.1
 """CPU time of this process, so that other processes do not count. Measured: 15 to 25 ms, as with any busy thread;

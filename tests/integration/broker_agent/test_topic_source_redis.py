@@ -20,8 +20,8 @@ from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source import redis_topics as redis_source
 from pointsman_agent.topic_source.redis_topics import RedisTopicSource
 from pointsman_agent.topic_source.topic_follower import TopicFollower
-from tests.fakes.redis_process import RedisProcess, free_port, redis_process
-from tests.fakes.running_agent import until
+from tests.kit.broker.redis.process import RedisProcess, free_port, redis_process
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.redis
 
@@ -223,15 +223,15 @@ async def test_a_server_that_hangs_is_given_up_at_the_deadline_and_found_again(r
     )
     task = asyncio.create_task(follower.run())
     try:
-        await until(lambda: len(changes) == 1)
+        await eventually(lambda: len(changes) == 1)
         await redis.command("CLIENT", "PAUSE", "1500", "ALL")
-        await until(lambda: follower.state.problem == "no response within 0.3 s")
+        await eventually(lambda: follower.state.problem == "no response within 0.3 s")
         assert follower.topics == changes[0]
-        await until(lambda: follower.state.problem == "")
+        await eventually(lambda: follower.state.problem == "")
         redis.kill()
-        await until(lambda: "redis" in follower.state.problem)
+        await eventually(lambda: "redis" in follower.state.problem)
         await redis.restart()
-        await until(lambda: follower.state.problem == "")
+        await eventually(lambda: follower.state.problem == "")
         assert len(changes) == 1
     finally:
         task.cancel()

@@ -18,8 +18,7 @@ from pointsman_agent.core.topic_set import AMENDED_BIT, DataVersion, TopicConfig
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.rocketmq import TRIES, RocketmqTopicSource, load_broker_conf
 from pointsman_agent.topic_source.topic_follower import TopicFollower
-from tests.fakes.instant_clock import InstantClock
-from tests.fakes.rocketmq_files import (
+from tests.kit.broker.rocketmq.files import (
     FIRST_COUNTER,
     ORDERS,
     RACE_TOPICS,
@@ -29,7 +28,7 @@ from tests.fakes.rocketmq_files import (
     topics_json,
     topics_path,
 )
-from tests.fakes.running_agent import until
+from tests.kit.waiting import InstantClock, eventually
 
 ROOT = Path(__file__).parents[3]
 SYSTEM_TOPICS = {name: topic(name, perm=7) for name in ("TBW102", "DefaultCluster", "%RETRY%group")}
@@ -138,7 +137,7 @@ async def test_a_reader_that_races_a_writer_only_sees_complete_versions(
     order: str, tmp_path: Path, main: Path, full: bool
 ) -> None:
     writer = subprocess.Popen(  # noqa: ASYNC220  # forking takes a millisecond
-        [sys.executable, "-m", "tests.fakes.rocketmq_files", order, str(tmp_path)],
+        [sys.executable, "-m", "tests.kit.broker.rocketmq.files", order, str(tmp_path)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -147,7 +146,7 @@ async def test_a_reader_that_races_a_writer_only_sees_complete_versions(
     seen: list[int] = []
     failed = 0
     try:
-        await until(lambda: main.exists() and main.with_name("topics.json.bak").exists())
+        await eventually(lambda: main.exists() and main.with_name("topics.json.bak").exists())
         # Without waits in between, as many reads as possible fall into a write.
         source = source_of(tmp_path)
         ends_at = time.monotonic() + (2.0 if full else 0.5)
@@ -196,7 +195,7 @@ async def test_with_both_copies_cut_at_any_byte_the_last_good_state_stays(
     follower = TopicFollower(source, clock=SystemClock(), interval=0.001, timeout=20, on_change=changes.append)
     task = asyncio.create_task(follower.run())
     try:
-        await until(lambda: bool(changes))
+        await eventually(lambda: bool(changes))
         for length in range(0, len(whole), 29):
             write(main, whole[:length])
             write(backup, whole[: length // 2])
@@ -204,10 +203,10 @@ async def test_with_both_copies_cut_at_any_byte_the_last_good_state_stays(
             assert f"{main}: " in problem
             assert f"{backup}: " in problem
         assert [counter(each) for each in changes] == [3]
-        await until(lambda: bool(follower.state.problem))
+        await eventually(lambda: bool(follower.state.problem))
 
         write(main, whole)
-        await until(lambda: len(changes) == 2)
+        await eventually(lambda: len(changes) == 2)
         assert follower.topics == changes[-1] == await source_of(tmp_path).read()
     finally:
         task.cancel()

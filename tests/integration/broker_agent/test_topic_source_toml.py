@@ -12,7 +12,7 @@ from pointsman_agent.config import load
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.toml import TRIES, TomlTopicSource
-from tests.fakes.instant_clock import InstantClock
+from tests.kit.waiting import InstantClock
 
 HEAD = """\
 [broker]

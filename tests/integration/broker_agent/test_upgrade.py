@@ -13,10 +13,11 @@ from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman_agent.config import AgentConfig, HeartbeatSection
 from pointsman_agent.core.probe_verdict import ProbeResult
 from pointsman_namesrv.config import LivenessConfig
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
-from tests.fakes.route_diary import route_diary
-from tests.fakes.running_agent import RunningAgent, ScriptedProbe, agent_config, running_agent, until, with_probe
+from tests.kit.agent.in_process import RunningAgent, ScriptedProbe, agent_config, running_agent, with_probe
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.route_diary import route_diary
+from tests.kit.waiting import eventually
 
 ANSWERS = ProbeResult(True, "answers", incarnation="run-1")
 
@@ -62,7 +63,7 @@ def fast(config: AgentConfig, number: int) -> AgentConfig:
 
 async def beats(agent: RunningAgent, name_server: str, count: int = 1) -> None:
     """Wait for its answered beats; with the first its stream is open."""
-    await until(lambda: agent.beats(name_server) >= count)
+    await eventually(lambda: agent.beats(name_server) >= count)
 
 
 async def generations(name_server: str) -> dict[str, int]:

@@ -23,10 +23,10 @@ from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_agent.config import AgentConfig, HeartbeatSection, OffsetsSection, ProbeSection, RpcSection
 from pointsman_agent.probe.configured import build_probe
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes.name_server import running_name_server
-from tests.fakes.probed_servers import SERVERS
-from tests.fakes.redis_process import RedisProcess, free_port
-from tests.fakes.running_agent import PATIENCE_SECONDS, RunningAgent, agent_config, running_agent
+from tests.kit.agent.in_process import PATIENCE_SECONDS, RunningAgent, agent_config, running_agent
+from tests.kit.agent.probed_servers import SERVERS
+from tests.kit.broker.redis.process import RedisProcess, free_port
+from tests.kit.name_server.in_process import running_name_server
 
 KINDS_WITHOUT_INCARNATION = [*SERVERS, "exec"]
 READ, READ_WRITE = 4, 6

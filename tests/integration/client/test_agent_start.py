@@ -11,11 +11,11 @@ from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.core.queue import QueueKey
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.core.route import TopicRoute
-from tests.fakes.condition import eventually
-from tests.fakes.consumer_agents import ConsumerAgent, consumer_agents, flow
-from tests.fakes.consumer_setup import Setup, consumer_setup
-from tests.fakes.memory_group import route_of
-from tests.fakes.seen import Seen
+from tests.kit.agent.consumer_agents import ConsumerAgent, consumer_agents, flow
+from tests.kit.client.consumer_setup import Setup, consumer_setup
+from tests.kit.client.memory_group import route_of
+from tests.kit.client.seen import Seen
+from tests.kit.waiting import eventually
 
 PROMISED_SECONDS = 5.0
 WARM_UP = GroupRules()

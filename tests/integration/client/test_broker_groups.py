@@ -27,11 +27,11 @@ from pointsman_client.memory import MemoryTransport
 from pointsman_client.ports.transport import CoordinatesGroups
 from pointsman_client.rocketmq import RocketmqTransport
 from pointsman_client.rocketmq.groups.broker_requests import MAX_REQUESTS_PER_SECOND
-from tests.fakes.condition import eventually
-from tests.fakes.fake_broker import Answer
-from tests.fakes.group_broker import GroupBroker, routed
-from tests.fakes.memory_group import RoutesInMemory
-from tests.fakes.stored_messages import stored_message
+from tests.kit.broker.rocketmq.fake_broker import Answer
+from tests.kit.broker.rocketmq.group_broker import GroupBroker, routed
+from tests.kit.broker.rocketmq.stored_messages import stored_message
+from tests.kit.client.memory_group import RoutesInMemory
+from tests.kit.waiting import eventually
 
 Join = Callable[..., Awaitable[PushConsumer]]
 RESET = Command(

@@ -23,10 +23,10 @@ from pointsman_client.rocketmq.groups.broker_membership import (
 )
 from pointsman_client.rocketmq.groups.member_links import MemberLinks
 from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
-from tests.fakes.condition import eventually
-from tests.fakes.fake_broker import Answer
-from tests.fakes.group_broker import GroupBroker, routed
-from tests.fakes.memory_group import RoutesInMemory
+from tests.kit.broker.rocketmq.fake_broker import Answer
+from tests.kit.broker.rocketmq.group_broker import GroupBroker, routed
+from tests.kit.client.memory_group import RoutesInMemory
+from tests.kit.waiting import eventually
 
 C1, C2 = "10.0.0.1@1", "10.0.0.2@1"
 

@@ -30,10 +30,10 @@ from pointsman_client.rocketmq.groups.broker_offsets import (
 )
 from pointsman_client.rocketmq.groups.member_links import MemberLinks
 from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
-from tests.fakes.fake_broker import Answer, Log
-from tests.fakes.group_broker import GroupBroker, routed
-from tests.fakes.memory_group import RoutesInMemory, queue_of
-from tests.fakes.stored_messages import stored_message
+from tests.kit.broker.rocketmq.fake_broker import Answer, Log
+from tests.kit.broker.rocketmq.group_broker import GroupBroker, routed
+from tests.kit.broker.rocketmq.stored_messages import stored_message
+from tests.kit.client.memory_group import RoutesInMemory, queue_of
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
 CODES = [code for code in Code if code is not Code.SUCCESS]

@@ -11,7 +11,7 @@ import pytest
 from pointsman_client.errors import AgentFailedError, ClientClosedError
 from pointsman_client.pointsman_grpc.links import AgentLink, AgentLinks
 from pointsman_client.pointsman_grpc.status import grpc_errors_of
-from tests.fakes.redis_process import free_port
+from tests.kit.broker.redis.process import free_port
 
 
 async def read_from(link: AgentLink) -> None:

@@ -31,12 +31,12 @@ from pointsman_client.memory import MemoryTransport
 from pointsman_client.pointsman_grpc.links import OpenChannel, open_channel
 from pointsman_client.pointsman_grpc.thread_channel import open_thread_channel
 from pointsman_client.prometheus import PrometheusMetrics
-from tests.fakes.certificates import Authority, Files
-from tests.fakes.condition import eventually
-from tests.fakes.ctl_process import ctl_process
-from tests.fakes.name_server import running_name_server
-from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, scripted_route_server, topic_route
-from tests.fakes.tls_peers import tls_config
+from tests.kit.certificates import Authority, Files
+from tests.kit.ctl.process import ctl_process
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.scripted_routes import ScriptedRouteServer, broker_data, scripted_route_server, topic_route
+from tests.kit.tls_peers import tls_config
+from tests.kit.waiting import eventually
 
 TOKEN = "token-of-this-test"
 

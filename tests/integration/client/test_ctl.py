@@ -12,11 +12,11 @@ import pytest
 
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes import wire
-from tests.fakes.ctl_command import Ended, ctl, running_ctl
-from tests.fakes.name_server import running_name_server
-from tests.fakes.scripted_admin_server import Refusal, scripted_admin_server
-from tests.fakes.scripted_route_server import refused_addr, scripted_route_server, silent_listener
+from tests.kit.ctl.command import Ended, ctl, running_ctl
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.scripted_admin import Refusal, scripted_admin_server
+from tests.kit.name_server.scripted_routes import refused_addr, scripted_route_server, silent_listener
 
 RUNS = "check that it runs, and --namesrv or POINTSMAN_NAMESRV"
 TOPIC_NOWHERE = "pointsmanctl: topic nowhere has no route; see `pointsmanctl topics`\n"

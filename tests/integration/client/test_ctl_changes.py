@@ -15,12 +15,12 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes import wire
-from tests.fakes.ctl_command import Ended, Terminal, ctl
-from tests.fakes.ctl_keys import undocumented_keys
-from tests.fakes.name_server import running_name_server
-from tests.fakes.scripted_admin_server import scripted_admin_server
-from tests.fakes.scripted_route_server import refused_addr
+from tests.kit.ctl.command import Ended, Terminal, ctl
+from tests.kit.ctl.keys import undocumented_keys
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.scripted_admin import scripted_admin_server
+from tests.kit.name_server.scripted_routes import refused_addr
 
 
 async def register(app: NameServerApp, name: str = "broker-a", *, cluster: str = "c1") -> None:

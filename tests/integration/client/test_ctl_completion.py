@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from pointsman.clock import SystemClock
-from tests.fakes.agent_in_route import whole_agents
-from tests.fakes.ctl_process import environment
-from tests.fakes.group_agent import Consumer, reads
-from tests.fakes.name_server import running_name_server
-from tests.fakes.scripted_route_server import refused_addr, scripted_route_server, silent_listener
+from tests.kit.agent.group_agent import Consumer, reads
+from tests.kit.agent.in_route import whole_agents
+from tests.kit.ctl.process import environment
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.scripted_routes import refused_addr, scripted_route_server, silent_listener
 
 BASH = shutil.which("bash")
 pytestmark = pytest.mark.skipif(BASH is None, reason="bash is not installed")

@@ -24,11 +24,12 @@ from pointsman_ctl.commands.agent_round import MAX_CONCURRENT_AGENTS, AgentChoic
 from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.servers.agent_queries import AgentServer
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes.agent_in_route import WholeAgent, whole_agents
-from tests.fakes.ctl_command import Ended, ctl
-from tests.fakes.group_agent import Consumer, reads, soon
-from tests.fakes.name_server import running_name_server
-from tests.fakes.scripted_route_server import refused_addr
+from tests.kit.agent.group_agent import Consumer, reads
+from tests.kit.agent.in_route import WholeAgent, whole_agents
+from tests.kit.ctl.command import Ended, ctl
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.scripted_routes import refused_addr
+from tests.kit.waiting import eventually
 
 A, B, C = "10.0.0.1@a", "10.0.0.2@b", "10.0.0.3@c"
 
@@ -65,7 +66,7 @@ async def a_fleet(clock: ManualClock | SystemClock) -> AsyncIterator[Fleet]:
             fleet = Fleet(app, one, two, replica, [])
             if isinstance(clock, ManualClock):
                 await clock.advance(0.1)
-            await soon(lambda: all(agent.groups.core.state.value == "ready" for agent in (one, two, replica)))
+            await eventually(lambda: all(agent.groups.core.state.value == "ready" for agent in (one, two, replica)))
             yield fleet
             for consumer in fleet.consumers:
                 await consumer.crash()

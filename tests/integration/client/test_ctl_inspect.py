@@ -22,12 +22,12 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.settings.settings_store import SettingsStore
-from tests.fakes import wire
-from tests.fakes.ctl_command import Ended, ctl, running_ctl
-from tests.fakes.ctl_keys import undocumented_keys
-from tests.fakes.name_server import running_name_server
-from tests.fakes.scripted_admin_server import ScriptedAdminServer, scripted_admin_server
-from tests.fakes.scripted_route_server import refused_addr, silent_listener
+from tests.kit.ctl.command import Ended, ctl, running_ctl
+from tests.kit.ctl.keys import undocumented_keys
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.scripted_admin import ScriptedAdminServer, scripted_admin_server
+from tests.kit.name_server.scripted_routes import refused_addr, silent_listener
 
 
 async def register(app: NameServerApp, *topics: str, name: str, **more: Any) -> None:

@@ -21,12 +21,12 @@ from pointsman.clock import SystemClock
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_ctl.command_line import TASKS
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes import wire
-from tests.fakes.agent_in_route import WholeAgent, whole_agents
-from tests.fakes.ctl_command import ctl
-from tests.fakes.ctl_process import ctl_process, ended, environment, started
-from tests.fakes.group_agent import soon
-from tests.fakes.name_server import running_name_server
+from tests.kit.agent.in_route import WholeAgent, whole_agents
+from tests.kit.ctl.command import ctl
+from tests.kit.ctl.process import ctl_process, ended, environment, started
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 XTERM = {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
 ONE_OF_EACH_TASK = {
@@ -200,13 +200,13 @@ async def test_ctrl_c_aborts_a_drain_and_the_agent_undoes_it(name_server: NameSe
     async with one_broker(name_server) as agent:
         agent.groups_may_stop.clear()
         process = await started("--namesrv", name_server.addr, "drain-broker", "c1/a/0", "--yes")
-        await soon(lambda: agent.stopped_groups)
+        await eventually(lambda: agent.stopped_groups)
         second = await ctl("--namesrv", name_server.addr, "drain-broker", "c1/a/0", "--yes")
         process.send_signal(signal.SIGINT)
         made = await ended(process)
         async with asyncio.timeout(10):
             await agent.served_groups_again.wait()
-        await soon(lambda: not agent.drainer.state)
+        await eventually(lambda: not agent.drainer.state)
         route = await ctl("--namesrv", name_server.addr, "-o", "json", "route", "orders")
 
     assert second.code == 1

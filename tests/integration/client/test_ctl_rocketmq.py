@@ -22,17 +22,17 @@ from pointsman_ctl.commands.agent_round import NOT_LISTED
 from pointsman_ctl.output.error_report import ACCESS_KEY_HINT
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
-from tests.fakes.agent_in_route import whole_agents
-from tests.fakes.certificates import Authority
-from tests.fakes.ctl_command import Ended, ctl
-from tests.fakes.fake_broker import Answer, FakeBroker
-from tests.fakes.group_agent import Consumer, reads
-from tests.fakes.name_server import running_name_server
-from tests.fakes.remoting_peer import remoting_peer
-from tests.fakes.rocketmq_frames import broker_ext, register, register_body, topic_config
-from tests.fakes.rocketmq_name_server import reply, rocketmq_name_server
-from tests.fakes.scripted_route_server import refused_addr
-from tests.fakes.tls_peers import context, tls_config
+from tests.kit.agent.group_agent import Consumer, reads
+from tests.kit.agent.in_route import whole_agents
+from tests.kit.broker.rocketmq.fake_broker import Answer, FakeBroker
+from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.name_server import reply, rocketmq_name_server
+from tests.kit.broker.rocketmq.peer import remoting_peer
+from tests.kit.certificates import Authority
+from tests.kit.ctl.command import Ended, ctl
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.scripted_routes import refused_addr
+from tests.kit.tls_peers import context, tls_config
 
 GRPC, REMOTING = "grpc", "remoting"
 through_both = pytest.mark.parametrize("kind", [GRPC, REMOTING])

@@ -12,10 +12,10 @@ from pointsman.v1.broker_pb2 import PROBE_EVIDENCE_STRONG, PROBE_STATUS_FAILING,
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
-from tests.fakes import wire
-from tests.fakes.ctl_command import ctl, running_ctl
-from tests.fakes.name_server import running_name_server
-from tests.fakes.scripted_route_server import refused_addr
+from tests.kit.ctl.command import ctl, running_ctl
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.scripted_routes import refused_addr
 
 REFUSING = BrokerHealth(status=PROBE_STATUS_FAILING, evidence=PROBE_EVIDENCE_STRONG)
 

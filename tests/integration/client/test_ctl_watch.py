@@ -14,12 +14,12 @@ from pointsman.v1 import broker_pb2
 from pointsman.v1 import route_service_pb2 as route
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes import wire
-from tests.fakes.ctl_command import Command, ctl, running_ctl
-from tests.fakes.name_server import running_name_server
-from tests.fakes.redis_process import free_port
-from tests.fakes.scripted_admin_server import Refusal, ScriptedAdminServer, scripted_admin_server
-from tests.fakes.scripted_route_server import (
+from tests.kit.broker.redis.process import free_port
+from tests.kit.ctl.command import Command, ctl, running_ctl
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.scripted_admin import Refusal, ScriptedAdminServer, scripted_admin_server
+from tests.kit.name_server.scripted_routes import (
     broker_data,
     refused_addr,
     silent_listener,

@@ -19,9 +19,9 @@ from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Park
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.consumer_setup import Setup, consumer_setup
-from tests.fakes.memory_group import addr_of, queue_of, route_of
-from tests.fakes.redis_process import redis_process
+from tests.kit.broker.redis.process import redis_process
+from tests.kit.client.consumer_setup import Setup, consumer_setup
+from tests.kit.client.memory_group import addr_of, queue_of, route_of
 
 QUEUE, OTHER_QUEUE = queue_of(0), queue_of(1)
 

@@ -28,7 +28,7 @@ from pointsman_client import (
     TopicNotFoundError,
     WrongEventLoopError,
 )
-from tests.fakes.scripted_route_server import (
+from tests.kit.name_server.scripted_routes import (
     ScriptedRouteServer,
     broker_data,
     refused_addr,

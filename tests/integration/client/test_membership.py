@@ -23,16 +23,16 @@ from pointsman_client.pointsman_grpc.agents.member_stream import MemberState
 from pointsman_client.pointsman_grpc.agents.membership import AgentMembership
 from pointsman_client.pointsman_grpc.links import AgentLinks
 from pointsman_client.ports.coordination import GroupMembership
-from tests.fakes.condition import eventually
-from tests.fakes.consumer_agents import (
+from tests.kit.agent.consumer_agents import (
     ConsumerAgent,
     Routes,
     broker_data,
     consumer_agents,
     flow,
 )
-from tests.fakes.cut_proxy import cut_proxy
-from tests.fakes.group_agent import Consumer, pin, reads
+from tests.kit.agent.group_agent import Consumer, pin, reads
+from tests.kit.faults.cut_proxy import cut_proxy
+from tests.kit.waiting import eventually
 
 C1, C2, C3 = "10.0.0.1@1", "10.0.0.2@1", "10.0.0.3@1"
 WARM_UP = GroupRules(warm_up=30.0)

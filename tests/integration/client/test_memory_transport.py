@@ -11,7 +11,7 @@ from pointsman.manual_clock import ManualClock
 from pointsman_client.errors import BrokerTimeoutError, OffsetBeyondEndError
 from pointsman_client.memory import MemoryTransport
 from pointsman_client.ports.transport import PulledMessages
-from tests.fakes.brokers_under_test import QUEUE, outgoing
+from tests.kit.broker.under_test import QUEUE, outgoing
 
 ADDR, SLAVE = "10.0.0.1:6379", "10.0.0.2:6379"
 

@@ -25,9 +25,9 @@ from pointsman_client.errors import (
 from pointsman_client.producer.new_topics import MAX_TOPICS, VALID_SECONDS, NewTopics
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer_options import Fallback, Park
-from tests.fakes.producing import A, B, producing, put_route
-from tests.fakes.scripted_route_server import ScriptedRouteServer, scripted_route_server
-from tests.fakes.scripted_transport import ScriptedTransport
+from tests.kit.client.producing import A, B, producing, put_route
+from tests.kit.client.scripted_transport import ScriptedTransport
+from tests.kit.name_server.scripted_routes import ScriptedRouteServer, scripted_route_server
 
 DEFAULT = "TBW102"
 NEW = Message("new", b"x")

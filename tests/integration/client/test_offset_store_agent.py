@@ -15,7 +15,7 @@ from pointsman_client.errors import AgentFailedError, RequestRejectedError
 from pointsman_client.pointsman_grpc.agents.offset_store import CONFIRMED_TTL_SECONDS, AgentOffsetStore
 from pointsman_client.pointsman_grpc.links import AgentLinks
 from pointsman_client.ports.coordination import LoadedOffsets, OffsetStore
-from tests.fakes.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of, until_true
+from tests.kit.agent.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of, until_true
 
 StoreOf = Callable[[Routes], AgentOffsetStore]
 

@@ -22,7 +22,7 @@ from pointsman_client.consumer.file_offset_store import (
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError
 from pointsman_client.ports.coordination import LoadedOffsets, OffsetStore
-from tests.fakes.consumer_agents import queues_of
+from tests.kit.agent.consumer_agents import queues_of
 
 A0, A1, A2 = queues_of("a", 0, 1, 2)
 

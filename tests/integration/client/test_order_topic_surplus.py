@@ -18,10 +18,10 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import BrokerRefusedError
 from pointsman_client.memory import MemoryTransport
 from pointsman_client.producer.producer import Producer
-from tests.fakes.ctl_command import ctl
-from tests.fakes.name_server import running_name_server
-from tests.fakes.running_agent import PATIENCE_SECONDS
-from tests.fakes.wire import identity, registration, topic
+from tests.kit.agent.in_process import PATIENCE_SECONDS
+from tests.kit.ctl.command import ctl
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.wire import identity, registration, topic
 
 ADDR = "10.0.0.1:10911"
 SENDS = 20

@@ -14,8 +14,8 @@ import pytest
 
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.ports.transport import Transport
-from tests.fakes.brokers_under_test import BrokersUnderTest, shared_tests
 from tests.integration.client import test_transport_contract
+from tests.kit.broker.under_test import BrokersUnderTest, shared_tests
 
 PAGE = Path(__file__).parents[3] / "docs" / "writing-a-transport.md"
 WITHOUT = {

@@ -13,9 +13,9 @@ from pointsman_client.core.sharding import SubShards
 from pointsman_client.errors import QueueUnavailableError
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer_options import Park
-from tests.fakes.condition import eventually
-from tests.fakes.producing import A, B, Shop, producing, put_route
-from tests.fakes.scripted_route_server import ScriptedRouteServer, scripted_route_server
+from tests.kit.client.producing import A, B, Shop, producing, put_route
+from tests.kit.name_server.scripted_routes import ScriptedRouteServer, scripted_route_server
+from tests.kit.waiting import eventually
 
 KEYS = [f"key-{number}" for number in range(24)]
 

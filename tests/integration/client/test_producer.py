@@ -37,16 +37,16 @@ from pointsman_client.errors import (
     TopicNotFoundError,
 )
 from pointsman_client.producer.producer import Producer
-from tests.fakes.condition import eventually
-from tests.fakes.producing import ADDRS, A, B, C, SendCallback, Shop, producing, put_route
-from tests.fakes.scripted_route_server import (
+from tests.kit.client.producing import ADDRS, A, B, C, SendCallback, Shop, producing, put_route
+from tests.kit.client.scripted_transport import Call, ScriptedTransport
+from tests.kit.name_server.scripted_routes import (
     ScriptedRouteServer,
     broker_data,
     refused_addr,
     scripted_route_server,
     topic_route,
 )
-from tests.fakes.scripted_transport import Call, ScriptedTransport
+from tests.kit.waiting import eventually
 
 HELLO = Message("orders", b"hello", "new", ("4711",), {"zone": "z1"})
 

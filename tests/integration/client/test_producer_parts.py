@@ -23,9 +23,9 @@ from pointsman_client.errors import (
 from pointsman_client.ownership import MessagingOptions, Resources
 from pointsman_client.producer.fault_recovery import MAX_PARALLEL_LOOKUPS, RouteRefresher
 from pointsman_client.producer.producer import Producer
-from tests.fakes.condition import eventually
-from tests.fakes.scripted_route_server import ScriptedRouteServer, broker_data, scripted_route_server, topic_route
-from tests.fakes.scripted_transport import ScriptedTransport
+from tests.kit.client.scripted_transport import ScriptedTransport
+from tests.kit.name_server.scripted_routes import ScriptedRouteServer, broker_data, scripted_route_server, topic_route
+from tests.kit.waiting import eventually
 
 
 @pytest.fixture

@@ -31,16 +31,16 @@ from pointsman_client.producer.outbox import Outbox, Parked
 from pointsman_client.producer.outbox_sender import REFUSED_RETRY_SECONDS
 from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Fallback, Park
-from tests.fakes.condition import eventually
-from tests.fakes.producing import A, B, Shop, producing, put_route
-from tests.fakes.scripted_route_server import (
+from tests.kit.client.producing import A, B, Shop, producing, put_route
+from tests.kit.client.scripted_transport import ScriptedTransport
+from tests.kit.name_server.scripted_routes import (
     ScriptedRouteServer,
     broker_data,
     scripted_route_server,
     topic_route,
     with_digest,
 )
-from tests.fakes.scripted_transport import ScriptedTransport
+from tests.kit.waiting import eventually
 
 HELLO = Message("orders", b"hello")
 A0, A1, B0 = (MessageQueue("orders", "c1", broker, number) for broker, number in (("a", 0), ("a", 1), ("b", 0)))

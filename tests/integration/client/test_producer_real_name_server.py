@@ -18,11 +18,11 @@ from pointsman_client.errors import NoBrokerUpError, TopicNotFoundError
 from pointsman_client.producer.outbox import Outbox
 from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Park
-from tests.fakes import wire
-from tests.fakes.condition import eventually
-from tests.fakes.name_server import running_name_server
-from tests.fakes.producing import A, B
-from tests.fakes.scripted_transport import ScriptedTransport
+from tests.kit.client.producing import A, B
+from tests.kit.client.scripted_transport import ScriptedTransport
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 HELLO = Message("orders", b"hello")
 A0 = MessageQueue("orders", "c1", "a", 0)

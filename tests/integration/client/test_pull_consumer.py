@@ -11,8 +11,8 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.errors import BrokerUnreachableError, ClientClosedError, InvalidOptionError
-from tests.fakes.consumer_setup import Setup, consumer_setup, numbers
-from tests.fakes.memory_group import addr_of, queue_of
+from tests.kit.client.consumer_setup import Setup, consumer_setup, numbers
+from tests.kit.client.memory_group import addr_of, queue_of
 
 Q0, Q1 = queue_of(0), queue_of(1)
 

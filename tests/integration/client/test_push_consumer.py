@@ -18,10 +18,10 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
 from pointsman_client.core.retry_rules import ConsumeResult
 from pointsman_client.ports.transport import PulledMessages, Reader
-from tests.fakes.condition import eventually
-from tests.fakes.consumer_setup import Setup, consumer_setup, numbers, queues_of
-from tests.fakes.memory_group import addr_of, queue_of, route_of
-from tests.fakes.seen import Held, Seen
+from tests.kit.client.consumer_setup import Setup, consumer_setup, numbers, queues_of
+from tests.kit.client.memory_group import addr_of, queue_of, route_of
+from tests.kit.client.seen import Held, Seen
+from tests.kit.waiting import eventually
 
 Q0, Q1 = queue_of(0), queue_of(1)
 

@@ -16,11 +16,11 @@ from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.core.allocation import Averagely, AveragelyByCircle
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.route import TopicRoute
-from tests.fakes.condition import eventually
-from tests.fakes.consumer_agents import ConsumerAgent, consumer_agents, flow
-from tests.fakes.consumer_setup import consumer_setup, numbers
-from tests.fakes.memory_group import queue_of, route_of
-from tests.fakes.seen import Seen
+from tests.kit.agent.consumer_agents import ConsumerAgent, consumer_agents, flow
+from tests.kit.client.consumer_setup import consumer_setup, numbers
+from tests.kit.client.memory_group import queue_of, route_of
+from tests.kit.client.seen import Seen
+from tests.kit.waiting import eventually
 
 Q0, Q1 = queue_of(0), queue_of(1)
 

@@ -11,9 +11,9 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.retry_rules import ConsumeResult
-from tests.fakes.consumer_setup import Setup, consumer_setup, numbers
-from tests.fakes.memory_group import queue_of
-from tests.fakes.seen import Held, Seen
+from tests.kit.client.consumer_setup import Setup, consumer_setup, numbers
+from tests.kit.client.memory_group import queue_of
+from tests.kit.client.seen import Held, Seen
 
 Q0, Q1 = queue_of(0), queue_of(1)
 
@@ -59,7 +59,7 @@ async def test_an_ordered_consumer_stops_in_time_though_the_question_for_its_loc
         await hangs.wait()
         return frozenset()
 
-    monkeypatch.setattr("tests.fakes.memory_group._Locks.lock", hang)
+    monkeypatch.setattr("tests.kit.client.memory_group._Locks.lock", hang)
     await setup.clock.advance(21)
     await setup.brokers.put(Q0, ["too late"])
     await setup.clock.advance(5)

@@ -12,9 +12,9 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import ConsumeFrom
-from tests.fakes.consumer_setup import Setup, consumer_setup, numbers, queues_of
-from tests.fakes.memory_group import queue_of, route_of
-from tests.fakes.seen import Held, Seen
+from tests.kit.client.consumer_setup import Setup, consumer_setup, numbers, queues_of
+from tests.kit.client.memory_group import queue_of, route_of
+from tests.kit.client.seen import Held, Seen
 
 Q0, Q1 = queue_of(0), queue_of(1)
 

@@ -13,7 +13,7 @@ from pointsman.manual_clock import ManualClock
 from pointsman_client.pointsman_grpc.agents.queue_lock import AgentQueueLocks
 from pointsman_client.pointsman_grpc.links import AgentLinks
 from pointsman_client.ports.coordination import QueueLocks
-from tests.fakes.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of, until_true
+from tests.kit.agent.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of, until_true
 
 C1, C2 = "10.0.0.1@1", "10.0.0.2@1"
 

@@ -13,10 +13,10 @@ import pytest
 
 from pointsman.v1 import broker_pb2, registration_service_pb2, registration_service_pb2_grpc
 from pointsman_client import ClientClosedError, NameServerClient, RouteChange, TopicNotFoundError
-from tests.fakes.condition import eventually
-from tests.fakes.ctl_command import ctl
-from tests.fakes.name_server import running_name_server
-from tests.fakes.wire import identity, registration, topic
+from tests.kit.ctl.command import ctl
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.wire import identity, registration, topic
+from tests.kit.waiting import eventually
 
 W1_BROKERS = [
     ("broker-a", 0, "192.168.1.10:10911"),

@@ -23,12 +23,12 @@ from pointsman_client.errors import (
 )
 from pointsman_client.ports.transport import Transport
 from pointsman_client.redis_streams import RedisStreamsTransport
-from tests.fakes.brokers_under_test import BORN_AT, QUEUE, READER, RedisBrokers, outgoing
-from tests.fakes.condition import eventually
-from tests.fakes.consumer_agents import until_true
-from tests.fakes.redis_process import free_port
-from tests.fakes.scripted_redis import endless_redis, scripted_redis
-from tests.fakes.silent_proxy import silent_proxy
+from tests.kit.agent.consumer_agents import until_true
+from tests.kit.broker.redis.process import free_port
+from tests.kit.broker.redis.scripted import endless_redis, scripted_redis
+from tests.kit.broker.under_test import BORN_AT, QUEUE, READER, RedisBrokers, outgoing
+from tests.kit.faults.silent_proxy import silent_proxy
+from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.redis
 

@@ -12,7 +12,7 @@ import pytest
 
 from pointsman.manual_clock import ManualClock
 from pointsman_client import NameServerClient, NameServersUnavailableError, RouteChange, TopicNotFoundError
-from tests.fakes.scripted_route_server import (
+from tests.kit.name_server.scripted_routes import (
     ScriptedRouteServer,
     broker_data,
     scripted_route_server,

@@ -22,9 +22,10 @@ from pointsman_client.rocketmq.broker_connection import Reply, Response
 from pointsman_client.rocketmq.broker_link import Link
 from pointsman_client.rocketmq.request_frames import request_head
 from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
-from tests.fakes.certificates import Authority
-from tests.fakes.fake_broker import Answer, FakeBroker, until
-from tests.fakes.tls_peers import context
+from tests.kit.broker.rocketmq.fake_broker import Answer, FakeBroker
+from tests.kit.certificates import Authority
+from tests.kit.tls_peers import context
+from tests.kit.waiting import eventually
 
 HEART_BEAT = Request.HEART_BEAT
 SECONDS = 10.0
@@ -136,7 +137,7 @@ async def test_a_silent_broker_ends_a_request_in_time_and_its_connection(
     broker.is_hanging = False
     assert await echo(link, "c") == "c"
     assert broker.connections == 2
-    await until(lambda: len(broker.peers) == 1)
+    await eventually(lambda: len(broker.peers) == 1)
 
 
 async def test_a_frame_without_an_end_ends_the_connection(
@@ -193,7 +194,7 @@ async def test_a_request_that_was_cancelled_still_finds_a_silent_connection(
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await echo(link, "b", timeout_seconds=0.1)
-    await until(lambda: link.connection is None)
+    await eventually(lambda: link.connection is None)
 
 
 async def test_a_connection_that_breaks_fails_what_changes_something_and_repeats_what_reads(
@@ -338,7 +339,7 @@ async def test_an_idle_connection_is_closed_before_the_broker_does(
     lost: list[int] = []
     link = open_link(on_lost=lambda: lost.append(1))
     await echo(link, "a")
-    await until(lambda: not broker.peers)
+    await eventually(lambda: not broker.peers)
     assert await echo(link, "b") == "b"
     assert (broker.connections, lost) == (2, [])
 
@@ -407,9 +408,9 @@ async def test_requests_of_the_broker_reach_the_handler(broker: FakeBroker, open
     broker.push(Command(code=Request.GET_CONSUMER_RUNNING_INFO, opaque=1, ext={"consumerGroup": "g"}), b"x")
     broker.push(Command(code=Request.CONSUME_MESSAGE_DIRECTLY, opaque=243))
     assert await echo(link, "between") == "between"
-    await until(lambda: len(broker.replies) == 1)
+    await eventually(lambda: len(broker.replies) == 1)
     later[0](Reply(body=b"info"))
-    await until(lambda: len(broker.replies) == 2)
+    await eventually(lambda: len(broker.replies) == 2)
     assert seen == [(40, "g", b""), (307, "g", b"x"), (309, "", b"")]
     (failed, _), (info, body) = broker.replies
     assert (failed.code, failed.opaque, failed.remark) == (1, 243, "a fault of the handler")
@@ -434,7 +435,7 @@ async def test_replies_to_a_connection_that_broke_are_dropped_without_a_log_line
     await echo(link, "a")
     for writer in broker.peers:
         writer.write(encode(Command(code=Request.GET_CONSUMER_RUNNING_INFO)) * 20)
-    await until(lambda: len(handled) == 20)
+    await eventually(lambda: len(handled) == 20)
     assert not caplog.messages
 
 
@@ -445,7 +446,7 @@ async def test_without_a_handler_the_broker_learns_that_nothing_is_supported(
     await echo(link, "a")
     broker.push(Command(code=Request.GET_CONSUMER_RUNNING_INFO, opaque=9))
     broker.push(Command(code=Request.NOTIFY_CONSUMER_IDS_CHANGED, opaque=10, flag=2))
-    await until(lambda: bool(broker.replies))
+    await eventually(lambda: bool(broker.replies))
     await echo(link, "b")
     assert [(command.code, command.opaque) for command, _ in broker.replies] == [(Code.REQUEST_CODE_NOT_SUPPORTED, 9)]
 
@@ -462,7 +463,7 @@ async def test_retired_means_another_connection_for_what_comes_after(
     assert (broker.connections, len(broker.peers)) == (2, 2)
     broker.release()
     assert await waiting == "before"
-    await until(lambda: len(broker.peers) == 1)
+    await eventually(lambda: len(broker.peers) == 1)
 
 
 async def test_what_was_sent_before_a_retirement_arrives(broker: FakeBroker, open_link: Callable[..., Link]) -> None:
@@ -471,7 +472,7 @@ async def test_what_was_sent_before_a_retirement_arrives(broker: FakeBroker, ope
     await send_one_way(link, b"last")
     link.retire()
     await broker.until_asked(99, 2)
-    await until(lambda: not broker.peers)
+    await eventually(lambda: not broker.peers)
 
 
 class SlowReader(asyncio.Protocol):
@@ -516,7 +517,7 @@ async def test_closing_writes_one_way_requests_first(
         await asyncio.sleep(0)
     await send_one_way(link, bytes(1_000_000))
     closing = asyncio.create_task(link.close())
-    await until(lambda: reader.transport is not None)
+    await eventually(lambda: reader.transport is not None)
     assert reader.transport is not None
     reader.transport.resume_reading()
     await closing
@@ -552,7 +553,7 @@ async def test_a_connection_that_is_given_up_ends_although_the_broker_reads_noth
     else:
         await send_one_way(link, bytes(20_000_000))
         link.retire()
-    await until(lambda: link.is_idle)
+    await eventually(lambda: link.is_idle)
 
 
 async def test_callers_that_wait_for_a_connection_are_bounded(

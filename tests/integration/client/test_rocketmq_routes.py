@@ -35,20 +35,20 @@ from pointsman_client.core.route import BrokerData, TopicRoute
 from pointsman_client.rocketmq import RocketmqTransport
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
-from tests.fakes.certificates import Authority
-from tests.fakes.condition import eventually
-from tests.fakes.cut_proxy import cut_proxy
-from tests.fakes.name_server import running_name_server
-from tests.fakes.remoting_peer import remoting_peer
-from tests.fakes.rocketmq_frames import broker_ext, register, register_body, topic_config
-from tests.fakes.rocketmq_name_server import (
+from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.name_server import (
     Respond,
     RocketmqNameServer,
     reply,
     rocketmq_name_server,
     route_body,
 )
-from tests.fakes.tls_peers import context, tls_config
+from tests.kit.broker.rocketmq.peer import remoting_peer
+from tests.kit.certificates import Authority
+from tests.kit.faults.cut_proxy import cut_proxy
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.tls_peers import context, tls_config
+from tests.kit.waiting import eventually
 
 TOPIC = "TopicTest"
 

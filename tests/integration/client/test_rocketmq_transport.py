@@ -37,11 +37,12 @@ from pointsman_client.ports.transport import (
     Transport,
 )
 from pointsman_client.rocketmq import RocketmqTransport
-from tests.fakes.brokers_under_test import BORN_AT, QUEUE, BrokersUnderTest, outgoing, shared_tests
-from tests.fakes.fake_broker import Answer, FakeBroker, Log, until
-from tests.fakes.stored_messages import batch_record, property_map, stored_message, text_of
 from tests.integration.client import test_transport_contract
 from tests.integration.client.test_transport_contract import TIMEOUT_SECONDS, bodies, pull, send
+from tests.kit.broker.rocketmq.fake_broker import Answer, FakeBroker, Log
+from tests.kit.broker.rocketmq.stored_messages import batch_record, property_map, stored_message, text_of
+from tests.kit.broker.under_test import BORN_AT, QUEUE, BrokersUnderTest, outgoing, shared_tests
+from tests.kit.waiting import eventually
 
 WITHOUT = {
     # Other words, or fields that RocketMQ has not: with tests below.
@@ -224,7 +225,7 @@ async def test_one_way_sends_wait_for_nothing(transport: RocketmqTransport, brok
     broker.dropped.add(Request.SEND_MESSAGE_V2)
     await transport.send_one_way(broker.addr, QUEUE, [outgoing("a")], timeout_seconds=TIMEOUT_SECONDS)
     await transport.send_one_way(broker.addr, QUEUE, [outgoing("b"), outgoing("c")], timeout_seconds=TIMEOUT_SECONDS)
-    await until(lambda: broker.logs["orders", 3].end == 3)
+    await eventually(lambda: broker.logs["orders", 3].end == 3)
     assert {command.flag for command in broker.requests} == {2}
 
 
@@ -250,7 +251,7 @@ async def test_a_delay_is_what_a_broker_knows_after_a_restart_in_another_version
     broker.version = before
     await send(transport, broker.addr, "a")
     await broker.stop()
-    await until(lambda: transport._links[broker.addr].connection is None)
+    await eventually(lambda: transport._links[broker.addr].connection is None)
     broker.version = after
     await broker.start()
     message = outgoing("b", due_at=datetime.now(UTC) + timedelta(minutes=10))
@@ -470,7 +471,7 @@ async def test_refused_offsets_name_their_code(transport: RocketmqTransport, bro
 async def test_forgotten_brokers_are_disconnected(transport: RocketmqTransport, broker: FakeBroker) -> None:
     await send(transport, broker.addr, "a")
     transport.forget(broker.addr)
-    await until(lambda: not broker.peers)
+    await eventually(lambda: not broker.peers)
     transport.forget("10.9.9.9:10911")
     assert transport._links == {}
     await send(transport, broker.addr, "b")

@@ -12,14 +12,14 @@ from pointsman.manual_clock import ManualClock
 from pointsman.v1 import route_service_pb2
 from pointsman_client import NameServerClient, NameServersUnavailableError, RouteChange, TopicNotFoundError
 from pointsman_client.core.recheck_plan import MAX_RECHECKS
-from tests.fakes.condition import eventually
-from tests.fakes.scripted_route_server import (
+from tests.kit.name_server.scripted_routes import (
     ScriptedRouteServer,
     broker_data,
     scripted_route_server,
     topic_route,
     with_digest,
 )
+from tests.kit.waiting import eventually
 
 A = broker_data("broker-a", {0: "10.0.0.1:1", 1: "10.0.0.2:1"})
 B = broker_data("broker-b", {0: "10.0.0.3:1"})

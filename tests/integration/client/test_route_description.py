@@ -18,14 +18,14 @@ from pointsman_client.errors import ForkedError, InvalidOptionError
 from pointsman_client.pointsman_grpc.codec import from_topic_route
 from pointsman_client.pointsman_grpc.links import open_channel
 from pointsman_ctl.commands.diff_command import read_description
-from tests.fakes.condition import eventually
-from tests.fakes.scripted_route_server import (
+from tests.kit.name_server.scripted_routes import (
     ScriptedRouteServer,
     broker_data,
     refused_addr,
     scripted_route_server,
     topic_route,
 )
+from tests.kit.waiting import eventually
 
 
 @pytest.fixture

@@ -13,14 +13,14 @@ from pointsman.manual_clock import ManualClock
 from pointsman_client import NameServerClient, RouteChange, TopicNotFoundError
 from pointsman_client.client import parts_of
 from pointsman_client.metrics_hook import MetricsHook
-from tests.fakes.condition import eventually
-from tests.fakes.scripted_route_server import (
+from tests.kit.name_server.scripted_routes import (
     ScriptedRouteServer,
     broker_data,
     scripted_route_server,
     topic_route,
     with_digest,
 )
+from tests.kit.waiting import eventually
 
 
 @pytest.fixture

@@ -22,10 +22,10 @@ from pointsman_client import (
     TopicNotFoundError,
 )
 from pointsman_client.memory import MemoryTransport
-from tests.fakes.condition import eventually
-from tests.fakes.ctl_command import ctl
-from tests.fakes.name_server import running_name_server
-from tests.fakes.wire import identity, registration, topic
+from tests.kit.ctl.command import ctl
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.wire import identity, registration, topic
+from tests.kit.waiting import eventually
 
 
 async def register(server: str, name: str, zone: str, broker_id: int = 0) -> int:

@@ -24,7 +24,7 @@ from pointsman_client.errors import (
 )
 from pointsman_client.sync import NameServerClient
 from pointsman_client.testing import TestFleet
-from tests.fakes.deadline import until
+from tests.kit.waiting import until
 
 SILENT = "127.0.0.1:1"
 

@@ -26,7 +26,7 @@ from pointsman_client.errors import (
 )
 from pointsman_client.sync import NameServerClient, Producer, PullConsumer, PushConsumer
 from pointsman_client.testing import TestFleet
-from tests.fakes.deadline import until
+from tests.kit.waiting import until
 
 FIRST = ConsumeFrom.FIRST_OFFSET
 

@@ -18,7 +18,7 @@ import pytest
 
 import pointsman_client.sync
 import pointsman_client.testing
-from tests.fakes.deadline import until
+from tests.kit.waiting import until
 
 pytest_plugins = ("pytester",)
 IMPORTED = (pointsman_client.sync, pointsman_client.testing)

@@ -21,7 +21,7 @@ from pointsman_client.errors import ClientClosedError
 from pointsman_client.pointsman_grpc.links import OpenChannel, open_channel
 from pointsman_client.pointsman_grpc.status import grpc_errors_of
 from pointsman_client.pointsman_grpc.thread_channel import open_thread_channel
-from tests.fakes.running_agent import until
+from tests.kit.waiting import eventually
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 DEADLINE_SECONDS = 10.0
@@ -133,7 +133,7 @@ async def test_a_deadline_ends_a_call_here_and_at_the_server(opening: OpenChanne
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await unary(channel)(b"hang", timeout=0.2)
         assert raised.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-        await until(lambda: echo.cancelled == 1)
+        await eventually(lambda: echo.cancelled == 1)
 
 
 async def test_a_closed_port_is_unavailable(opening: OpenChannel) -> None:
@@ -157,7 +157,7 @@ async def test_cancelling_the_caller_cancels_the_call(opening: OpenChannel) -> N
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        await until(lambda: echo.cancelled == 1)
+        await eventually(lambda: echo.cancelled == 1)
 
 
 async def test_closing_ends_calls_as_the_client_reads_it(opening: OpenChannel) -> None:
@@ -207,7 +207,7 @@ async def test_a_stream_that_waits_is_cancelled_here_and_at_the_server(opening: 
             (waiting if ending == "reader" else call).cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-        await until(lambda: echo.cancelled == 1)
+        await eventually(lambda: echo.cancelled == 1)
 
 
 async def test_both_sides_of_a_stream_speak_in_turns(opening: OpenChannel) -> None:
@@ -240,4 +240,6 @@ async def test_a_stream_that_was_dropped_leaves_no_thread_behind() -> None:
         del call, both
     gc.collect()
     # The poller is the server's, which is of grpc.aio; gRPC's own threads for the channel are to end with it.
-    await until(lambda: not [each for each in set(threading.enumerate()) - before if "_poll_wrapper" not in each.name])
+    await eventually(
+        lambda: not [each for each in set(threading.enumerate()) - before if "_poll_wrapper" not in each.name]
+    )

@@ -12,9 +12,9 @@ import pytest
 
 from pointsman.manual_clock import ManualClock
 from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
-from tests.fakes.consumer_setup import Setup, consumer_setup, numbers
-from tests.fakes.memory_group import queue_of, route_of
-from tests.fakes.seen import Seen
+from tests.kit.client.consumer_setup import Setup, consumer_setup, numbers
+from tests.kit.client.memory_group import queue_of, route_of
+from tests.kit.client.seen import Seen
 
 LAST = ConsumeFrom.LAST_OFFSET
 DAY = timedelta(days=1).total_seconds()

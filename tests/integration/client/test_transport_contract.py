@@ -25,7 +25,7 @@ from pointsman_client.errors import (
     ResponseCode,
 )
 from pointsman_client.ports.transport import PulledMessages, SendReceipt, Transport
-from tests.fakes.brokers_under_test import (
+from tests.kit.broker.under_test import (
     BORN_AT,
     QUEUE,
     READER,

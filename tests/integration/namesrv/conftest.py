@@ -15,8 +15,8 @@ from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes.gated_store import GatedStore
-from tests.fakes.name_server import running_name_server
+from tests.kit.name_server.gated_store import GatedStore
+from tests.kit.name_server.in_process import running_name_server
 
 
 @dataclass

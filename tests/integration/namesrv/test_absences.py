@@ -18,11 +18,11 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.registration_service_pb2 import KeepAliveRequest
 from pointsman_namesrv.app import NameServerApp
 from pointsman_report.cli import main
-from tests.fakes import wire
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
-from tests.fakes.refusal import refusal_of
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.refusal import refusal_of
 
 A = wire.identity("a", addr="a:10911")
 LOST = 130.0

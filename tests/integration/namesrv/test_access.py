@@ -22,15 +22,15 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import registration_service_pb2 as registration
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, KnownRoute, ListTopicsRequest, WatchTopicRoutesRequest
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes import wire
-from tests.fakes.access_tokens import TokenFolder
-from tests.fakes.certificates import DNS, MAIL, Authority, der
-from tests.fakes.condition import eventually
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
-from tests.fakes.refusal import refusal_of
-from tests.fakes.tls_peers import channel, tls_config
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.access_tokens import TokenFolder
+from tests.kit.certificates import DNS, MAIL, Authority, der
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.refusal import refusal_of
+from tests.kit.tls_peers import channel, tls_config
+from tests.kit.waiting import eventually
 
 SECONDS = 60.0
 GRANTS = (

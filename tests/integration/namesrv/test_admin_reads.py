@@ -17,9 +17,9 @@ from pointsman_namesrv.config import HistoryConfig, NameServerConfig
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.model import Reason
 from pointsman_namesrv.rpc import admin_codec, inspection
-from tests.fakes import wire
-from tests.fakes.name_server import running_name_server
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
 
 
 async def register(peer: Peer, *topics: str, name: str = "a", cluster: str = "c1") -> None:

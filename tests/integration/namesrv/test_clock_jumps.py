@@ -11,9 +11,9 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman.v1.registration_service_pb2 import HeartbeatRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from tests.fakes import wire
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
 
 JUMPS = (timedelta(hours=1), timedelta(hours=-1), timedelta(days=1), timedelta(days=-1))
 

@@ -13,8 +13,8 @@ import pytest
 
 from pointsman.wire.channel_options import SERVER_OPTIONS
 from pointsman_namesrv.rpc.node_server import node_options
-from tests.fakes.certificates import Authority
-from tests.fakes.hostile import client_hello
+from tests.kit.certificates import Authority
+from tests.kit.faults.hostile import client_hello
 
 SHORT_MS = 1_000
 """In place of minutes; gRPC counts no shorter time."""

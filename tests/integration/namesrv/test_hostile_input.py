@@ -21,9 +21,10 @@ from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import NameServerApp
 from pointsman_report.cli import main
-from tests.fakes import hostile, wire
-from tests.fakes.name_server import running_name_server
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.faults import hostile
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
 
 
 def canary(channel: grpc.Channel) -> Callable[[], None]:

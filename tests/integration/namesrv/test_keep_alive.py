@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-
 import grpc
 import pytest
 
@@ -14,18 +11,12 @@ from pointsman.v1.registration_service_pb2 import Beat, KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import registration
-from tests.fakes import wire
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.name_server import wire
+from tests.kit.waiting import eventually
 
 START_IS_OVER = 121.0
 """Past the first expiry after the server's start, in which a broken stream gets the full expiry."""
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let real sockets deliver; fails after a minute."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110  # what it waits for is another peer's socket
-            await asyncio.sleep(0.005)
 
 
 def states(server: NameServerApp) -> list[str]:
@@ -92,7 +83,7 @@ async def test_a_broken_stream_marks_the_broker_and_removes_it_after_the_grace(
     stream = Stream(server, generation)
     await stream.beat()
     await stream.end()
-    await until(lambda: states(server) == ["SUSPECT"])
+    await eventually(lambda: states(server) == ["SUSPECT"])
     assert "orders" in server.core.routes.topic_names()
 
     await clock.advance(9)
@@ -111,7 +102,7 @@ async def test_a_stream_that_ends_long_after_its_last_heartbeat_counts_only_as_s
     await stream.beat()
     await clock.advance(46)
     await stream.end()
-    await until(lambda: server.metrics.streams._value.get() == 0)
+    await eventually(lambda: server.metrics.streams._value.get() == 0)
     await clock.advance(20)
 
     assert states(server) == ["UP"]
@@ -124,7 +115,7 @@ async def test_the_old_connection_that_closes_late_does_not_speak_against_the_ne
     await old.beat()
     await new.beat()
     await old.end()
-    await until(lambda: server.metrics.streams._value.get() == 1)
+    await eventually(lambda: server.metrics.streams._value.get() == 1)
     await clock.advance(20)
 
     assert states(server) == ["UP"]
@@ -155,7 +146,7 @@ async def test_within_the_first_expiry_after_the_servers_start_the_end_of_a_stre
     stream = Stream(server, generation)
     await stream.beat()
     await stream.end()
-    await until(lambda: server.metrics.streams._value.get() == 0)
+    await eventually(lambda: server.metrics.streams._value.get() == 0)
     assert states(server) == ["UP"]
     await clock.advance(100)
     assert states(server) == ["SUSPECT"]
@@ -172,7 +163,7 @@ async def test_streams_are_limited_and_one_more_is_refused_with_the_reason(
     second = Stream(server, generation)
     assert await second.status() is grpc.StatusCode.RESOURCE_EXHAUSTED
     await first.end()
-    await until(lambda: server.parts.registration.stream_count == 0)
+    await eventually(lambda: server.parts.registration.stream_count == 0)
     third = Stream(server, generation)
     assert await third.beat() == messages.BEAT_STATUS_OK
     for stream in (second, third):
@@ -199,7 +190,7 @@ async def test_an_agent_that_hands_over_keeps_its_broker_in_the_routes_for_a_min
     stream = Stream(server, generation)
     await stream.beat(hand_over=True)
     await stream.end()
-    await until(lambda: server.metrics.streams._value.get() == 0)
+    await eventually(lambda: server.metrics.streams._value.get() == 0)
     await clock.advance(60)
     assert states(server) == ["UP"]
     await clock.advance(5.5)
@@ -207,7 +198,7 @@ async def test_an_agent_that_hands_over_keeps_its_broker_in_the_routes_for_a_min
 
 
 async def test_a_server_that_stops_ends_the_streams_itself_and_blames_no_broker(clock: ManualClock) -> None:
-    from tests.fakes.name_server import running_name_server  # noqa: PLC0415  # this test ends the server itself
+    from tests.kit.name_server.in_process import running_name_server  # noqa: PLC0415  # this test ends the server itself
 
     async with running_name_server(clock=clock) as server:
         await clock.advance(START_IS_OVER)

@@ -20,10 +20,10 @@ from pointsman.v1.broker_pb2 import (
     BrokerIdentity,
 )
 from pointsman.v1.registration_service_pb2 import UNREGISTER_REASON_DRAIN, UnregisterBrokerRequest
-from tests.fakes import wire
-from tests.fakes.name_server import running_name_server
-from tests.fakes.refusal import refusal_of
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.refusal import refusal_of
 
 WHO = wire.identity("a", addr="a:10911")
 LATER = 200.0

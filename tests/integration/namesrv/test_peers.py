@@ -16,14 +16,14 @@ from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import NameServerConfig, PeersConfig
 from pointsman_namesrv.web import peer_comparison
 from pointsman_namesrv.web.peer_comparison import PeerResult
-from tests.fakes import wire
-from tests.fakes.access_tokens import TokenFolder
-from tests.fakes.certificates import Authority
-from tests.fakes.condition import eventually
-from tests.fakes.http_answer import ask
-from tests.fakes.name_server import running_name_server
-from tests.fakes.tls_peers import tls_config
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.access_tokens import TokenFolder
+from tests.kit.certificates import Authority
+from tests.kit.http_answer import ask
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.tls_peers import tls_config
+from tests.kit.waiting import eventually
 
 
 def polled(*addrs: str) -> PeersConfig:

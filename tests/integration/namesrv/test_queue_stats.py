@@ -13,10 +13,10 @@ from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.wire.error_details import read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_report.cli import main
-from tests.fakes import wire
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
 
 RECORDED = messages.REPORT_QUEUE_STATS_STATUS_RECORDED
 STALE = messages.REPORT_QUEUE_STATS_STATUS_STALE_GENERATION

@@ -16,9 +16,9 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, TopicRoute, WatchTopicRoutesResponse
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes import wire
-from tests.fakes.watching import watching
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.name_server import wire
+from tests.kit.name_server.watching import watching
 
 START_IS_OVER = 121.0
 """Past the first expiry after the server's start, in which a broken stream gets the full expiry."""

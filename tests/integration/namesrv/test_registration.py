@@ -22,8 +22,8 @@ from pointsman.wire.error_details import ErrorDetails, read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import register_call
 from pointsman_namesrv.slices import SLICE_TOPICS
-from tests.fakes import wire
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.name_server import wire
 
 BIG = [wire.topic(f"topic-{i}") for i in range(20_000)]
 
@@ -137,7 +137,7 @@ KILLED_AGENT = """
 import sys
 import grpc
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from tests.fakes import wire
+from tests.kit.name_server import wire
 
 def chunks():
     yield from wire.registration(*[wire.topic(f"t{i}") for i in range(15_000)], commit=False)

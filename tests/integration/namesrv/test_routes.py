@@ -21,9 +21,9 @@ from pointsman.v1.route_service_pb2 import (
 from pointsman.wire.error_details import read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import routes
-from tests.fakes import wire
-from tests.fakes.name_server import running_name_server
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
 
 SLAVE = wire.identity(broker_id=1, addr="10.0.0.2:10911")
 WARM_UP = 2.0

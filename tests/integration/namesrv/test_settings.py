@@ -27,13 +27,14 @@ from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.core import guard as guard_module
 from pointsman_namesrv.settings import settings_keeper as keeper_module
 from pointsman_namesrv.settings.settings_store import FILE_NAME, REFRESH_SECONDS, table_file
-from tests.fakes import wire
-from tests.fakes.gated_store import GatedStore
-from tests.fakes.mounted_disk import fill, mounted
-from tests.fakes.name_server import running_name_server
-from tests.fakes.name_server_process import Daemon, daemon
-from tests.fakes.refusal import refusal_of
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.faults.mounted_disk import fill, mounted
+from tests.kit.name_server import wire
+from tests.kit.name_server.daemon import Daemon, daemon
+from tests.kit.name_server.gated_store import GatedStore
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.refusal import refusal_of
+from tests.kit.waiting import eventually
 
 INTERVAL = 5.0
 DEADLINE = 30.0
@@ -89,12 +90,6 @@ def after_a_kill(state: Path, left: Path | None = None) -> Path:
     """A copy of the folder, as a kill at this moment leaves it."""
     # Checkpoints continue: a file that is half written may have its name by the time it is copied.
     return Path(shutil.copytree(state, left or state.with_name("left"), ignore=shutil.ignore_patterns("*.tmp")))
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(DEADLINE):
-        while not condition():  # noqa: ASYNC110  # it happens in a thread
-            await asyncio.sleep(0.005)
 
 
 async def until_saved(clock: ManualClock, condition: Callable[[], object]) -> None:
@@ -362,7 +357,7 @@ async def test_a_change_is_one_write_that_ends_before_it_is_made_and_acknowledge
         store.writes.clear()
         store.gate.clear()
         call = asyncio.ensure_future(getattr(peer.admin, method)(request_))
-        await until(lambda: store.writes)
+        await eventually(lambda: store.writes)
         # The loop is free, and nothing is changed yet.
         assert await settings(peer) == before
         assert not call.done()
@@ -439,7 +434,7 @@ async def test_a_change_that_is_refused_after_it_was_saved_is_removed_from_the_d
         generation = await register(peer)
         store.gate.clear()
         call = asyncio.ensure_future(refusal_of(peer.admin.SetWritePerm(wipe())))
-        await until(lambda: store.writes)
+        await eventually(lambda: store.writes)
         who = wire.identity("a", addr="a:10911")
         await peer.registration.UnregisterBroker(
             UnregisterBrokerRequest(identity=who, generation=generation, reason=UNREGISTER_REASON_SHUTDOWN)
@@ -491,7 +486,7 @@ async def test_a_disk_that_hangs_is_not_waited_for_and_a_late_write_is_undone(
         answer = await peer.admin.SetGuard(hold())
         assert (answer.durable, answer.guard.active) == (False, True)
         store.gate.set()
-        await until(lambda: "kv" in on_disk(state))
+        await eventually(lambda: "kv" in on_disk(state))
         await until_saved(clock, lambda: on_disk(state).keys() == {"guards"})
         assert list(await settings(peer)) == [("GUARD", "c1")]
 
@@ -503,15 +498,15 @@ async def test_a_caller_that_cancels_does_not_make_disk_and_server_differ(
         (store,) = gated
         store.gate.clear()
         begun = peer.admin.PutKv(put("begun"))
-        await until(lambda: store.writes)
+        await eventually(lambda: store.writes)
         waiting = peer.admin.PutKv(put("waiting"))
-        await until(lambda: len(app.parts.settings._changes) == 2)
+        await eventually(lambda: len(app.parts.settings._changes) == 2)
         for call in (begun, waiting):
             call.cancel()
         cancelled = {"method": "PutKv", "code": "CANCELLED"}
-        await until(lambda: app.metrics.registry.get_sample_value("pointsman_namesrv_rpcs_total", cancelled) == 2)
+        await eventually(lambda: app.metrics.registry.get_sample_value("pointsman_namesrv_rpcs_total", cancelled) == 2)
         store.gate.set()
-        await until(lambda: len(app.core.kv))
+        await eventually(lambda: len(app.core.kv))
         await peer.admin.PutKv(put("last"))
         assert [row[1] for row in on_disk(state)["kv"]] == ["begun", "last"]
         assert [entry.key for entry in app.core.kv.entries()] == ["begun", "last"]
@@ -526,7 +521,7 @@ async def test_a_change_under_way_when_the_server_stops_is_finished(
             (store,) = gated
             store.gate.clear()
             call = asyncio.ensure_future(peer.admin.PutKv(put("k")))
-            await until(lambda: store.writes)
+            await eventually(lambda: store.writes)
             asyncio.get_running_loop().call_later(0.1, store.gate.set)
         assert (await call).durable
     assert [row[1] for row in on_disk(state)["kv"]] == ["k"]

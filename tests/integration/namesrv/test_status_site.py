@@ -28,13 +28,13 @@ from pointsman_namesrv.slices import Slices
 from pointsman_namesrv.web import loop_documents, status_document
 from pointsman_namesrv.web.loop_documents import Query
 from pointsman_namesrv.web.status_site import PAGE, PAGE_POLICY
-from tests.fakes import wire
-from tests.fakes.access_tokens import TokenFolder
-from tests.fakes.ctl_command import ctl
-from tests.fakes.http_answer import ask, ask_in_thread
-from tests.fakes.name_server import running_name_server
-from tests.fakes.running_agent import until
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.access_tokens import TokenFolder
+from tests.kit.ctl.command import ctl
+from tests.kit.http_answer import ask, ask_in_thread
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 README = Path(__file__).parents[3] / "namesrv/README.md"
 MARKUP = '<img src=x onerror="alert(1)">\'&amp;</script>'
@@ -316,7 +316,7 @@ async def test_more_requests_than_may_wait_for_the_loop_get_a_503(
             loop.run_in_executor(threads, ask_in_thread, port, f"/v1/routes/t{number}")
             for number in range(loop_documents.MAX_WAITING)
         ]
-        await until(lambda: not documents._waiting._value)
+        await eventually(lambda: not documents._waiting._value)
         refused = await ask(server.monitoring_port, "/v1/routes/other")
         assert refused.error[:2] == (503, "TOO_MANY_REQUESTS")
         assert refused.headers["Retry-After"] == "1"
@@ -422,7 +422,7 @@ async def test_a_client_that_does_not_read_occupies_one_connection_for_at_most_t
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
         slow.connect(("127.0.0.1", server.monitoring_port))
         slow.sendall(b"GET /v1/brokers HTTP/1.0\r\n\r\n")
-        await until(lambda: not any("process_request" in thread.name for thread in threading.enumerate()))
+        await eventually(lambda: not any("process_request" in thread.name for thread in threading.enumerate()))
     assert (await ask(server.monitoring_port, "/v1/brokers")).status == 200
 
 

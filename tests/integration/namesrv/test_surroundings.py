@@ -37,10 +37,10 @@ from pointsman_namesrv.config import (
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.rpc import inspection
 from pointsman_namesrv.rpc.node_server import NodeServer
-from tests.fakes import wire
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
 
 
 def rows(history: Path) -> Iterator[dict[str, Any]]:

@@ -25,11 +25,12 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import KnownRoute, ListTopicsRequest, WatchTopicRoutesRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes import hostile, wire
-from tests.fakes.certificates import Authority, Files
-from tests.fakes.condition import eventually
-from tests.fakes.name_server import running_name_server
-from tests.fakes.tls_peers import channel, self_signed, tls_config
+from tests.kit.certificates import Authority, Files
+from tests.kit.faults import hostile
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.tls_peers import channel, self_signed, tls_config
+from tests.kit.waiting import eventually
 
 SECONDS = 30.0
 

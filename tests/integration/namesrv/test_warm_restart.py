@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import grpc
@@ -20,12 +20,13 @@ from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc.node_server import NodeServer
 from pointsman_namesrv.rpc.registration import RegistrationServicer
 from pointsman_namesrv.snapshot.snapshot_store import Loaded, SnapshotStore
-from tests.fakes import wire
-from tests.fakes.held_brokers import brokers_in
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
-from tests.fakes.name_server_process import daemon
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server import wire
+from tests.kit.name_server.daemon import daemon
+from tests.kit.name_server.held_brokers import brokers_in
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 BROKERS = [wire.identity(name, addr=f"10.0.0.{i}:10911") for i, name in enumerate("abc", 1)]
 DEADLINE = 60.0
@@ -58,17 +59,10 @@ async def code_of_unknown(peer: Peer) -> grpc.StatusCode:
     return refused.value.code()
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until another thread or process has done something."""
-    async with asyncio.timeout(DEADLINE):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-
 async def state_after_a_kill(app: NameServerApp, clock: ManualClock, state: Path) -> Path:
     """A copy of the folder with all three brokers in it, as a kill at this moment leaves it."""
     await clock.advance(app.config.snapshot.interval_seconds)
-    await until(lambda: len(brokers_in(state)) == len(BROKERS))
+    await eventually(lambda: len(brokers_in(state)) == len(BROKERS))
     return Path(shutil.copytree(state, state.with_name("left")))
 
 
@@ -162,7 +156,7 @@ async def test_a_killed_process_comes_back_with_all_its_routes(tmp_path: Path) -
         addr = (await first.until("serving"))["addr"]
         async with grpc.aio.insecure_channel(addr) as channel:
             generations = await register_all(Peer(channel))
-        await until(lambda: len(brokers_in(tmp_path / "state")) == len(BROKERS))
+        await eventually(lambda: len(brokers_in(tmp_path / "state")) == len(BROKERS))
         first.process.kill()
         await first.end()
     async with daemon(tmp_path, listen=addr, warm_up_seconds=60.0) as second:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack
 
 import grpc
@@ -25,10 +25,11 @@ from pointsman.v1.route_service_pb2 import (
 from pointsman.wire.error_details import ErrorDetails, read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import node_server
-from tests.fakes import wire
-from tests.fakes.name_server import running_name_server
-from tests.fakes.watching import Watch, watching
 from tests.integration.namesrv.conftest import Peer
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.watching import Watch, watching
+from tests.kit.waiting import eventually
 
 STEP = 0.05
 """The default ``watch_coalesce_seconds``."""
@@ -43,15 +44,8 @@ async def nothing_left_behind(server: NameServerApp) -> AsyncIterator[None]:
     """After each test, its watches are removed when their clients have disconnected."""
     yield
     server.parts.hub.check_invariants()
-    await until(lambda: server.parts.hub.count == 0)
+    await eventually(lambda: server.parts.hub.count == 0)
     server.parts.hub.check_invariants()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let real sockets deliver; fails after a minute."""
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110  # what it waits for is another peer's socket
-            await asyncio.sleep(0.005)
 
 
 async def register(peer: Peer, *topics: TopicConfig, **more: object) -> int:
@@ -283,8 +277,8 @@ async def test_hundreds_of_watchers_all_receive_the_same_bytes(server: NameServe
         assert (len(set(first)), len(set(second))) == (1, 1)
         assert first[0] != second[0]
         assert value(server, "pointsman_namesrv_route_responses_built_total") == 2
-        await until(lambda: value(server, "pointsman_namesrv_watch_lag_seconds_count") == 200)
-    await until(lambda: value(server, "pointsman_namesrv_watchers") == 0)
+        await eventually(lambda: value(server, "pointsman_namesrv_watch_lag_seconds_count") == 200)
+    await eventually(lambda: value(server, "pointsman_namesrv_watchers") == 0)
 
 
 # --- a slow reader --------------------------------------------------------------------------------------------
@@ -415,7 +409,7 @@ async def test_stopping_ends_idle_and_stuck_watches_well_within_the_grace(
                     peer, wire.topic("big", queues), who=wire.identity(name="n" * 60 + "0", addr="10.1.0.0:10911")
                 )
                 await clock.advance(STEP)
-            await until(lambda: any(facts.pending for facts in server.parts.hub.watchers("big")[0]))
+            await eventually(lambda: any(facts.pending for facts in server.parts.hub.watchers("big")[0]))
             started = time.monotonic()
             ending = asyncio.create_task(idle.ending())
             await stop(60.0)
@@ -433,14 +427,14 @@ async def test_watches_of_clients_that_disconnect_are_removed(server: NameServer
                 watch = await stack.enter_async_context(watching(channel, "orders", "nowhere"))
                 await watch.route()
             assert server.parts.hub.count == 20
-        await until(lambda: server.parts.hub.count == 0)
+        await eventually(lambda: server.parts.hub.count == 0)
         watch = Watch(
             Peer(channel).route.WatchTopicRoutes(WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
         )
         await watch.route()
         assert server.parts.hub.count == 1
         del watch  # below grpcio 1.83 closing a channel leaves referenced calls open
-    await until(lambda: server.parts.hub.count == 0)
+    await eventually(lambda: server.parts.hub.count == 0)
 
 
 # --- bounds and bad input -------------------------------------------------------------------------------------
@@ -466,7 +460,7 @@ async def test_more_watchers_than_allowed_are_refused_and_one_that_ends_frees_it
         code, details, _ = await refused(peer, WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
         assert (code, details.code) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
         assert details.facts == {"limit": "watchers", "bound": "1"}
-    await until(lambda: server.parts.hub.count == 0)
+    await eventually(lambda: server.parts.hub.count == 0)
     async with watching(peer.channel, "orders") as watch:
         await watch.gone()
 

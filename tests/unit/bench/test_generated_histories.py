@@ -10,7 +10,7 @@ import pytest
 
 from pointsman_report.row_validation import problems_of
 from tests.bench.histories import FaultRates, Fleet, Kind, Written, read_labels, write
-from tests.fakes.history_rows import files_in, rows_in
+from tests.kit.history.rows import files_in, rows_in
 
 EVERYTHING = FaultRates(
     outages_a_broker_day=1.0,

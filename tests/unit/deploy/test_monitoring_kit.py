@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from pointsman_ctl.command_line import cli
-from tests.fakes.monitoring_kit import DASHBOARD, MONITORING, ROOT, RULES_TEST, VARIABLES, alerts, expressions, panels
+from tests.kit.operations.monitoring_kit import (
+    DASHBOARD,
+    MONITORING,
+    ROOT,
+    RULES_TEST,
+    VARIABLES,
+    alerts,
+    expressions,
+    panels,
+)
 
 SECTIONS = ["Overview", "Liveness", "Routes and watches", "RPC and remoting", "Process", "History"]
 

@@ -18,7 +18,7 @@ from pointsman.config import to_toml
 from pointsman_agent.config import load as load_agent
 from pointsman_namesrv.config import load as load_name_server
 from pointsman_report.cli import cli
-from tests.fakes.unit_file import UnitFile
+from tests.kit.operations.unit_file import UnitFile
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 SYSTEMD = DEPLOY / "systemd"

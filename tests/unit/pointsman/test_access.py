@@ -35,8 +35,7 @@ from pointsman.daemon.access.access_settings import AccessSettings, Grant, Role,
 from pointsman.daemon.access.token_file import new_token, read_token_file
 from pointsman.daemon.tls.client_certificates import ClientCertificate
 from pointsman.manual_clock import ManualClock
-from tests.fakes.condition import eventually
-from tests.fakes.running import running
+from tests.kit.waiting import eventually, running
 
 ADMIN = Grant("admin", "ops")
 CLIENT = Grant("client", "app.example")

@@ -10,7 +10,7 @@ from cryptography import x509
 
 from pointsman.daemon.tls import tls
 from pointsman.daemon.tls.tls import client_certificate
-from tests.fakes.certificates import DNS, MAIL, URI, Authority, Name, der
+from tests.kit.certificates import DNS, MAIL, URI, Authority, Name, der
 
 ADDRESS = 0x87
 X400 = 0xA3

@@ -10,7 +10,7 @@ import pytest
 
 from pointsman.wire.channel_opener import ChannelOpener, explain_connection_failure
 from pointsman.wire.credentials import Credentials, CredentialsError
-from tests.fakes.certificates import Authority, Files
+from tests.kit.certificates import Authority, Files
 
 DAMAGED = b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"
 

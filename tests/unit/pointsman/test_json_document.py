@@ -15,7 +15,7 @@ from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import enum_name, read_route_document, to_document, to_route_document
 from pointsman_client.errors import AbsentBroker
 from pointsman_client.pointsman_grpc.codec import from_topic_route, to_topic_route
-from tests.fakes.scripted_route_server import broker_data, topic_route
+from tests.kit.name_server.scripted_routes import broker_data, topic_route
 
 NEWER = admin.GetNodeInfoResponse.FromString(bytes([0x18, 99]))
 """A node's state that these stubs do not know."""

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Gauge
 
 from pointsman.daemon import monitoring
 from pointsman.daemon.monitoring import CannotListen, MonitoringServer
-from tests.fakes.deadline import until
+from tests.kit.waiting import until
 
 HEALTH: dict[str, object] = {"brokers": 3}
 

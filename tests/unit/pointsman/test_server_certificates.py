@@ -26,7 +26,7 @@ from pointsman.daemon.tls.server_certificates import ServerCertificates
 from pointsman.daemon.tls.tls import check_certificates, load_certificates
 from pointsman.daemon.tls.tls_settings import TlsConfig
 from pointsman.manual_clock import ManualClock
-from tests.fakes.certificates import Authority, Files
+from tests.kit.certificates import Authority, Files
 
 Break = Callable[[Files, Authority], object]
 

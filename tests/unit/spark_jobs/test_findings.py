@@ -18,7 +18,7 @@ from pointsman_report.report.sections.topic_risk import TopicAtRisk
 from pointsman_report.report.sections.watch_gaps import FellSilent, StoppedBefore, Watch, fell_silent
 from pointsman_report.report.sections.worst_brokers import Ranking
 from pointsman_report.report.table_rows import Listing
-from tests.fakes.report_contents import DAY, a_broker, a_cluster, a_row, calm_report
+from tests.kit.report.contents import DAY, a_broker, a_cluster, a_row, calm_report
 
 HOUR = 3_600_000_000
 DAY_BEFORE = date(2026, 3, 4)

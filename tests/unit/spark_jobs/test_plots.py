@@ -38,7 +38,7 @@ from pointsman_report.report.sections.outage_lengths import (
     outages_section,
 )
 from pointsman_report.report.span import Span
-from tests.fakes.report_contents import DAY, TIME, a_row
+from tests.kit.report.contents import DAY, TIME, a_row
 
 NAMES = ("c/$a$_{/0", "_hidden", "\N{CJK UNIFIED IDEOGRAPH-4E2D}", "a<b>&")
 WINDOW = (0, 3_600_000_000)

@@ -11,7 +11,7 @@ from py4j.protocol import Py4JNetworkError
 
 from pointsman_report.commands import running
 from pointsman_report.commands.running import Progress
-from tests.fakes.deadline import until
+from tests.kit.waiting import until
 
 
 @dataclass

@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from pointsman_report.parameters import Parameters
 from pointsman_report.report.output import report_files, write_textfile
 from pointsman_report.report.sections.broker_states import Drawn
-from tests.fakes.report_contents import DAY, a_broker, a_cluster, calm_report
+from tests.kit.report.contents import DAY, a_broker, a_cluster, calm_report
 
 AWKWARD = 'a"b\\c\nd'
 

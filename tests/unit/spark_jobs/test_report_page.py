@@ -23,9 +23,9 @@ from pointsman_report.report.sections.outage_lengths import Outage
 from pointsman_report.report.sections.watch_gaps import StoppedBefore
 from pointsman_report.report.sections.worst_brokers import Ranking
 from pointsman_report.report.summary import summary
-from tests.fakes.busy_report import busy_report
-from tests.fakes.html_tables import tables_of
-from tests.fakes.report_contents import a_broker, a_cluster, a_row, calm_report
+from tests.kit.report.busy import busy_report
+from tests.kit.report.contents import a_broker, a_cluster, a_row, calm_report
+from tests.kit.report.html_tables import tables_of
 
 STYLE = resources.files("pointsman_report.report").joinpath("page.css").read_text(encoding="utf-8")
 NASTY = '<script>alert("x")</script>\x1b[2J'

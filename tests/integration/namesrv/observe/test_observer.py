@@ -22,13 +22,12 @@ from pointsman_namesrv.observe import observer as observing
 from pointsman_namesrv.observe import polled_events as watching
 from pointsman_namesrv.observe.observer import Observer, ObserverSettings
 from pointsman_report.row_validation import problems_of
-from tests.fakes.condition import eventually
-from tests.fakes.history_rows import files_in, rows_in
-from tests.fakes.name_server import running_name_server
-from tests.fakes.redis_process import free_port
-from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
-from tests.fakes.rocketmq_frames import broker_ext, register, register_body, topic_config
-from tests.fakes.running import running
+from tests.kit.broker.redis.process import free_port
+from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
+from tests.kit.history.rows import files_in, rows_in
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually, running
 
 
 @pytest.fixture(autouse=True)

@@ -10,8 +10,8 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig, RoutesConfig
-from tests.fakes.name_server import running_name_server
-from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
+from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
+from tests.kit.name_server.in_process import running_name_server
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ from pointsman_namesrv.core.staging import COMING_IN_LIMIT
 from pointsman_namesrv.remoting import remoting_server as shell
 from pointsman_namesrv.remoting import waiting_bytes
 from pointsman_namesrv.remoting.waiting_bytes import FRAME_SECONDS, RELIEF_SECONDS, SLOW_SECONDS
-from tests.fakes import rocketmq_frames as recorded
-from tests.fakes.condition import eventually
-from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
-from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq import frames as recorded
+from tests.kit.broker.rocketmq.frames import ask, broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
+from tests.kit.waiting import eventually
 
 A = GroupKey("DefaultCluster", "broker-a")
 

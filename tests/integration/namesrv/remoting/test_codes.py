@@ -11,8 +11,8 @@ from pointsman.rocketmq.frames import BINARY_FORM
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig, RoutesConfig
 from pointsman_namesrv.core.model import GroupKey
-from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
-from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.frames import ask, broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
 
 A = GroupKey("DefaultCluster", "broker-a")
 SLAVE = broker_ext(broker_id=1, addr="10.0.0.2:10911", haServerAddr="10.0.0.2:10912")

@@ -20,12 +20,12 @@ from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.core.model import BrokerIdentity, GroupKey
 from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.remoting.register_body import RegisterBody, TopicConfig
-from tests.fakes import wire
-from tests.fakes.condition import eventually
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
-from tests.fakes.remoting_peer import Closed, RemotingPeer, remoting_peer
-from tests.fakes.rocketmq_frames import ask, broker_ext, frames, register, register_body, topic_config
+from tests.kit.broker.rocketmq.frames import ask, broker_ext, frames, register, register_body, topic_config
+from tests.kit.broker.rocketmq.peer import Closed, RemotingPeer, remoting_peer
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server import wire
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 A = GroupKey("DefaultCluster", "broker-a")
 IDENTITY = BrokerIdentity(*A, 0, "10.0.0.1:10911")

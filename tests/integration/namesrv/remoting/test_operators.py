@@ -14,11 +14,11 @@ from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.settings import settings_keeper
-from tests.fakes.condition import eventually
-from tests.fakes.gated_store import GatedStore
-from tests.fakes.name_server import running_name_server
-from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
-from tests.fakes.rocketmq_frames import ask, broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.frames import ask, broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
+from tests.kit.name_server.gated_store import GatedStore
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 A = GroupKey("DefaultCluster", "broker-a")
 PUT = {"namespace": "n", "key": "k", "value": "v"}

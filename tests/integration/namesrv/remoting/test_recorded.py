@@ -8,8 +8,8 @@ import pytest
 
 from pointsman.rocketmq.frames import read_header
 from pointsman_namesrv.app import NameServerApp
-from tests.fakes import rocketmq_frames as recorded
-from tests.fakes.remoting_peer import Answer, RemotingPeer
+from tests.kit.broker.rocketmq import frames as recorded
+from tests.kit.broker.rocketmq.peer import Answer, RemotingPeer
 
 ANSWERED = [name for name in recorded.REQUESTS if recorded.response(name) is not None]
 A, AND_A_TOPIC = "103_broker533_small_r0", "103_broker533_1topic_r0"

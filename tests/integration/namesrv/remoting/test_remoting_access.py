@@ -17,14 +17,14 @@ from pointsman.rocketmq.codes import RequestCode
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.remoting.requests import RULES
-from tests.fakes.access_tokens import TokenFolder
-from tests.fakes.certificates import Authority, der
-from tests.fakes.condition import eventually
-from tests.fakes.history_rows import rows_in
-from tests.fakes.name_server import running_name_server
-from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
-from tests.fakes.rocketmq_frames import broker_ext, register, register_body, topic_config
-from tests.fakes.tls_peers import context, tls_config
+from tests.kit.access_tokens import TokenFolder
+from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config
+from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
+from tests.kit.certificates import Authority, der
+from tests.kit.history.rows import rows_in
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.tls_peers import context, tls_config
+from tests.kit.waiting import eventually
 
 NO_PERMISSION = 16
 OPS = Grant("admin", "ops")

@@ -16,11 +16,11 @@ from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
-from tests.fakes import rocketmq_frames as recorded
-from tests.fakes.name_server import running_name_server
-from tests.fakes.remoting_peer import RemotingPeer, remoting_peer
-from tests.fakes.rocketmq_frames import broker_ext, mapping_info, register, register_body, topic_config
-from tests.fakes.watching import watching
+from tests.kit.broker.rocketmq import frames as recorded
+from tests.kit.broker.rocketmq.frames import broker_ext, mapping_info, register, register_body, topic_config
+from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.watching import watching
 
 BROKERS = ("a", "b")
 

@@ -14,7 +14,7 @@ from pointsman_agent.topic_source.build import READ_TIMEOUT_SECONDS, build_topic
 from pointsman_agent.topic_source.redis_topics import RedisTopicSource
 from pointsman_agent.topic_source.rocketmq import RocketmqTopicSource
 from pointsman_agent.topic_source.toml import TomlTopicSource
-from tests.fakes.running_agent import BROKER_ADDR, agent_config
+from tests.kit.agent.in_process import BROKER_ADDR, agent_config
 
 
 def built(config: AgentConfig) -> TopicSource:

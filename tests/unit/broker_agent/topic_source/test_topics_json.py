@@ -12,7 +12,7 @@ from pointsman_agent.core.topic_set import DataVersion, TopicConfig
 from pointsman_agent.topic_source import TopicSourceError
 from pointsman_agent.topic_source.followed_file import UnusableFileError
 from pointsman_agent.topic_source.topics_json import TopicsJson, TopicTable
-from tests.fakes.rocketmq_files import topic, topics_json
+from tests.kit.broker.rocketmq.files import topic, topics_json
 
 AS_5_WRITES = b"""{
 \t"dataVersion":{

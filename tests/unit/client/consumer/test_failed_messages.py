@@ -18,7 +18,7 @@ from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import BrokerRefusedError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ports.transport import SendReceipt
-from tests.fakes.memory_group import addr_of, queue_of, route_of
+from tests.kit.client.memory_group import addr_of, queue_of, route_of
 
 
 class Broker:

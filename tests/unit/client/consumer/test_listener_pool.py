@@ -19,7 +19,7 @@ from pointsman_client.consumer.listener_pool import ListenerPool
 from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.process_queue import FlowLimits, ProcessQueue
 from pointsman_client.metrics_hook import MetricsHook
-from tests.fakes.memory_group import queue_of
+from tests.kit.client.memory_group import queue_of
 
 Q0 = queue_of(0)
 

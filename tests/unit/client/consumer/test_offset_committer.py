@@ -15,7 +15,7 @@ from pointsman_client.core.read_choice import RECOVERED_SECONDS
 from pointsman_client.errors import BrokerUnreachableError, PointsmanError
 from pointsman_client.metrics_hook import MetricsHook
 from pointsman_client.ports.coordination import BegunTopics, LoadedOffsets
-from tests.fakes.queues import queues
+from tests.kit.client.queues import queues
 
 
 class Held:

@@ -9,7 +9,7 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.readable_queues import ReadableQueues
 from pointsman_client.core.message_queue import MessageQueue
-from tests.fakes.memory_group import PERM_READ, PERM_WRITE, RoutesInMemory, queue_of, route_of
+from tests.kit.client.memory_group import PERM_READ, PERM_WRITE, RoutesInMemory, queue_of, route_of
 
 
 async def test_the_retry_topic_has_a_queue_for_each_delay_on_every_broker_that_is_read(clock: ManualClock) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pointsman_client import TopicRoute
 from pointsman_client.core.route_agreement import Verdict, judge, loss
 from pointsman_client.pointsman_grpc.codec import to_topic_route
-from tests.fakes import scripted_route_server as fake
+from tests.kit.name_server import scripted_routes as fake
 
 
 def route(*names: str, replicas: dict[int, str] | None = None, perm: int = 6) -> TopicRoute:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pointsman_client.core.allocation import Averagely, AveragelyByCircle
-from tests.fakes.queues import queues, request, shares, short
+from tests.kit.client.queues import queues, request, shares, short
 
 
 def texts(strategy: Averagely | AveragelyByCircle, members: list[str], **counts: int) -> list[str]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pointsman_client import TopicRoute
 from pointsman_client.core.cached_routes import RouteTable
 from pointsman_client.pointsman_grpc.codec import to_topic_route
-from tests.fakes import scripted_route_server as fake
+from tests.kit.name_server import scripted_routes as fake
 
 TOPICS = st.sampled_from("xyz")
 GROUPS = st.dictionaries(

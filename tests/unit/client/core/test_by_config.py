@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pointsman_client.core.allocation import ByConfig
-from tests.fakes.queues import queues, request
+from tests.kit.client.queues import queues, request
 
 
 def test_the_list_is_returned_for_any_request() -> None:

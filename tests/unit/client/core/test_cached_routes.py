@@ -12,7 +12,7 @@ from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman_client import Revision, RouteChange, TopicRoute
 from pointsman_client.core.cached_routes import RouteTable
 from pointsman_client.pointsman_grpc.codec import to_topic_route
-from tests.fakes import scripted_route_server as fake
+from tests.kit.name_server import scripted_routes as fake
 
 
 def route(topic: str = "orders", *, write: int = 4) -> TopicRoute:

@@ -9,7 +9,7 @@ import pytest
 from pointsman_client.core.allocation import ConsistentHash
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import AllocationError
-from tests.fakes.queues import queues, request, shares, short
+from tests.kit.client.queues import queues, request, shares, short
 
 
 def point(text: str) -> int:

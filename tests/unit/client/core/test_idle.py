@@ -6,7 +6,7 @@ import pytest
 
 from pointsman_client.core.allocation import Averagely, Pinned
 from pointsman_client.core.rebalance import IdleReason, idle_reason, idle_warning
-from tests.fakes.queues import queues, request
+from tests.kit.client.queues import queues, request
 
 
 def test_w15_members_beyond_the_number_of_queues_idle_with_a_warning() -> None:

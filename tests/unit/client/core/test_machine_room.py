@@ -18,7 +18,7 @@ from pointsman_client.core.allocation import (
 )
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import AllocationError, InvalidOptionError
-from tests.fakes.queues import queues, request, shares, short
+from tests.kit.client.queues import queues, request, shares, short
 
 
 def texts(given: Mapping[str, tuple[MessageQueue, ...]]) -> dict[str, str]:

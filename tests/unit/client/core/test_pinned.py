@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pointsman_client.core.allocation import Averagely, Pinned
-from tests.fakes.queues import queues, shares, short
+from tests.kit.client.queues import queues, shares, short
 
 MEMBERS = ["10.0.0.1@7", "10.0.0.2@7", "10.0.0.3@7"]
 

@@ -14,7 +14,7 @@ from pointsman_client.core.allocation import (
     Pinned,
 )
 from pointsman_client.errors import AllocationError
-from tests.fakes.queues import queues, request
+from tests.kit.client.queues import queues, request
 
 STRATEGIES = [
     Averagely(),

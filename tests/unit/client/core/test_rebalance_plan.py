@@ -27,7 +27,7 @@ from pointsman_client.core.rebalance import (
     share_of_topic,
 )
 from pointsman_client.errors import AllocationError
-from tests.fakes.queues import queues, short
+from tests.kit.client.queues import queues, short
 
 FOUR = queues(q=4)
 OTHER = queues("payments", q=2)

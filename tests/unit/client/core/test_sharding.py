@@ -21,7 +21,7 @@ from pointsman_client.core.sharding import (
     java_hash_code,
 )
 from pointsman_client.errors import InvalidOptionError
-from tests.fakes.queues import queues, short
+from tests.kit.client.queues import queues, short
 
 KEYS = [f"customer-{number}" for number in range(6_000)]
 EIGHT = queues(a=4, b=4)

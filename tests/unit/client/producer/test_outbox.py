@@ -17,7 +17,7 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.sharding import OrderKey
 from pointsman_client.errors import InvalidOptionError, OutboxFailedError, OutboxFullError
 from pointsman_client.producer.outbox import ROW_BYTES, Outbox, Parked, _read, _values
-from tests.fakes.faults import refuse_to_write
+from tests.kit.faults.processes import refuse_to_write
 
 QUEUE = MessageQueue("orders", "c1", "a", 3)
 BORN_AT = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)

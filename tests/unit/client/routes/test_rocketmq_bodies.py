@@ -16,7 +16,7 @@ from pointsman_client.rocketmq.route_bodies import (
     read_route,
     read_topics,
 )
-from tests.fakes.rocketmq_frames import frames, response
+from tests.kit.broker.rocketmq.frames import frames, response
 
 TOPIC = "TopicTest"
 

@@ -35,8 +35,7 @@ from pointsman_client.rocketmq.message_codec import (
 from pointsman_client.rocketmq.request_frames import request_frame, request_head
 from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.rocketmq.sending import SendRequests, delay_property
-from tests.fakes.brokers_under_test import BORN_AT, QUEUE, outgoing
-from tests.fakes.stored_messages import (
+from tests.kit.broker.rocketmq.stored_messages import (
     BORN_MS,
     IPV6,
     MAGIC_V2,
@@ -47,6 +46,7 @@ from tests.fakes.stored_messages import (
     stored_message,
     text_of,
 )
+from tests.kit.broker.under_test import BORN_AT, QUEUE, outgoing
 
 MAX_BODY = 1 << 20
 MAX_MESSAGES = 50

@@ -14,7 +14,7 @@ from pointsman_client.errors import BrokerRefusedError, OffsetBeyondEndError, Un
 from pointsman_client.ports.transport import PulledMessages
 from pointsman_client.rocketmq.message_codec import MAX_BATCHED, MAX_UNWRAPPED
 from pointsman_client.rocketmq.pulling import read_pulled
-from tests.fakes.stored_messages import batch_record, stored_message
+from tests.kit.broker.rocketmq.stored_messages import batch_record, stored_message
 
 QUEUE = MessageQueue("orders", "c1", "a", 0)
 MAX_BODY = 100_000

@@ -16,7 +16,7 @@ from pointsman_client.rocketmq.pulling import pull_fields, read_pulled
 from pointsman_client.rocketmq.request_frames import request_frame, request_head
 from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
 from pointsman_client.rocketmq.sending import SendRequests
-from tests.fakes.brokers_under_test import BORN_AT
+from tests.kit.broker.under_test import BORN_AT
 
 FOLDER = Path(__file__).parents[3] / "fixtures" / "rocketmq_broker_frames"
 QUEUE = MessageQueue("Recorded", "C", "a", 0)

@@ -29,7 +29,7 @@ from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.core.saved_settings import restore, settings_of
 from pointsman_namesrv.snapshot.snapshot_codec import decode_broker, encode_broker
-from tests.fakes.additive_fleet import EIGHT, KEY, SLAVE, A, AdditiveFleet, B, kinds
+from tests.kit.name_server.additive_fleet import EIGHT, KEY, SLAVE, A, AdditiveFleet, B, kinds
 
 
 @pytest.fixture

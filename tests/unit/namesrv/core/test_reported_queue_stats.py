@@ -23,7 +23,7 @@ from pointsman_namesrv.core.reported_queue_stats import (
     QueueStats,
     TopicTotals,
 )
-from tests.fakes.queue_stats import MEASURED, NOTHING_MEASURED
+from tests.kit.name_server.queue_stats import MEASURED, NOTHING_MEASURED
 
 IDENTITY = BrokerIdentity("c1", "a", 0, "10.0.0.1:10911")
 PUTS = QueuePuts("orders", 0, 1.0, 1)

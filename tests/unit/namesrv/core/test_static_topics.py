@@ -7,7 +7,7 @@ import pytest
 from pointsman_namesrv.core.node_refusals import LimitExceeded
 from pointsman_namesrv.core.saved_settings import restore, settings_of
 from pointsman_namesrv.core.static_topics import QueueMapping
-from tests.fakes.additive_fleet import KEY, SLAVE, A, AdditiveFleet, B
+from tests.kit.name_server.additive_fleet import KEY, SLAVE, A, AdditiveFleet, B
 
 
 @pytest.fixture

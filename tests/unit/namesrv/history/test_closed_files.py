@@ -18,9 +18,9 @@ from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.history.retention import Retention
 from pointsman_namesrv.node_metrics import Metrics
-from tests.fakes.deadline import until
-from tests.fakes.events import broker_event
-from tests.fakes.history_rows import files_in
+from tests.kit.history.rows import files_in
+from tests.kit.name_server.events import broker_event
+from tests.kit.waiting import until
 
 
 def lay(folder: Path, day: str, name: str = "n-a-1.jsonl.gz") -> Path:

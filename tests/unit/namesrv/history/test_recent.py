@@ -9,7 +9,7 @@ from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.model import GroupKey, Reason
 from pointsman_namesrv.history.recent import ROUTINE, RecentEvents
 from pointsman_namesrv.history.row import Record
-from tests.fakes.events import broker_event, facts, topics_event
+from tests.kit.name_server.events import broker_event, facts, topics_event
 
 
 def remember(recent: RecentEvents, *events: Event) -> RecentEvents:

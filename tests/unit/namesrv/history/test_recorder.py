@@ -18,9 +18,9 @@ from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.history.row import weight
 from pointsman_namesrv.node_metrics import Metrics
-from tests.fakes.deadline import until
-from tests.fakes.events import QUEUES, broker_event, facts, topics_event
-from tests.fakes.history_rows import files_in, rows_in
+from tests.kit.history.rows import files_in, rows_in
+from tests.kit.name_server.events import QUEUES, broker_event, facts, topics_event
+from tests.kit.waiting import until
 
 
 @pytest.fixture(autouse=True)

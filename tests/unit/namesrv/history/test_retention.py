@@ -11,7 +11,7 @@ import pytest
 
 from pointsman_namesrv.history.retention import Retention
 from pointsman_namesrv.node_metrics import Metrics
-from tests.fakes.history_rows import files_in
+from tests.kit.history.rows import files_in
 
 TODAY = date(2026, 3, 10)
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)

@@ -8,7 +8,7 @@ from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.model import DataVersion, GroupKey, QueueConfig, Reason
 from pointsman_namesrv.history.row import Record, row_count, to_rows, weight
-from tests.fakes.events import QUEUES, broker_event, topics_event
+from tests.kit.name_server.events import QUEUES, broker_event, topics_event
 
 
 def rows_of(event: Event, *, seq: int = 1) -> list[dict[str, object]]:

@@ -12,7 +12,7 @@ from pointsman_namesrv.history import shipping
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.shipping import FAILURES_IN_A_ROW, MAX_TRIES, Shipper, words
 from pointsman_namesrv.node_metrics import Metrics
-from tests.fakes.deadline import until
+from tests.kit.waiting import until
 
 PYTHON = (sys.executable, "-S", "-c")
 COPY = "import shutil, sys; shutil.copy(sys.argv[1], sys.argv[2])"

@@ -9,7 +9,7 @@ from pointsman_namesrv.core.events import Event
 from pointsman_namesrv.history import waiting
 from pointsman_namesrv.history.row import Record, row_count, weight
 from pointsman_namesrv.history.waiting import RESERVED_ROWS, WaitingRecords
-from tests.fakes.events import broker_event, topics_event
+from tests.kit.name_server.events import broker_event, topics_event
 
 ROOM = 2**40
 

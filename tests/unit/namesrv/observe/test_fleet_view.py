@@ -10,7 +10,7 @@ from pointsman.rocketmq.bodies import BadBodyError, read_json
 from pointsman_namesrv.core.model import Position, QueueConfig
 from pointsman_namesrv.observe import fleet_view
 from pointsman_namesrv.observe.fleet_view import Listed, read_cluster_info, read_route, read_topic_list
-from tests.fakes.rocketmq_frames import frames, response
+from tests.kit.broker.rocketmq.frames import frames, response
 
 
 def recorded(name: str) -> bytes:

@@ -21,8 +21,8 @@ from pointsman_namesrv.remoting.register_body import (
     mapping_version_span,
     read_data_version,
 )
-from tests.fakes import rocketmq_frames as recorded
-from tests.fakes.rocketmq_frames import mapping_info, register_body, topic_config
+from tests.kit.broker.rocketmq import frames as recorded
+from tests.kit.broker.rocketmq.frames import mapping_info, register_body, topic_config
 
 COMPRESSED = bytes.fromhex(
     "000000387b22636f756e746572223a332c22737461746556657273696f6e223a302c2274696d657374616d70223a313730303030303030303030307d"

@@ -20,7 +20,7 @@ from pointsman_namesrv.core.node_refusals import LimitExceeded
 from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.rpc import register_call
 from pointsman_namesrv.rpc.register_call import RegisterCalls
-from tests.fakes import wire
+from tests.kit.name_server import wire
 
 TOPICS = 500
 PEER = Peer("10.0.0.7:40000", "10.0.0.7:40000")

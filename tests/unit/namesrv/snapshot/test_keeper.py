@@ -6,7 +6,7 @@ import asyncio
 import errno
 import os
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -26,7 +26,8 @@ from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.snapshot import keeper as module
 from pointsman_namesrv.snapshot.keeper import SnapshotKeeper
 from pointsman_namesrv.snapshot.snapshot_store import FILE_NAME, Snapshot, SnapshotStore, StateDirectoryInUse
-from tests.fakes.held_brokers import brokers_in, held, store
+from tests.kit.name_server.held_brokers import brokers_in, held, store
+from tests.kit.waiting import eventually
 
 INTERVAL = 5.0
 DEADLINE = 10.0
@@ -54,13 +55,6 @@ async def kept(keeper: SnapshotKeeper) -> AsyncIterator[None]:
         await keeper.stop(within=DEADLINE)
 
 
-async def until(condition: Callable[[], object]) -> None:
-    """Wait until the thread has done something."""
-    async with asyncio.timeout(DEADLINE):
-        while not condition():  # noqa: ASYNC110  # it happens in a thread
-            await asyncio.sleep(0.005)
-
-
 def registration(number: int) -> Registration:
     return held(number)[0]
 
@@ -82,7 +76,7 @@ async def test_a_round_is_written_each_interval(clock: ManualClock, tmp_path: Pa
         await clock.advance(INTERVAL - 0.1)
         assert brokers_in(tmp_path) == []
         await clock.advance(0.1)
-        await until(lambda: value(keeper, "pointsman_namesrv_snapshot_brokers") == 1)
+        await eventually(lambda: value(keeper, "pointsman_namesrv_snapshot_brokers") == 1)
         assert brokers_in(tmp_path) == ["b1"]
         assert value(keeper, "pointsman_namesrv_snapshot_bytes") == bytes_in(tmp_path)
         assert value(keeper, "pointsman_namesrv_snapshot_age_seconds") == 0.0
@@ -124,14 +118,14 @@ async def test_a_failing_disk_is_logged_once_until_it_works_again(
         core.register(registration(1), now=clock.now)
         for errors in (1.0, 2.0, 3.0):
             await clock.advance(INTERVAL)
-            await until(partial(_has_failed, keeper, errors))
+            await eventually(partial(_has_failed, keeper, errors))
         assert keeper.problems() == [
             "the snapshot on disk is 15 s old, for it cannot be written: [Errno 28] No space left on device"
         ]
         assert value(keeper, "pointsman_namesrv_snapshot_age_seconds") == 15.0
         monkeypatch.undo()
         await clock.advance(INTERVAL)
-        await until(lambda: not keeper.problems())
+        await eventually(lambda: not keeper.problems())
     logged = [(record.levelname, record.message) for record in caplog.records]
     assert logged == [
         ("INFO", "snapshot loaded"),
@@ -159,9 +153,9 @@ async def test_an_internal_error_in_a_round_is_logged_and_the_next_round_runs(
         with monkeypatch.context() as faulty:
             faulty.setattr(keeping, "write", _fail)
             await clock.advance(INTERVAL)
-            await until(keeper.problems)
+            await eventually(keeper.problems)
         await clock.advance(INTERVAL)
-        await until(lambda: not keeper.problems())
+        await eventually(lambda: not keeper.problems())
     (record,) = [record for record in caplog.records if record.levelname == "ERROR"]
     assert record.exc_info is not None
 
@@ -190,7 +184,7 @@ async def test_a_hanging_disk_blocks_neither_the_loop_nor_the_stop(clock: Manual
     keeper.warm_start()
     running = asyncio.create_task(keeper.run())
     await clock.advance(INTERVAL)
-    await until(hanging.asked.is_set)
+    await eventually(hanging.asked.is_set)
     await clock.advance(module.LATE_AFTER_SECONDS + 0.1)
     assert keeper.problems() == ["the snapshot on disk is 65 s old: the disk is hardly responding"]
     running.cancel()

@@ -14,8 +14,8 @@ from pointsman.storage.tables import DurableTables, Row
 from pointsman_namesrv.core.model import Health, ProbeVerdict, Registration
 from pointsman_namesrv.snapshot import snapshot_store as module
 from pointsman_namesrv.snapshot.snapshot_store import FILE_NAME, Loaded, Snapshot, SnapshotStore, StateDirectoryInUse
-from tests.fakes.held_brokers import held, snapshot, store
-from tests.fakes.mounted_disk import fill, mounted
+from tests.kit.faults.mounted_disk import fill, mounted
+from tests.kit.name_server.held_brokers import held, snapshot, store
 
 FAILING = Health(ProbeVerdict.FAILING, "timeout")
 

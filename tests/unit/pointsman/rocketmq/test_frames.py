@@ -23,7 +23,7 @@ from pointsman.rocketmq.frames import (
     read_header,
     version_text,
 )
-from tests.fakes import rocketmq_frames as recorded
+from tests.kit.broker.rocketmq import frames as recorded
 
 BINARY_105 = bytes.fromhex(
     "0000002d0100002900690001df000000080000000000000000000000140005746f7069630000000 9546f70696354657374".replace(

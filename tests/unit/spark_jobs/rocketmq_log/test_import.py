@@ -15,8 +15,8 @@ import pytest
 from pointsman_report.cli import main
 from pointsman_report.rocketmq_log.broker_ids import BrokerId, BrokerIdsError, brokers_of, load
 from pointsman_report.row_validation import problems_of
-from tests.fakes.history_rows import files_in, rows_in
-from tests.fakes.rocketmq_frames import frames, response
+from tests.kit.broker.rocketmq.frames import frames, response
+from tests.kit.history.rows import files_in, rows_in
 
 LOGS = Path(__file__).parents[3] / "fixtures" / "rocketmq_logs"
 VERSIONS = ("5.3.3", "4.9.7")

@@ -23,13 +23,13 @@ from pointsman_namesrv.remoting import remoting_connection, tls_connection
 from pointsman_namesrv.remoting import remoting_server as shell
 from pointsman_namesrv.remoting.remoting_connection import RemotingConnection
 from pointsman_namesrv.remoting.tls_connection import HANDSHAKE_SECONDS
-from tests.fakes import hostile
-from tests.fakes.certificates import DNS, MAIL, URI, Authority, Files, Name
-from tests.fakes.condition import eventually
-from tests.fakes.name_server import running_name_server
-from tests.fakes.remoting_peer import Closed, remoting_peer
-from tests.fakes.rocketmq_frames import ask, register, register_body, topic_config
-from tests.fakes.tls_peers import context, self_signed, tls_config
+from tests.kit.broker.rocketmq.frames import ask, register, register_body, topic_config
+from tests.kit.broker.rocketmq.peer import Closed, remoting_peer
+from tests.kit.certificates import DNS, MAIL, URI, Authority, Files, Name
+from tests.kit.faults import hostile
+from tests.kit.name_server.in_process import running_name_server
+from tests.kit.tls_peers import context, self_signed, tls_config
+from tests.kit.waiting import eventually
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from pointsman_ctl.commands.diff_command import (
     differences,
     read_description,
 )
-from tests.fakes.scripted_route_server import broker_data, topic_route, with_digest
+from tests.kit.name_server.scripted_routes import broker_data, topic_route, with_digest
 
 
 def route(*, write: int = 4, counter: int = 1) -> TopicRoute:

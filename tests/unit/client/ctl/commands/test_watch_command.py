@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pointsman.v1 import route_service_pb2
 from pointsman_ctl.commands.watch_command import REMEMBERED_BOOTS, RouteChange, WatchedRoutes
-from tests.fakes.scripted_route_server import broker_data, topic_route, with_digest
+from tests.kit.name_server.scripted_routes import broker_data, topic_route, with_digest
 
 
 def route(queues: int = 4, *, boot: int = 7, counter: int = 1) -> route_service_pb2.WatchTopicRoutesResponse:

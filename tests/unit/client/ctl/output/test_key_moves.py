@@ -6,7 +6,7 @@ import pytest
 
 from pointsman_client import HashRing, MessageQueue, ModuloMap
 from pointsman_ctl.output.key_moves import KeyMoves, largest
-from tests.fakes.queues import queues
+from tests.kit.client.queues import queues
 
 KEYS = [f"key-{number}" for number in range(3_000)]
 

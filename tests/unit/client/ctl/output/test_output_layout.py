@@ -28,7 +28,7 @@ from pointsman_ctl.output.node_difference import difference_parts, digest_differ
 from pointsman_ctl.servers.name_servers import NodeBrokers, NodeDigests
 from pointsman_ctl.servers.server_calls import NodeResponse
 from pointsman_namesrv.core.flap_penalties import FlapRules
-from tests.fakes.scripted_route_server import broker_data, topic_route
+from tests.kit.name_server.scripted_routes import broker_data, topic_route
 
 W1 = topic_route(
     "TopicTest",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman_ctl.output.route_difference import route_difference
-from tests.fakes.scripted_route_server import broker_data, topic_route
+from tests.kit.name_server.scripted_routes import broker_data, topic_route
 
 A = broker_data("broker-a", {0: "10.0.0.1:1", 1: "10.0.0.2:1"}, cluster="c1")
 B = broker_data("broker-b", {0: "10.0.0.3:1"}, cluster="c1")

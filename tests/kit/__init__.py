@@ -1,0 +1,10 @@
+"""What tests share. Take the highest row that serves: real parts first, scripted ones where a fault is the subject.
+
+- ``waiting``: ``eventually`` in the event loop, ``until`` in threads, ``running`` for a task, ``InstantClock``.
+- ``name_server``: in this process (``in_process``) or as a process (``process``); scripted ones for clients' faults.
+- ``agent``: in this process or as a process; ``server`` and ``consumer_agents`` for its services alone.
+- ``broker``: Redis (``redis.process``, ``redis.with_agent``), RocketMQ (frames, a fake broker), ``under_test`` for both.
+- ``client``: producers and consumers against brokers and groups in memory; consumers as processes.
+- ``ctl``, ``report``, ``history``, ``operations``: the command line, the nightly report, recorded rows, what deploy/ has.
+- ``faults``: proxies that fall silent, full disks, hostile bytes, kills; ``certificates``, ``tls_peers``, ``refusal``.
+"""

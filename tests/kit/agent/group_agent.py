@@ -1,0 +1,144 @@
+"""ConsumerGroupService on the agent's own server, on a free port, with any clock; and clients of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from grpc_status import rpc_status
+from prometheus_client import CollectorRegistry
+
+from pointsman.clock import Clock
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceStub
+from pointsman.wire.error_details import read_status
+from pointsman_agent.core.group_rules import GroupRules
+from pointsman_agent.groups.group_servicer import ConsumerGroups
+from pointsman_agent.rpc.agent_server import AgentServer
+
+DEADLINE_SECONDS = 60.0
+BOOT = 77
+OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
+
+
+class GroupAgent:
+    """The service and where it listens."""
+
+    def __init__(self, rules: GroupRules, *, clock: Clock, max_watchers: int = 1_000) -> None:
+        self.groups = ConsumerGroups(rules, clock=clock, boot=BOOT, max_watchers=max_watchers)
+        self.registry = CollectorRegistry()
+        self.server = AgentServer(longest_silence=rules.expiry, clock=clock, registry=self.registry)
+        self.port = self.server.bind("127.0.0.1:0")
+        self.addr = f"127.0.0.1:{self.port}"
+
+    async def stop(self) -> None:
+        """As the agent stops it."""
+        await self.server.stop(1.0)
+
+
+@asynccontextmanager
+async def group_agent(
+    *, clock: Clock, rules: GroupRules | None = None, max_watchers: int = 1_000
+) -> AsyncIterator[GroupAgent]:
+    """Serve for the length of the block. Invariants are checked at the end."""
+    agent = GroupAgent(rules or GroupRules(warm_up=0.0), clock=clock, max_watchers=max_watchers)
+    await agent.server.start([agent.groups.service()])
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(agent.server.watch_over())
+        try:
+            yield agent
+        finally:
+            await agent.stop()
+    agent.groups.core.check_invariants()
+
+
+class Consumer:
+    """One client with its own connection."""
+
+    def __init__(self, addr: str, client_id: str, *groups: wire.GroupSubscription) -> None:
+        self.client_id = client_id
+        self.groups = groups
+        self.channel = grpc.aio.insecure_channel(addr, options=OWN_CONNECTION)
+        self.stub = ConsumerGroupServiceStub(self.channel)
+        self.stream = self.stub.KeepMembership()
+
+    async def beat(self, *groups: wire.GroupSubscription) -> wire.KeepMembershipResponse:
+        """Send a heartbeat for these groups, or for those of the last one, and return the response."""
+        self.groups = groups or self.groups
+        await self.stream.write(wire.KeepMembershipRequest(client_id=self.client_id, groups=self.groups))
+        return await self.answer()
+
+    async def answer(self) -> wire.KeepMembershipResponse:
+        """The agent's next message on the stream."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            answer = await self.stream.read()
+        assert isinstance(answer, wire.KeepMembershipResponse), "the stream ended"
+        return answer
+
+    async def leave(self, *groups: str) -> list[str]:
+        """Leave the groups; return those that were left."""
+        request = wire.LeaveGroupsRequest(client_id=self.client_id, groups=groups)
+        return list((await self.stub.LeaveGroups(request)).left)
+
+    async def crash(self) -> None:
+        """Close the connection without leaving."""
+        await self.channel.close()
+
+
+class GroupWatch:
+    """An open WatchGroup, read one message at a time."""
+
+    def __init__(self, channel: grpc.aio.Channel, group: str, client_id: str = "10.0.0.9@watcher") -> None:
+        stub = ConsumerGroupServiceStub(channel)
+        self.call = stub.WatchGroup(wire.WatchGroupRequest(group=group, client_id=client_id))
+
+    async def news(self) -> wire.GroupMembership:
+        """The next message."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            message = await self.call.read()
+        assert isinstance(message, wire.WatchGroupResponse), "the watch ended"
+        return message.membership
+
+    async def ids(self) -> list[str]:
+        """The members in the next message."""
+        return list((await self.news()).client_ids)
+
+    async def ending(self) -> tuple[grpc.StatusCode, str]:
+        """Read it to its end; return status and the project's code."""
+        return await ending_of(self.call)
+
+
+async def ending_of(call: grpc.aio.UnaryStreamCall | grpc.aio.StreamStreamCall) -> tuple[grpc.StatusCode, str]:  # type: ignore[type-arg]  # any messages
+    """Read a stream to its end; return status and the project's code."""
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        try:
+            while await call.read() is not grpc.aio.EOF:
+                pass
+        except grpc.aio.AioRpcError as error:
+            return error.code(), read_status(rpc_status.from_call(error)).code
+    return grpc.StatusCode.OK, ""
+
+
+def reads(
+    group: str,
+    *topics: str,
+    tags: str = "*",
+    model: wire.MessageModel.ValueType = wire.MESSAGE_MODEL_CLUSTERING,
+    consume_type: wire.ConsumeType.ValueType = wire.CONSUME_TYPE_PUSH,
+) -> wire.GroupSubscription:
+    """A group and its subscription, of `orders` by default."""
+    return wire.GroupSubscription(
+        group=group,
+        consume_type=consume_type,
+        message_model=model,
+        subscriptions=[wire.Subscription(topic=topic, expression=tags) for topic in topics or ("orders",)],
+    )
+
+
+def pin(group: str, to: Iterable[str], *, seconds: int | None = None, by: str = "") -> wire.PinGroupRequest:
+    """An operator's request to pin."""
+    duration = Duration(seconds=seconds) if seconds is not None else None
+    return wire.PinGroupRequest(group=group, to=to, duration=duration, by=by)

@@ -1,0 +1,58 @@
+"""Waiting for what others bring about: in the event loop and in threads; and a clock that does not wait."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+from pointsman.manual_clock import ManualClock
+
+
+async def eventually(
+    condition: Callable[[], object], *, clock: ManualClock | None = None, step: float = 0.05, seconds: float = 60.0
+) -> None:
+    """Return when the condition holds; TimeoutError if it does not in time. Each check advances ``clock`` by a step."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            if clock is not None:
+                await clock.advance(step)
+            await asyncio.sleep(0.005)
+
+
+def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
+    """Return when the condition holds; AssertionError when it does not within the time."""
+    ends_at = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends_at, "what was waited for did not come"
+        time.sleep(0.01)
+
+
+@asynccontextmanager
+async def running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run it in a task, which is cancelled at the end; what it raised before comes out."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        was_done = task.done()
+        task.cancel()
+        await asyncio.wait([task])
+        if was_done:
+            task.result()
+
+
+class InstantClock(ManualClock):
+    """Only waits advance the time. ``on_sleep`` is called in each."""
+
+    def __init__(self, on_sleep: Callable[[], object] | None = None) -> None:
+        super().__init__()
+        self.on_sleep = on_sleep
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.on_sleep is not None:
+            self.on_sleep()
+        await asyncio.sleep(0)
