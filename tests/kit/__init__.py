@@ -3,8 +3,8 @@
 - ``waiting``: ``eventually`` in the event loop, ``until`` in threads, ``running`` for a task, ``InstantClock``.
 - ``name_server``: in this process (``in_process``) or as a process (``process``); scripted ones for clients' faults.
 - ``agent``: in this process or as a process; ``server`` and ``consumer_agents`` for its services alone.
-- ``broker``: Redis (``redis.process``, ``redis.with_agent``), RocketMQ (frames, a fake broker), ``under_test`` for both.
+- ``broker``: Redis (``redis.process``, ``redis.with_agent``), RocketMQ (frames, fakes); ``under_test`` for both.
 - ``client``: producers and consumers against brokers and groups in memory; consumers as processes.
-- ``ctl``, ``report``, ``history``, ``operations``: the command line, the nightly report, recorded rows, what deploy/ has.
+- ``ctl``, ``report``, ``history``, ``operations``: the command line, the nightly report, rows, deploy/.
 - ``faults``: proxies that fall silent, full disks, hostile bytes, kills; ``certificates``, ``tls_peers``, ``refusal``.
 """

@@ -6,28 +6,37 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from pointsman.manual_clock import ManualClock
 
+T = TypeVar("T")
+
 
 async def eventually(
-    condition: Callable[[], object], *, clock: ManualClock | None = None, step: float = 0.05, seconds: float = 60.0
+    condition: Callable[[], object],
+    *,
+    clock: ManualClock | None = None,
+    step: float = 0.05,
+    seconds: float = 60.0,
+    what: str = "the condition",
 ) -> None:
-    """Return when the condition holds; TimeoutError if it does not in time. Each check advances ``clock`` by a step."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            if clock is not None:
-                await clock.advance(step)
-            await asyncio.sleep(0.005)
-
-
-def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
-    """Return when the condition holds; AssertionError when it does not within the time."""
+    """Return when the condition holds; AssertionError if it does not in time. Checks advance ``clock`` by a step."""
     ends_at = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < ends_at, "what was waited for did not come"
+        assert time.monotonic() < ends_at, f"waited {seconds:g} s for {what}"
+        if clock is not None:
+            await clock.advance(step)
+        await asyncio.sleep(0.005)
+
+
+def until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "the condition") -> T:
+    """Wait for something true and return it; AssertionError if it does not come in time."""
+    ends_at = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < ends_at, f"waited {seconds:g} s for {what}"
         time.sleep(0.01)
+    return found
 
 
 @asynccontextmanager

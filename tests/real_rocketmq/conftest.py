@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from deploy.rocketmq.processes import Broker, RocketMQ, Running, fetched, missing_programs
+from tests.kit.waiting import until
 from tests.leaks import nothing_left
-from tests.real_rocketmq.name_server import Pointsman, until
+from tests.real_rocketmq.name_server import Pointsman
 
 MANY = 10_000
 NEWEST = "5.5.0"

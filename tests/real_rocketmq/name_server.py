@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from pointsman.rocketmq.bodies import read_json
 from pointsman.rocketmq.frames import FrameReader, read_header
 from tests.kit.broker.rocketmq.frames import ask
 from tests.kit.history.rows import rows_in
+from tests.kit.waiting import until
 
 COMMAND = Path(sys.executable).with_name("pointsman-namesrv")
 
@@ -36,15 +37,6 @@ def ask_at(addr: str, code: int, **ext: str) -> tuple[int, Any]:
             assert data, f"{addr} closed the connection"
             frames.feed(data)
     return int(read_header(frame.form, frame.header).code), read_json(frame.body) if frame.body else None
-
-
-def until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "") -> T:
-    """Wait for something true, and return it."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, f"timed out after {seconds:g} s waiting for {what or 'the condition'}"
-        time.sleep(0.1)
-    return found
 
 
 class NameServer:

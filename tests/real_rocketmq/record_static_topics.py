@@ -21,7 +21,8 @@ from pointsman.names import split_addr
 from pointsman.rocketmq.codes import RequestCode
 from pointsman.rocketmq.frames import FrameReader, read_header
 from tests.kit.broker.rocketmq.frames import ask, frames, read_upstream
-from tests.real_rocketmq.name_server import NameServer, until
+from tests.kit.waiting import until
+from tests.real_rocketmq.name_server import NameServer
 from tests.real_rocketmq.record_broker_frames import until_open
 
 FOLDER = Path(__file__).parents[1] / "fixtures" / "rocketmq_static_topics"

@@ -14,9 +14,9 @@ import pytest
 
 from deploy.rocketmq.processes import Broker, RocketMQ
 from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer, ReceivedMessage, SendError
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, until
 from tests.real_rocketmq.conftest import Jars
-from tests.real_rocketmq.name_server import Pointsman, until
+from tests.real_rocketmq.name_server import Pointsman
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 

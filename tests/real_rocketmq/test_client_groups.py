@@ -26,8 +26,9 @@ from pointsman_client import (
     SendError,
 )
 from pointsman_client.rocketmq import RocketmqTransport
+from tests.kit.waiting import eventually, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
-from tests.real_rocketmq.name_server import Pointsman, until
+from tests.real_rocketmq.name_server import Pointsman
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -98,13 +99,6 @@ def processes(
 def brokers(processes: Brokers) -> Iterator[Brokers]:
     with processes.clients:
         yield processes
-
-
-async def eventually(condition: Callable[[], object], *, what: str, seconds: float = PATIENCE_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"timed out after {seconds:g} s waiting for {what}"
-        await asyncio.sleep(0.05)
 
 
 def held(consumer: PushConsumer, topic: str) -> set[int]:

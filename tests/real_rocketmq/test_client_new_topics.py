@@ -14,8 +14,9 @@ import pytest
 from deploy.rocketmq.processes import Broker, RocketMQ, free_port
 from pointsman_client import ConsumeFrom, Message, Producer, PullConsumer, SendFailedError, TopicNotFoundError
 from pointsman_client.rocketmq import RocketmqTransport
+from tests.kit.waiting import until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
-from tests.real_rocketmq.name_server import NameServer, Pointsman, until
+from tests.real_rocketmq.name_server import NameServer, Pointsman
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 

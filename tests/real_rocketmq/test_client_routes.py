@@ -22,9 +22,9 @@ from pointsman_client import (
     TopicNotFoundError,
 )
 from pointsman_client.core.route import TopicRoute
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, until
 from tests.real_rocketmq.conftest import Jars
-from tests.real_rocketmq.name_server import NameServer, Pointsman, until
+from tests.real_rocketmq.name_server import NameServer, Pointsman
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 

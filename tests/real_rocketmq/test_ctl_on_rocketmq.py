@@ -20,9 +20,9 @@ from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer
 from pointsman_client.rocketmq import RocketmqTransport
 from pointsman_ctl.output.error_report import ACCESS_KEY_HINT
 from tests.kit.ctl.command import Ended, ctl
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
-from tests.real_rocketmq.name_server import NameServer, Pointsman, until
+from tests.real_rocketmq.name_server import NameServer, Pointsman
 from tests.real_rocketmq.test_client_transport import AUTHENTICATION, PLAIN_ACL
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from deploy.rocketmq.processes import GoClients, built_go_client, failed, free_port, got, missing_go, sent
+from tests.kit.waiting import until
 from tests.real_rocketmq.conftest import MANY, Fleet, Jars
-from tests.real_rocketmq.name_server import Pointsman, until
+from tests.real_rocketmq.name_server import Pointsman
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -12,8 +12,9 @@ import pytest
 
 from deploy.rocketmq.processes import RocketMQ, Running, free_port
 from tests.e2e.test_docs_as_pasted import blocks
+from tests.kit.waiting import until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
-from tests.real_rocketmq.name_server import NameServer, until
+from tests.real_rocketmq.name_server import NameServer
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -9,8 +9,9 @@ import pytest
 
 from deploy.dev import make_certificates
 from deploy.rocketmq.processes import RocketMQ, failed, got, sent
+from tests.kit.waiting import until
 from tests.real_rocketmq.conftest import Jars
-from tests.real_rocketmq.name_server import Pointsman, until
+from tests.real_rocketmq.name_server import Pointsman
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 

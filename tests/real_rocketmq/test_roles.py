@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import pytest
 
 from deploy.rocketmq.processes import Broker, RocketMQ
+from tests.kit.waiting import until
 from tests.real_rocketmq.conftest import Jars
-from tests.real_rocketmq.name_server import Pointsman, until
+from tests.real_rocketmq.name_server import Pointsman
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(300)]
 

@@ -20,8 +20,9 @@ from typing import Any
 import pytest
 
 from deploy.rocketmq.processes import Broker, RocketMQ, free_port
+from tests.kit.waiting import until
 from tests.real_rocketmq.conftest import Jars
-from tests.real_rocketmq.name_server import NameServer, Pointsman, ask_at, until
+from tests.real_rocketmq.name_server import NameServer, Pointsman, ask_at
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(0)]
 

@@ -19,8 +19,9 @@ import pytest
 from deploy.rocketmq.processes import RocketMQ, Running, free_port, got, sent, sent_to
 from pointsman_client import Message, NameServerClient, NoWritableQueueError, Producer, RequestRejectedError
 from pointsman_client.rocketmq import RocketmqTransport
+from tests.kit.waiting import until
 from tests.real_rocketmq.conftest import Jars
-from tests.real_rocketmq.name_server import NameServer, Pointsman, until
+from tests.real_rocketmq.name_server import NameServer, Pointsman
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 

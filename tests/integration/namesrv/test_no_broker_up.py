@@ -39,7 +39,7 @@ def reasons(found: route.TopicRoute) -> list[tuple[str, bool, str]]:
     return [(each.identity.broker_name, each.is_registered, each.reason) for each in found.absent_brokers]
 
 
-async def until(watch: Any, news: str, *, brokers: int | None = None) -> route.WatchTopicRoutesResponse:
+async def read_until(watch: Any, news: str, *, brokers: int | None = None) -> route.WatchTopicRoutesResponse:
     """Read a watch until the given state; states in between do not matter."""
     while True:
         read: route.WatchTopicRoutesResponse = await watch.read()
@@ -80,19 +80,19 @@ async def test_a_watch_is_sent_the_empty_route_and_then_the_broker_that_is_back(
     topics = [route.KnownRoute(topic="orders")]
     watch = peer.route.WatchTopicRoutes(route.WatchTopicRoutesRequest(topics=topics))
     async with asyncio.timeout(30):
-        await until(watch, "synced")
+        await read_until(watch, "synced")
         await clock.advance(LATER)
-        assert reasons((await until(watch, "route", brokers=0)).route) == [("a", False, "SILENCE")]
+        assert reasons((await read_until(watch, "route", brokers=0)).route) == [("a", False, "SILENCE")]
         # A watch that begins now begins with it.
         second = peer.route.WatchTopicRoutes(route.WatchTopicRoutesRequest(topics=topics))
-        assert reasons((await until(second, "route", brokers=0)).route) == [("a", False, "SILENCE")]
+        assert reasons((await read_until(second, "route", brokers=0)).route) == [("a", False, "SILENCE")]
         generation = await register(peer)
         await clock.advance(1.0)
-        await until(watch, "route", brokers=1)
+        await read_until(watch, "route", brokers=1)
         leave = UnregisterBrokerRequest(identity=WHO, generation=generation, reason=UNREGISTER_REASON_DRAIN)
         await peer.registration.UnregisterBroker(leave)
         await clock.advance(1.0)
-        assert (await until(watch, "gone")).gone.topic == "orders"
+        assert (await read_until(watch, "gone")).gone.topic == "orders"
     watch.cancel()
     second.cancel()
 

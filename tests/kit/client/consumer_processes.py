@@ -75,7 +75,7 @@ class ConsumerProcesses:
                 "--log",
                 str(log),
                 stderr=errors,
-                cwd=Path(__file__).parents[2],
+                cwd=Path(__file__).parents[3],
             )
         worker = ConsumerProcess(log, process)
         self.all.append(worker)

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "deploy" / "monitoring"
 RULES = MONITORING / "prometheus" / "rules.yaml"
 RULES_TEST = MONITORING / "prometheus" / "rules_test.yaml"

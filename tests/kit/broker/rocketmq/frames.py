@@ -11,7 +11,7 @@ from typing import Any
 
 from pointsman.rocketmq.frames import Command, Frame, FrameReader, encode
 
-FOLDER = Path(__file__).parents[1] / "fixtures" / "rocketmq_frames"
+FOLDER = Path(__file__).parents[3] / "fixtures" / "rocketmq_frames"
 STATIC_FOLDER = FOLDER.with_name("rocketmq_static_topics")
 REQUESTS = sorted(path.name.removesuffix(".request.bin") for path in FOLDER.glob("*.request.bin"))
 """The names of all recorded requests."""

@@ -1,0 +1,74 @@
+"""The README of the client against the code: metrics, links, the Python in it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+import pointsman_client
+from pointsman_client import sync
+from pointsman_client.metrics_hook import MetricsHook
+from pointsman_client.prometheus import PREFIX, PrometheusMetrics
+
+HERE = Path(__file__).parents[2] / "client"
+README = (HERE / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_metric_of_the_adapter_is_named_with_its_labels() -> None:
+    registry = CollectorRegistry()
+    adapter = PrometheusMetrics(registry)
+    metrics = {}
+    for family in registry.collect():
+        name = family.name.removeprefix(PREFIX) + ("_total" if family.type == "counter" else "")
+        own = next((each for each in vars(adapter).values() if getattr(each, "_name", None) == family.name), None)
+        metrics[name] = list(own._labelnames) if own is not None else ["topic"]
+
+    table = README[README.index("## Metrics") : README.index("## Figures")]
+    rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \|", table, re.MULTILINE)
+
+    assert {name: labels.split(", ") for name, labels in rows} == metrics
+
+
+def test_the_adapter_counts_every_method_of_the_hook() -> None:
+    """A method that the adapter omits would be a metric missing in the README."""
+    hooks = {name for name, each in vars(MetricsHook).items() if inspect.isfunction(each)}
+
+    assert hooks == {name for name, each in vars(PrometheusMetrics).items() if inspect.isfunction(each)} & hooks
+
+
+@pytest.mark.parametrize("name", ["NameServerClient", "Producer", "PushConsumer", "PullConsumer"])
+def test_a_blocking_class_has_one_more_setting(name: str) -> None:
+    """As the page of the client's settings shows it."""
+    blocking, asynchronous = (
+        {each.name: each.default for each in inspect.signature(getattr(module, name)).parameters.values()}
+        for module in (sync, pointsman_client)
+    )
+    asynchronous.pop("open_channel", None)
+
+    assert blocking == asynchronous | {"call_timeout_seconds": 60.0}
+
+
+def blocks() -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("block", blocks(), ids=lambda block: block.splitlines()[0][:60])
+def test_the_python_compiles_and_its_imports_work(block: str) -> None:
+    compile(block, "README.md", "exec")
+    imports: list[ast.stmt] = [node for node in ast.parse(block).body if isinstance(node, ast.Import | ast.ImportFrom)]
+    exec(compile(ast.Module(imports, []), "README.md", "exec"), {})
+
+
+def test_every_link_leads_to_a_heading_or_a_file() -> None:
+    text = re.sub(r"^```.*?^```", "", README, flags=re.DOTALL | re.MULTILINE)
+    headings = {heading.lower().replace(" ", "-") for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+    links = re.findall(r"\]\(([^)]+)\)", text)
+
+    assert links
+    assert [link for link in links if link.startswith("#") and link[1:] not in headings] == []
+    assert [link for link in links if not link.startswith("#") and not (HERE / link).exists()] == []

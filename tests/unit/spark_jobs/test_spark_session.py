@@ -1,0 +1,144 @@
+"""The session's settings, and those for one machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark import SparkConf
+
+from pointsman_report.spark_session import (
+    LOCAL_SETTINGS,
+    SETTINGS,
+    SMALL_BYTES,
+    default_memory,
+    is_below,
+    is_local,
+    settings_for,
+)
+
+
+def submitted(**given: str) -> SparkConf:
+    conf = SparkConf(loadDefaults=False)
+    for key, value in given.items():
+        conf.set(key.replace("_", "."), value)
+    return conf
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Path:
+    (tmp_path / "rows.jsonl").write_text("{}\n")
+    return tmp_path
+
+
+def test_a_cluster_keeps_its_own_address_memory_and_partitions(history: Path) -> None:
+    settings = settings_for("spark://master:7077", memory=None, reads=[history], submitted=None)
+
+    assert set(LOCAL_SETTINGS) & set(settings) == set()
+    assert set(SETTINGS) <= set(settings)
+
+
+def test_settings_of_the_submitter_apply_except_for_the_zone_of_days() -> None:
+    conf = submitted(
+        spark_master="yarn",
+        spark_sql_session_timeZone="Asia/Tokyo",
+        spark_sql_parquet_compression_codec="snappy",
+        spark_log_level="INFO",
+    )
+    settings = settings_for(None, memory=None, reads=[], submitted=conf)
+
+    assert settings["spark.sql.session.timeZone"] == "UTC"
+    assert "spark.sql.parquet.compression.codec" not in settings
+    assert "spark.log.level" not in settings
+    assert settings["spark.hadoop.fs.file.impl"].endswith("RawLocalFileSystem")
+    assert "spark.driver.host" not in settings
+
+
+@pytest.mark.parametrize(
+    ("master", "conf", "local"),
+    [
+        pytest.param(None, None, True, id="alone"),
+        pytest.param("local[2]", None, True, id="asked-for"),
+        pytest.param("spark://m:7077", None, False, id="asked-for-a-cluster"),
+        pytest.param(None, submitted(spark_master="k8s://m"), False, id="submitted-to-a-cluster"),
+        pytest.param(None, submitted(spark_master="local[*]"), True, id="submitted-here"),
+        pytest.param("local[1]", submitted(spark_master="yarn"), True, id="the-command-before-the-submitter"),
+    ],
+)
+def test_what_is_local(master: str | None, conf: SparkConf | None, local: bool) -> None:
+    assert is_local(master, conf) is local
+
+
+def test_little_to_read_spares_the_second_compiler_and_much_does_not(history: Path) -> None:
+    def options() -> str:
+        settings = settings_for(None, memory=None, reads=[history], submitted=None)
+        return settings.get("spark.driver.extraJavaOptions", "")
+
+    assert "TieredStopAtLevel=1" in options()
+    with (history / "much.jsonl").open("wb") as file:
+        file.truncate(SMALL_BYTES)
+    assert "TieredStopAtLevel" not in options()
+
+
+def test_input_of_unknown_size_counts_as_large() -> None:
+    settings = settings_for(None, memory=None, reads=[], submitted=None)
+    assert "TieredStopAtLevel" not in settings.get("spark.driver.extraJavaOptions", "")
+
+
+def test_memory_is_the_requested_amount() -> None:
+    assert settings_for(None, memory="3g", reads=[], submitted=None)["spark.driver.memory"] == "3g"
+
+
+GB = 2**30
+
+
+def limited(monkeypatch: pytest.MonkeyPatch, folder: Path, machine: int, container: str | None) -> None:
+    pages = {"SC_PHYS_PAGES": machine // 4_096, "SC_PAGE_SIZE": 4_096}
+    monkeypatch.setattr("os.sysconf", pages.__getitem__)
+    limit = folder / "memory.max"
+    if container is not None:
+        limit.write_text(f"{container}\n")
+    monkeypatch.setattr("pointsman_report.spark_session._CONTAINER_LIMIT", limit)
+
+
+@pytest.mark.parametrize(
+    ("machine", "container", "given"),
+    [
+        pytest.param(16 * GB, None, "4096m", id="a-quarter"),
+        pytest.param(16 * GB, "max", "4096m", id="a-container-without-a-limit"),
+        pytest.param(16 * GB, str(6 * GB), "1536m", id="a-container-with-one"),
+        pytest.param(2 * GB, None, "1024m", id="at-least"),
+        pytest.param(256 * GB, None, "8192m", id="at-most"),
+    ],
+)
+def test_java_gets_a_quarter_of_the_memory_within_bounds(
+    machine: int, container: str | None, given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limited(monkeypatch, tmp_path, machine, container)
+    assert default_memory() == given
+
+
+def test_the_files_below_all_folders_count_and_packed_ones_for_more(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two" / "deep"
+    one.mkdir()
+    two.mkdir(parents=True)
+    (one / "a.jsonl").write_bytes(b"x" * 40)
+    (two / "b.jsonl.gz").write_bytes(b"x" * 5)
+
+    assert is_below(91, [one, tmp_path / "two"])
+    assert not is_below(90, [one, tmp_path / "two"])
+
+
+def test_a_linked_folder_counts_as_its_target(tmp_path: Path) -> None:
+    elsewhere, view = tmp_path / "elsewhere", tmp_path / "view"
+    elsewhere.mkdir()
+    view.mkdir()
+    (elsewhere / "a.jsonl").write_bytes(b"x" * 40)
+    (view / "dt=2026-03-02").symlink_to(elsewhere)
+
+    assert not is_below(40, [view])
+
+
+def test_unknown_input_does_not_count_as_small(tmp_path: Path) -> None:
+    assert not is_below(1, [])
+    assert is_below(1, [tmp_path / "nowhere"])
