@@ -6,11 +6,13 @@ export UV_PYTHON_DOWNLOADS=never
 # The wire, TLS and roles, the agent, messages through Redis from both facades and through RocketMQ's protocol, the command
 # line, and a night of Spark.
 tests=(
-  tests/integration/namesrv/test_{registration,keep_alive,routes,watch,tls,access}.py
+  tests/integration/namesrv/{registration/test_{registration,keep_alive},routes/test_{routes,watch},connections/test_{tls,access}}.py
   tests/integration/namesrv/remoting
   tests/integration/broker_agent/test_command.py
-  tests/integration/client/test_{client_credentials,push_consumer_agents,redis_transport,rocketmq_transport,sync_client,ctl_process}.py
-  tests/unit/client/transports
+  tests/integration/client/{routes/test_client_credentials,consumer/test_push_consumer_agents,sync/test_sync_client}.py
+  tests/integration/client/{transports/test_redis_transport,rocketmq/test_rocketmq_transport}.py
+  tests/integration/ctl/test_ctl_process.py
+  tests/unit/client/{redis_streams,rocketmq}
   tests/spark/test_command.py::test_findings_are_exit_1_and_are_printed
 )
 # What is deprecated between two versions of others is theirs to settle.

@@ -29,7 +29,7 @@ from pointsman_client.ports.transport import PulledMessages, Reader, SendReceipt
 from pointsman_client.rocketmq import AccessKey, RocketmqTransport
 from pointsman_client.rocketmq.broker_link import Link
 from pointsman_client.rocketmq.rocketmq_options import RocketmqOptions
-from tests.integration.client import test_transport_contract
+from tests.integration.client.transports import test_transport_contract
 from tests.kit.broker.under_test import BrokersUnderTest, shared_tests
 from tests.kit.waiting import eventually
 from tests.real_rocketmq.conftest import VERSIONS, Jars

@@ -36,7 +36,7 @@ from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.waiting import eventually
 
-README = Path(__file__).parents[3] / "namesrv/README.md"
+README = Path(__file__).parents[4] / "namesrv/README.md"
 MARKUP = '<img src=x onerror="alert(1)">\'&amp;</script>'
 """A printable text that a broker may send as zone, host or label."""
 

@@ -37,8 +37,8 @@ from pointsman_client.ports.transport import (
     Transport,
 )
 from pointsman_client.rocketmq import RocketmqTransport
-from tests.integration.client import test_transport_contract
-from tests.integration.client.test_transport_contract import TIMEOUT_SECONDS, bodies, pull, send
+from tests.integration.client.transports import test_transport_contract
+from tests.integration.client.transports.test_transport_contract import TIMEOUT_SECONDS, bodies, pull, send
 from tests.kit.broker.rocketmq.fake_broker import Answer, FakeBroker, Log
 from tests.kit.broker.rocketmq.stored_messages import batch_record, property_map, stored_message, text_of
 from tests.kit.broker.under_test import BORN_AT, QUEUE, BrokersUnderTest, outgoing, shared_tests

@@ -14,10 +14,10 @@ import pytest
 
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.ports.transport import Transport
-from tests.integration.client import test_transport_contract
+from tests.integration.client.transports import test_transport_contract
 from tests.kit.broker.under_test import BrokersUnderTest, shared_tests
 
-PAGE = Path(__file__).parents[3] / "docs" / "writing-a-transport.md"
+PAGE = Path(__file__).parents[4] / "docs" / "writing-a-transport.md"
 WITHOUT = {
     # The example has no replicas, and brokers trim as they like.
     "test_a_queue_keeps_about_its_maximum_length",

@@ -30,7 +30,7 @@ from tests.kit.broker.rocketmq.files import (
 )
 from tests.kit.waiting import InstantClock, eventually
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 SYSTEM_TOPICS = {name: topic(name, perm=7) for name in ("TBW102", "DefaultCluster", "%RETRY%group")}
 
 

@@ -23,7 +23,7 @@ from pointsman_agent.offsets.file_store import BACK_UP_SECONDS, FileStore
 from pointsman_agent.offsets.stored_offsets import StoreFailed
 from tests.kit.agent.offset_writer import KEYS
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 K0, K1 = OffsetKey("g", "orders", 0), OffsetKey("h|2", "%RETRY%g", 12)
 RESTORED = "offset file rejected, moved to damaged/; older offsets of its backup are used"
 LOST = "offset file rejected, moved to damaged/; its offsets are lost"
