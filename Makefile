@@ -31,6 +31,10 @@ demo-rocketmq: programs ## The same with unmodified RocketMQ 5.3.3 brokers, and 
 test: setup ## The tests to run before each commit; WORKERS=3 of them at a time
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile
 
+.PHONY: test-of
+test-of: setup ## FILE='...': the tests of these modules, in one process
+	@tests=$$($(BIN)/python -m tests.architecture.mirror $(FILE)) && $(BIN)/pytest --quiet $$tests
+
 .PHONY: test-all
 test-all: setup ## All tests with full loads and fresh random seeds
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --full

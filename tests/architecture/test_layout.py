@@ -6,7 +6,9 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from tests.architecture import walks
+import pytest
+
+from tests.architecture import mirror, walks
 
 ROOT = Path(__file__).parents[2]
 MOST_LINES = 700
@@ -42,15 +44,6 @@ async def test_a_call_crosses_at_most_its_limit_of_files_and_functions() -> None
         assert len(walk.functions) <= most_functions, name
 
 
-UNIT_TREES = {
-    "pointsman": "proto/pointsman",
-    "namesrv": "namesrv/pointsman_namesrv",
-    "broker_agent": "broker_agent/pointsman_agent",
-    "client": "client/pointsman_client",
-    "ctl": "client/pointsman_ctl",
-    "spark_jobs": "spark_jobs/pointsman_report",
-    "chaos": "tests/chaos",
-}
 OTHER_TREES = {"bench", "deploy"}
 """What is tested there is no package."""
 WITHOUT_MODULE = {
@@ -60,17 +53,21 @@ WITHOUT_MODULE = {
 
 
 def test_each_unit_test_is_named_as_a_module_at_the_same_path() -> None:
-    folder = ROOT / "tests" / "unit"
-    tests = {path.relative_to(folder).as_posix() for path in folder.rglob("test_*.py")}
-    misplaced = [
-        test
-        for test in sorted(tests - WITHOUT_MODULE.keys())
-        if (tree := test.partition("/")[0]) not in OTHER_TREES
-        and not (ROOT / UNIT_TREES[tree] / Path(test).relative_to(tree).with_name(Path(test).name[5:])).exists()
-    ]
-    assert len(tests) > 150
-    assert misplaced == []
+    tests = {path.relative_to(mirror.UNIT).as_posix() for path in mirror.UNIT.rglob("test_*.py")}
+    placed = [Path(test) for test in sorted(tests - WITHOUT_MODULE.keys()) if Path(test).parts[0] not in OTHER_TREES]
+    assert len(placed) > 150
+    assert [test for test in placed if not mirror.module_of(test).exists()] == []
     assert WITHOUT_MODULE.keys() <= tests
+
+
+def test_the_tests_of_a_module_are_its_unit_test_and_those_that_import_it() -> None:
+    found = [path.as_posix() for path in mirror.tests_of(ROOT / "broker_agent/pointsman_agent/core/queue_locks.py")]
+    assert found[0] == "tests/unit/broker_agent/core/test_queue_locks.py"
+    assert "tests/integration/broker_agent/groups/test_queue_locks.py" in found
+    whole_folders = mirror.tests_of(ROOT / "client/pointsman_client/producer/sender.py")
+    assert Path("tests/integration/client/producer") in whole_folders
+    with pytest.raises(ValueError, match="is in none of proto/pointsman, "):
+        mirror.tests_of(ROOT / "Makefile")
 
 
 def test_waiting_for_a_condition_is_written_once() -> None:
