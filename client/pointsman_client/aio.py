@@ -69,6 +69,11 @@ def _log_failure(task: asyncio.Task[None]) -> None:
         logger.error("background task %s ended with an unexpected exception", task.get_name(), exc_info=error)
 
 
+def deadline_in(seconds: float) -> float:
+    """Return the time of the running event loop after so many seconds, as calls take it."""
+    return asyncio.get_running_loop().time() + seconds
+
+
 class LoopBinding:
     """Binds an object to the event loop and process in which it was started, until it is closed.
 

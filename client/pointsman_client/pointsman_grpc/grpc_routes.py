@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import grpc
 
 from pointsman.v1 import route_service_pb2
+from pointsman_client.aio import deadline_in
 from pointsman_client.core.route import ClusterData, TopicRoute
 from pointsman_client.errors import ClusterNotFoundError, NameServerFailedError, TopicNotFoundError
 from pointsman_client.pointsman_grpc.codec import to_cluster_data, to_revision, to_topic_route
@@ -39,7 +39,7 @@ class GrpcRoutes:
         response = await link.call(
             link.routes.GetTopicRoute,
             route_service_pb2.GetTopicRouteRequest(topic=topic, cluster=cluster, zone=zone, known_digest=digest),
-            deadline=_deadline_in(seconds),
+            deadline=deadline_in(seconds),
             not_found=lambda: TopicNotFoundError(topic, cluster=cluster, zone=zone),
         )
         if known is not None and response.HasField("unchanged") and response.unchanged.digest == digest:
@@ -55,7 +55,7 @@ class GrpcRoutes:
         response = await link.all_pages(
             link.routes.ListTopics,
             route_service_pb2.ListTopicsRequest(cluster=cluster, page_size=TOPICS_PER_PAGE),
-            deadline=_deadline_in(seconds),
+            deadline=deadline_in(seconds),
             not_found=lambda: ClusterNotFoundError(cluster),
         )
         return tuple(response.topics)
@@ -66,7 +66,7 @@ class GrpcRoutes:
         response = await link.call(
             link.routes.GetClusterInfo,
             route_service_pb2.GetClusterInfoRequest(cluster=cluster),
-            deadline=_deadline_in(seconds),
+            deadline=deadline_in(seconds),
             not_found=lambda: ClusterNotFoundError(cluster),
         )
         return tuple(to_cluster_data(data) for data in response.clusters)
@@ -77,14 +77,10 @@ class GrpcRoutes:
         await link.call(
             link.routes.ListTopics,
             route_service_pb2.ListTopicsRequest(page_size=1),
-            deadline=_deadline_in(seconds),
+            deadline=deadline_in(seconds),
             not_found=lambda: ClusterNotFoundError(""),
         )
 
     async def close(self, *, timeout_seconds: float) -> None:
         """See :meth:`RouteSource.close`."""
         await self._links.close(timeout_seconds=timeout_seconds)
-
-
-def _deadline_in(seconds: float) -> float:
-    return asyncio.get_running_loop().time() + seconds

@@ -8,7 +8,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self
 
-from pointsman_client.aio import Closing, finish_tasks
+from pointsman_client.aio import Closing, deadline_in, finish_tasks
 from pointsman_client.client import NameServerClient
 from pointsman_client.core.checks import check_function, check_seconds
 from pointsman_client.core.message import Message, OutgoingMessage, check_batch, check_key
@@ -120,7 +120,7 @@ class Producer:
 
     async def _close(self) -> None:
         seconds = self._options.close_timeout_seconds
-        ends_at = asyncio.get_running_loop().time() + seconds
+        ends_at = deadline_in(seconds)
         await self._in_flight.close(timeout_seconds=max(seconds / 2, seconds - 2.5))
         if self._sends is not None:
             await self._sends.close(timeout_seconds=seconds / 8)

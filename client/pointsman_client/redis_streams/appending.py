@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pointsman.redis_queues import offset_after, stream_key
+from pointsman_client.aio import deadline_in
 from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
@@ -61,7 +62,7 @@ class Appender:
         """See :meth:`Transport.send`."""
         request, replies = self._request(queue, messages)
         if self._waits:
-            entry = _Queued(request, replies, asyncio.get_running_loop().time() + timeout_seconds)
+            entry = _Queued(request, replies, deadline_in(timeout_seconds))
             received, status = await self._in_a_round(entry, timeout_seconds)
         else:
             received = await self._lane.execute(request, replies, timeout_seconds=timeout_seconds)

@@ -16,6 +16,7 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
+from pointsman_client.aio import deadline_in
 from pointsman_client.errors import BrokerTimeoutError, BrokerUnreachableError
 from pointsman_client.redis_streams.bounded_replies import (
     BYTES_PER_REPLY,
@@ -61,7 +62,7 @@ class Link:
         """
         if self._is_over:
             raise BrokerUnreachableError(self.addr, "the connection was closed")
-        ends_at = asyncio.get_running_loop().time() + timeout_seconds
+        ends_at = deadline_in(timeout_seconds)
         exchange = _Exchange(request, replies)
         self._unwritten.append(exchange)
         self._to_write.set()

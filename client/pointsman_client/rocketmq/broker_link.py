@@ -11,6 +11,7 @@ from pointsman.names import split_addr
 from pointsman.rocketmq.codes import BrokerResponseCode
 from pointsman.rocketmq.frames import Command
 from pointsman.wire.channel_opener import explain_connection_failure
+from pointsman_client.aio import deadline_in
 from pointsman_client.errors import BrokerUnreachableError, ClientClosedError
 from pointsman_client.rocketmq.broker_connection import (
     BrokerConnection,
@@ -77,7 +78,7 @@ class Link:
         Raises :class:`BrokerUnreachableError` when nothing was written (or ``is_read``), :class:`BrokerTimeoutError`
         when no response came, :class:`ClientClosedError`.
         """
-        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        deadline = deadline_in(timeout_seconds)
         return await self.exchange(code, ext, body, deadline, is_read=is_read)
 
     async def exchange(

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from pointsman.clock import Clock, SystemClock
 from pointsman.rocketmq.codes import BrokerRequestCode, BrokerResponseCode
+from pointsman_client.aio import deadline_in
 from pointsman_client.core.message import OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
@@ -96,7 +97,7 @@ class RocketmqTransport:
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
     ) -> SendReceipt:
         """See :meth:`Transport.send`."""
-        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        deadline = deadline_in(timeout_seconds)
         head, body = await self._to_request(addr, queue, messages, deadline)
         link = self._links.get(addr) or self._link(addr)
         connection = link.connection or await link.connect(deadline)
@@ -117,7 +118,7 @@ class RocketmqTransport:
         self, addr: str, queue: MessageQueue, messages: Sequence[OutgoingMessage], *, timeout_seconds: float
     ) -> None:
         """See :meth:`SendsOneWay.send_one_way`; ``max_unsent_bytes`` limits the buffer."""
-        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        deadline = deadline_in(timeout_seconds)
         head, body = await self._to_request(addr, queue, messages, deadline, is_one_way=True)
         link = self._link(addr)
         connection = link.connection or await link.connect(deadline)
@@ -258,17 +259,17 @@ class RocketmqTransport:
 
     async def min_offset(self, addr: str, queue: MessageQueue, *, timeout_seconds: float) -> int:
         """See :meth:`Transport.min_offset`."""
-        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        deadline = deadline_in(timeout_seconds)
         return await self._offset(addr, queue, BrokerRequestCode.GET_MIN_OFFSET, {}, deadline)
 
     async def max_offset(self, addr: str, queue: MessageQueue, *, timeout_seconds: float) -> int:
         """See :meth:`Transport.max_offset`. A broker counts a message some milliseconds after it was sent."""
-        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        deadline = deadline_in(timeout_seconds)
         return await self._offset(addr, queue, BrokerRequestCode.GET_MAX_OFFSET, {}, deadline)
 
     async def offset_at(self, addr: str, queue: MessageQueue, at: datetime, *, timeout_seconds: float) -> int:
         """See :meth:`Transport.offset_at`; by the time at which the broker stored a message, not by its birth."""
-        deadline = asyncio.get_running_loop().time() + timeout_seconds
+        deadline = deadline_in(timeout_seconds)
         at_ms = milliseconds(at)
         fields = {"timestamp": str(at_ms), "boundaryType": "LOWER"}
         found = await self._offset(addr, queue, BrokerRequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields, deadline)

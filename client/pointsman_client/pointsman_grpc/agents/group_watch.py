@@ -24,7 +24,7 @@ import grpc.aio
 from pointsman.backoff import FullJitterBackoff
 from pointsman.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman_client.aio import Wakeup
+from pointsman_client.aio import Wakeup, deadline_in
 from pointsman_client.core.rebalance import Members
 from pointsman_client.errors import PointsmanError
 from pointsman_client.pointsman_grpc.agents.group_settings import to_members
@@ -95,7 +95,7 @@ class GroupWatch:
         link = self._links.to(watch.addr)
         request = wire.GetMembershipRequest(group=self._request.group, known=watch.latest.revision)
         try:
-            deadline = asyncio.get_running_loop().time() + QUERY_SECONDS
+            deadline = deadline_in(QUERY_SECONDS)
             response = await link.call(link.groups.GetMembership, request, deadline=deadline)
         except PointsmanError as error:
             logger.debug("agent %s did not return the members of group %s: %s", watch.addr, self._request.group, error)

@@ -16,7 +16,7 @@ from pointsman.backoff import FullJitterBackoff
 from pointsman.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.wire_time import seconds_of
-from pointsman_client.aio import Wakeup, start_task
+from pointsman_client.aio import Wakeup, deadline_in, start_task
 from pointsman_client.errors import AgentFailedError, ClientClosedError, PointsmanError, RequestRejectedError
 from pointsman_client.pointsman_grpc.links import AgentLinks
 
@@ -183,7 +183,7 @@ class MemberStream:
         request = wire.GetGroupRequest(group=self._group)
         client_id = self._build_heartbeat().client_id
         try:
-            deadline = asyncio.get_running_loop().time() + CALL_SECONDS
+            deadline = deadline_in(CALL_SECONDS)
             response = await link.call(link.groups.GetGroup, request, deadline=deadline)
         except RequestRejectedError as refusal:
             return refusal.status is not grpc.StatusCode.NOT_FOUND

@@ -17,7 +17,7 @@ import grpc
 
 from pointsman.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
-from pointsman_client.aio import Wakeup, end_tasks, start_task
+from pointsman_client.aio import Wakeup, deadline_in, end_tasks, start_task
 from pointsman_client.core.rebalance import DifferingMember, Members
 from pointsman_client.errors import PointsmanError, RequestRejectedError
 from pointsman_client.pointsman_grpc.agents.broker_agents import agent_addrs
@@ -337,7 +337,7 @@ class AgentMembership:
     async def _leave_at(self, addr: str) -> None:
         link = self._links.to(addr)
         request = wire.LeaveGroupsRequest(client_id=self._client_id, groups=[self._group])
-        deadline = asyncio.get_running_loop().time() + LEAVE_SECONDS
+        deadline = deadline_in(LEAVE_SECONDS)
         try:
             await link.call(link.groups.LeaveGroups, request, deadline=deadline)
         except RequestRejectedError as refusal:

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 import grpc
 
 from pointsman.wire.refusals import FieldViolation
+from pointsman_client.aio import deadline_in
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
@@ -54,7 +55,7 @@ async def query_agents(
 ) -> Responses[ResponseT]:
     """Query the agent of each queue, all in parallel. A call takes at most 1 s, all together ``timeout_seconds``."""
     responses: Responses[ResponseT] = Responses()
-    deadline = asyncio.get_running_loop().time() + timeout_seconds
+    deadline = deadline_in(timeout_seconds)
     calls = []
     for (cluster, broker_name), of_broker in _by_broker(queues).items():
         addr = agent_of_queues(brokers.broker(cluster, broker_name))
@@ -73,7 +74,7 @@ async def query_other_agents(
 ) -> Responses[ResponseT]:
     """Query the other agents of each queue's replica group, those that :func:`query_agents` omits; at most 1 s."""
     responses: Responses[ResponseT] = Responses()
-    deadline = asyncio.get_running_loop().time() + CALL_SECONDS
+    deadline = deadline_in(CALL_SECONDS)
     calls = []
     for (cluster, broker_name), of_broker in _by_broker(queues).items():
         broker = brokers.broker(cluster, broker_name)

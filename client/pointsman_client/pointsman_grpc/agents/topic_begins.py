@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 import grpc
 
 from pointsman.v1 import offset_service_pb2 as wire
+from pointsman_client.aio import deadline_in
 from pointsman_client.errors import AgentFailedError, PointsmanError, RequestRejectedError
 from pointsman_client.pointsman_grpc.agents.broker_agents import agent_addrs
 from pointsman_client.pointsman_grpc.agents.queue_batch import CALL_SECONDS
@@ -68,7 +69,7 @@ class TopicBegins:
                 entry, moment = request.topics.add(topic=topic), moments[topic]
                 if moment is not None:
                     entry.first_consumed_at.FromDatetime(moment)
-            link, deadline = self._links.to(addr), asyncio.get_running_loop().time() + CALL_SECONDS
+            link, deadline = self._links.to(addr), deadline_in(CALL_SECONDS)
             try:
                 response = await link.call(link.offsets.BeginTopics, request, deadline=deadline)
             except (AgentFailedError, RequestRejectedError) as error:
