@@ -6,5 +6,5 @@
 - ``broker``: Redis (``redis.process``, ``redis.with_agent``), RocketMQ (frames, fakes); ``under_test`` for both.
 - ``client``: producers and consumers against brokers and groups in memory; consumers as processes.
 - ``ctl``, ``report``, ``history``, ``operations``: the command line, the nightly report, rows, deploy/.
-- ``faults``: proxies that fall silent, full disks, hostile bytes, kills; ``certificates``, ``tls_peers``, ``refusal``.
+- ``faults``: a proxy that can be cut, full disks, hostile bytes, kills; ``certificates``, ``tls_peers``, ``refusal``.
 """

@@ -15,6 +15,8 @@ class CutProxy:
 
     def __init__(self, target: str, tasks: asyncio.TaskGroup) -> None:
         self.addr = ""
+        self.connections = 0
+        """How many it has accepted."""
         self._target = split_addr(target)
         self._tasks = tasks
         self._is_cut = asyncio.Event()
@@ -32,10 +34,11 @@ class CutProxy:
         self._is_deaf.set()
 
     def repair(self) -> None:
-        """New connections pass again."""
+        """New connections pass again; those that were open stay silent."""
         self._is_cut = asyncio.Event()
 
     def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         self._open.add(writer)
         if self._is_ended:
             writer.transport.abort()

@@ -24,7 +24,7 @@ from pointsman_agent.core.probe_verdict import ProbeFailure, ProbeResult, Role
 from pointsman_agent.core.registration_session import RegistrationState
 from tests.kit.agent.in_process import BROKER_ADDR, RunningAgent, ScriptedProbe, agent_config, running_agent, with_probe
 from tests.kit.broker.redis.process import free_port
-from tests.kit.faults.silent_proxy import silent_proxy
+from tests.kit.faults.cut_proxy import cut_proxy
 from tests.kit.name_server.scripted_registration import (
     Odd,
     Registration,
@@ -325,7 +325,7 @@ async def test_a_heartbeat_without_a_response_times_out_and_is_sent_again(clock:
 
 
 async def test_a_connection_that_broke_silently_is_replaced_and_not_waited_for() -> None:
-    async with scripted_registration_server() as server, silent_proxy(server.port) as proxy:
+    async with scripted_registration_server() as server, cut_proxy(server.addr) as proxy:
         config = replace(
             agent_config([proxy.addr]),
             # A connection that a busy machine opens within the timeout: one that is late would be replaced as well.
@@ -336,7 +336,8 @@ async def test_a_connection_that_broke_silently_is_replaced_and_not_waited_for()
             await server.next_beat()
             await eventually(lambda: agent.beats(proxy.addr) >= 1)
 
-            proxy.swallow_what_is_open()
+            proxy.cut()
+            proxy.repair()
             await eventually(lambda: agent.beats(proxy.addr, "timeout") >= 1)
             before = agent.beats(proxy.addr)
             await eventually(lambda: agent.beats(proxy.addr) > before)

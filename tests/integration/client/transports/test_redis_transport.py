@@ -27,7 +27,7 @@ from tests.kit.agent.consumer_agents import until_true
 from tests.kit.broker.redis.process import free_port
 from tests.kit.broker.redis.scripted import endless_redis, scripted_redis
 from tests.kit.broker.under_test import BORN_AT, QUEUE, READER, RedisBrokers, outgoing
-from tests.kit.faults.silent_proxy import silent_proxy
+from tests.kit.faults.cut_proxy import cut_proxy
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.redis
@@ -321,10 +321,11 @@ async def test_a_connection_that_breaks_before_the_response_leaves_the_result_of
 async def test_after_a_timeout_the_next_call_has_a_new_connection(brokers: RedisBrokers) -> None:
     addr = await brokers.add()
     transport = brokers.open()
-    async with silent_proxy(brokers.server(addr).port) as proxy:
+    async with cut_proxy(brokers.server(addr).addr) as proxy:
         await send(transport, proxy.addr, "a")
         await pull(transport, proxy.addr, 0)
-        proxy.swallow_what_is_open()
+        proxy.cut()
+        proxy.repair()
         with pytest.raises(BrokerTimeoutError):
             await send(transport, proxy.addr, "b", timeout_seconds=0.2)
         with pytest.raises(BrokerTimeoutError):
@@ -338,9 +339,10 @@ async def test_after_a_timeout_the_next_call_has_a_new_connection(brokers: Redis
 async def test_a_caller_whose_own_deadline_comes_first_does_not_keep_a_silent_connection(brokers: RedisBrokers) -> None:
     addr = await brokers.add()
     transport = brokers.open()
-    async with silent_proxy(brokers.server(addr).port) as proxy:
+    async with cut_proxy(brokers.server(addr).addr) as proxy:
         await send(transport, proxy.addr, "a")
-        proxy.swallow_what_is_open()
+        proxy.cut()
+        proxy.repair()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
                 await send(transport, proxy.addr, "b", timeout_seconds=0.2)
