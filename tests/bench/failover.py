@@ -174,7 +174,7 @@ async def _fleet() -> AsyncIterator[tuple[RealNameServer, list[RedisBroker]]]:
     with TemporaryDirectory() as folder:
         root = Path(folder)
         async with (
-            real_name_server(root / "namesrv", settings={"server.warm_up_seconds": 0}) as server,
+            real_name_server(root / "namesrv") as server,
             redis_broker(root / "a", _plan("broker-a"), [server.addr]) as first,
             redis_broker(root / "b", _plan("broker-b"), [server.addr]) as second,
             NameServerClient([server.addr]) as client,

@@ -24,7 +24,6 @@ DEFAULT = Pace(interval=30.0, expiry=120.0)
 SLOW = Pace(interval=100.0, expiry=600.0)
 BRISK = Pace(interval=5.0, expiry=15.0)
 GRACE_SECONDS = 10.0
-WARM = {"server.warm_up_seconds": 0}
 
 REGISTERED = ("REGISTERED", "")
 SUSPECTED = ("SUSPECTED", "SILENCE")
@@ -36,8 +35,8 @@ async def test_a_broker_killed_with_its_agent_is_removed_after_the_grace_on_ever
     tmp_path: Path, report: Report
 ) -> None:
     async with (
-        real_name_server(tmp_path / "n1", settings=WARM) as first,
-        real_name_server(tmp_path / "n2", node="node-2", settings=WARM) as second,
+        real_name_server(tmp_path / "n1") as first,
+        real_name_server(tmp_path / "n2", node="node-2") as second,
     ):
         kills = await faults.killed_broker(
             [first, second], tmp_path, brokers=10, pace=BRISK, settle=BRISK.expiry + 1, patience=30
@@ -49,7 +48,7 @@ async def test_a_broker_killed_with_its_agent_is_removed_after_the_grace_on_ever
 
 
 async def test_a_broker_with_unary_heartbeats_is_removed_after_its_expiry(tmp_path: Path, report: Report) -> None:
-    async with real_name_server(tmp_path, settings=WARM) as server:
+    async with real_name_server(tmp_path) as server:
         kill = await faults.silent_broker(server, pace=BRISK, patience=60)
     report(f"out of the routes {kill.seconds} s after its last heartbeat")
     assert BRISK.expiry <= kill.seconds <= BRISK.expiry + faults.SWEEP_SECONDS
@@ -77,7 +76,7 @@ async def mute_after_a_beat(server: RealNameServer, pace: Pace, *, seconds: floa
 
 
 async def test_a_stopped_agent_expires_by_silence_and_never_by_the_transport(tmp_path: Path, report: Report) -> None:
-    async with real_name_server(tmp_path / "n1", settings=WARM) as server:
+    async with real_name_server(tmp_path / "n1") as server:
         paused = {60.0: DEFAULT, 119.0: DEFAULT, 125.0: DEFAULT, 300.0: SLOW}
         *found, mute = await asyncio.gather(
             *(
@@ -99,7 +98,7 @@ async def test_a_stopped_agent_expires_by_silence_and_never_by_the_transport(tmp
 
 
 async def test_the_guard_keeps_a_cluster_that_is_cut_off_for_five_minutes(tmp_path: Path, report: Report) -> None:
-    async with real_name_server(tmp_path, settings=WARM) as server:
+    async with real_name_server(tmp_path) as server:
         cuts = await faults.cut_clusters(
             server,
             brokers=20,

@@ -119,7 +119,6 @@ async def test_rotations_under_load_fail_no_stream_and_bad_files_change_nothing(
     authority = Authority(tmp_path)
     files, own = authority.issue("server"), authority.issue("client", "client.example")
     settings = {
-        "server.warm_up_seconds": 0,
         "snapshot.directory": tmp_path / "state",
         "remoting.listen": "127.0.0.1:0",
         "tls.certificate": files.certificate,

@@ -55,7 +55,7 @@ STALLED, WIDE_BROKERS = 1_000, 2_000
 @asynccontextmanager
 async def limited_server(folder: Path, **access: int) -> AsyncIterator[RealNameServer]:
     """A name server that cannot have more memory than its unit allows; ``access``: settings of that section."""
-    settings = {"server.warm_up_seconds": 0} | {f"access.{name}": value for name, value in access.items()}
+    settings = {f"access.{name}": value for name, value in access.items()}
     async with real_name_server(folder, settings=settings) as server:
         limit = MEMORY_MAX + MAPPED_BYTES
         resource.prlimit(server.pid, resource.RLIMIT_AS, (limit, limit))
@@ -242,7 +242,7 @@ RETURNING, TOPICS_A_BROKER = 50, 4_000
 @pytest.mark.parametrize("attack", HALF_FRAMES)
 async def test_half_frames_keep_no_returning_broker_out(tmp_path: Path, report: Report, attack: str) -> None:
     """Fifty brokers of RocketMQ with many topics return at the same moment: together more than the bound on frames."""
-    settings = {"server.warm_up_seconds": 0, "remoting.listen": "127.0.0.1:0"}
+    settings = {"remoting.listen": "127.0.0.1:0"}
     table = {f"a-topic-with-a-long-name-{number}": topic_config("t") for number in range(TOPICS_A_BROKER)}
     count, size = HALF_FRAMES[attack]
     async with real_name_server(tmp_path, settings=settings) as server, AsyncExitStack() as open_:
@@ -267,7 +267,7 @@ async def test_half_frames_keep_no_returning_broker_out(tmp_path: Path, report: 
 
 
 async def test_clients_that_read_nothing_starve_none_that_reads(tmp_path: Path, report: Report) -> None:
-    settings = {"server.warm_up_seconds": 0, "remoting.listen": "127.0.0.1:0"}
+    settings = {"remoting.listen": "127.0.0.1:0"}
     table = {f"{'a-topic-with-a-long-name' * 4}-{number}": topic_config("t") for number in range(35_000)}
     async with real_name_server(tmp_path, settings=settings) as server, AsyncExitStack() as open_:
         async with remoting_peer(server.remoting_addr) as broker:

@@ -26,7 +26,6 @@ from tests.kit.name_server.process import RealNameServer, real_name_server
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(900)]
 
-WARM = {"server.warm_up_seconds": 0}
 HANDSHAKE_SECONDS = 60.0
 """How long gRPC bears a connection that does not get to its first frame; measured, it is not documented."""
 MOST_GROWTH = 32 * 1024 * 1024
@@ -34,7 +33,7 @@ TEN_THOUSAND = settings(max_examples=10_000, stateful_step_count=1, derandomize=
 
 
 async def test_a_name_server_stopped_for_150_seconds_expires_no_broker(tmp_path: Path, report: Report) -> None:
-    async with real_name_server(tmp_path, settings=WARM) as server:
+    async with real_name_server(tmp_path) as server:
         pause = await faults.stopped_name_server(server, brokers=50, pace=Pace(interval=30.0, expiry=120.0), stop=150.0)
     report(str(pause))
     assert (pause.removals, pause.known) == (0, 50)
@@ -50,7 +49,7 @@ async def put_canary(server: RealNameServer) -> None:
 
 
 async def test_ten_thousand_hostile_frames_cost_their_own_calls_and_no_memory(tmp_path: Path, report: Report) -> None:
-    async with real_name_server(tmp_path, settings=WARM) as server:
+    async with real_name_server(tmp_path) as server:
         await put_canary(server)
         sizes: list[int] = []
 
@@ -81,7 +80,7 @@ async def test_ten_thousand_hostile_frames_cost_their_own_calls_and_no_memory(tm
 
 
 async def test_connections_that_do_not_speak_grpc_leave_nothing_behind(tmp_path: Path, report: Report) -> None:
-    async with real_name_server(tmp_path, settings=WARM) as server:
+    async with real_name_server(tmp_path) as server:
         await put_canary(server)
         async with grpc.aio.insecure_channel(server.addr) as channel:
             route = RouteServiceStub(channel)
@@ -132,7 +131,7 @@ async def trickled(
 
 
 async def test_connections_that_trickle_are_closed_and_slow_down_no_other(tmp_path: Path, report: Report) -> None:
-    async with real_name_server(tmp_path, settings=WARM) as server:
+    async with real_name_server(tmp_path) as server:
         openings = {
             "stalls in the preface": (server.addr, hostile.PREFACE[:10]),
             "no frame after the preface": (server.addr, hostile.PREFACE),
@@ -145,7 +144,7 @@ async def test_connections_that_trickle_are_closed_and_slow_down_no_other(tmp_pa
 
 
 async def test_a_scrape_that_trickles_is_hung_up_on(tmp_path: Path, report: Report) -> None:
-    async with real_name_server(tmp_path, settings=WARM) as server:
+    async with real_name_server(tmp_path) as server:
         openings = {"headers": (server.monitoring_addr, b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 40)}
         found = await trickled(server, openings, seconds=60.0)
     report(str({what: round(seconds, 3) for what, seconds in found.items()}))

@@ -48,6 +48,7 @@ async def servers(folder: Path, count: int) -> AsyncIterator[list[RealNameServer
         for number in range(count):
             settings: dict[str, object] = {
                 "server.listen": f"127.0.0.1:{free_port()}",
+                "server.warm_up_seconds": 45.0,
                 "server.stop_grace_seconds": GRACE_SECONDS,
                 "snapshot.directory": folder / f"n{number}" / "state",
             }

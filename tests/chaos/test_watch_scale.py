@@ -53,7 +53,6 @@ class Lives:
         self._folder = folder
         self._settings: dict[str, object] = {
             "server.listen": f"127.0.0.1:{free_port()}",
-            "server.warm_up_seconds": 0,
             "snapshot.directory": folder / "state",
             "snapshot.interval_seconds": 0.5,
             "log.level": "INFO",

@@ -15,7 +15,7 @@ from pointsman.v1.admin_service_pb2 import GetNodeInfoRequest
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.route_service_pb2 import ListTopicsRequest
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
-from tests.kit.name_server.daemon import daemon
+from tests.kit.name_server.process import real_name_server
 from tests.kit.refusal import refusal_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -43,19 +43,15 @@ def pasted(readme: str, folder: Path) -> str:
     return run.stdout
 
 
-async def test_the_commands_of_the_readme_give_a_server_with_roles(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_commands_of_the_readme_give_a_server_with_roles(tmp_path: Path) -> None:
     assert pasted("namesrv/README.md", tmp_path) == "namesrv.toml: ok\n"
     assert {path.stat().st_mode & 0o077 for path in map(tmp_path.joinpath, ("tokens", "ops.token"))} == {0}
-    monkeypatch.chdir(tmp_path)
     header = {
         name: (("authorization", f"Bearer {(tmp_path / f'{name}.token').read_text(encoding='utf-8').strip()}"),)
         for name in ("ops", "app", "broker-a")
     }
-    async with daemon(tmp_path, "--config", "namesrv.toml") as server:
-        addr = (await server.until("serving"))["addr"]
-        async with grpc.aio.insecure_channel(addr) as channel:
+    async with real_name_server(tmp_path, "--config", "namesrv.toml") as server:
+        async with grpc.aio.insecure_channel(server.addr) as channel:
             admin, route = AdminServiceStub(channel), RouteServiceStub(channel)
             for each in header.values():
                 await route.ListTopics(ListTopicsRequest(), metadata=each)
@@ -63,10 +59,9 @@ async def test_the_commands_of_the_readme_give_a_server_with_roles(
             refused = await refusal_of(admin.GetNodeInfo(GetNodeInfoRequest(), metadata=header["app"]))
             assert refused.status is grpc.StatusCode.PERMISSION_DENIED
             assert (await refusal_of(route.ListTopics(ListTopicsRequest()))).status is grpc.StatusCode.UNAUTHENTICATED
-        denied = await server.until("call denied")
+        denied = await server.logged("call denied")
         assert (denied["identity"], denied["method"], denied["reason"]) == ("app", "GetNodeInfo", "wrong_role")
-        server.process.terminate()
-        assert await server.end() == 0
+        assert await server.stop() == 0
 
 
 def test_the_agents_commands_give_a_configuration_that_is_valid(tmp_path: Path) -> None:

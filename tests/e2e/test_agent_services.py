@@ -40,7 +40,6 @@ from tests.kit.name_server.process import RealNameServer, real_name_server
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 
 PATIENCE_SECONDS = 90.0
-WARM = {"server.warm_up_seconds": 0}
 
 
 def config(name_server: str, redis: RedisProcess) -> AgentConfig:
@@ -76,7 +75,7 @@ async def agent_addr(server: RealNameServer) -> str:
 @asynccontextmanager
 async def world(folder: Path) -> AsyncIterator[tuple[RealNameServer, RedisProcess]]:
     """A name server, and a Redis with a stream of two queues."""
-    async with real_name_server(folder / "namesrv", settings=WARM) as server, redis_process(folder / "redis") as redis:
+    async with real_name_server(folder / "namesrv") as server, redis_process(folder / "redis") as redis:
         for queue in range(2):
             await redis.command("XADD", f"orders:queue:{queue}", "0-*", "k", "v")
         yield server, redis

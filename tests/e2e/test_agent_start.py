@@ -63,9 +63,7 @@ async def gone(client: NameServerClient) -> None:
 @pytest.mark.slow
 async def test_the_only_agent_of_a_site_serves_its_group_in_seconds_after_each_kind_of_start(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(
-            real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0})
-        )
+        server = await stack.enter_async_context(real_name_server(tmp_path / "namesrv"))
 
         async def join(name: str) -> PushConsumer:
             consumer = PushConsumer(

@@ -53,9 +53,7 @@ async def test_agents_upgraded_one_after_the_other_change_no_route_and_move_no_q
         consumed.append(message)
 
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(
-            real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0})
-        )
+        server = await stack.enter_async_context(real_name_server(tmp_path / "namesrv"))
         brokers = [
             await stack.enter_async_context(
                 redis_broker(

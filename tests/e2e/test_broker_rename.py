@@ -106,12 +106,9 @@ class Fleet:
 @asynccontextmanager
 async def under_load(tmp_path: Path) -> AsyncIterator[Fleet]:
     log = Log()
-    settings = {"server.warm_up_seconds": 0}
     async with AsyncExitStack() as stack:
         enter = stack.enter_async_context
-        servers = [
-            await enter(real_name_server(tmp_path / name, node=name, settings=settings)) for name in ("ns1", "ns2")
-        ]
+        servers = [await enter(real_name_server(tmp_path / name, node=name)) for name in ("ns1", "ns2")]
         addrs = [server.addr for server in servers]
         kept = BrokerPlan(KEPT[0], agent_port=free_port(), warm_up_seconds=WARM_UP_SECONDS)
         await enter(redis_broker(tmp_path / "a", kept, addrs))

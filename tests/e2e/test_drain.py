@@ -40,9 +40,7 @@ async def test_a_drain_waits_until_a_slow_group_has_read_the_backlog_and_then_co
         consumed[message.queue.broker_name] += 1
 
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(
-            real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0})
-        )
+        server = await stack.enter_async_context(real_name_server(tmp_path / "namesrv"))
         for name in ("broker-a", "broker-b"):
             plan = BrokerPlan(name, {"orders": 2})
             await stack.enter_async_context(redis_broker(tmp_path / name, plan, [server.addr]))

@@ -133,9 +133,7 @@ async def name_server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator
     """A name server with two brokers that have the examples' topics, shared by all tests; messages stay."""
     folder = tmp_path_factory.mktemp("fleet")
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(
-            real_name_server(folder / "namesrv", settings={"server.warm_up_seconds": 0})
-        )
+        server = await stack.enter_async_context(real_name_server(folder / "namesrv"))
         for name in ("broker-a", "broker-b"):
             await stack.enter_async_context(redis_broker(folder / name, BrokerPlan(name, TOPICS), [server.addr]))
         async with NameServerClient([server.addr]) as client, asyncio.timeout(PATIENCE_SECONDS):

@@ -32,7 +32,7 @@ PATIENCE_SECONDS = 90.0
 
 @asynccontextmanager
 async def name_server(folder: Path) -> AsyncIterator[RealNameServer]:
-    async with real_name_server(folder / "namesrv", settings={"server.warm_up_seconds": 0}) as server:
+    async with real_name_server(folder / "namesrv") as server:
         yield server
 
 

@@ -20,12 +20,11 @@ pytestmark = pytest.mark.e2e
 FAST = Pace(interval=1.0, expiry=3.0)
 REMOVED_SECONDS = 15.0
 """Ten times the usual time; the reason in the history shows whether it was the grace or the expiry."""
-WARM = {"server.warm_up_seconds": 0}
 
 
 @pytest.mark.redis
 async def test_a_killed_broker_is_out_of_the_routes_of_every_name_server_once(tmp_path: Path) -> None:
-    settings = WARM | {"liveness.stream_grace_seconds": 1.0}
+    settings = {"liveness.stream_grace_seconds": 1.0}
     async with (
         real_name_server(tmp_path / "n1", settings=settings) as first,
         real_name_server(tmp_path / "n2", node="node-2", settings=settings) as second,
@@ -40,7 +39,7 @@ async def test_a_killed_broker_is_out_of_the_routes_of_every_name_server_once(tm
 
 @pytest.mark.slow
 async def test_a_broker_with_unary_heartbeats_expires_once_by_silence(tmp_path: Path) -> None:
-    async with real_name_server(tmp_path, settings=WARM) as server:
+    async with real_name_server(tmp_path) as server:
         kill = await faults.silent_broker(server, pace=FAST, patience=90)
     assert FAST.expiry <= kill.seconds <= FAST.expiry + REMOVED_SECONDS
     assert (kill.removals, kill.others) == (1, 0)
@@ -49,7 +48,7 @@ async def test_a_broker_with_unary_heartbeats_expires_once_by_silence(tmp_path: 
 @pytest.mark.slow
 async def test_a_stopped_agent_expires_by_silence_alone(tmp_path: Path) -> None:
     pace = Pace(interval=1.0, expiry=8.0)
-    async with real_name_server(tmp_path / "n1", settings=WARM) as server:
+    async with real_name_server(tmp_path / "n1") as server:
         suspect, gone = await asyncio.gather(
             faults.stopped_agent(server, tmp_path / "a", "a", pace, stop=4.5),
             faults.stopped_agent(server, tmp_path / "b", "b", pace, stop=11.0),
@@ -59,7 +58,7 @@ async def test_a_stopped_agent_expires_by_silence_alone(tmp_path: Path) -> None:
 
 
 async def test_a_name_server_stalled_for_longer_than_the_expiry_removes_no_broker(tmp_path: Path) -> None:
-    async with real_name_server(tmp_path, settings=WARM) as server:
+    async with real_name_server(tmp_path) as server:
         pause = await faults.stopped_name_server(server, brokers=10, pace=FAST, stop=5.0)
     assert (pause.removals, pause.known) == (0, 10)
     # It is due to wake within the first second, and a busy machine wakes it late.
@@ -74,7 +73,7 @@ async def test_the_guard_keeps_a_cluster_that_lost_most_brokers_together_and_tur
 ) -> None:
     # All must be late before the first expires, and a busy machine spreads heartbeats over more than an interval.
     pace = faults.Pace(interval=1.0, expiry=8.0)
-    async with real_name_server(tmp_path, settings=WARM) as server:
+    async with real_name_server(tmp_path) as server:
         cuts = await faults.cut_clusters(server, brokers=10, cut={"few": 3, "most": 6, "all": 10}, pace=pace, stop=13.0)
     few, most, everyone = cuts["few"], cuts["most"], cuts["all"]
     assert (few.expired, few.states, few.guard_events, few.metric) == (3, {"UP": 7}, [], 0)
@@ -109,7 +108,7 @@ async def test_a_disk_that_is_full_and_then_read_only_blocks_no_call_and_is_writ
     tmp_path: Path,
 ) -> None:
     with faults.small_disk(tmp_path / "history", "256k") as disk:
-        async with real_name_server(tmp_path, settings=WARM) as server:
+        async with real_name_server(tmp_path) as server:
             filler = await asyncio.to_thread(faults.fill, disk)
             await register_many(server, 50)
             await until_metric(server, "pointsman_namesrv_history_failing", 1)
@@ -129,7 +128,7 @@ async def test_a_disk_that_is_full_and_then_read_only_blocks_no_call_and_is_writ
 
 
 async def test_a_quota_that_lets_no_file_grow_blocks_no_call(tmp_path: Path) -> None:
-    async with real_name_server(tmp_path, settings=WARM) as server:
+    async with real_name_server(tmp_path) as server:
         faults.refuse_to_write(server.pid, refuse=True)
         await register_many(server, 20)
         await until_metric(server, "pointsman_namesrv_history_failing", 1)

@@ -84,7 +84,7 @@ async def fleet(tmp_path: Path) -> AsyncIterator[Fleet]:
         access=AccessSettings(grants=GRANTS),
     )
     file.write_text(to_toml(config), encoding="utf-8")
-    async with real_name_server(tmp_path / "namesrv", file=file) as server, AsyncExitStack() as stack:
+    async with real_name_server(tmp_path / "namesrv", "--config", str(file)) as server, AsyncExitStack() as stack:
         for name in ("a", "b"):
             redis = await stack.enter_async_context(redis_process(tmp_path / f"redis-{name}"))
             own = files[f"broker-{name}"]

@@ -60,7 +60,7 @@ def state_of(made: Ended, name: str) -> Any:
 async def test_the_lag_never_falls_because_a_broker_hangs_is_down_or_is_gone(tmp_path: Path) -> None:
     plans = [BrokerPlan(name, {"orders": QUEUES}) for name in ("broker-a", "broker-b")]
     async with (
-        real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0}) as server,
+        real_name_server(tmp_path / "namesrv") as server,
         redis_broker(tmp_path / "a", plans[0], [server.addr]) as a,
         redis_broker(tmp_path / "b", plans[1], [server.addr]) as b,
     ):

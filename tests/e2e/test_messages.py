@@ -30,9 +30,7 @@ BATCH = 32
 async def fleet(folder: Path, *names: str) -> AsyncIterator[tuple[RealNameServer, Sequence[RedisBroker]]]:
     """A name server, and a broker of each name with ``orders`` on it."""
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(
-            real_name_server(folder / "namesrv", settings={"server.warm_up_seconds": 0})
-        )
+        server = await stack.enter_async_context(real_name_server(folder / "namesrv"))
         brokers = [
             await stack.enter_async_context(redis_broker(folder / name, BrokerPlan(name), [server.addr]))
             for name in names

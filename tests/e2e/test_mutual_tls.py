@@ -88,7 +88,6 @@ async def secured(tmp_path: Path) -> AsyncIterator[Secured]:
     files = authority.issue("namesrv")
     own, _ = authority.issue("agent"), authority.issue("client")
     settings = {
-        "server.warm_up_seconds": 0,
         "tls.certificate": files.certificate,
         "tls.key": files.key,
         "tls.client_ca": files.ca,

@@ -79,7 +79,7 @@ async def until_known(ask: Callable[[], Awaitable[set[int]]], wanted: set[int]) 
 async def consumed_at_the_slave(folder: Path) -> AsyncIterator[Pair]:
     """Messages were sent, the master crashed, and the group read all of them from the slave and closed."""
     async with (
-        real_name_server(folder / "namesrv", settings={"server.warm_up_seconds": 0}) as server,
+        real_name_server(folder / "namesrv") as server,
         redis_broker(folder / "a", BrokerPlan("broker-a", TOPIC), [server.addr]) as master,
         redis_broker(folder / "a1", BrokerPlan("broker-a", TOPIC, 1), [server.addr], replica_of=master) as slave,
         NameServerClient([server.addr]) as client,

@@ -65,7 +65,7 @@ async def test_five_keys_keep_their_order_when_queues_are_added_while_their_mess
         seen[message.keys[0]].append(int(message.body))
 
     async with (
-        real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0}) as server,
+        real_name_server(tmp_path / "namesrv") as server,
         redis_broker(tmp_path / "a", BrokerPlan("broker-a"), [server.addr]),
         redis_broker(tmp_path / "b", BrokerPlan("broker-b"), [server.addr]) as broker_b,
         NameServerClient([server.addr]) as client,

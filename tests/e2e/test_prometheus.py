@@ -96,7 +96,7 @@ async def prometheus(folder: Path, targets: dict[str, str]) -> AsyncIterator[Pro
 
 
 async def test_every_panel_has_data_and_a_killed_name_server_fires_its_alerts(tmp_path: Path) -> None:
-    settings = {"snapshot.enabled": True, "snapshot.directory": tmp_path / "state"}
+    settings = {"server.warm_up_seconds": 45.0, "snapshot.enabled": True, "snapshot.directory": tmp_path / "state"}
     async with real_name_server(tmp_path / "ns", settings=settings) as server:
         config = agent_config([server.addr])
         monitoring = replace(config.monitoring, listen=f"127.0.0.1:{free_port()}")

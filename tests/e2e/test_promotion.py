@@ -68,7 +68,7 @@ async def test_a_promotion_by_sentinel_moves_the_route_once_and_the_old_master_c
     tmp_path: Path,
 ) -> None:
     async with (
-        real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0}) as name_server,
+        real_name_server(tmp_path / "namesrv") as name_server,
         copying_pair(tmp_path) as (first, second),
         sentinel_process(tmp_path / "sentinel", first, replicas=1),
         route_diary(name_server.addr, "orders") as diary,
@@ -109,7 +109,7 @@ def agent_of(redis: RedisProcess, name_server: str, *, replica_id: int) -> Agent
 @pytest.mark.slow
 async def test_installed_agents_follow_a_promotion_and_the_old_master_that_comes_back(tmp_path: Path) -> None:
     async with (
-        real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0}) as name_server,
+        real_name_server(tmp_path / "namesrv") as name_server,
         copying_pair(tmp_path) as (first, second),
         sentinel_process(tmp_path / "sentinel", first, replicas=1),
         route_diary(name_server.addr, "orders") as diary,
@@ -130,7 +130,7 @@ async def test_a_master_that_comes_back_together_with_its_agent_is_not_routed_be
     tmp_path: Path,
 ) -> None:
     async with (
-        real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0}) as name_server,
+        real_name_server(tmp_path / "namesrv") as name_server,
         copying_pair(tmp_path) as (first, second),
         sentinel_process(tmp_path / "sentinel", first, replicas=1),
         route_diary(name_server.addr, "orders") as diary,
@@ -153,7 +153,7 @@ async def test_a_master_that_comes_back_together_with_its_agent_is_not_routed_be
 async def test_a_master_that_is_restarted_empty_next_to_its_full_replica_is_not_routed(tmp_path: Path) -> None:
     # By default a master waits 5 s for more replicas before it sends a copy; that long the replica keeps its streams.
     async with (
-        real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0}) as name_server,
+        real_name_server(tmp_path / "namesrv") as name_server,
         copying_pair(tmp_path, "--appendonly", "no") as (first, second),
         route_diary(name_server.addr, "orders") as diary,
         redis_member(first, [name_server.addr], replica_id=1) as empty,

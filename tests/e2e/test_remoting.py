@@ -14,7 +14,7 @@ pytestmark = pytest.mark.e2e
 
 
 async def test_a_broker_registers_and_a_client_finds_it(tmp_path: Path) -> None:
-    settings = {"remoting.listen": "127.0.0.1:0", "server.warm_up_seconds": 0.0}
+    settings = {"remoting.listen": "127.0.0.1:0"}
     async with real_name_server(tmp_path, settings=settings) as server:
         addr = [line for line in server.said() if line["message"] == "serving"][-1]["remoting"]
         table = {f"topic-{i}": topic_config(f"topic-{i}") for i in range(3_000)}

@@ -59,7 +59,7 @@ def agent(name_server: str, name: str) -> AgentConfig:
 
 
 async def test_the_page_shows_that_a_broker_fails_and_is_back_without_a_reload(tmp_path: Path) -> None:
-    settings = {"server.warm_up_seconds": 0, "liveness.stream_grace_seconds": 3600}
+    settings = {"liveness.stream_grace_seconds": 3600}
     async with (
         real_name_server(tmp_path / "ns", settings=settings) as server,
         agent_process(tmp_path / "a", agent(server.addr, "broker-a")) as one,
@@ -95,7 +95,7 @@ async def test_the_page_shows_that_a_broker_fails_and_is_back_without_a_reload(t
 
 async def test_names_with_markup_are_texts_and_run_no_script(tmp_path: Path) -> None:
     async with (
-        real_name_server(tmp_path / "ns", settings={"server.warm_up_seconds": 0}) as server,
+        real_name_server(tmp_path / "ns") as server,
         grpc.aio.insecure_channel(server.addr) as channel,
     ):
         names = wire.registration(wire.topic("orders"), zone=MARKUP, labels={"l": MARKUP}, host=MARKUP)
@@ -120,7 +120,7 @@ async def test_names_with_markup_are_texts_and_run_no_script(tmp_path: Path) -> 
 
 async def test_brokers_are_found_by_name_and_the_page_can_be_read_by_a_screen_reader(tmp_path: Path) -> None:
     async with (
-        real_name_server(tmp_path / "ns", settings={"server.warm_up_seconds": 0}) as server,
+        real_name_server(tmp_path / "ns") as server,
         grpc.aio.insecure_channel(server.addr) as channel,
     ):
         stub = RegistrationServiceStub(channel)

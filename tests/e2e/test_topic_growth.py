@@ -49,7 +49,7 @@ async def test_a_broker_added_under_load_and_another_one_while_the_group_is_stop
         )
 
     async with (
-        real_name_server(tmp_path / "namesrv", settings={"server.warm_up_seconds": 0}) as server,
+        real_name_server(tmp_path / "namesrv") as server,
         redis_broker(tmp_path / "a", BrokerPlan("broker-a"), [server.addr]),
         NameServerClient([server.addr]) as client,
         Producer(client, transport=RedisStreamsTransport) as producer,

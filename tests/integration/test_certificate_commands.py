@@ -18,7 +18,7 @@ import pointsman_agent.__main__
 import pointsman_namesrv.__main__
 from deploy.dev import make_certificates
 from tests.kit.certificates import Authority, Files
-from tests.kit.name_server.daemon import daemon
+from tests.kit.name_server.process import real_name_server
 
 pytestmark = pytest.mark.e2e
 
@@ -199,7 +199,7 @@ def test_the_page_makes_certificates_that_serve(tmp_path: Path) -> None:
 
 
 async def test_certificates_for_trials_serve_and_are_renewed_from_the_same_authority(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     folder = tmp_path / "made"
     assert make_certificates.main([str(folder), "--days", "30"]) == 0
@@ -208,11 +208,10 @@ async def test_certificates_for_trials_serve_and_are_renewed_from_the_same_autho
     assert (folder / "ca.pem").read_bytes() == ca
     assert (folder / "server.pem").read_bytes() != before
     assert {path.stat().st_mode & 0o777 for path in folder.glob("*.key")} == {0o600}
-    for name, file in (("CERTIFICATE", "server.pem"), ("KEY", "server.key"), ("CLIENT_CA", "ca.pem")):
-        monkeypatch.setenv(f"NAMESRV_TLS__{name}", str(folder / file))
-    async with daemon(tmp_path) as served:
-        addr = (await served.until("serving"))["addr"]
-        host, port = addr.split(":")
+    files = (("certificate", "server.pem"), ("key", "server.key"), ("client_ca", "ca.pem"))
+    settings = {f"tls.{name}": folder / file for name, file in files}
+    async with real_name_server(tmp_path, settings=settings) as served:
+        host, port = served.addr.split(":")
         context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
         context.load_cert_chain(folder / "admin.pem", folder / "admin.key")
         context.set_alpn_protocols(["h2"])

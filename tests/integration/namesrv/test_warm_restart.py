@@ -23,9 +23,9 @@ from pointsman_namesrv.snapshot.snapshot_store import Loaded, SnapshotStore
 from tests.integration.namesrv.conftest import Peer
 from tests.kit.history.rows import rows_in
 from tests.kit.name_server import wire
-from tests.kit.name_server.daemon import daemon
 from tests.kit.name_server.held_brokers import brokers_in
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.process import RealNameServer, real_name_server
 from tests.kit.waiting import eventually
 
 BROKERS = [wire.identity(name, addr=f"10.0.0.{i}:10911") for i, name in enumerate("abc", 1)]
@@ -152,36 +152,36 @@ async def test_a_clean_stop_writes_what_the_last_round_had_not(clock: ManualCloc
 
 @pytest.mark.e2e
 async def test_a_killed_process_comes_back_with_all_its_routes(tmp_path: Path) -> None:
-    async with daemon(tmp_path) as first:
-        addr = (await first.until("serving"))["addr"]
-        async with grpc.aio.insecure_channel(addr) as channel:
+    settings: dict[str, object] = {"snapshot.directory": tmp_path / "state", "snapshot.interval_seconds": 0.1}
+    async with real_name_server(tmp_path, settings=settings) as first:
+        async with grpc.aio.insecure_channel(first.addr) as channel:
             generations = await register_all(Peer(channel))
         await eventually(lambda: len(brokers_in(tmp_path / "state")) == len(BROKERS))
-        first.process.kill()
-        await first.end()
-    async with daemon(tmp_path, listen=addr, warm_up_seconds=60.0) as second:
-        await second.until("serving")
-        async with grpc.aio.insecure_channel(addr) as channel:
-            peer = Peer(channel)
-            assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_PROVISIONAL)
-            assert await code_of_unknown(peer) is grpc.StatusCode.UNAVAILABLE
-            for who in BROKERS:
-                assert await beat(peer, who, generations[who.broker_name]) == BEAT_STATUS_OK
-            assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_UP)
-            async with asyncio.timeout(DEADLINE):
-                while await code_of_unknown(peer) is not grpc.StatusCode.NOT_FOUND:  # noqa: ASYNC110
-                    await asyncio.sleep(0.1)
+        await first.kill()
+    settings["server.warm_up_seconds"] = 60.0
+    async with (
+        real_name_server(tmp_path, "--listen", first.addr, settings=settings),
+        grpc.aio.insecure_channel(first.addr) as channel,
+    ):
+        peer = Peer(channel)
+        assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_PROVISIONAL)
+        assert await code_of_unknown(peer) is grpc.StatusCode.UNAVAILABLE
+        for who in BROKERS:
+            assert await beat(peer, who, generations[who.broker_name]) == BEAT_STATUS_OK
+        assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_UP)
+        async with asyncio.timeout(DEADLINE):
+            while await code_of_unknown(peer) is not grpc.StatusCode.NOT_FOUND:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
 
 
 @pytest.mark.e2e
 async def test_a_state_directory_in_use_is_one_clear_line_and_exit_1(tmp_path: Path) -> None:
-    async with daemon(tmp_path) as first:
-        await first.until("serving")
-        async with daemon(tmp_path) as second:
-            taken = f"the state directory {tmp_path / 'state'} is used by another pointsman-namesrv"
-            line = await second.until(f"cannot start: {taken}")
-            assert line["level"] == "ERROR"
-            assert await second.end() == 1
+    settings = {"snapshot.directory": tmp_path / "state"}
+    async with real_name_server(tmp_path / "first", settings=settings):
+        second = RealNameServer(tmp_path / "second", settings=settings)
+        assert await second.fail_to_start() == 1
+        taken = f"the state directory {tmp_path / 'state'} is used by another pointsman-namesrv"
+        assert (second.said()[-1]["level"], second.said()[-1]["message"]) == ("ERROR", f"cannot start: {taken}")
 
 
 async def test_a_node_that_was_drained_while_it_warmed_is_ready_once_the_drain_ends(

@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from pointsman.names import split_addr
 from tests.kit.history.rows import rows_in
+from tests.kit.waiting import eventually
 
 COMMAND = Path(sys.executable).with_name("pointsman-namesrv")
 START_SECONDS = 90.0
@@ -24,9 +25,11 @@ POLL_SECONDS = 0.05
 
 
 class RealNameServer:
-    """One process. ``settings`` maps ``section.key`` to a value; paths are in ``folder``. ``file``: a configuration."""
+    """One process with its files in ``folder``; ``settings`` maps ``section.key`` to a value. It does not warm up."""
 
-    def __init__(self, folder: Path, *, node: str, settings: Mapping[str, object], file: Path | None) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, node: str = "node-1", settings: Mapping[str, object] | None = None
+    ) -> None:
         self.addr = ""
         self.remoting_addr = ""
         """Address of RocketMQ's protocol, if ``remoting.listen`` is set."""
@@ -36,23 +39,21 @@ class RealNameServer:
         own = {
             "server.listen": "127.0.0.1:0",
             "server.node": node,
+            "server.warm_up_seconds": 0,
             "monitoring.listen": "127.0.0.1:0",
             "history.directory": folder / "history",
         }
         self._environment = os.environ | {
-            f"NAMESRV_{name.replace('.', '__').upper()}": str(value) for name, value in (own | dict(settings)).items()
+            f"NAMESRV_{name.replace('.', '__').upper()}": str(value)
+            for name, value in (own | dict(settings or {})).items()
         }
-        self._arguments = ["--config", str(file)] if file is not None else []
+        self._arguments = arguments
         self._process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
         """Start it and wait until it serves."""
-        self.folder.mkdir(parents=True, exist_ok=True)
         lives = len(self._serving())
-        with self._log.open("ab") as output:
-            self._process = await asyncio.create_subprocess_exec(
-                COMMAND, *self._arguments, env=self._environment, cwd=self.folder, stderr=output
-            )
+        await self._spawn()
         async with asyncio.timeout(START_SECONDS):
             while len(serving := self._serving()) == lives:
                 assert self.is_alive, self._log.read_text()
@@ -60,6 +61,21 @@ class RealNameServer:
         self.addr = serving[-1]["addr"]
         self.remoting_addr = serving[-1]["remoting"]
         self._monitoring = f"127.0.0.1:{serving[-1]['metrics']}"
+
+    async def fail_to_start(self) -> int:
+        """Start it where it cannot serve; return the exit code."""
+        await self._spawn()
+        try:
+            return await self.ended()
+        finally:
+            await self.kill()
+
+    async def _spawn(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with self._log.open("ab") as output:
+            self._process = await asyncio.create_subprocess_exec(
+                COMMAND, *self._arguments, env=self._environment, cwd=self.folder, stderr=output
+            )
 
     def _serving(self) -> list[dict[str, Any]]:
         return [line for line in self.said() if line["message"] == "serving"]
@@ -80,17 +96,22 @@ class RealNameServer:
 
     def pause(self) -> None:
         """SIGSTOP."""
-        self._signal(signal.SIGSTOP)
+        self.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
         """SIGCONT."""
-        self._signal(signal.SIGCONT)
+        self.send_signal(signal.SIGCONT)
 
     async def stop(self) -> int:
         """SIGTERM; return the exit code. :meth:`start` starts it again."""
-        self._signal(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
+        return await self.ended()
+
+    async def ended(self) -> int:
+        """Wait for its exit code."""
         assert self._process is not None
-        return await self._process.wait()
+        async with asyncio.timeout(START_SECONDS):
+            return await self._process.wait()
 
     async def kill(self) -> None:
         """SIGKILL, whether it is stopped or not."""
@@ -98,7 +119,8 @@ class RealNameServer:
             self._process.kill()
             await self._process.wait()
 
-    def _signal(self, number: signal.Signals) -> None:
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
         assert self._process is not None
         self._process.send_signal(number)
 
@@ -111,6 +133,15 @@ class RealNameServer:
         """The lines of its log."""
         lines = self._log.read_text(encoding="utf-8").splitlines() if self._log.exists() else []
         return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+
+    async def logged(self, message: str) -> dict[str, Any]:
+        """Wait for a line of its log with that message, and return it."""
+
+        def found() -> dict[str, Any] | None:
+            return next((line for line in self.said() if line["message"] == message), None)
+
+        await eventually(found, seconds=START_SECONDS, what=f"the log line {message!r}")
+        return found() or {}
 
     def events(self, *kinds: str) -> list[dict[str, Any]]:
         """Rows of its history so far, in order; a row may reach the disk a second later."""
@@ -136,10 +167,10 @@ class RealNameServer:
 
 @asynccontextmanager
 async def real_name_server(
-    folder: Path, *, node: str = "node-1", settings: Mapping[str, object] | None = None, file: Path | None = None
+    folder: Path, *arguments: str, node: str = "node-1", settings: Mapping[str, object] | None = None
 ) -> AsyncIterator[RealNameServer]:
     """Run one for the length of the block; killed at its end."""
-    server = RealNameServer(folder, node=node, settings=settings or {}, file=file)
+    server = RealNameServer(folder, *arguments, node=node, settings=settings)
     try:
         await server.start()
         yield server

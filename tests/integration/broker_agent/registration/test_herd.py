@@ -46,6 +46,7 @@ async def test_many_agents_are_back_in_seconds_after_their_name_server_was_sprea
     addr = f"127.0.0.1:{free_port()}"
     settings = {
         "server.listen": addr,
+        "server.warm_up_seconds": 45.0,
         "monitoring.listen": f"127.0.0.1:{free_port()}",
         "snapshot.enabled": "false",
     }

@@ -30,9 +30,9 @@ from pointsman_namesrv.settings.settings_store import FILE_NAME, REFRESH_SECONDS
 from tests.integration.namesrv.conftest import Peer
 from tests.kit.faults.mounted_disk import fill, mounted
 from tests.kit.name_server import wire
-from tests.kit.name_server.daemon import Daemon, daemon
 from tests.kit.name_server.gated_store import GatedStore
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.process import RealNameServer, real_name_server
 from tests.kit.refusal import refusal_of
 from tests.kit.waiting import eventually
 
@@ -268,18 +268,17 @@ async def test_of_100_acknowledged_calls_of_each_kind_a_sigkill_right_after_the_
     expected: set[tuple[str, ...]] = set()
     steps = [([kind], is_set) for kinds, is_set in ((SETS, True), (REMOVES, False)) for kind in kinds]
     for kinds, is_set in steps if full else [(SETS, True), (REMOVES, False)]:
-        async with daemon(tmp_path) as process, _peer_of(process) as peer:
+        async with _process(tmp_path) as (process, peer):
             assert set(await settings(peer)) == expected
             await asyncio.gather(*(_register_two(peer, name) for name in NAMES))
             for name in NAMES:
                 for method, request, _ in kinds:
                     await getattr(peer.admin, method)(request(name))
-            process.process.kill()
-            await process.end()
+            await process.kill()
         for _, _, key in kinds:
             keys = {key(name) for name in NAMES}
             expected = expected | keys if is_set else expected - keys
-    async with daemon(tmp_path) as process, _peer_of(process) as peer:
+    async with _process(tmp_path) as (_, peer):
         assert set(await settings(peer)) == expected
         assert {key[0] for key in expected} == {"HIDDEN_TOPIC"}
 
@@ -292,7 +291,7 @@ async def test_each_call_is_on_the_disk_between_its_request_and_its_response(tmp
     def syncs() -> int:
         return sum("settings.db" in line for line in trace.read_text().splitlines())
 
-    async with daemon(tmp_path) as process, _peer_of(process) as peer:
+    async with _process(tmp_path) as (process, peer):
         await _register_two(peer, NAMES[0])
         command = (
             "strace",
@@ -303,7 +302,7 @@ async def test_each_call_is_on_the_disk_between_its_request_and_its_response(tmp
             "-o",
             str(trace),
             "-p",
-            str(process.process.pid),
+            str(process.pid),
         )
         tracer = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
         assert tracer.stderr is not None
@@ -321,9 +320,13 @@ async def test_each_call_is_on_the_disk_between_its_request_and_its_response(tmp
 
 
 @asynccontextmanager
-async def _peer_of(process: Daemon) -> AsyncIterator[Peer]:
-    async with grpc.aio.insecure_channel((await process.until("serving"))["addr"]) as channel:
-        yield Peer(channel)
+async def _process(folder: Path) -> AsyncIterator[tuple[RealNameServer, Peer]]:
+    settings = {"snapshot.directory": folder / "state", "snapshot.interval_seconds": 0.1}
+    async with (
+        real_name_server(folder, settings=settings) as process,
+        grpc.aio.insecure_channel(process.addr) as channel,
+    ):
+        yield process, Peer(channel)
 
 
 async def _register_two(peer: Peer, name: str) -> None:
