@@ -2,7 +2,7 @@
 
 - ``waiting``: ``eventually`` in the event loop, ``until`` in threads, ``running`` for a task, ``InstantClock``.
 - ``name_server``: in this process (``in_process``) or as a process (``process``); scripted ones for clients' faults.
-- ``agent``: in this process or as a process; ``server`` and ``consumer_agents`` for its services alone.
+- ``agent``: in this process or as a process; ``services`` for what consumers use of it, and their clients.
 - ``broker``: Redis (``redis.process``, ``redis.with_agent``), RocketMQ (frames, fakes); ``under_test`` for both.
 - ``client``: producers and consumers against brokers and groups in memory; consumers as processes.
 - ``ctl``, ``report``, ``history``, ``operations``: the command line, the nightly report, rows, deploy/.

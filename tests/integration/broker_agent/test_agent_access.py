@@ -28,7 +28,7 @@ from pointsman_agent.groups.group_servicer import RULES as GROUP_RULES
 from pointsman_agent.offsets.servicer import RULES as OFFSET_RULES
 from pointsman_agent.queue_locks.queue_lock_servicer import RULES as LOCK_RULES
 from tests.kit.access_tokens import TokenFolder
-from tests.kit.agent.group_agent import reads
+from tests.kit.agent.group_clients import reads
 from tests.kit.agent.in_process import RunningAgent, agent_config, running_agent
 from tests.kit.refusal import refusal_of
 from tests.kit.waiting import eventually

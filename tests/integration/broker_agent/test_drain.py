@@ -43,7 +43,7 @@ from pointsman_agent.queue_stats.ends import QueueEndsError
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
 from pointsman_agent.registration.registration_messages import BrokerProfile
 from pointsman_namesrv.app import NameServerApp
-from tests.kit.agent import server as agent_services
+from tests.kit.agent import services as agent_services
 from tests.kit.agent.in_process import PATIENCE_SECONDS
 from tests.kit.broker.redis.process import free_port
 from tests.kit.history.rows import rows_in

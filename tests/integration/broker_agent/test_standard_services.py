@@ -8,7 +8,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from pointsman.daemon.rpc.standard_services import LIMIT, MAX_STREAMS
-from tests.kit.agent.server import served
+from tests.kit.agent.services import served
 from tests.kit.refusal import refusal_of
 
 

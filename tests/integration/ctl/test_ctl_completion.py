@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from pointsman.clock import SystemClock
-from tests.kit.agent.group_agent import Consumer, reads
+from tests.kit.agent.group_clients import Consumer, reads
 from tests.kit.agent.in_route import whole_agents
 from tests.kit.ctl.process import environment
 from tests.kit.name_server.in_process import running_name_server

@@ -24,7 +24,7 @@ from pointsman_ctl.commands.agent_round import MAX_CONCURRENT_AGENTS, AgentChoic
 from pointsman_ctl.options.invocation import Invocation
 from pointsman_ctl.servers.agent_queries import AgentServer
 from pointsman_namesrv.app import NameServerApp
-from tests.kit.agent.group_agent import Consumer, reads
+from tests.kit.agent.group_clients import Consumer, reads
 from tests.kit.agent.in_route import WholeAgent, whole_agents
 from tests.kit.ctl.command import Ended, ctl
 from tests.kit.name_server.in_process import running_name_server
@@ -343,7 +343,7 @@ async def test_offsets_have_a_lag_where_the_end_is_known_and_a_total_per_group(f
         "lag": 10,
         "isBeyondEnd": False,
     }
-    assert {agent["durableWithinSeconds"] for agent in printed.document["agents"]} == {5.0}
+    assert {agent["durableWithinSeconds"] for agent in printed.document["agents"]} == {1.0}
 
 
 async def test_empty_retry_queues_are_shown_on_demand_and_always_in_json(fleet: Fleet) -> None:

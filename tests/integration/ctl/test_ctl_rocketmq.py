@@ -22,7 +22,7 @@ from pointsman_ctl.commands.agent_round import NOT_LISTED
 from pointsman_ctl.output.error_report import ACCESS_KEY_HINT
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
-from tests.kit.agent.group_agent import Consumer, reads
+from tests.kit.agent.group_clients import Consumer, reads
 from tests.kit.agent.in_route import whole_agents
 from tests.kit.broker.rocketmq.fake_broker import Answer, FakeBroker
 from tests.kit.broker.rocketmq.frames import broker_ext, register, register_body, topic_config

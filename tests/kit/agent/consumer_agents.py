@@ -9,25 +9,15 @@ from typing import Any
 
 import grpc
 import grpc.aio
-from prometheus_client import CollectorRegistry
 
 from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.group_rules import GroupRules
-from pointsman_agent.core.offsets import Offsets
-from pointsman_agent.core.queue_locks import QueueLocks
-from pointsman_agent.core.replica_offsets import ReplicaOffsets
 from pointsman_agent.core.topic_set import TopicSet
-from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.groups.member_lists import MemberListKeeper, MemberLists, MemberListsFailed
-from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
-from pointsman_agent.offsets.servicer import OffsetServicer
-from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer
-from pointsman_agent.rpc.agent_server import AgentServer
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState
 from tests.kit.agent.memory_store import MemoryStore
-from tests.kit.agent.server import topic_set
-from tests.kit.agent.table_of_ends import TableOfEnds
+from tests.kit.agent.services import AgentServices, TableOfEnds, topic_set
 
 CLUSTER = "c1"
 PATIENCE_SECONDS = 60.0
@@ -79,35 +69,27 @@ class ConsumerAgent:
         self.addr = ""
         self.is_master = True
         self._clock = clock
-        self._rules = rules or GroupRules(warm_up=0.0)
+        self._rules = rules
         self._boots = 0
-        self._running: asyncio.Task[None] | None = None
+        self._services: AgentServices | None = None
 
     async def start(self, *, is_loaded: bool = True) -> None:
         """Serve, the first time on a free port, then on the same."""
         self._boots += 1
-        self.groups = ConsumerGroups(self._rules, clock=self._clock, boot=self._boots, max_watchers=1_000)
-        self.locks, self.offsets = QueueLocks(), Offsets()
-        self.replica_offsets = ReplicaOffsets(self.offsets, is_master=lambda: self.is_master)
-        metrics = OffsetMetrics(CollectorRegistry())
-        self.flusher = Flusher(self.offsets, self.store, interval=1.0, clock=self._clock, metrics=metrics)
-        if is_loaded:
-            await self.flusher.refresh()
-        self.server = AgentServer(longest_silence=120.0, clock=self._clock, registry=CollectorRegistry())
-        self.addr = self.addr or f"127.0.0.1:{self.server.bind('127.0.0.1:0')}"
-        if self._boots > 1:
-            self.server.bind(self.addr)
-        topics = lambda: self.topics  # noqa: E731  # read at each call
-        await self.server.start(
-            [
-                self.groups.service(),
-                QueueLockServicer(self.locks, topics=topics, owners=self.groups.owners, clock=self._clock).service(),
-                OffsetServicer(
-                    self.replica_offsets, flushers=[self.flusher], topics=topics, ends=self.ends, clock=self._clock
-                ).service(),
-            ]
+        self._services = running = AgentServices(
+            clock=self._clock,
+            rules=self._rules,
+            topics=lambda: self.topics,
+            store=self.store,
+            ends=self.ends,
+            is_master=lambda: self.is_master,
+            boot=self._boots,
+            addr=self.addr or "127.0.0.1:0",
         )
-        self._running = asyncio.create_task(self.server.watch_over())
+        self.addr, self.server, self.flusher = running.addr, running.server, running.flusher
+        self.groups, self.locks, self.offsets = running.groups, running.locks, running.offsets
+        self.replica_offsets = running.replica_offsets
+        await running.start(is_loaded=is_loaded)
         if self.lists is not None:
             self._keeper = MemberListKeeper(
                 self.groups,
@@ -119,16 +101,13 @@ class ConsumerAgent:
 
     async def stop(self) -> None:
         """Crash: what is not in the store is lost; a second call does nothing."""
-        running, self._running = self._running, None
+        running, self._services = self._services, None
         if running is not None:
-            await self.server.stop(1.0)
-            await running
+            await running.stop()
             if self._keeper is not None and self._keeping is not None:
                 self._keeping.cancel()
                 await asyncio.gather(self._keeping, return_exceptions=True)
                 await self._keeper.finish()
-            self.groups.core.check_invariants()
-            self.locks.check_invariants()
 
     async def restart(self) -> None:
         """Stop, and start with what the store has."""

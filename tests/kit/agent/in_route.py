@@ -3,75 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 import grpc.aio
-from prometheus_client import CollectorRegistry
 
 from pointsman.clock import Clock
+from pointsman.daemon.rpc.rpc_server import Service
 from pointsman.v1.broker_pb2 import BrokerHealth
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman_agent.core.drain import Answer
 from pointsman_agent.core.drain_lag import LagReport
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
-from pointsman_agent.core.measured_queue_stats import QueueEnd
-from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.own_state import OwnState
 from pointsman_agent.core.probe_verdict import ProbeStatus, Role, Verdict
-from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.core.queue_locks import QueueLocks
-from pointsman_agent.core.replica_offsets import ReplicaOffsets
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.drain.agent_servicer import AgentFacts, AgentService
 from pointsman_agent.drain.drainer import DrainedAgent, Drainer
 from pointsman_agent.drain.write_perm import WritePermissions
-from pointsman_agent.groups.group_servicer import ConsumerGroups
-from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
-from pointsman_agent.offsets.servicer import OffsetServicer
-from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer
-from pointsman_agent.rpc.agent_server import AgentServer
 from pointsman_namesrv.app import NameServerApp
-from tests.kit.agent.memory_store import MemoryStore
-from tests.kit.agent.server import topic_set
+from tests.kit.agent.services import AgentServices, topic_set
 from tests.kit.name_server import wire
 
-BOOT = 0xFEED
 OWN = OwnState(
     0, TopicSet.from_content([], state_version=3), Verdict(ProbeStatus.PASSING, "answers", "run-1", Role.MASTER)
 )
 
 
-class TableOfEnds:
-    """Implements ``pointsman_agent.queue_stats.ends.QueueEnds``."""
-
-    def __init__(self) -> None:
-        self.table: dict[QueueKey, int] = {}
-
-    async def ends(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, QueueEnd]:
-        raise NotImplementedError
-
-    async def max_offsets(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
-        return {queue: self.table[queue] for queue in queues if queue in self.table}
-
-
-class WholeAgent:
+class WholeAgent(AgentServices):
     """The agent of one broker; its services are real, the test sets their data."""
 
     def __init__(self, name: str, *, broker_id: int, clock: Clock, name_servers: list[str], warm_up: float) -> None:
-        self.clock = clock
         rules = GroupRules(warm_up=warm_up, notices_of={"held": NoticeRules(hold_down=10.0)})
-        self.groups = ConsumerGroups(rules, clock=clock, boot=BOOT, max_watchers=10)
-        self.locks = QueueLocks()
-        self.offsets = Offsets(max_offsets=5_000)
-        self.flusher = Flusher(
-            self.offsets, MemoryStore(), interval=5.0, clock=clock, metrics=OffsetMetrics(CollectorRegistry())
-        )
-        self.ends = TableOfEnds()
-        self.server = AgentServer(longest_silence=rules.expiry, clock=clock, registry=CollectorRegistry())
-        self.addr = f"127.0.0.1:{self.server.bind('127.0.0.1:0')}"
+        topics = topic_set(orders=5_000, bills=2)
+        super().__init__(clock=clock, rules=rules, topics=lambda: topics)
         self.broker = f"c1/{name}/{broker_id}"
         self.identity = wire.identity(name, broker_id, addr=f"10.0.0.{broker_id + 1}:10911")
         self.stopped_groups = 0
@@ -92,34 +59,17 @@ class WholeAgent:
             WritePermissions(cluster="c1", broker_name=name, agent_addr=self.addr, timeout=1.0, opener=ChannelOpener()),
             clock=clock,
         )
-        self._facts = AgentFacts(
+        facts = AgentFacts(
             version="1.0",
             cluster="c1",
             broker_name=name,
             addr=self.identity.addr,
             own=replace(OWN, configured_id=broker_id),
         )
+        self._agent_service = AgentService(self.drainer, facts=lambda: facts, clock=clock)
 
-    async def start(self) -> None:
-        """Serve."""
-        await self.flusher.refresh()
-        topics = topic_set(orders=5_000, bills=2)
-        await self.server.start(
-            [
-                self.groups.service(),
-                QueueLockServicer(
-                    self.locks, topics=lambda: topics, owners=self.groups.owners, clock=self.clock
-                ).service(),
-                OffsetServicer(
-                    ReplicaOffsets(self.offsets),
-                    flushers=[self.flusher],
-                    topics=lambda: topics,
-                    ends=self.ends,
-                    clock=self.clock,
-                ).service(),
-                AgentService(self.drainer, facts=lambda: self._facts, clock=self.clock).service(),
-            ]
-        )
+    async def start(self, *more: Service, is_loaded: bool = True) -> None:
+        await super().start(self._agent_service.service(), *more, is_loaded=is_loaded)
 
     async def register(
         self, name_server: NameServerApp, *, agent_addr: str | None = None, health: BrokerHealth | None = None
@@ -133,9 +83,8 @@ class WholeAgent:
             await RegistrationServiceStub(channel).RegisterBroker(request)
 
     async def stop(self) -> None:
-        """Close the port."""
         await self.drainer.close(seconds=5.0)
-        await self.server.stop(0.0)
+        await super().stop()
 
     async def _group_lags(self) -> LagReport:
         return self.unread
@@ -157,22 +106,13 @@ async def whole_agents(
 ) -> AsyncIterator[list[WholeAgent]]:
     """Serve the agents of these brokers (name and id) for the length of the block, registered everywhere."""
     addrs = [app.addr for app in name_servers]
-    async with AsyncExitStack() as stack, asyncio.TaskGroup() as tasks:
+    async with AsyncExitStack() as stack:
         agents = []
         for name, broker_id in brokers:
             agent = WholeAgent(name, broker_id=broker_id, clock=clock, name_servers=addrs, warm_up=warm_up)
             await agent.start()
-            watch = tasks.create_task(agent.server.watch_over())
             stack.push_async_callback(agent.stop)
-            stack.callback(watch.cancel)
             for name_server in name_servers:
                 await agent.register(name_server)
             agents.append(agent)
-        try:
-            yield agents
-        finally:
-            await stack.aclose()
-    for agent in agents:
-        agent.groups.core.check_invariants()
-        agent.locks.check_invariants()
-        agent.offsets.check_invariants()
+        yield agents

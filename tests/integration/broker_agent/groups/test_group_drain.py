@@ -9,14 +9,15 @@ import grpc
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_rules import GroupRules
-from tests.kit.agent.group_agent import Consumer, GroupWatch, ending_of, group_agent, reads
+from tests.kit.agent.group_clients import Consumer, GroupWatch, ending_of, reads
+from tests.kit.agent.services import agent_services
 
 WARM_UP = 30.0
 
 
 async def test_a_draining_broker_accepts_no_consumer_and_after_an_abort_accepts_all() -> None:
     clock = ManualClock()
-    async with group_agent(clock=clock, rules=GroupRules(warm_up=WARM_UP)) as agent:
+    async with agent_services(clock=clock, rules=GroupRules(warm_up=WARM_UP)) as agent:
         await clock.advance(WARM_UP)
         before, late, again = (Consumer(agent.addr, f"10.0.0.{n}@1", reads("billing")) for n in (1, 2, 3))
         await before.beat()

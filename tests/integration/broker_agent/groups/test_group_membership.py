@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_rules import GroupRules
-from tests.kit.agent.group_agent import Consumer, GroupAgent, ending_of, group_agent, reads
+from tests.kit.agent.group_clients import Consumer, ending_of, reads
+from tests.kit.agent.services import AgentServices, agent_services
 from tests.kit.refusal import refusal_of
 from tests.kit.waiting import eventually
 
@@ -22,16 +23,16 @@ KEEP = "/pointsman.v1.ConsumerGroupService/KeepMembership"
 
 
 @pytest.fixture
-async def agent(clock: ManualClock) -> AsyncIterator[GroupAgent]:
-    async with group_agent(clock=clock) as agent:
+async def agent(clock: ManualClock) -> AsyncIterator[AgentServices]:
+    async with agent_services(clock=clock) as agent:
         yield agent
 
 
-def ids(agent: GroupAgent, group: str = "g") -> list[str]:
+def ids(agent: AgentServices, group: str = "g") -> list[str]:
     return [each.client_id for each in agent.groups.core.members(group)]
 
 
-async def test_a_client_is_in_the_groups_that_its_last_heartbeat_named(agent: GroupAgent) -> None:
+async def test_a_client_is_in_the_groups_that_its_last_heartbeat_named(agent: AgentServices) -> None:
     consumer = Consumer(agent.addr, "10.0.0.1@a")
     answer = await consumer.beat(reads("g"), reads("h"))
     assert (answer.status, answer.expiry.seconds, list(answer.conflicting_groups)) == (OK, 120, [])
@@ -42,7 +43,7 @@ async def test_a_client_is_in_the_groups_that_its_last_heartbeat_named(agent: Gr
 
 
 async def test_a_crashed_client_is_removed_after_the_grace_and_not_before(
-    agent: GroupAgent, clock: ManualClock
+    agent: AgentServices, clock: ManualClock
 ) -> None:
     stays, crashes = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
     await stays.beat(reads("g"))
@@ -56,7 +57,9 @@ async def test_a_crashed_client_is_removed_after_the_grace_and_not_before(
     await stays.crash()
 
 
-async def test_a_client_that_reconnects_within_the_grace_stays_a_member(agent: GroupAgent, clock: ManualClock) -> None:
+async def test_a_client_that_reconnects_within_the_grace_stays_a_member(
+    agent: AgentServices, clock: ManualClock
+) -> None:
     consumer = Consumer(agent.addr, "10.0.0.1@a")
     await consumer.beat(reads("g"))
     counter = agent.groups.core.revision("g")
@@ -72,7 +75,7 @@ async def test_a_client_that_reconnects_within_the_grace_stays_a_member(agent: G
 
 
 async def test_a_client_that_is_silent_for_longer_than_the_expiry_is_out_although_its_stream_is_open(
-    agent: GroupAgent, clock: ManualClock
+    agent: AgentServices, clock: ManualClock
 ) -> None:
     consumer = Consumer(agent.addr, "10.0.0.1@a")
     await consumer.beat(reads("g"))
@@ -86,7 +89,7 @@ async def test_a_client_that_is_silent_for_longer_than_the_expiry_is_out_althoug
 
 
 async def test_leaving_a_group_applies_immediately_and_the_end_of_the_stream_changes_nothing_more(
-    agent: GroupAgent, clock: ManualClock
+    agent: AgentServices, clock: ManualClock
 ) -> None:
     consumer = Consumer(agent.addr, "10.0.0.1@a")
     await consumer.beat(reads("g"), reads("h"))
@@ -103,7 +106,7 @@ async def test_leaving_a_group_applies_immediately_and_the_end_of_the_stream_cha
     }
 
 
-async def test_the_same_bytes_after_a_leave_join_again(agent: GroupAgent) -> None:
+async def test_the_same_bytes_after_a_leave_join_again(agent: AgentServices) -> None:
     consumer = Consumer(agent.addr, "10.0.0.1@a")
     await consumer.beat(reads("g"))
     await consumer.leave()
@@ -116,7 +119,7 @@ async def test_the_same_bytes_after_a_leave_join_again(agent: GroupAgent) -> Non
 
 
 async def test_the_later_of_two_streams_owns_the_client_and_the_older_is_notified(
-    agent: GroupAgent, clock: ManualClock
+    agent: AgentServices, clock: ManualClock
 ) -> None:
     older, newer = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
     await older.beat(reads("g"))
@@ -134,7 +137,7 @@ async def test_the_later_of_two_streams_owns_the_client_and_the_older_is_notifie
 
 
 async def test_a_superseded_stream_does_not_own_the_client_again_when_the_later_one_ends(
-    agent: GroupAgent, clock: ManualClock
+    agent: AgentServices, clock: ManualClock
 ) -> None:
     older, newer = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
     await older.beat(reads("g"))
@@ -149,7 +152,7 @@ async def test_a_superseded_stream_does_not_own_the_client_again_when_the_later_
 
 
 async def test_streams_of_one_client_in_different_groups_do_not_affect_each_other(
-    agent: GroupAgent, clock: ManualClock
+    agent: AgentServices, clock: ManualClock
 ) -> None:
     first, second = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
     assert (await first.beat(reads("ga"))).status == OK
@@ -166,7 +169,7 @@ async def test_streams_of_one_client_in_different_groups_do_not_affect_each_othe
     await first.crash()
 
 
-async def test_a_stream_that_loses_one_of_its_groups_is_notified_and_keeps_the_others(agent: GroupAgent) -> None:
+async def test_a_stream_that_loses_one_of_its_groups_is_notified_and_keeps_the_others(agent: AgentServices) -> None:
     older, newer = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
     await older.beat(reads("ga"), reads("gb"))
     await newer.beat(reads("gb"))
@@ -182,7 +185,7 @@ async def test_a_stream_that_loses_one_of_its_groups_is_notified_and_keeps_the_o
         await consumer.crash()
 
 
-async def test_members_that_read_something_else_are_reported_and_nothing_flips(agent: GroupAgent) -> None:
+async def test_members_that_read_something_else_are_reported_and_nothing_flips(agent: AgentServices) -> None:
     first, second = Consumer(agent.addr, "10.0.0.2@first"), Consumer(agent.addr, "10.0.0.1@second")
     await first.beat(reads("g", "orders", tags="b||a"), reads("h"))
     assert list((await second.beat(reads("g", "orders", tags=" a || b "))).conflicting_groups) == []
@@ -200,7 +203,7 @@ async def test_members_that_read_something_else_are_reported_and_nothing_flips(a
         await consumer.crash()
 
 
-async def test_members_of_a_broadcasting_group_may_read_what_they_like(agent: GroupAgent) -> None:
+async def test_members_of_a_broadcasting_group_may_read_what_they_like(agent: AgentServices) -> None:
     first, second = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
     broadcasting = wire.MESSAGE_MODEL_BROADCASTING
     await first.beat(reads("g", "orders", model=broadcasting))
@@ -251,7 +254,7 @@ async def test_members_of_a_broadcasting_group_may_read_what_they_like(agent: Gr
     ],
 )
 async def test_an_invalid_heartbeat_is_refused_by_field_and_changes_nothing(
-    agent: GroupAgent, request_: wire.KeepMembershipRequest, fields: list[str]
+    agent: AgentServices, request_: wire.KeepMembershipRequest, fields: list[str]
 ) -> None:
     consumer = Consumer(agent.addr, "10.0.0.1@a")
     await consumer.stream.write(request_)
@@ -272,7 +275,7 @@ async def test_an_invalid_heartbeat_is_refused_by_field_and_changes_nothing(
     ],
 )
 async def test_a_stream_ended_for_an_invalid_heartbeat_lets_its_client_expire(
-    agent: GroupAgent, clock: ManualClock, nonsense: bytes
+    agent: AgentServices, clock: ManualClock, nonsense: bytes
 ) -> None:
     async with grpc.aio.insecure_channel(agent.addr) as channel:
         call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(KEEP)()
@@ -288,7 +291,7 @@ async def test_a_stream_ended_for_an_invalid_heartbeat_lets_its_client_expire(
 
 async def test_limits_refuse_new_members_and_keep_present_ones(clock: ManualClock) -> None:
     rules = GroupRules(warm_up=0.0, max_clients=1, max_groups=2)
-    async with group_agent(clock=clock, rules=rules) as agent:
+    async with agent_services(clock=clock, rules=rules) as agent:
         held = Consumer(agent.addr, "10.0.0.1@a")
         await held.beat(reads("g"), reads("h"))
         newcomer = Consumer(agent.addr, "10.0.0.2@b")
@@ -310,7 +313,7 @@ async def test_limits_refuse_new_members_and_keep_present_ones(clock: ManualCloc
 
 async def test_a_member_beyond_the_bound_of_subscriptions_is_refused_by_field_and_value(clock: ManualClock) -> None:
     rules = GroupRules(warm_up=0.0, max_subscriptions=6, max_subscriptions_per_client=4)
-    async with group_agent(clock=clock, rules=rules) as agent:
+    async with agent_services(clock=clock, rules=rules) as agent:
         first, second = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
         assert (await first.beat(reads("g", "t1", "t2"), reads("h", "t1", "t2"))).status == OK
         assert (await second.beat(reads("g", "t1", "t2"))).status == OK
@@ -339,7 +342,7 @@ async def test_at_the_bound_the_connection_that_holds_most_is_refused_and_the_ot
     clock: ManualClock,
 ) -> None:
     rules = GroupRules(warm_up=0.0, max_subscriptions=6)
-    async with group_agent(clock=clock, rules=rules) as agent:
+    async with agent_services(clock=clock, rules=rules) as agent:
         greedy, modest = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
         await greedy.beat(reads("g", "t1", "t2", "t3", "t4", "t5", "t6"))
         assert (await modest.beat(reads("g", "t1"))).status == OK
@@ -354,7 +357,9 @@ async def test_at_the_bound_the_connection_that_holds_most_is_refused_and_the_ot
             await consumer.crash()
 
 
-async def test_a_stream_without_a_heartbeat_is_ended_after_ten_seconds(agent: GroupAgent, clock: ManualClock) -> None:
+async def test_a_stream_without_a_heartbeat_is_ended_after_ten_seconds(
+    agent: AgentServices, clock: ManualClock
+) -> None:
     speaks, silent = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
     await speaks.beat(reads("g"))
     await eventually(lambda: len(agent.groups._streams) == 2)
@@ -369,7 +374,7 @@ async def test_a_stream_without_a_heartbeat_is_ended_after_ten_seconds(agent: Gr
 
 
 async def test_of_too_many_streams_without_a_heartbeat_the_oldest_of_the_connection_with_most_ends(
-    agent: GroupAgent, monkeypatch: pytest.MonkeyPatch
+    agent: AgentServices, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent.groups._silent, "_max_streams", 3)
     greedy = Consumer(agent.addr, "10.0.0.1@a")
@@ -390,7 +395,7 @@ async def test_of_too_many_streams_without_a_heartbeat_the_oldest_of_the_connect
 
 
 async def test_a_stopping_agent_ends_the_streams_with_a_reason_and_records_no_crash(clock: ManualClock) -> None:
-    async with group_agent(clock=clock) as agent:
+    async with agent_services(clock=clock) as agent:
         consumer = Consumer(agent.addr, "10.0.0.1@a")
         await consumer.beat(reads("g"))
         await agent.stop()
@@ -400,7 +405,7 @@ async def test_a_stopping_agent_ends_the_streams_with_a_reason_and_records_no_cr
         await consumer.crash()
 
 
-async def test_a_pause_of_the_agent_removes_no_member(agent: GroupAgent, clock: ManualClock) -> None:
+async def test_a_pause_of_the_agent_removes_no_member(agent: AgentServices, clock: ManualClock) -> None:
     beats, crashed = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.2@b")
     await beats.beat(reads("g"))
     await crashed.beat(reads("g"))
@@ -434,7 +439,7 @@ def metric(registry: CollectorRegistry) -> dict[str, float]:
 
 
 async def test_members_whose_settings_differ_are_named_in_log_and_metric_and_the_list_states_what_holds(
-    agent: GroupAgent, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    agent: AgentServices, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = CollectorRegistry()
     registry.register(agent.groups.collector())
@@ -485,7 +490,7 @@ async def test_members_whose_settings_differ_are_named_in_log_and_metric_and_the
 
 
 async def test_log_and_metric_name_at_most_20_members(
-    agent: GroupAgent, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    agent: AgentServices, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = CollectorRegistry()
     registry.register(agent.groups.collector())
@@ -516,7 +521,7 @@ async def test_log_and_metric_name_at_most_20_members(
     ],
 )
 async def test_invalid_settings_are_refused_and_change_nothing(
-    agent: GroupAgent, change: dict[str, object], field: str
+    agent: AgentServices, change: dict[str, object], field: str
 ) -> None:
     group = stating("AVG", age=0)
     for name, value in change.items():

@@ -20,7 +20,8 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_membership import MembershipBeat
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.groups import group_codec, group_servicer
-from tests.kit.agent.group_agent import Consumer, GroupAgent, group_agent, pin, reads
+from tests.kit.agent.group_clients import Consumer, pin, reads
+from tests.kit.agent.services import AgentServices, agent_services
 from tests.kit.refusal import refusal_of
 from tests.kit.waiting import eventually
 
@@ -28,15 +29,15 @@ A, B = "10.0.0.1@a", "10.0.0.2@b"
 
 
 @pytest.fixture
-async def agent(clock: ManualClock) -> AsyncIterator[GroupAgent]:
+async def agent(clock: ManualClock) -> AsyncIterator[AgentServices]:
     rules = GroupRules(warm_up=0.0, max_groups=8, notices_of={"held": NoticeRules(hold_down=10.0)})
-    async with group_agent(clock=clock, rules=rules) as agent:
+    async with agent_services(clock=clock, rules=rules) as agent:
         await clock.advance(0.1)
         yield agent
 
 
 @pytest.fixture
-async def consumer(agent: GroupAgent) -> AsyncIterator[Consumer]:
+async def consumer(agent: AgentServices) -> AsyncIterator[Consumer]:
     consumer = Consumer(agent.addr, A)
     yield consumer
     await consumer.crash()
@@ -46,13 +47,13 @@ async def get(consumer: Consumer, group: str) -> wire.GetGroupResponse:
     return await consumer.stub.GetGroup(wire.GetGroupRequest(group=group))
 
 
-async def counted(agent: GroupAgent, method: str, code: grpc.StatusCode) -> None:
+async def counted(agent: AgentServices, method: str, code: grpc.StatusCode) -> None:
     """A call is counted when it ends, which its caller may see before the server."""
     await eventually(lambda: agent.server.metrics.rpcs.labels(method, code.name).count == 1)
 
 
 async def test_one_group_with_its_members_as_operators_see_it(
-    agent: GroupAgent, consumer: Consumer, clock: ManualClock
+    agent: AgentServices, consumer: Consumer, clock: ManualClock
 ) -> None:
     await consumer.beat(reads("held", "refunds", "orders", tags="b || a", consume_type=wire.CONSUME_TYPE_PULL))
     joined_at = clock.utc_now()
@@ -82,14 +83,14 @@ async def test_an_unknown_group_is_not_found_on_a_ready_agent_and_not_yet_known_
     await consumer.stub.PinGroup(pin("g", [A], seconds=60))
     refusal = await refusal_of(get(consumer, "g"))
     assert (refusal.status, refusal.details.code) == (grpc.StatusCode.NOT_FOUND, "NOT_FOUND")
-    async with group_agent(clock=clock, rules=GroupRules()) as agent:
+    async with agent_services(clock=clock, rules=GroupRules()) as agent:
         other = Consumer(agent.addr, B)
         refusal = await refusal_of(get(other, "g"))
         assert (refusal.status, refusal.details.facts["state"]) == (grpc.StatusCode.UNAVAILABLE, "warming")
         await other.crash()
 
 
-async def test_groups_are_listed_in_pages_sorted_by_name(agent: GroupAgent, consumer: Consumer) -> None:
+async def test_groups_are_listed_in_pages_sorted_by_name(agent: AgentServices, consumer: Consumer) -> None:
     await consumer.beat(*(reads(f"g{i}", "orders", "a") for i in (3, 1, 2)))
     other = Consumer(agent.addr, B)
     await other.beat(reads("g1", "refunds"))
@@ -143,14 +144,14 @@ async def test_a_pin_may_be_set_on_an_empty_group_and_be_ended(consumer: Consume
     ],
 )
 async def test_a_pin_that_cannot_be_is_refused_by_field_and_changes_nothing(
-    agent: GroupAgent, consumer: Consumer, order: wire.PinGroupRequest, fields: list[str]
+    agent: AgentServices, consumer: Consumer, order: wire.PinGroupRequest, fields: list[str]
 ) -> None:
     refusal = await refusal_of(consumer.stub.PinGroup(order))
     assert (refusal.status, refusal.fields) == (grpc.StatusCode.INVALID_ARGUMENT, fields)
     assert agent.groups.core.pinned_count == 0
 
 
-async def test_pins_count_as_groups(agent: GroupAgent, consumer: Consumer) -> None:
+async def test_pins_count_as_groups(agent: AgentServices, consumer: Consumer) -> None:
     for i in range(8):
         await consumer.stub.PinGroup(pin(f"g{i}", [A], seconds=60))
     refusal = await refusal_of(consumer.stub.PinGroup(pin("one-more", [A], seconds=60)))
@@ -170,7 +171,7 @@ async def test_an_invalid_leave_is_refused_by_field(
 
 
 async def test_another_host_cannot_leave_for_a_client_whose_stream_is_open(
-    agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+    agent: AgentServices, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await consumer.beat(reads("g"))
     monkeypatch.setattr("pointsman.daemon.rpc.handler_table.peer_of", lambda *_: Peer("10.9.9.9:1", ""))
@@ -182,7 +183,7 @@ async def test_another_host_cannot_leave_for_a_client_whose_stream_is_open(
     assert await consumer.leave() == ["g"]
 
 
-async def test_malformed_bytes_are_an_error_of_the_caller(agent: GroupAgent) -> None:
+async def test_malformed_bytes_are_an_error_of_the_caller(agent: AgentServices) -> None:
     async with grpc.aio.insecure_channel(agent.addr) as channel:
         for method in ("LeaveGroups", "GetGroup", "ListGroups", "PinGroup"):
             call: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
@@ -194,7 +195,7 @@ async def test_malformed_bytes_are_an_error_of_the_caller(agent: GroupAgent) -> 
 
 
 async def test_an_internal_error_shows_only_an_id_on_the_wire(
-    agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+    agent: AgentServices, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def breaks(_: str) -> None:
         raise RuntimeError("secret")
@@ -206,7 +207,7 @@ async def test_an_internal_error_shows_only_an_id_on_the_wire(
     await counted(agent, "GetGroup", grpc.StatusCode.INTERNAL)
 
 
-async def test_every_call_of_the_service_has_a_handler(agent: GroupAgent) -> None:
+async def test_every_call_of_the_service_has_a_handler(agent: AgentServices) -> None:
     methods = [method.name for method in group_servicer.SERVICE.methods]
     assert len(methods) == 7
     async with grpc.aio.insecure_channel(agent.addr) as channel:
@@ -221,7 +222,7 @@ async def test_every_call_of_the_service_has_a_handler(agent: GroupAgent) -> Non
 
 
 async def test_equal_heartbeats_are_parsed_once(
-    agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+    agent: AgentServices, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[str] = []
     real = group_codec.beat
@@ -239,7 +240,7 @@ async def test_equal_heartbeats_are_parsed_once(
     assert sum(agent.groups.tallies.beats.values()) == 6
 
 
-async def test_health_is_reported_per_service_and_in_total(agent: GroupAgent) -> None:
+async def test_health_is_reported_per_service_and_in_total(agent: AgentServices) -> None:
     async with grpc.aio.insecure_channel(agent.addr) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         for name in ("", group_servicer.SERVICE.full_name):
@@ -253,7 +254,7 @@ async def test_health_is_reported_per_service_and_in_total(agent: GroupAgent) ->
 
 
 async def test_a_stop_waits_for_calls_that_run_and_refuses_new_ones(
-    agent: GroupAgent, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+    agent: AgentServices, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await consumer.beat(reads("g"))
     entered, go = asyncio.Event(), asyncio.Event()
@@ -275,7 +276,7 @@ async def test_a_stop_waits_for_calls_that_run_and_refuses_new_ones(
 
 
 async def test_a_failed_background_task_is_noticed(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    agent = GroupAgent(GroupRules(), clock=clock)
+    agent = AgentServices(rules=GroupRules(), clock=clock)
 
     async def dies() -> None:
         raise RuntimeError("upkeep is gone")
@@ -287,8 +288,8 @@ async def test_a_failed_background_task_is_noticed(clock: ManualClock, monkeypat
     await agent.stop()
 
 
-async def test_a_port_in_use_is_reported_in_one_line(agent: GroupAgent, clock: ManualClock) -> None:
-    other = GroupAgent(GroupRules(), clock=clock)
+async def test_a_port_in_use_is_reported_in_one_line(agent: AgentServices, clock: ManualClock) -> None:
+    other = AgentServices(rules=GroupRules(), clock=clock)
     with pytest.raises(CannotListen, match=agent.addr):
         other.server.bind(agent.addr)
     # A server that was never started cannot be stopped; gRPC warns when it is garbage collected.
@@ -296,7 +297,7 @@ async def test_a_port_in_use_is_reported_in_one_line(agent: GroupAgent, clock: M
     await other.stop()
 
 
-async def test_metrics_count_what_happens(agent: GroupAgent, consumer: Consumer) -> None:
+async def test_metrics_count_what_happens(agent: AgentServices, consumer: Consumer) -> None:
     agent.registry.register(agent.groups.collector())
     await consumer.beat(reads("g"))
     await consumer.beat()

@@ -11,7 +11,8 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
-from tests.kit.agent.group_agent import BOOT, Consumer, GroupAgent, GroupWatch, group_agent, pin, reads
+from tests.kit.agent.group_clients import Consumer, GroupWatch, pin, reads
+from tests.kit.agent.services import BOOT, AgentServices, agent_services
 from tests.kit.refusal import refusal_of
 from tests.kit.waiting import eventually
 
@@ -22,19 +23,19 @@ MOMENT = 0.05
 
 
 @pytest.fixture
-async def agent(clock: ManualClock) -> AsyncIterator[GroupAgent]:
-    async with group_agent(clock=clock) as agent:
+async def agent(clock: ManualClock) -> AsyncIterator[AgentServices]:
+    async with agent_services(clock=clock) as agent:
         await clock.advance(MOMENT)
         yield agent
 
 
 @pytest.fixture
-async def channel(agent: GroupAgent) -> AsyncIterator[grpc.aio.Channel]:
+async def channel(agent: AgentServices) -> AsyncIterator[grpc.aio.Channel]:
     async with grpc.aio.insecure_channel(agent.addr) as channel:
         yield channel
 
 
-async def joined(agent: GroupAgent, *client_ids: str, group: str = "g") -> list[Consumer]:
+async def joined(agent: AgentServices, *client_ids: str, group: str = "g") -> list[Consumer]:
     consumers = [Consumer(agent.addr, client_id) for client_id in client_ids]
     for consumer in consumers:
         await consumer.beat(reads(group))
@@ -46,7 +47,7 @@ async def gone(*consumers: Consumer) -> None:
 
 
 async def test_a_watch_begins_with_the_full_membership_even_of_an_empty_group(
-    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+    agent: AgentServices, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     watch = GroupWatch(channel, "g")
     first = await watch.news()
@@ -65,7 +66,7 @@ async def test_a_watch_begins_with_the_full_membership_even_of_an_empty_group(
 
 
 async def test_a_leave_reaches_the_last_member_within_a_second(
-    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+    agent: AgentServices, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     consumers = await joined(agent, A, B, C)
     watches = [GroupWatch(channel, "g", each.client_id) for each in consumers]
@@ -80,7 +81,7 @@ async def test_a_leave_reaches_the_last_member_within_a_second(
 
 
 async def test_a_crash_reaches_the_members_when_the_grace_is_over(
-    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+    agent: AgentServices, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     consumers = await joined(agent, A, B)
     watch = GroupWatch(channel, "g")
@@ -93,7 +94,7 @@ async def test_a_crash_reaches_the_members_when_the_grace_is_over(
 
 
 async def test_a_watching_member_is_not_notified_of_what_does_not_change_its_group(
-    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+    agent: AgentServices, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     consumers = await joined(agent, A)
     watch = GroupWatch(channel, "g")
@@ -106,12 +107,12 @@ async def test_a_watching_member_is_not_notified_of_what_does_not_change_its_gro
     await gone(*consumers, *others)
 
 
-def all_are_notified(agent: GroupAgent) -> bool:
+def all_are_notified(agent: AgentServices) -> bool:
     revision = agent.groups.core.revision("g")
     return all(watcher.sent_counter == revision for watcher in agent.groups.watches._watched["g"].watchers)
 
 
-async def rolled(agent: GroupAgent, clock: ManualClock, count: int, *, renamed: bool) -> None:
+async def rolled(agent: AgentServices, clock: ManualClock, count: int, *, renamed: bool) -> None:
     """Restart ``count`` consumers one by one, each down for 3 s, with 2 s in between; then let all settle."""
     consumers = await joined(agent, *(f"10.0.0.{i}@c" for i in range(count)))
     await clock.advance(30.0)
@@ -145,7 +146,7 @@ async def test_fifty_rolling_consumers_give_few_notices_with_a_hold_down(
     clock: ManualClock, hold_down: float, renamed: bool, most: int
 ) -> None:
     rules = GroupRules(warm_up=0.0, notices=NoticeRules(hold_down=hold_down))
-    async with group_agent(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
+    async with agent_services(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
         await clock.advance(MOMENT)
         watch = GroupWatch(channel, "g")
         await watch.news()
@@ -159,7 +160,7 @@ async def test_a_hold_down_hides_no_change_for_longer_than_its_time_however_many
     clock: ManualClock,
 ) -> None:
     rules = GroupRules(warm_up=0.0, notices_of={"g": NoticeRules(hold_down=10.0)})
-    async with group_agent(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
+    async with agent_services(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
         await clock.advance(MOMENT)
         watch = GroupWatch(channel, "g")
         await watch.news()
@@ -179,7 +180,7 @@ async def test_a_hold_down_hides_no_change_for_longer_than_its_time_however_many
 
 async def test_watchers_of_a_warming_agent_are_notified_when_it_is_ready(clock: ManualClock) -> None:
     rules = GroupRules(notices=NoticeRules(hold_down=300.0))
-    async with group_agent(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
+    async with agent_services(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
         first = await GroupWatch(channel, "quiet").news()
         assert first.state == WARMING
         watch, quiet = GroupWatch(channel, "g"), GroupWatch(channel, "quiet")
@@ -202,7 +203,7 @@ async def test_watchers_of_a_warming_agent_are_notified_when_it_is_ready(clock: 
 
 async def test_broadcasting_groups_and_groups_with_notify_off_get_no_notices(clock: ManualClock) -> None:
     rules = GroupRules(warm_up=0.0, notices_of={"mute": NoticeRules(notify=False)})
-    async with group_agent(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
+    async with agent_services(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
         await clock.advance(MOMENT)
         broadcasting = wire.MESSAGE_MODEL_BROADCASTING
         first = Consumer(agent.addr, A)
@@ -221,7 +222,7 @@ async def test_broadcasting_groups_and_groups_with_notify_off_get_no_notices(clo
 
 
 async def test_a_watcher_that_does_not_read_gets_the_latest_and_delays_no_other(
-    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+    agent: AgentServices, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     slow, quick = GroupWatch(channel, "g"), GroupWatch(channel, "g")
     await slow.news()
@@ -250,7 +251,7 @@ async def test_a_watcher_that_does_not_read_gets_the_latest_and_delays_no_other(
 
 
 async def test_nothing_is_lost_over_a_reconnect(
-    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+    agent: AgentServices, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     consumers = await joined(agent, A, B)
     watch = GroupWatch(channel, "g")
@@ -267,7 +268,7 @@ async def test_nothing_is_lost_over_a_reconnect(
 
 
 async def test_revisions_of_a_group_that_is_removed_and_comes_back_only_rise(
-    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+    agent: AgentServices, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     counters = []
     for _ in range(3):
@@ -281,7 +282,7 @@ async def test_revisions_of_a_group_that_is_removed_and_comes_back_only_rise(
 
 
 async def test_a_pin_is_sent_with_the_membership_and_ends_by_itself(
-    agent: GroupAgent, channel: grpc.aio.Channel, clock: ManualClock
+    agent: AgentServices, channel: grpc.aio.Channel, clock: ManualClock
 ) -> None:
     consumers = await joined(agent, A, B)
     watch = GroupWatch(channel, "g")
@@ -304,7 +305,7 @@ async def test_a_pin_is_sent_with_the_membership_and_ends_by_itself(
 
 
 async def test_a_stopping_agent_announces_it_and_ends_the_watches(clock: ManualClock) -> None:
-    async with group_agent(clock=clock) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
+    async with agent_services(clock=clock) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
         await clock.advance(MOMENT)
         consumers = await joined(agent, A)
         watch = GroupWatch(channel, "g")
@@ -317,7 +318,7 @@ async def test_a_stopping_agent_announces_it_and_ends_the_watches(clock: ManualC
 
 
 async def test_a_stop_does_not_wait_for_a_watcher_that_does_not_read(clock: ManualClock) -> None:
-    async with group_agent(clock=clock) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
+    async with agent_services(clock=clock) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
         consumers = await joined(agent, *(f"10.0.{i}.1@{'x' * 230}" for i in range(60)))
         await clock.advance(MOMENT)
         watch = GroupWatch(channel, "g")
@@ -333,7 +334,7 @@ async def test_a_stop_does_not_wait_for_a_watcher_that_does_not_read(clock: Manu
 
 async def test_more_watches_than_the_bound_are_refused(clock: ManualClock) -> None:
     async with (
-        group_agent(clock=clock, max_watchers=1) as agent,
+        agent_services(clock=clock, max_watchers=1) as agent,
         grpc.aio.insecure_channel(agent.addr) as channel,
     ):
         watch = GroupWatch(channel, "g")
@@ -351,7 +352,7 @@ async def test_more_watches_than_the_bound_are_refused(clock: ManualClock) -> No
 async def test_at_the_limit_a_watch_is_ended_in_favour_of_a_connection_with_fewer(clock: ManualClock) -> None:
     own = [("grpc.use_local_subchannel_pool", 1)]
     async with (
-        group_agent(clock=clock, max_watchers=2) as agent,
+        agent_services(clock=clock, max_watchers=2) as agent,
         grpc.aio.insecure_channel(agent.addr, options=own) as greedy,
         grpc.aio.insecure_channel(agent.addr, options=own) as honest,
     ):
@@ -380,7 +381,7 @@ async def test_a_watch_that_cannot_be_is_refused_by_field(
 
 async def test_a_new_member_is_shown_when_the_hold_down_ends_and_not_at_the_next_scan(clock: ManualClock) -> None:
     rules = GroupRules(warm_up=0.0, scan_interval=60.0, notices=NoticeRules(hold_down=5.0))
-    async with group_agent(clock=clock, rules=rules) as agent:
+    async with agent_services(clock=clock, rules=rules) as agent:
         (first,) = await joined(agent, "10.0.0.1@1")
         watch = GroupWatch(first.channel, "g")
         assert await watch.ids() == ["10.0.0.1@1"]

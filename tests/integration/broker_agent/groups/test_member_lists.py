@@ -14,7 +14,8 @@ from pointsman_agent.core.group_rules import GroupRules
 from pointsman_agent.groups.member_lists import MemberListFile, MemberListKeeper, MemberLists, MemberListsFailed
 from pointsman_agent.groups.redis_member_lists import KEY, RedisMemberLists
 from tests.kit.agent.consumer_agents import MemoryMemberLists
-from tests.kit.agent.group_agent import Consumer, group_agent, reads
+from tests.kit.agent.group_clients import Consumer, reads
+from tests.kit.agent.services import agent_services
 from tests.kit.broker.redis.process import RedisProcess, redis_process
 
 LISTS: MemberLists = {"billing": ["10.0.0.1@a", "10.0.0.2@b"], "%RETRY%x": ["10.0.0.1@a"]}
@@ -104,7 +105,7 @@ async def test_a_redis_that_is_down_or_holds_something_else_fails_with_its_addre
 
 async def test_changes_are_written_within_about_a_second_and_again_once_the_store_works(clock: ManualClock) -> None:
     store = MemoryMemberLists()
-    async with group_agent(clock=clock, rules=GroupRules()) as agent:
+    async with agent_services(clock=clock, rules=GroupRules()) as agent:
         keeper = MemberListKeeper(agent.groups, store, groups_with_offsets=lambda: (), clock=clock)
         running = asyncio.create_task(keeper.run())
         await clock.advance(3.0)
@@ -130,7 +131,7 @@ async def test_changes_are_written_within_about_a_second_and_again_once_the_stor
 
 async def test_until_the_offsets_are_loaded_no_group_is_recovered(clock: ManualClock) -> None:
     loaded: list[set[str]] = []
-    async with group_agent(clock=clock, rules=GroupRules()) as agent:
+    async with agent_services(clock=clock, rules=GroupRules()) as agent:
         keeper = MemberListKeeper(
             agent.groups, MemoryMemberLists(), groups_with_offsets=lambda: loaded[0] if loaded else None, clock=clock
         )

@@ -18,7 +18,7 @@ from pointsman_agent.core.queue_locks import QueueLocks
 from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer, register_lock_metrics
 from pointsman_agent.rpc.client_owners import ClientOwners
-from tests.kit.agent.server import served, topic_set
+from tests.kit.agent.services import served, topic_set
 from tests.kit.refusal import refusal_of
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pointsman.manual_clock import ManualClock
 from pointsman_agent.core.offsets import BEGIN_ID, OffsetKey, Offsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.offsets.expiry import CHECK_INTERVAL_SECONDS, OffsetExpiry
-from tests.kit.agent.table_of_ends import TableOfEnds
+from tests.kit.agent.services import TableOfEnds
 from tests.kit.waiting import running
 
 DAY = timedelta(days=1).total_seconds()

@@ -21,8 +21,7 @@ from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.servicer import OffsetServicer
 from tests.kit.agent.memory_store import MemoryStore
-from tests.kit.agent.server import served, topic_set
-from tests.kit.agent.table_of_ends import TableOfEnds
+from tests.kit.agent.services import TableOfEnds, served, topic_set
 from tests.kit.refusal import refusal_of
 
 if TYPE_CHECKING:

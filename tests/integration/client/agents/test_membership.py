@@ -30,7 +30,7 @@ from tests.kit.agent.consumer_agents import (
     consumer_agents,
     flow,
 )
-from tests.kit.agent.group_agent import Consumer, pin, reads
+from tests.kit.agent.group_clients import Consumer, pin, reads
 from tests.kit.faults.cut_proxy import cut_proxy
 from tests.kit.waiting import eventually
 

@@ -14,7 +14,7 @@ from pointsman_client.pointsman_grpc.agents.offset_store import AgentOffsetStore
 from pointsman_client.pointsman_grpc.links import AgentLinks
 from pointsman_client.ports.coordination import BegunTopics
 from tests.kit.agent.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, until_true
-from tests.kit.agent.server import topic_set
+from tests.kit.agent.services import topic_set
 
 T0 = datetime(2025, 11, 1, tzinfo=UTC)
 LATER = T0 + timedelta(days=1)

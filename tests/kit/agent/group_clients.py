@@ -1,58 +1,20 @@
-"""ConsumerGroupService on the agent's own server, on a free port, with any clock; and clients of it."""
+"""Clients of an agent's ConsumerGroupService."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Iterable
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
 from grpc_status import rpc_status
-from prometheus_client import CollectorRegistry
 
-from pointsman.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceStub
 from pointsman.wire.error_details import read_status
-from pointsman_agent.core.group_rules import GroupRules
-from pointsman_agent.groups.group_servicer import ConsumerGroups
-from pointsman_agent.rpc.agent_server import AgentServer
 
 DEADLINE_SECONDS = 60.0
-BOOT = 77
 OWN_CONNECTION = (("grpc.use_local_subchannel_pool", 1),)
-
-
-class GroupAgent:
-    """The service and where it listens."""
-
-    def __init__(self, rules: GroupRules, *, clock: Clock, max_watchers: int = 1_000) -> None:
-        self.groups = ConsumerGroups(rules, clock=clock, boot=BOOT, max_watchers=max_watchers)
-        self.registry = CollectorRegistry()
-        self.server = AgentServer(longest_silence=rules.expiry, clock=clock, registry=self.registry)
-        self.port = self.server.bind("127.0.0.1:0")
-        self.addr = f"127.0.0.1:{self.port}"
-
-    async def stop(self) -> None:
-        """As the agent stops it."""
-        await self.server.stop(1.0)
-
-
-@asynccontextmanager
-async def group_agent(
-    *, clock: Clock, rules: GroupRules | None = None, max_watchers: int = 1_000
-) -> AsyncIterator[GroupAgent]:
-    """Serve for the length of the block. Invariants are checked at the end."""
-    agent = GroupAgent(rules or GroupRules(warm_up=0.0), clock=clock, max_watchers=max_watchers)
-    await agent.server.start([agent.groups.service()])
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(agent.server.watch_over())
-        try:
-            yield agent
-        finally:
-            await agent.stop()
-    agent.groups.core.check_invariants()
 
 
 class Consumer:
