@@ -134,10 +134,18 @@ def clock() -> ManualClock:
 def spark() -> Iterator[SparkSession]:
     """One Spark session for all tests that need one."""
     # Late: most runs need no Spark, and importing pyspark is slow.
-    from tests.kit.report.spark_session import small_session  # noqa: PLC0415
+    from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    with small_session() as session:
-        yield session
+    from pointsman_report.spark_session import LOCAL_SETTINGS, SETTINGS, SMALL_SETTINGS  # noqa: PLC0415
+
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    builder = SparkSession.builder.master("local[1]").appName("tests")
+    # One core, and nothing that pays off only with many rows.
+    for key, value in (SETTINGS | LOCAL_SETTINGS | SMALL_SETTINGS | {"spark.default.parallelism": "1"}).items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
 
 
 @pytest.fixture(scope="session")

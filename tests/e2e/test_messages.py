@@ -14,8 +14,8 @@ from pointsman_client.client import NameServerClient
 from pointsman_client.core.message import Message
 from pointsman_client.producer.producer import Producer
 from pointsman_client.redis_streams import RedisStreamsTransport
+from tests.e2e.consumer_processes import Consumed, consumer_processes
 from tests.kit.broker.redis.with_agent import BrokerPlan, RedisBroker, redis_broker
-from tests.kit.client.consumer_processes import Consumed, consumer_processes
 from tests.kit.name_server.process import RealNameServer, real_name_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]

@@ -20,8 +20,8 @@ from pointsman_agent.config import (
     TopicsSection,
 )
 from pointsman_agent.core.registration_session import RegistrationState
+from tests.e2e.redis_member import RedisMember, redis_member
 from tests.kit.agent.process import agent_process
-from tests.kit.agent.redis_member import RedisMember, redis_member
 from tests.kit.broker.redis.process import RedisProcess, redis_process
 from tests.kit.broker.redis.sentinel import sentinel_process
 from tests.kit.name_server.process import RealNameServer, real_name_server

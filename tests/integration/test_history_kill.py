@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 
 def killed_writer(folder: Path, boot_id: str, *, syncs: int) -> int:
     """Let a process record and kill it after ``syncs`` syncs; return how many rows it reported as written."""
-    command = [sys.executable, "-m", "tests.kit.history.writer", str(folder), boot_id]
+    command = [sys.executable, "-m", "tests.integration.history_writer", str(folder), boot_id]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = "".join(process.stdout.readline() for _ in range(syncs))

@@ -15,8 +15,8 @@ import pytest
 from deploy.spark import make_zip
 from pointsman_report.cli import main
 from pointsman_report.schemas import TABLES
-from tests.kit.report.spark_cluster import SparkCluster, spark_cluster
 from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_history
+from tests.spark.spark_cluster import SparkCluster, spark_cluster
 from tests.spark.tables import DayRunner
 
 pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(900)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,7 +19,6 @@ from pointsman.config import to_toml
 from pointsman_agent.config import load as load_agent
 from pointsman_namesrv.config import load as load_name_server
 from pointsman_report.cli import cli
-from tests.kit.operations.unit_file import UnitFile
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 SYSTEMD = DEPLOY / "systemd"
@@ -29,6 +29,44 @@ SERVICES = [path for path in UNITS if path.suffix == ".service"]
 DAEMONS = ["pointsman-namesrv.service", "pointsman-agent@.service"]
 WORST_EXPOSURE = 1.5
 """Exposure by systemd-analyze security, from 0 (none) to 10."""
+
+
+class UnitFile:
+    """One unit, as systemd reads it: a name may come more than once, and a backslash joins lines."""
+
+    def __init__(self, path: Path) -> None:
+        self.name = path.name
+        self._lines: list[tuple[str, str]] = []
+        for line in path.read_text(encoding="utf-8").replace("\\\n", " ").splitlines():
+            name, equals, value = line.partition("=")
+            if equals and not line.startswith(("#", ";")):
+                self._lines.append((name.strip(), value.strip()))
+
+    def all(self, name: str) -> list[str]:
+        """Every value of a directive, in order."""
+        return [value for given, value in self._lines if given == name]
+
+    def one(self, name: str) -> str:
+        """The only value of a directive."""
+        (value,) = self.all(name)
+        return value
+
+    def environment(self) -> dict[str, str]:
+        """What Environment= sets."""
+        return dict(word.split("=", 1) for line in self.all("Environment") for word in shlex.split(line))
+
+    def command(self, **specifiers: str) -> list[str]:
+        """ExecStart as the words that are executed: variables of Environment= filled in, specifiers as given."""
+        environment = self.environment()
+        words: list[str] = []
+        for word in shlex.split(self.one("ExecStart")):
+            if word.startswith("$") and word[1:] in environment:
+                words += environment[word[1:]].split()  # unquoted, systemd splits it
+                continue
+            for letter, value in specifiers.items():
+                word = word.replace(f"%{letter}", value)  # noqa: PLW2901  # the word as it becomes
+            words.append(word.replace("%%", "%").replace("$$", "$"))
+        return words
 
 
 def unit(name: str) -> UnitFile:

@@ -21,7 +21,7 @@ from pointsman.storage.tables import DurableTables, Row
 from pointsman_agent.core.offsets import BEGIN_ID, MAX_OFFSET, SEEN_ID, OffsetChange, OffsetKey
 from pointsman_agent.offsets.file_store import BACK_UP_SECONDS, FileStore
 from pointsman_agent.offsets.stored_offsets import StoreFailed
-from tests.kit.agent.offset_writer import KEYS
+from tests.integration.broker_agent.offsets.offset_writer import KEYS
 
 ROOT = Path(__file__).parents[4]
 K0, K1 = OffsetKey("g", "orders", 0), OffsetKey("h|2", "%RETRY%g", 12)
@@ -238,7 +238,7 @@ async def test_after_a_sigkill_at_any_moment_offsets_are_complete_not_backwards_
 def _commit_and_kill(file: Path, *, seconds: float) -> tuple[list[tuple[int, float]], float]:
     """Let a process commit until something is on the disk, and ``seconds`` more; what it said, and when it died."""
     log = file.with_name(f"{file.name}-wal")
-    command = [sys.executable, "-m", "tests.kit.agent.offset_writer", str(file), str(INTERVAL)]
+    command = [sys.executable, "-m", "tests.integration.broker_agent.offsets.offset_writer", str(file), str(INTERVAL)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines: list[str] = []

@@ -23,9 +23,9 @@ from pointsman_client.errors import (
 )
 from pointsman_client.ports.transport import Transport
 from pointsman_client.redis_streams import RedisStreamsTransport
+from tests.integration.client.transports.scripted_redis import endless_redis, scripted_redis
 from tests.kit.agent.consumer_agents import until_true
 from tests.kit.broker.redis.process import free_port
-from tests.kit.broker.redis.scripted import endless_redis, scripted_redis
 from tests.kit.broker.under_test import BORN_AT, QUEUE, READER, RedisBrokers, outgoing
 from tests.kit.faults.cut_proxy import cut_proxy
 from tests.kit.waiting import eventually

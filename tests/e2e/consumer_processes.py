@@ -69,13 +69,13 @@ class ConsumerProcesses:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "tests.kit.client.consumer_worker",
+                "tests.e2e.consumer_worker",
                 *self._words,
                 *options,
                 "--log",
                 str(log),
                 stderr=errors,
-                cwd=Path(__file__).parents[3],
+                cwd=Path(__file__).parents[2],
             )
         worker = ConsumerProcess(log, process)
         self.all.append(worker)

@@ -1,4 +1,4 @@
-"""A process that records until a test kills it: ``python -m tests.kit.history.writer FOLDER BOOT``.
+"""A process that records until a test kills it: ``python -m tests.integration.history_writer FOLDER BOOT``.
 
 After each batch of rows that reached the disk it prints the total number of rows.
 """
