@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +18,7 @@ from pointsman.manual_clock import ManualClock
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.kit.certificates import Authority
     from tests.spark.tables import DayRunner
 
 pytest_plugins = ["tests.leaks"]
@@ -128,6 +130,14 @@ def full(request: pytest.FixtureRequest) -> bool:
 def clock() -> ManualClock:
     """A clock that moves only when the test advances it."""
     return ManualClock()
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """A certificate authority of the test's, with its files."""
+    from tests.kit.certificates import Authority  # noqa: PLC0415
+
+    return Authority(tmp_path)
 
 
 @pytest.fixture(scope="session")

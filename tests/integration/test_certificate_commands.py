@@ -26,11 +26,6 @@ ROOT = Path(__file__).parents[2]
 INSTALLED = Path(sys.executable).parent
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 def in_days(days: float) -> dt.datetime:
     return dt.datetime.now(dt.UTC) + dt.timedelta(days=days)
 

@@ -23,11 +23,6 @@ from tests.kit.tls_peers import context, tls_config
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
 def certificates(authority: Authority) -> ServerCertificates:
     """Those of a daemon under mTLS."""
     config = tls_config(authority.issue("server"), mutual=True)

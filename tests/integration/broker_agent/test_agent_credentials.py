@@ -27,11 +27,6 @@ from tests.kit.waiting import eventually
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
 def own(authority: Authority) -> Files:
     return authority.issue("agent")
 

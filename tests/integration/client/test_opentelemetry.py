@@ -16,7 +16,6 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from pointsman.group_topics import dlq_topic
-from pointsman.manual_clock import ManualClock
 from pointsman_client import sync
 from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.rebalance import ConsumeFrom
@@ -30,7 +29,7 @@ from pointsman_client.producer.producer_options import Park
 from pointsman_client.redis_streams import RedisStreamsTransport
 from pointsman_client.testing import TestFleet
 from tests.kit.broker.redis.process import redis_process
-from tests.kit.client.consumer_setup import Setup, consumer_setup
+from tests.kit.client.consumer_setup import Setup
 from tests.kit.client.memory_group import addr_of, queue_of, route_of
 
 Q0 = queue_of(0)
@@ -58,12 +57,6 @@ class Traces:
 @pytest.fixture
 def traces() -> Traces:
     return Traces()
-
-
-@pytest.fixture
-async def setup(clock: ManualClock) -> AsyncIterator[Setup]:
-    async with consumer_setup(clock) as made:
-        yield made
 
 
 @pytest.fixture

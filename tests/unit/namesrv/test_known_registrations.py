@@ -5,15 +5,9 @@ from __future__ import annotations
 import pytest
 
 from pointsman_namesrv import known_registrations
-from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import BrokerIdentity, Registration
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.known_registrations import KnownRegistrations
-
-
-@pytest.fixture
-def core() -> NameServer:
-    return NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
 
 
 def register(core: NameServer, name: str) -> Registration:

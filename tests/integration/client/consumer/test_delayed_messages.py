@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -20,16 +19,10 @@ from pointsman_client.producer.producer import Producer
 from pointsman_client.producer.producer_options import Park
 from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.kit.broker.redis.process import redis_process
-from tests.kit.client.consumer_setup import Setup, consumer_setup
+from tests.kit.client.consumer_setup import Setup
 from tests.kit.client.memory_group import addr_of, queue_of, route_of
 
 QUEUE, OTHER_QUEUE = queue_of(0), queue_of(1)
-
-
-@pytest.fixture
-async def setup(clock: ManualClock) -> AsyncIterator[Setup]:
-    async with consumer_setup(clock) as made:
-        yield made
 
 
 def a_producer(setup: Setup, **options: Any) -> Producer:

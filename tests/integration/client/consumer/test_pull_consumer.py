@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 
 import pytest
@@ -11,16 +10,10 @@ import pytest
 from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.errors import BrokerUnreachableError, ClientClosedError, InvalidOptionError
-from tests.kit.client.consumer_setup import Setup, consumer_setup, numbers
+from tests.kit.client.consumer_setup import Setup, numbers
 from tests.kit.client.memory_group import addr_of, queue_of
 
 Q0, Q1 = queue_of(0), queue_of(1)
-
-
-@pytest.fixture
-async def setup(clock: ManualClock) -> AsyncIterator[Setup]:
-    async with consumer_setup(clock) as made:
-        yield made
 
 
 async def assigned(setup: Setup) -> PullConsumer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
@@ -12,24 +11,17 @@ from typing import Any
 
 import pytest
 
-from pointsman.manual_clock import ManualClock
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
 from pointsman_client.core.retry_rules import ConsumeResult
 from pointsman_client.ports.transport import PulledMessages, Reader
-from tests.kit.client.consumer_setup import Setup, consumer_setup, numbers, queues_of
+from tests.kit.client.consumer_setup import Setup, numbers, queues_of
 from tests.kit.client.memory_group import addr_of, queue_of, route_of
 from tests.kit.client.seen import Held, Seen
 from tests.kit.waiting import eventually
 
 Q0, Q1 = queue_of(0), queue_of(1)
-
-
-@pytest.fixture
-async def setup(clock: ManualClock) -> AsyncIterator[Setup]:
-    async with consumer_setup(clock) as made:
-        yield made
 
 
 async def test_every_message_is_handed_to_the_listener_and_committed(setup: Setup) -> None:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
-from pointsman.manual_clock import ManualClock
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.retry_rules import ConsumeResult
-from tests.kit.client.consumer_setup import Setup, consumer_setup, numbers
+from tests.kit.client.consumer_setup import Setup, numbers
 from tests.kit.client.memory_group import queue_of
 from tests.kit.client.seen import Held, Seen
 
 Q0, Q1 = queue_of(0), queue_of(1)
-
-
-@pytest.fixture
-async def setup(clock: ManualClock) -> AsyncIterator[Setup]:
-    async with consumer_setup(clock) as made:
-        yield made
 
 
 async def test_ordered_messages_come_one_at_a_time_and_in_order(setup: Setup) -> None:

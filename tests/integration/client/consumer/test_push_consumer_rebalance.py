@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from pointsman.manual_clock import ManualClock
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import ConsumeFrom
-from tests.kit.client.consumer_setup import Setup, consumer_setup, numbers, queues_of
+from tests.kit.client.consumer_setup import Setup, numbers, queues_of
 from tests.kit.client.memory_group import queue_of, route_of
 from tests.kit.client.seen import Held, Seen
 
 Q0, Q1 = queue_of(0), queue_of(1)
-
-
-@pytest.fixture
-async def setup(clock: ManualClock) -> AsyncIterator[Setup]:
-    async with consumer_setup(clock) as made:
-        yield made
 
 
 async def test_w12_a_join_a_leave_growth_and_a_subscription_are_seen_immediately_and_nothing_every_20_seconds(

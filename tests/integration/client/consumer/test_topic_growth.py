@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pointsman.manual_clock import ManualClock
 from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
-from tests.kit.client.consumer_setup import Setup, consumer_setup, numbers
+from tests.kit.client.consumer_setup import Setup, numbers
 from tests.kit.client.memory_group import queue_of, route_of
 from tests.kit.client.seen import Seen
 
@@ -20,12 +18,6 @@ LAST = ConsumeFrom.LAST_OFFSET
 DAY = timedelta(days=1).total_seconds()
 LONG_SECONDS = 300.0
 """As good as a day where a consumer runs, whose timers the clock must all pass: longer than any tolerance."""
-
-
-@pytest.fixture
-async def setup(clock: ManualClock) -> AsyncIterator[Setup]:
-    async with consumer_setup(clock) as made:
-        yield made
 
 
 async def put(setup: Setup, prefix: str, *, each: int, age_seconds: float = 0.0, **brokers: int) -> list[str]:

@@ -41,11 +41,6 @@ from tests.kit.waiting import eventually
 TOKEN = "token-of-this-test"
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
 @pytest.fixture(params=[open_channel, open_thread_channel], ids=["aio", "threads"])
 def opening(request: pytest.FixtureRequest) -> OpenChannel:
     found: OpenChannel = request.param

@@ -36,11 +36,6 @@ SECONDS = 30.0
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
 def files(authority: Authority) -> Files:
     return authority.issue("server")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -26,14 +25,6 @@ MOVED = BrokerIdentity("west", "broker-b", 0, ADDR)
 ORDERS = {"orders": QueueConfig(4, 4, 6)}
 VERSION = DataVersion(0, 0, 1)
 START = 1_000.0
-
-
-@pytest.fixture
-def core() -> Iterator[NameServer]:
-    """A name server that has run for a while; its invariants are checked at the end of every test."""
-    core = NameServer(rules=LivenessRules(), first_generation=7, started_at=0.0)
-    yield core
-    core.check_invariants()
 
 
 def register(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
@@ -29,14 +28,6 @@ from pointsman_namesrv.core.replica_state import Phase, ReplicaState
 
 A = BrokerIdentity("c1", "a", 0, "10.0.0.1:10911")
 ORDERS = {"orders": QueueConfig(4, 4, 6)}
-
-
-@pytest.fixture
-def core() -> Iterator[NameServer]:
-    """An empty name server whose invariants are checked at the end of every test."""
-    core = NameServer(rules=LivenessRules(), first_generation=7, started_at=0.0)
-    yield core
-    core.check_invariants()
 
 
 def claim(identity: BrokerIdentity = A, *, state_version: int = 0, **more: object) -> Registration:

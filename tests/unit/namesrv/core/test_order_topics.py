@@ -7,7 +7,6 @@ import pytest
 from pointsman.wire.refusals import InvalidRequest
 from pointsman_namesrv.core.administration import Administration
 from pointsman_namesrv.core.kv import ORDER_TOPIC_NAMESPACE, KvEntry
-from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import (
     BrokerIdentity,
     DataVersion,
@@ -19,11 +18,6 @@ from pointsman_namesrv.core.model import (
 )
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.order_topics import MAX_REPORTED, order_problems
-
-
-@pytest.fixture
-def core() -> NameServer:
-    return NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
 
 
 def register(

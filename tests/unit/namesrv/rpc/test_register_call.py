@@ -13,7 +13,6 @@ from pointsman.daemon.rpc.handler_table import Ended
 from pointsman.manual_clock import ManualClock
 from pointsman.v1.registration_service_pb2 import RegisterBrokerRequest
 from pointsman.wire.refusals import TooSlow
-from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import BrokerIdentity, Reason
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
@@ -25,11 +24,6 @@ from tests.kit.name_server import wire
 TOPICS = 500
 PEER = Peer("10.0.0.7:40000", "10.0.0.7:40000")
 BOUNDS = IntervalBounds(min_heartbeat_interval=1.0, max_heartbeat_interval=300.0, max_expiry=3_600.0)
-
-
-@pytest.fixture
-def core() -> NameServer:
-    return NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
 
 
 @pytest.fixture

@@ -33,11 +33,6 @@ def ask(cache: RouteResponses, topic: str, zone: str = "") -> list[Any]:
     return [(queues.broker_name, queues.read_queue_nums) for queues in route.queue_datas]
 
 
-@pytest.fixture
-def core() -> NameServer:
-    return NameServer(rules=LivenessRules(), first_generation=1, started_at=0.0)
-
-
 def test_the_cache_stays_within_its_bytes(core: NameServer) -> None:
     register(core, dict.fromkeys((f"t{i}" for i in range(50)), 4))
     cache = answers(core, max_bytes=5_000)

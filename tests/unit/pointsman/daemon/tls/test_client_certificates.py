@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 
 import pytest
 from cryptography import x509
@@ -14,11 +13,6 @@ from tests.kit.certificates import DNS, MAIL, URI, Authority, Name, der
 
 ADDRESS = 0x87
 X400 = 0xA3
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
 
 
 @pytest.mark.parametrize(

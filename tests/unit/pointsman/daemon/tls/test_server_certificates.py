@@ -40,11 +40,6 @@ def of_now(clock: ManualClock, days: float) -> dt.datetime:
 
 
 @pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    return Authority(tmp_path)
-
-
-@pytest.fixture
 def files(authority: Authority, clock: ManualClock) -> Files:
     return authority.issue("server", expires=of_now(clock, 90))
 
