@@ -41,7 +41,7 @@ BEAT_P99_SECONDS = 0.1
 
 async def test_a_thousand_watchers_get_one_change_per_second_immediately(tmp_path: Path, report: Report) -> None:
     async with (
-        real_name_server(tmp_path) as server,
+        real_name_server(tmp_path, settings={"server.warm_up_seconds": 0}) as server,
         grpc.aio.insecure_channel(server.addr) as channel,
         worker(clients.watchers, server.addr, WATCHERS) as watching,
     ):
@@ -78,7 +78,7 @@ async def test_ten_brokers_that_register_100_000_topics_together_delay_no_heartb
     async with (
         real_name_server(
             tmp_path,
-            settings={"routes.max_topics": LARGE_BROKERS * LARGE_TOPICS + BEATING},
+            settings={"server.warm_up_seconds": 0, "routes.max_topics": LARGE_BROKERS * LARGE_TOPICS + BEATING},
         ) as server,
         worker(clients.registrars, server.addr, BEATING, LARGE_BROKERS, LARGE_TOPICS) as large,
         grpc.aio.insecure_channel(server.addr) as channel,
