@@ -15,6 +15,7 @@ from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.lateness import LoopLateness
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
+from pointsman_namesrv.slices import PAUSE_SECONDS, SLICE_TOPICS
 
 ALIVE_SECONDS = 60.0
 """Interval of NAMESRV_ALIVE rows. NAMESRV_STARTED states it, so that a reader notices a silence."""
@@ -22,7 +23,6 @@ STEP_SECONDS = 0.5
 REPEAT_SECONDS = 60.0
 """Shortest time between two checkpoints of states after lost rows."""
 CHECKPOINTS_PER_STEP = 20
-SETTLED_PER_STEP = 1_000
 PATIENCE_STEPS = 20
 
 
@@ -96,7 +96,7 @@ class PeriodicTasks:
     async def _settle(self) -> None:
         """Let the index follow the removal of a large broker, for which no call waits."""
         while True:
-            await self._clock.sleep(0 if self._core.routes.settle(SETTLED_PER_STEP) else STEP_SECONDS)
+            await self._clock.sleep(PAUSE_SECONDS if self._core.routes.settle(SLICE_TOPICS) else STEP_SECONDS)
 
     async def _record_alive(self) -> None:
         while True:

@@ -6,6 +6,7 @@ Content that is read is checked like a request from the wire.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,13 +14,13 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from pointsman.names import MAX_CHUNK_TOPICS
 from pointsman.v1 import broker_pb2, registration_service_pb2, snapshot_pb2
 from pointsman.wire.refusals import Refusal, shown
 from pointsman_namesrv.core.model import FromBroker, Health, QueueConfig, Reason, Registration, TopicTable
 from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.core.static_topics import MAX_QUEUES_PER_BROKER, StaticTopics, queue_count, static_topics
 from pointsman_namesrv.rpc import broker_codec
+from pointsman_namesrv.slices import SLICE_TOPICS
 
 MAX_CHUNK_MAPPINGS = 100
 """Mappings of static topics in one message."""
@@ -53,15 +54,19 @@ def encode_lost(lost: Lost) -> bytes:
     return encode_broker(lost.registration, 0, lost.registration.health) + message.SerializeToString()
 
 
-def encode_broker(registration: Registration, generation: int, health: Health) -> bytes:
-    """Encode one replica with the health that it has now."""
+def encode_broker(
+    registration: Registration, generation: int, health: Health, *, pause: Callable[[], object] = lambda: None
+) -> bytes:
+    """Encode one replica with the health that it has now. ``pause()`` is called between chunks of topics."""
     head = snapshot_pb2.SnapshotBroker(broker=_broker(registration, health), generation=generation)
     if registration.from_broker is not None:
         head.from_broker.acting_master = registration.from_broker.acting_master
     parts = [head.SerializeToString()]
     topics = iter(registration.topics.items())
     # Encoded messages may be joined; one of all topics would hold the interpreter, and so the loop, for too long.
-    while chunk := list(itertools.islice(topics, MAX_CHUNK_TOPICS)):
+    while chunk := list(itertools.islice(topics, SLICE_TOPICS)):
+        if len(parts) > 1:
+            pause()
         parts.append(snapshot_pb2.SnapshotBroker(topics=itertools.starmap(_topic, chunk)).SerializeToString())
     mappings = iter(registration.static_topics.mappings.items())
     while few := list(itertools.islice(mappings, MAX_CHUNK_MAPPINGS)):

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import errno
 import logging
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from pointsman.storage.tables import DurableTables, OnRefusal, Row, Table, TablesRefused
 from pointsman_namesrv.core.model import BrokerIdentity, Health, Position, ProbeVerdict, Registration
 from pointsman_namesrv.core.request_rules import IntervalBounds
+from pointsman_namesrv.slices import PAUSE_SECONDS
 from pointsman_namesrv.snapshot import snapshot_codec
 from pointsman_namesrv.snapshot.snapshot_codec import ContentRefused, Lost
 
@@ -235,7 +238,10 @@ class SnapshotStore:
         size = 0
         for held in changed:
             gone = lost.get(held[0].identity)
-            content = snapshot_codec.encode_broker(*held) if gone is None else snapshot_codec.encode_lost(gone)
+            if gone is None:
+                content = snapshot_codec.encode_broker(*held, pause=partial(time.sleep, PAUSE_SECONDS))
+            else:
+                content = snapshot_codec.encode_lost(gone)
             batch.append((held, content))
             size += len(content)
             if size > TRANSACTION_BYTES:
