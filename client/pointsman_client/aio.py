@@ -70,7 +70,7 @@ def _log_failure(task: asyncio.Task[None]) -> None:
 
 
 def deadline_in(seconds: float) -> float:
-    """Return the time of the running event loop after so many seconds, as calls take it."""
+    """Return the time of the running event loop at which this many seconds have passed."""
     return asyncio.get_running_loop().time() + seconds
 
 

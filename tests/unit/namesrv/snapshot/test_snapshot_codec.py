@@ -19,6 +19,7 @@ from pointsman_namesrv.core.model import (
 )
 from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.core.static_topics import QueueMapping, StaticTopics, static_topics
+from pointsman_namesrv.slices import SLICE_TOPICS
 from pointsman_namesrv.snapshot.snapshot_codec import (
     ContentRefused,
     Lost,
@@ -92,10 +93,12 @@ def test_a_broker_survives_a_round_trip_with_its_last_health(
     assert decode_broker(content, bounds=BOUNDS, max_topics=8) == (replace(registration, health=health), generation)
 
 
-def test_a_broker_of_many_topics_survives_a_round_trip() -> None:
+def test_a_broker_of_many_topics_survives_a_round_trip_that_pauses() -> None:
     topics = {f"t{i}": QueueConfig(4, 4, 6) for i in range(12_001)}
     registration = Registration(identity=BrokerIdentity("c", "a", 0, "h:1"), topics=topics)
-    content = encode_broker(registration, 7, Health())
+    pauses: list[int] = []
+    content = encode_broker(registration, 7, Health(), pause=lambda: pauses.append(1))
+    assert len(pauses) == 12_001 // SLICE_TOPICS
     assert decode_broker(content, bounds=BOUNDS, max_topics=12_001)[0].topics == topics
     with pytest.raises(ContentRefused, match=r"holds 12001 topics of 12000 allowed"):
         decode_broker(content, bounds=BOUNDS, max_topics=12_000)
