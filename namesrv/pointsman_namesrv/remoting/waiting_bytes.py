@@ -20,7 +20,8 @@ from pointsman_namesrv.core.model import BrokerIdentity
 COMING_IN_BYTES = 32 * 1024 * 1024
 """Bound on incomplete and waiting frames of all connections together."""
 MOST_COMING_IN = 1.5
-"""How far beyond the bound fast connections may get before they have to wait. Beyond that the latest is closed."""
+"""How far beyond the bound fast connections may get before they have to wait. Beyond that the slowest is closed, even
+if its frame began a moment ago: on a slow machine half frames are not old yet when honest ones arrive."""
 ROOM_PART = 8
 """At the bound, slow connections are closed until this part of it is free."""
 UNSENT_BYTES = 32 * 1024 * 1024
@@ -127,6 +128,7 @@ class ComingIn:
         elif self.total > COMING_IN_BYTES:
             self._is_at_bound.set()
             self._relieve()
+            self._relieve(above=COMING_IN_BYTES * MOST_COMING_IN, slow_seconds=0.0)
             if self.total > COMING_IN_BYTES * MOST_COMING_IN:
                 self._count_limit()
                 connection.abort("limit")
@@ -152,19 +154,19 @@ class ComingIn:
             if connection.reading.is_overdue(connection.waiting, now):
                 connection.abort("slow")
 
-    def _relieve(self) -> None:
-        """At the bound, close slow connections until there is room, or none of them is left."""
+    def _relieve(self, *, above: float = COMING_IN_BYTES, slow_seconds: float = SLOW_SECONDS) -> None:
+        """With more than ``above``, close slow connections until there is room, or none of them is left."""
         now = self._clock.monotonic()
-        while self.total > COMING_IN_BYTES:
+        while self.total > above:
             seconds = {each: each.reading.seconds(now) for each in self._incomplete}
-            slow = {each: each.waiting for each, passed in seconds.items() if passed >= SLOW_SECONDS}
+            slow = {each: each.waiting for each, passed in seconds.items() if passed > 0.0 and passed >= slow_seconds}
             if not slow:
                 return
             rates = {each: (bool(each.held), each.waiting / seconds[each]) for each in _of_the_greatest(slow)}
             for each in sorted(rates, key=rates.__getitem__):
                 self._count_limit()
                 each.abort("limit")
-                if self.total <= COMING_IN_BYTES - COMING_IN_BYTES // ROOM_PART:
+                if self.total <= above - COMING_IN_BYTES // ROOM_PART:
                     return
 
     def _is_another_read(self, connection: Waiting) -> bool:
