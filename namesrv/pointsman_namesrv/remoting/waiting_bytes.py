@@ -128,7 +128,7 @@ class ComingIn:
         elif self.total > COMING_IN_BYTES:
             self._is_at_bound.set()
             self._relieve()
-            self._relieve(above=COMING_IN_BYTES * MOST_COMING_IN, slow_seconds=0.0)
+            self._relieve(times=MOST_COMING_IN, slow_seconds=0.0)
             if self.total > COMING_IN_BYTES * MOST_COMING_IN:
                 self._count_limit()
                 connection.abort("limit")
@@ -154,10 +154,10 @@ class ComingIn:
             if connection.reading.is_overdue(connection.waiting, now):
                 connection.abort("slow")
 
-    def _relieve(self, *, above: float = COMING_IN_BYTES, slow_seconds: float = SLOW_SECONDS) -> None:
-        """With more than ``above``, close slow connections until there is room, or none of them is left."""
-        now = self._clock.monotonic()
-        while self.total > above:
+    def _relieve(self, *, times: float = 1.0, slow_seconds: float = SLOW_SECONDS) -> None:
+        """Beyond ``times`` the bound, close slow connections until there is room, or none of them is left."""
+        now, most = self._clock.monotonic(), COMING_IN_BYTES * times
+        while self.total > most:
             seconds = {each: each.reading.seconds(now) for each in self._incomplete}
             slow = {each: each.waiting for each, passed in seconds.items() if passed > 0.0 and passed >= slow_seconds}
             if not slow:
@@ -166,7 +166,7 @@ class ComingIn:
             for each in sorted(rates, key=rates.__getitem__):
                 self._count_limit()
                 each.abort("limit")
-                if self.total <= above - COMING_IN_BYTES // ROOM_PART:
+                if self.total <= most - COMING_IN_BYTES // ROOM_PART:
                     return
 
     def _is_another_read(self, connection: Waiting) -> bool:
