@@ -36,6 +36,7 @@ from tests.kit.broker.rocketmq import frames as rocketmq_frames
 from tests.kit.history import rows as history_rows
 from tests.kit.name_server import events
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
 NAME_SERVER = (ROOT / "namesrv", ROOT / "proto")
@@ -175,9 +176,7 @@ async def _history_row(clock: ManualClock) -> Walk:
 
         async def written(rows: int) -> None:
             recorder.record([events.broker_event()])
-            async with asyncio.timeout(SECONDS):
-                while len(history_rows.rows_in(Path(folder))) < rows:  # noqa: ASYNC110  # another thread writes
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: len(history_rows.rows_in(Path(folder))) >= rows, seconds=SECONDS)
 
         await written(1)
         await walk.of(lambda: written(2))

@@ -36,6 +36,7 @@ from pointsman_agent.config import (
 from tests.kit.agent.process import agent_process
 from tests.kit.broker.redis.process import RedisProcess, redis_process
 from tests.kit.name_server.process import RealNameServer, real_name_server
+from tests.kit.waiting import eventually, read_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 
@@ -112,9 +113,11 @@ async def test_consumers_find_the_agent_by_the_route_and_offsets_outlive_its_dea
             await OffsetServiceStub(channel).CommitOffsets(
                 offsets.CommitOffsetsRequest(group="billing", offsets=[committed]), wait_for_ready=True
             )
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                while await redis.command("HEXISTS", "pointsman:offsets:billing", "orders:1") != ":1":  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+            await read_until(
+                lambda: redis.command("HEXISTS", "pointsman:offsets:billing", "orders:1"),
+                lambda found: found == ":1",
+                seconds=PATIENCE_SECONDS,
+            )
             held.cancel()
         async with (
             agent_process(tmp_path / "second", config(server.addr, redis)),
@@ -151,8 +154,6 @@ async def test_a_drain_removes_the_broker_step_by_step_and_the_history_has_each_
             ]
             info = await AgentServiceStub(channel).GetAgentInfo(agent.GetAgentInfoRequest())
             assert info.drain == "drained"
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while not server.events("UNREGISTERED"):  # noqa: ASYNC110  # of another process, once a second
-                await asyncio.sleep(0.1)
+        await eventually(lambda: server.events("UNREGISTERED"), seconds=PATIENCE_SECONDS)
         assert [row["reason"] for row in server.events("UNREGISTERED")] == ["DRAIN"]
         assert any(row["event"] == "QUEUE_STATS" for row in server.events("QUEUE_STATS"))

@@ -106,9 +106,7 @@ class Traffic:
 
 
 async def in_step(replica: RedisBroker) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while "master_link_status:up" not in await replica.redis.bulk("INFO", "replication"):  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
+    await replica.redis.until_info("replication", "master_link_status:up", seconds=PATIENCE_SECONDS)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from tests.kit.faults.processes import Pace
 from tests.kit.name_server import wire
 from tests.kit.name_server.process import RealNameServer, real_name_server
 from tests.kit.name_server.view import look
+from tests.kit.waiting import read_until
 
 pytestmark = pytest.mark.e2e
 
@@ -94,9 +95,7 @@ async def register_many(server: RealNameServer, count: int, *, first: int = 0) -
 
 
 async def until_metric(server: RealNameServer, name: str, value: float) -> None:
-    async with asyncio.timeout(60):
-        while await server.metric(name) != value:  # noqa: ASYNC110  # the server's thread sets it
-            await asyncio.sleep(0.1)
+    await read_until(lambda: server.metric(name), lambda found: found == value)
 
 
 async def serves(server: RealNameServer, count: int) -> None:

@@ -15,6 +15,7 @@ from deploy.demo.processes import Fleet, Program, Redis
 from pointsman.v1.admin_service_pb2 import ListBrokerEventsRequest, ListBrokersRequest
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman_client import NameServerClient, TopicNotFoundError
+from tests.kit.waiting import read_until
 
 if TYPE_CHECKING:
     from pointsman.v1.admin_service_pb2_grpc import AdminServiceAsyncStub
@@ -40,9 +41,7 @@ class Small:
 
     async def until(self, *, routed: bool) -> None:
         """Wait until the topic is routed, or is not."""
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while await self.is_routed() is not routed:  # noqa: ASYNC110  # other processes decide
-                await asyncio.sleep(0.05)
+        await read_until(self.is_routed, lambda found: found is routed, seconds=PATIENCE_SECONDS)
 
     async def is_routed(self) -> bool:
         try:
@@ -118,9 +117,7 @@ async def test_an_agent_that_is_replaced_next_to_a_running_broker_changes_no_rou
     await asyncio.sleep(LENIENT_SECONDS)
     assert await small.is_routed()
     await small.agent.start()
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while await small.generation() == generation:  # noqa: ASYNC110  # another process registers
-            await asyncio.sleep(0.05)
+    await read_until(small.generation, lambda found: found != generation, seconds=PATIENCE_SECONDS)
 
     # It registered nothing new.
     assert await small.events() == [("REGISTERED", "")]

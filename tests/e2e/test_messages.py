@@ -17,6 +17,7 @@ from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.e2e.consumer_processes import Consumed, consumer_processes
 from tests.kit.broker.redis.with_agent import BrokerPlan, RedisBroker, redis_broker
 from tests.kit.name_server.process import RealNameServer, real_name_server
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 
@@ -56,9 +57,7 @@ class Sent:
     async def more(self, count: int) -> None:
         """Wait until this number of further ones was acknowledged."""
         wanted = len(self.acknowledged) + count
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while len(self.acknowledged) < wanted:  # noqa: ASYNC110  # the producer reports nothing
-                await asyncio.sleep(0.05)
+        await eventually(lambda: len(self.acknowledged) >= wanted, seconds=PATIENCE_SECONDS)
 
 
 async def produce(

@@ -98,9 +98,7 @@ async def test_after_a_sigkill_everything_older_than_a_second_is_on_the_disk(tmp
     async with real_name_server(tmp_path) as running:
         async with grpc.aio.insecure_channel(running.addr) as channel:
             await RegistrationServiceStub(channel).RegisterBroker(wire.registration(wire.topic("orders")))
-        async with asyncio.timeout(60):
-            while "TOPICS" not in _history(tmp_path):  # noqa: ASYNC110  # another process writes it
-                await asyncio.sleep(0.05)
+        await eventually(lambda: "TOPICS" in _history(tmp_path))
         await running.kill()
     events = [json.loads(line)["event"] for line in _history(tmp_path).splitlines()]
     assert events == ["NAMESRV_STARTED", "NAMESRV_READY", "REGISTERED", "TOPICS"]

@@ -20,7 +20,7 @@ from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.kit.broker.redis.with_agent import BrokerPlan, RedisBroker, redis_broker
 from tests.kit.client.seen import Seen
 from tests.kit.name_server.process import real_name_server
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, read_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(120)]
 
@@ -70,9 +70,7 @@ class Pair:
 
 
 async def until_known(ask: Callable[[], Awaitable[set[int]]], wanted: set[int]) -> None:
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while await ask() != wanted:  # noqa: ASYNC110  # other processes decide
-            await asyncio.sleep(0.1)
+    await read_until(ask, lambda found: found == wanted, seconds=PATIENCE_SECONDS)
 
 
 @asynccontextmanager
@@ -86,16 +84,12 @@ async def consumed_at_the_slave(folder: Path) -> AsyncIterator[Pair]:
     ):
         pair = Pair(client, master, slave)
         await pair.routed(0, 1)
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while "master_link_status:up" not in await slave.redis.bulk("INFO", "replication"):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await slave.redis.until_info("replication", "master_link_status:up", seconds=PATIENCE_SECONDS)
         async with Producer(client, transport=lambda: RedisStreamsTransport(wait_replicas=1)) as producer:
             for number in range(MESSAGES):
                 await producer.send(Message("orders", str(number).encode()))
         # Its log is written after a slow fsync, for up to two seconds.
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while "aof_buffer_length:0" not in await master.redis.bulk("INFO", "persistence"):  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+        await master.redis.until_info("persistence", "aof_buffer_length:0", seconds=PATIENCE_SECONDS)
         master.redis.kill()
         await pair.routed(1)
         seen = Seen()

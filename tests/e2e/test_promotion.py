@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,7 +25,7 @@ from tests.kit.broker.redis.process import RedisProcess, redis_process
 from tests.kit.broker.redis.sentinel import sentinel_process
 from tests.kit.name_server.process import RealNameServer, real_name_server
 from tests.kit.name_server.route_diary import RouteDiary, route_diary
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, read_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 
@@ -46,9 +45,9 @@ async def copying_pair(folder: Path, *options: str) -> AsyncIterator[tuple[Redis
     ):
         await second.replica_of(first)
         await first.command("XADD", "orders:queue:0", "0-*", "k", "v")
-        async with asyncio.timeout(FAILOVER_SECONDS):
-            while await second.command("EXISTS", "orders:queue:0") != ":1":  # noqa: ASYNC110  # other processes decide
-                await asyncio.sleep(0.02)
+        await read_until(
+            lambda: second.command("EXISTS", "orders:queue:0"), lambda found: found == ":1", seconds=FAILOVER_SECONDS
+        )
         yield first, second
 
 
@@ -58,9 +57,7 @@ async def routed(diary: RouteDiary, replicas: dict[int, str], *, seconds: float 
 
 async def served(redis: RedisProcess) -> None:
     """Wait until it is a replica whose link to its master is up."""
-    async with asyncio.timeout(CORRECTION_SECONDS):
-        while IN_STEP not in await redis.bulk("INFO", "replication"):  # noqa: ASYNC110  # other processes decide
-            await asyncio.sleep(0.05)
+    await redis.until_info("replication", IN_STEP, seconds=CORRECTION_SECONDS)
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -28,6 +28,16 @@ async def eventually(
         if clock is not None:
             await clock.advance(step)
         await asyncio.sleep(0.005)
+
+
+async def read_until(
+    read: Callable[[], Awaitable[T]], holds: Callable[[T], object] = bool, *, seconds: float = 60.0
+) -> T:
+    """Return the first result that holds, of as many queries as it takes; TimeoutError if none comes in time."""
+    async with asyncio.timeout(seconds):
+        while not holds(found := await read()):  # noqa: ASYNC110  # other processes decide
+            await asyncio.sleep(0.02)
+    return found
 
 
 def until(condition: Callable[[], T], *, seconds: float = 60.0, what: str = "the condition") -> T:

@@ -20,7 +20,7 @@ from pointsman_client import ConsumeFrom, Message, Producer, PushConsumer
 from pointsman_client.rocketmq import RocketmqTransport
 from pointsman_ctl.output.error_report import ACCESS_KEY_HINT
 from tests.kit.ctl.command import Ended, ctl
-from tests.kit.waiting import eventually, until
+from tests.kit.waiting import eventually, read_until, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import NameServer, Pointsman
 from tests.real_rocketmq.test_client_transport import AUTHENTICATION, PLAIN_ACL
@@ -112,9 +112,7 @@ async def test_groups_members_and_offsets_are_those_of_the_broker(brokers: Broke
         async def is_behind() -> bool:
             return bool((await brokers.json("offsets", GROUP))["totals"][0]["lag"] == 3)
 
-        async with asyncio.timeout(60):
-            while not await is_behind():  # noqa: ASYNC110  # a sent message is visible some milliseconds later
-                await asyncio.sleep(0.1)
+        await read_until(is_behind)
 
 
 async def test_a_group_without_members_is_not_found(brokers: Brokers) -> None:

@@ -41,6 +41,7 @@ from tests.integration.namesrv.conftest import Peer
 from tests.kit.history.rows import rows_in
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 
 def rows(history: Path) -> Iterator[dict[str, Any]]:
@@ -116,9 +117,7 @@ async def test_streams_of_health_and_reflection_are_limited_and_one_peer_cannot_
         assert not calls[1].done()
         for call in calls:
             call.cancel()
-        async with asyncio.timeout(10):
-            while server.server._standard_streams.bound.total:  # noqa: ASYNC110  # another peer's socket
-                await asyncio.sleep(0.005)
+        await eventually(lambda: not server.server._standard_streams.bound.total, seconds=10)
     count = server.metrics.registry.get_sample_value(
         "pointsman_namesrv_limits_exceeded_total", {"limit": "health_and_reflection_streams"}
     )
@@ -237,9 +236,7 @@ async def test_a_disk_error_blocks_no_call_and_is_counted(tmp_path: Path, clock:
         await asyncio.to_thread(_replace_by_a_file, tmp_path / "raw")
         async with grpc.aio.insecure_channel(server.addr) as channel:
             await Peer(channel).registration.RegisterBroker(wire.registration())
-            async with asyncio.timeout(60):
-                while not server.parts.recorder.problems():  # noqa: ASYNC110  # the writer's thread has no event to wait for
-                    await asyncio.sleep(0.05)
+            await eventually(server.parts.recorder.problems)
     lost = server.metrics.registry.get_sample_value("pointsman_namesrv_history_rows_dropped_total", {"cause": "disk"})
     assert lost == server.parts.recorder.dropped > 0
 
@@ -273,9 +270,7 @@ async def test_rows_lost_again_and_again_repeat_the_states_once_a_minute(tmp_pat
 async def _lose_a_row(server: NameServerApp) -> None:
     dropped = server.parts.recorder.dropped
     server.parts.recorder.record([Event(kind=EventKind.NAMESRV_ALIVE, detail={"no JSON": object()})])
-    async with asyncio.timeout(60):
-        while server.parts.recorder.dropped == dropped:  # noqa: ASYNC110  # the writer's thread has no event to wait for
-            await asyncio.sleep(0.05)
+    await eventually(lambda: server.parts.recorder.dropped != dropped)
 
 
 def _repeated(folder: Path) -> list[tuple[object, ...]]:

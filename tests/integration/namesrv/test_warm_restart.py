@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ from tests.kit.name_server import wire
 from tests.kit.name_server.held_brokers import brokers_in
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.name_server.process import RealNameServer, real_name_server
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, read_until
 
 BROKERS = [wire.identity(name, addr=f"10.0.0.{i}:10911") for i, name in enumerate("abc", 1)]
 DEADLINE = 60.0
@@ -169,9 +168,9 @@ async def test_a_killed_process_comes_back_with_all_its_routes(tmp_path: Path) -
         for who in BROKERS:
             assert await beat(peer, who, generations[who.broker_name]) == BEAT_STATUS_OK
         assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_UP)
-        async with asyncio.timeout(DEADLINE):
-            while await code_of_unknown(peer) is not grpc.StatusCode.NOT_FOUND:  # noqa: ASYNC110
-                await asyncio.sleep(0.1)
+        await read_until(
+            lambda: code_of_unknown(peer), lambda found: found is grpc.StatusCode.NOT_FOUND, seconds=DEADLINE
+        )
 
 
 @pytest.mark.e2e

@@ -166,13 +166,6 @@ async def consumer_agents(
             await agent.stop()
 
 
-async def until_true(ask: Callable[[], Awaitable[bool]]) -> None:
-    """Query again until the result is true; fails after the deadline."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while not await ask():  # noqa: ASYNC110  # what it waits for is another peer's socket
-            await asyncio.sleep(0.05)
-
-
 async def flow(clock: ManualClock, seconds: float) -> None:
     """Advance the clock; each second lasts as long as a few calls over the loopback, so what is sent in it arrives."""
     ends_at = clock.monotonic() + seconds

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from pointsman.config import to_toml
 from pointsman_agent.config import AgentConfig
+from tests.kit.waiting import eventually
 
 COMMAND = Path(sys.executable).with_name("pointsman-agent")
 
@@ -44,9 +45,7 @@ class AgentProcess:
 
     async def beats(self, count: int, *, patience: float) -> None:
         """Wait until ``count`` heartbeats were answered."""
-        async with asyncio.timeout(patience):
-            while len(self.said("heartbeat response received")) < count:  # noqa: ASYNC110  # another process beats
-                await asyncio.sleep(0.005)
+        await eventually(lambda: len(self.said("heartbeat response received")) >= count, seconds=patience)
 
     def pause(self) -> None:
         """SIGSTOP."""

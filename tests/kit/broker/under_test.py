@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -157,9 +156,7 @@ class RedisBrokers:
 
     async def replicate(self, master: str, slave: str) -> None:
         await self._servers[slave].replica_of(self._servers[master])
-        async with asyncio.timeout(60):
-            while "master_link_status:up" not in await self._servers[slave].bulk("INFO", "replication"):  # noqa: ASYNC110  # another process
-                await asyncio.sleep(0.02)
+        await self._servers[slave].until_info("replication", "master_link_status:up")
 
     async def promote(self, addr: str) -> None:
         await self._servers[addr].replica_of(None)

@@ -22,6 +22,7 @@ from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.redis_store import RedisStore, hash_key
 from pointsman_agent.offsets.stored_offsets import StoreFailed
 from tests.kit.broker.redis.process import RedisProcess, free_port, redis_process
+from tests.kit.waiting import read_until
 
 pytestmark = pytest.mark.redis
 
@@ -214,9 +215,7 @@ async def test_a_replica_refuses_and_after_its_promotion_has_everything(tmp_path
         async with opened(master.addr) as at_master:
             await flusher.refresh()
             await at_master.write([OffsetChange(K0, 5)])
-            async with asyncio.timeout(60):
-                while await replica.command("EXISTS", hash_key("g")) != ":1":  # noqa: ASYNC110  # another process
-                    await asyncio.sleep(0.01)
+            await read_until(lambda: replica.command("EXISTS", hash_key("g")), lambda found: found == ":1")
             offsets.commit("h|2", {QueueKey("%RETRY%g", 12): 3})
             assert not await flusher.flush()
             assert "read only replica" in flusher.problem

@@ -13,6 +13,7 @@ import pytest
 from pointsman_agent.core.probe_verdict import Evidence, ProbeStatus, VerdictKeeper
 from pointsman_agent.probe.redis_probe import PEER_SECONDS, RedisProbe
 from tests.kit.broker.redis.process import RedisProcess, free_port, redis_process
+from tests.kit.waiting import read_until
 
 pytestmark = pytest.mark.redis
 
@@ -30,9 +31,7 @@ async def full_pair(folder: Path) -> AsyncIterator[tuple[RedisProcess, RedisProc
         await master.command("CONFIG", "SET", "repl-diskless-sync-delay", "0")
         await replica.replica_of(master)
         await master.command("XADD", "orders:queue:0", "0-*", "k", "v")
-        async with asyncio.timeout(60):
-            while await replica.command("EXISTS", "orders:queue:0") != ":1":  # noqa: ASYNC110  # other processes
-                await asyncio.sleep(0.02)
+        await read_until(lambda: replica.command("EXISTS", "orders:queue:0"), lambda found: found == ":1")
         yield master, replica
 
 
@@ -75,9 +74,7 @@ async def test_it_passes_again_once_no_replica_holds_more_than_it(tmp_path: Path
 async def test_an_agent_that_was_just_started_queries_the_connected_replicas(tmp_path: Path) -> None:
     async with full_pair(tmp_path) as (master, replica):
         await master.restart()
-        async with asyncio.timeout(60):
-            while "ip=" not in await master.bulk("INFO", "replication"):  # noqa: ASYNC110  # two other processes
-                await asyncio.sleep(0.02)
+        await master.until_info("replication", "ip=")
 
         result = await RedisProbe(master.addr).check()
 

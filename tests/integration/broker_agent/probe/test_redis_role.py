@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.probe.redis_facts import DOES_NOT_PERSIST, RedisFacts
 from pointsman_agent.probe.redis_probe import MASTERSHIP_KEY, RedisProbe
 from tests.kit.broker.redis.process import RedisProcess, redis_process
+from tests.kit.waiting import read_until
 
 pytestmark = pytest.mark.redis
 
@@ -34,23 +34,17 @@ async def pair(folder: Path) -> AsyncIterator[tuple[RedisProcess, RedisProcess]]
 async def in_step(replica: RedisProcess) -> None:
     """Wait until a replica's link to its master is up."""
     probe = RedisProbe(replica.addr)
-    async with asyncio.timeout(IN_STEP_SECONDS):
-        while (await probe.check()).warnings:  # noqa: ASYNC110  # two other processes decide
-            await asyncio.sleep(0.02)
+    await read_until(probe.check, lambda found: not found.warnings, seconds=IN_STEP_SECONDS)
 
 
 async def copied(replica: RedisProcess, text: str) -> None:
     """Wait until a replica has that epoch."""
-    async with asyncio.timeout(IN_STEP_SECONDS):
-        while await replica.bulk("GET", MASTERSHIP_KEY) != text:  # noqa: ASYNC110  # two other processes decide
-            await asyncio.sleep(0.02)
+    await read_until(lambda: replica.bulk("GET", MASTERSHIP_KEY), lambda found: found == text, seconds=IN_STEP_SECONDS)
 
 
 async def kept_on_disk(redis: RedisProcess) -> None:
     """Wait until the append-only file is complete; a full sync from the master rewrites it."""
-    async with asyncio.timeout(IN_STEP_SECONDS):
-        while "aof_rewrite_in_progress:0" not in await redis.bulk("INFO", "persistence"):  # noqa: ASYNC110  # see above
-            await asyncio.sleep(0.02)
+    await redis.until_info("persistence", "aof_rewrite_in_progress:0", seconds=IN_STEP_SECONDS)
 
 
 def claim(result: ProbeResult) -> tuple[Role, int]:
@@ -74,9 +68,7 @@ async def test_a_replica_that_lost_its_master_passes_and_warns(tmp_path: Path) -
     async with pair(tmp_path) as (master, replica):
         probe = RedisProbe(replica.addr)
         master.kill()
-        async with asyncio.timeout(IN_STEP_SECONDS):
-            while not (result := await probe.check()).warnings:  # noqa: ASYNC110  # two other processes decide
-                await asyncio.sleep(0.02)
+        result = await read_until(probe.check, lambda found: found.warnings, seconds=IN_STEP_SECONDS)
 
     assert result.passed
     assert result.warnings == (f"its replication link to {master.addr} is down",)

@@ -21,7 +21,7 @@ from pointsman_agent.topic_source import redis_topics as redis_source
 from pointsman_agent.topic_source.redis_topics import RedisTopicSource
 from pointsman_agent.topic_source.topic_follower import TopicFollower
 from tests.kit.broker.redis.process import RedisProcess, free_port, redis_process
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, read_until
 
 pytestmark = pytest.mark.redis
 
@@ -244,9 +244,7 @@ async def test_a_read_that_timed_out_leaves_no_connection(redis: RedisProcess) -
     with pytest.raises(TimeoutError):
         await within(SystemClock(), 0.2, source.read())
     async with Redis(host="127.0.0.1", port=redis.port, protocol=2, decode_responses=True) as client:
-        async with asyncio.timeout(60):
-            while len(await client.client_list()) != 1:  # noqa: ASYNC110  # it is another process
-                await asyncio.sleep(0.01)
+        await read_until(client.client_list, lambda found: len(found) == 1)
 
 
 async def test_a_read_or_a_probe_that_is_cancelled_at_any_step_leaves_no_connection(redis: RedisProcess) -> None:

@@ -15,7 +15,8 @@ from pointsman_client.errors import AgentFailedError, RequestRejectedError
 from pointsman_client.pointsman_grpc.agents.offset_store import CONFIRMED_TTL_SECONDS, AgentOffsetStore
 from pointsman_client.pointsman_grpc.links import AgentLinks
 from pointsman_client.ports.coordination import LoadedOffsets, OffsetStore
-from tests.kit.agent.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of, until_true
+from tests.kit.agent.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of
+from tests.kit.waiting import read_until
 
 StoreOf = Callable[[Routes], AgentOffsetStore]
 
@@ -124,7 +125,7 @@ async def test_queues_of_an_agent_that_is_down_fail_and_are_committed_once_it_is
         unknown = (await store.load([a0, b0])).unknown
         assert unknown.keys() == {b0}
         await b.start()
-        await until_true(lambda: commits_all(store, {a0: 1, b0: 2}))
+        await read_until(lambda: commits_all(store, {a0: 1, b0: 2}))
         assert held(b) == {0: 2}
 
 
@@ -180,7 +181,7 @@ async def test_an_agent_that_lost_its_memory_gets_all_offsets_again(
             assert await store.commit(offsets) == {}
             assert held(a) == {}
             clock.now += CONFIRMED_TTL_SECONDS
-        await until_true(lambda: commits_all(store, offsets))
+        await read_until(lambda: commits_all(store, offsets))
         assert held(a) == {0: 5, 1: 5}
 
 

@@ -13,7 +13,8 @@ from pointsman.manual_clock import ManualClock
 from pointsman_client.pointsman_grpc.agents.queue_lock import AgentQueueLocks
 from pointsman_client.pointsman_grpc.links import AgentLinks
 from pointsman_client.ports.coordination import QueueLocks
-from tests.kit.agent.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of, until_true
+from tests.kit.agent.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, queues_of
+from tests.kit.waiting import read_until
 
 C1, C2 = "10.0.0.1@1", "10.0.0.2@1"
 
@@ -103,7 +104,7 @@ async def test_queues_of_an_agent_that_is_down_are_not_locked_and_that_is_logged
         async def is_locked() -> bool:
             return bool(await locks.lock(queues_of("b", 0)))
 
-        await until_true(is_locked)
+        await read_until(is_locked)
         assert "c1/b can be locked again" in caplog.text
 
 

@@ -13,8 +13,9 @@ from pointsman_client.errors import AgentFailedError
 from pointsman_client.pointsman_grpc.agents.offset_store import AgentOffsetStore
 from pointsman_client.pointsman_grpc.links import AgentLinks
 from pointsman_client.ports.coordination import BegunTopics
-from tests.kit.agent.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents, until_true
+from tests.kit.agent.consumer_agents import ConsumerAgent, Routes, broker_data, consumer_agents
 from tests.kit.agent.services import topic_set
+from tests.kit.waiting import read_until
 
 T0 = datetime(2025, 11, 1, tzinfo=UTC)
 LATER = T0 + timedelta(days=1)
@@ -72,7 +73,7 @@ async def test_a_group_that_no_agent_knows_waits_for_all_and_records_nothing_bef
         assert kept(a) is None
         await b.start()
         b.offsets.begin("g", {"orders": round(T0.timestamp() * 1000)})
-        await until_true(lambda: _begins(store, T0))
+        await read_until(lambda: _begins(store, T0))
         assert kept(a) == T0
 
 

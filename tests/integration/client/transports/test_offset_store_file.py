@@ -23,6 +23,7 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.errors import OffsetFileError
 from pointsman_client.ports.coordination import LoadedOffsets, OffsetStore
 from tests.kit.agent.consumer_agents import queues_of
+from tests.kit.waiting import eventually
 
 A0, A1, A2 = queues_of("a", 0, 1, 2)
 
@@ -173,9 +174,7 @@ async def test_a_close_waits_for_a_disk_that_hangs_a_bounded_time_and_the_file_i
     assert "is not closed yet" in caplog.text
     go_on.set()
     assert await committing == {}
-    async with asyncio.timeout(10):
-        while store._tables.is_current():  # noqa: ASYNC110  # closed in a thread
-            await asyncio.sleep(0.005)
+    await eventually(lambda: not store._tables.is_current(), seconds=10)
     assert await stored(path, clock, [A0]) == {A0: 1}
 
 

@@ -24,11 +24,10 @@ from pointsman_client.errors import (
 from pointsman_client.ports.transport import Transport
 from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.integration.client.transports.scripted_redis import endless_redis, scripted_redis
-from tests.kit.agent.consumer_agents import until_true
 from tests.kit.broker.redis.process import free_port
 from tests.kit.broker.under_test import BORN_AT, QUEUE, READER, RedisBrokers, outgoing
 from tests.kit.faults.cut_proxy import cut_proxy
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, read_until
 
 pytestmark = pytest.mark.redis
 
@@ -199,9 +198,7 @@ async def test_a_replica_that_lags_is_a_flush_slave_timeout(brokers: RedisBroker
     transport = brokers.open(wait_replicas=1, wait_timeout_seconds=0.2)
     master, slave = await brokers.add(), await brokers.add()
     await brokers.replicate(master, slave)
-    async with asyncio.timeout(60):
-        while (await send(transport, master, "a")).status is not SendStatus.SEND_OK:  # noqa: ASYNC110  # another process
-            await asyncio.sleep(0.05)
+    await read_until(lambda: send(transport, master, "a"), lambda found: found.status is SendStatus.SEND_OK)
     await brokers.hang(slave)
     began = asyncio.get_running_loop().time()
     receipts = await asyncio.gather(*(send(transport, master, "b") for _ in range(30)))
@@ -366,7 +363,7 @@ async def test_a_broker_has_three_connections_for_any_number_of_calls(brokers: R
         # Including this one; the server may notice late that an earlier one is closed.
         return "connected_clients:4\r\n" in await brokers.server(addr).bulk("INFO", "clients")
 
-    await until_true(are_connected)
+    await read_until(are_connected)
     assert sum(task.done() for task in waiting) <= 1  # that of the queue with messages
     for task in waiting:
         task.cancel()
@@ -378,9 +375,7 @@ async def test_a_dropped_broker_is_disconnected(brokers: RedisBrokers) -> None:
     await send(transport, addr, "a")
     await pull(transport, addr, 0)
     transport.forget(addr)
-    async with asyncio.timeout(60):
-        while "connected_clients:1\r\n" not in await brokers.server(addr).bulk("INFO", "clients"):  # noqa: ASYNC110  # another process
-            await asyncio.sleep(0.01)
+    await brokers.server(addr).until_info("clients", "connected_clients:1\r\n")
 
 
 async def test_acknowledged_messages_are_there_after_a_kill(brokers: RedisBrokers) -> None:

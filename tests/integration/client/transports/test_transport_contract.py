@@ -34,6 +34,7 @@ from tests.kit.broker.under_test import (
     RedisBrokers,
     outgoing,
 )
+from tests.kit.waiting import read_until
 
 TIMEOUT_SECONDS = 30.0
 EARLY_SECONDS, LONG_WAIT_SECONDS = 60.0, 300.0
@@ -435,9 +436,9 @@ async def test_the_status_shows_whether_enough_replicas_have_the_message(brokers
     assert (await send(transport, master, "a")).status is SendStatus.SLAVE_NOT_AVAILABLE
     await brokers.replicate(master, slave)
     await send(transport, master, "b")
-    async with asyncio.timeout(EARLY_SECONDS):
-        while (await send(transport, master, "c")).status is not SendStatus.SEND_OK:  # noqa: ASYNC110  # another process
-            await asyncio.sleep(0.05)
+    await read_until(
+        lambda: send(transport, master, "c"), lambda found: found.status is SendStatus.SEND_OK, seconds=EARLY_SECONDS
+    )
     statuses = {(await send(transport, master, "d", "e")).status for _ in range(10)}
     assert statuses == {SendStatus.SEND_OK}
 

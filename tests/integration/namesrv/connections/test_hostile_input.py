@@ -25,6 +25,7 @@ from tests.integration.namesrv.conftest import Peer
 from tests.kit.faults import hostile
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.waiting import eventually
 
 
 def canary(channel: grpc.Channel) -> Callable[[], None]:
@@ -214,9 +215,7 @@ async def test_the_longest_and_strangest_allowed_values_are_unchanged_in_history
         sample.name == "pointsman_namesrv_ready" and sample.value != 1 for f in families for sample in f.samples
     )
 
-    async with asyncio.timeout(60):
-        while not any("PROBE_FAILED" in path.read_text() for path in tmp_path.rglob("*.jsonl")):  # noqa: ASYNC110, ASYNC240  # a thread writes it
-            await asyncio.sleep(0.05)
+    await eventually(lambda: any("PROBE_FAILED" in path.read_text() for path in tmp_path.rglob("*.jsonl")))
     files = sorted(map(str, tmp_path.rglob("*.jsonl")))  # noqa: ASYNC240  # small files
     assert main(["validate", *files]) == 0
     text = "".join(Path(file).read_text(encoding="utf-8") for file in files)  # noqa: ASYNC240  # as above

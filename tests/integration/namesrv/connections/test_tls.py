@@ -30,7 +30,7 @@ from tests.kit.faults import hostile
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.tls_peers import channel, self_signed, tls_config
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, read_until
 
 SECONDS = 30.0
 
@@ -74,9 +74,7 @@ async def rotate(server: NameServerApp, clock: ManualClock, authority: Authority
     """Replace the files, and wait until new connections get them."""
     new = x509.load_pem_x509_certificate(authority.issue("server").certificate.read_bytes())
     await clock.advance(POLL_INTERVAL_SECONDS)
-    async with asyncio.timeout(SECONDS):
-        while await shown(server.addr) != new:  # noqa: ASYNC110  # each check is a new connection
-            await asyncio.sleep(0.01)
+    await read_until(lambda: shown(server.addr), lambda found: found == new, seconds=SECONDS)
 
 
 def failures(server: NameServerApp) -> float | None:

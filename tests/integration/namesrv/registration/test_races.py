@@ -19,6 +19,7 @@ from pointsman_namesrv.app import NameServerApp
 from tests.integration.namesrv.conftest import Peer
 from tests.kit.name_server import wire
 from tests.kit.name_server.watching import watching
+from tests.kit.waiting import eventually
 
 START_IS_OVER = 121.0
 """Past the first expiry after the server's start, in which a broken stream gets the full expiry."""
@@ -86,9 +87,7 @@ async def test_an_old_connection_that_ends_or_unregisters_at_any_moment_removes_
             await getattr(sides[side], step)()
         held = server.core.routes.groups[("c1", f"b{number}")].replicas[0]  # type: ignore[index]  # a plain tuple equals a key
         assert held.generation == sides["new"].generation, life
-    async with asyncio.timeout(60):
-        while server.metrics.streams._value.get() > 2 * len(lives):  # noqa: ASYNC110  # other sockets end them
-            await asyncio.sleep(0.005)
+    await eventually(lambda: server.metrics.streams._value.get() <= 2 * len(lives))
     await clock.advance(GRACE_IS_OVER)
 
     states = {replica.identity.broker_name: replica.state.phase.value for _, replica in server.core.replicas()}
@@ -158,9 +157,7 @@ async def looking(server: NameServerApp) -> AsyncIterator[tuple[list[View], list
     watched: list[View] = []
     async with grpc.aio.insecure_channel(server.addr) as channel, asyncio.TaskGroup() as tasks:
         lookers = [tasks.create_task(ask(channel, asked)), tasks.create_task(watch(channel, watched))]
-        async with asyncio.timeout(60):
-            while not (asked and watched):  # noqa: ASYNC110  # it arrives over a socket
-                await asyncio.sleep(0.001)
+        await eventually(lambda: asked and watched)
         yield asked, watched
         for looker in lookers:
             looker.cancel()

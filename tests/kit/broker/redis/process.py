@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from tests.kit.waiting import read_until
+
 READY_SECONDS = 60.0
 HOST = "127.0.0.1"
 
@@ -46,9 +48,7 @@ class RedisProcess:
         settings += ["--save", "", "--repl-diskless-sync-delay", "0", *self._options]
         with (self._directory / "log").open("ab") as output:
             self._process = subprocess.Popen([program, *settings], stdout=output, stderr=subprocess.STDOUT)  # noqa: ASYNC220  # forking takes a millisecond
-        async with asyncio.timeout(READY_SECONDS):
-            while not await self._answers():  # noqa: ASYNC110  # it is another process
-                await asyncio.sleep(0.02)
+        await read_until(self._answers, seconds=READY_SECONDS)
 
     def add_options(self, *options: str) -> None:
         """Add these options to its next start."""
@@ -88,6 +88,10 @@ class RedisProcess:
             return (await reader.readline()).decode().strip()
         finally:
             writer.close()
+
+    async def until_info(self, section: str, text: str, *, seconds: float = 60.0) -> None:
+        """Wait until this section of INFO has the text."""
+        await read_until(lambda: self.bulk("INFO", section), lambda found: text in found, seconds=seconds)
 
     async def bulk(self, *words: str) -> str:
         """Send one command whose answer is a bulk string, and return it; empty for none."""

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.kit.broker.redis.process import HOST, READY_SECONDS, RedisProcess, free_port
+from tests.kit.waiting import read_until
 
 GROUP = "group"
 DOWN_AFTER_MILLISECONDS = 2_000
@@ -52,9 +53,7 @@ class SentinelProcess:
             self._process = subprocess.Popen(  # noqa: ASYNC220  # forking takes a millisecond
                 [program, str(file), "--sentinel"], stdout=output, stderr=subprocess.STDOUT
             )
-        async with asyncio.timeout(READY_SECONDS):
-            while f"slaves={replicas}," not in await self._masters():  # noqa: ASYNC110  # it is another process
-                await asyncio.sleep(0.02)
+        await read_until(self._masters, lambda found: f"slaves={replicas}," in found, seconds=READY_SECONDS)
 
     def kill(self) -> None:
         """SIGKILL."""

@@ -15,6 +15,7 @@ from pointsman_client.consumer.listener import ListenerCaller
 from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.retry_rules import ConsumeResult, Outcome
+from tests.kit.waiting import eventually
 
 MESSAGE = ReceivedMessage(Message("orders", b"1"), MessageQueue("orders", "c1", "a", 0), 0, "id-1", None)
 TRACE: contextvars.ContextVar[str] = contextvars.ContextVar("TRACE", default="")
@@ -132,9 +133,7 @@ async def test_threads_are_bounded_and_see_the_callers_context(made: list[Listen
     made.append(ListenerCaller(listener, threads=3))
     TRACE.set("t-1")
     calls = [asyncio.ensure_future(made[0].call(MESSAGE)) for _ in range(10)]
-    async with asyncio.timeout(5):
-        while most < 3:  # noqa: ASYNC110  # threads come in their own time
-            await asyncio.sleep(0.001)
+    await eventually(lambda: most >= 3, seconds=5)
     gate.set()
     assert [end.outcome for end in await asyncio.gather(*calls)] == [Outcome.SUCCESS] * 10
     assert most == 3
