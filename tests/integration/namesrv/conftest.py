@@ -3,32 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
-from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import NameServerApp
 from tests.kit.name_server.gated_store import GatedStore
 from tests.kit.name_server.in_process import running_name_server
-
-
-@dataclass
-class Peer:
-    """A channel to the server and its three stubs."""
-
-    channel: grpc.aio.Channel
-
-    def __post_init__(self) -> None:
-        self.registration = RegistrationServiceStub(self.channel)
-        self.route = RouteServiceStub(self.channel)
-        self.admin = AdminServiceStub(self.channel)
+from tests.kit.name_server.peer import Peer, peer_of
 
 
 @pytest.fixture
@@ -48,8 +32,8 @@ async def server(clock: ManualClock, tmp_path: Path, warm_up_seconds: float) -> 
 @pytest.fixture
 async def peer(server: NameServerApp) -> AsyncIterator[Peer]:
     """A client of that server."""
-    async with grpc.aio.insecure_channel(server.addr) as channel:
-        yield Peer(channel)
+    async with peer_of(server.addr) as peer:
+        yield peer
 
 
 @pytest.fixture

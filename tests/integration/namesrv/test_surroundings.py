@@ -37,10 +37,10 @@ from pointsman_namesrv.config import (
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.rpc import inspection
 from pointsman_namesrv.rpc.node_server import NodeServer
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.history.rows import rows_in
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer, peer_of, serving
 from tests.kit.waiting import eventually
 
 
@@ -197,8 +197,8 @@ async def test_the_last_events_of_a_broker_show_why_it_was_removed(peer: Peer, c
 
 async def test_the_history_holds_every_event_once_and_in_order(tmp_path: Path, clock: ManualClock) -> None:
     async with running_name_server(clock=clock, history=tmp_path) as server:
-        async with grpc.aio.insecure_channel(server.addr) as channel:
-            await Peer(channel).registration.RegisterBroker(wire.registration(zone="z1", incarnation="r1"))
+        async with peer_of(server.addr) as peer:
+            await peer.registration.RegisterBroker(wire.registration(zone="z1", incarnation="r1"))
         await clock.advance(130)
     written = list(rows(tmp_path))
 
@@ -234,20 +234,17 @@ async def test_a_wall_clock_that_jumps_expires_no_broker(server: NameServerApp, 
 async def test_a_disk_error_blocks_no_call_and_is_counted(tmp_path: Path, clock: ManualClock) -> None:
     async with running_name_server(clock=clock, history=tmp_path) as server:
         await asyncio.to_thread(_replace_by_a_file, tmp_path / "raw")
-        async with grpc.aio.insecure_channel(server.addr) as channel:
-            await Peer(channel).registration.RegisterBroker(wire.registration())
+        async with peer_of(server.addr) as peer:
+            await peer.registration.RegisterBroker(wire.registration())
             await eventually(server.parts.recorder.problems)
     lost = server.metrics.registry.get_sample_value("pointsman_namesrv_history_rows_dropped_total", {"cause": "disk"})
     assert lost == server.parts.recorder.dropped > 0
 
 
 async def test_after_lost_rows_the_states_are_written_again(tmp_path: Path, clock: ManualClock) -> None:
-    async with (
-        running_name_server(clock=clock, history=tmp_path) as server,
-        grpc.aio.insecure_channel(server.addr) as channel,
-    ):
+    async with serving(clock=clock, history=tmp_path) as (server, peer):
         for name in ("a", "b"):
-            await Peer(channel).registration.RegisterBroker(
+            await peer.registration.RegisterBroker(
                 wire.registration(wire.topic("orders"), who=wire.identity(name=name, addr=f"{name}:1"))
             )
         await _lose_a_row(server)
@@ -256,11 +253,8 @@ async def test_after_lost_rows_the_states_are_written_again(tmp_path: Path, cloc
 
 
 async def test_rows_lost_again_and_again_repeat_the_states_once_a_minute(tmp_path: Path, clock: ManualClock) -> None:
-    async with (
-        running_name_server(clock=clock, history=tmp_path) as server,
-        grpc.aio.insecure_channel(server.addr) as channel,
-    ):
-        await Peer(channel).registration.RegisterBroker(wire.registration())
+    async with serving(clock=clock, history=tmp_path) as (server, peer):
+        await peer.registration.RegisterBroker(wire.registration())
         for _ in range(7):
             await _lose_a_row(server)
             await clock.advance(10)

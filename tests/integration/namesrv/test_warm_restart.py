@@ -19,11 +19,11 @@ from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc.node_server import NodeServer
 from pointsman_namesrv.rpc.registration import RegistrationServicer
 from pointsman_namesrv.snapshot.snapshot_store import Loaded, SnapshotStore
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.history.rows import rows_in
 from tests.kit.name_server import wire
 from tests.kit.name_server.held_brokers import brokers_in
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer, peer_of, serving
 from tests.kit.name_server.process import RealNameServer, real_name_server
 from tests.kit.waiting import eventually, read_until
 
@@ -68,17 +68,10 @@ async def state_after_a_kill(app: NameServerApp, clock: ManualClock, state: Path
 async def test_after_a_kill_every_route_is_served_immediately_and_no_agent_needs_to_register(
     clock: ManualClock, tmp_path: Path
 ) -> None:
-    async with (
-        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        generations = await register_all(Peer(channel))
+    async with serving(clock=clock, snapshot=tmp_path / "state") as (app, peer):
+        generations = await register_all(peer)
         left = await state_after_a_kill(app, clock, tmp_path / "state")
-    async with (
-        running_name_server(clock=clock, snapshot=left, warm_up_seconds=45.0) as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        peer = Peer(channel)
+    async with serving(clock=clock, snapshot=left, warm_up_seconds=45.0) as (_, peer):
         assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_PROVISIONAL)
         assert await code_of_unknown(peer) is grpc.StatusCode.UNAVAILABLE
         for who in BROKERS:
@@ -94,17 +87,10 @@ async def test_after_a_kill_every_route_is_served_immediately_and_no_agent_needs
 async def test_a_broker_of_the_snapshot_without_a_heartbeat_is_waited_for_at_most_the_warm_up(
     clock: ManualClock, tmp_path: Path
 ) -> None:
-    async with (
-        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        generations = await register_all(Peer(channel))
+    async with serving(clock=clock, snapshot=tmp_path / "state") as (app, peer):
+        generations = await register_all(peer)
         left = await state_after_a_kill(app, clock, tmp_path / "state")
-    async with (
-        running_name_server(clock=clock, snapshot=left, warm_up_seconds=45.0) as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        peer = Peer(channel)
+    async with serving(clock=clock, snapshot=left, warm_up_seconds=45.0) as (_, peer):
         for who in BROKERS[:2]:
             await beat(peer, who, generations[who.broker_name])
         await clock.advance(44.0)
@@ -123,11 +109,7 @@ async def test_a_broker_of_the_snapshot_without_a_heartbeat_is_waited_for_at_mos
 async def test_without_a_snapshot_an_unknown_topic_is_not_yet_until_the_warm_up_is_over(
     clock: ManualClock, tmp_path: Path
 ) -> None:
-    async with (
-        running_name_server(clock=clock, snapshot=tmp_path / "state", warm_up_seconds=45.0) as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        peer = Peer(channel)
+    async with serving(clock=clock, snapshot=tmp_path / "state", warm_up_seconds=45.0) as (_, peer):
         await register_all(peer)
         assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_UP)
         await clock.advance(44.0)
@@ -137,32 +119,25 @@ async def test_without_a_snapshot_an_unknown_topic_is_not_yet_until_the_warm_up_
 
 
 async def test_a_clean_stop_writes_what_the_last_round_had_not(clock: ManualClock, tmp_path: Path) -> None:
-    async with (
-        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        await register_all(Peer(channel))
-    async with (
-        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        assert await states(Peer(channel)) == dict.fromkeys("abc", BROKER_STATE_PROVISIONAL)
+    async with serving(clock=clock, snapshot=tmp_path / "state") as (_, peer):
+        await register_all(peer)
+    async with serving(clock=clock, snapshot=tmp_path / "state") as (_, peer):
+        assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_PROVISIONAL)
 
 
 @pytest.mark.e2e
 async def test_a_killed_process_comes_back_with_all_its_routes(tmp_path: Path) -> None:
     settings: dict[str, object] = {"snapshot.directory": tmp_path / "state", "snapshot.interval_seconds": 0.1}
     async with real_name_server(tmp_path, settings=settings) as first:
-        async with grpc.aio.insecure_channel(first.addr) as channel:
-            generations = await register_all(Peer(channel))
+        async with peer_of(first.addr) as peer:
+            generations = await register_all(peer)
         await eventually(lambda: len(brokers_in(tmp_path / "state")) == len(BROKERS))
         await first.kill()
     settings["server.warm_up_seconds"] = 60.0
     async with (
         real_name_server(tmp_path, "--listen", first.addr, settings=settings),
-        grpc.aio.insecure_channel(first.addr) as channel,
+        peer_of(first.addr) as peer,
     ):
-        peer = Peer(channel)
         assert await states(peer) == dict.fromkeys("abc", BROKER_STATE_PROVISIONAL)
         assert await code_of_unknown(peer) is grpc.StatusCode.UNAVAILABLE
         for who in BROKERS:
@@ -186,11 +161,7 @@ async def test_a_state_directory_in_use_is_one_clear_line_and_exit_1(tmp_path: P
 async def test_a_node_that_was_drained_while_it_warmed_is_ready_once_the_drain_ends(
     clock: ManualClock, tmp_path: Path
 ) -> None:
-    async with (
-        running_name_server(clock=clock, history=tmp_path, warm_up_seconds=45.0) as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        peer = Peer(channel)
+    async with serving(clock=clock, history=tmp_path, warm_up_seconds=45.0) as (_, peer):
         await peer.admin.SetDrain(SetDrainRequest(draining=True, by="ann"))
         await clock.advance(60.0)
         for draining in (False, True, False):

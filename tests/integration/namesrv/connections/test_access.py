@@ -22,12 +22,12 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1 import registration_service_pb2 as registration
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, KnownRoute, ListTopicsRequest, WatchTopicRoutesRequest
 from pointsman_namesrv.app import NameServerApp
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.access_tokens import TokenFolder
 from tests.kit.certificates import DNS, MAIL, Authority, der
 from tests.kit.history.rows import rows_in
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer, serving
 from tests.kit.refusal import refusal_of
 from tests.kit.tls_peers import channel, tls_config
 from tests.kit.waiting import eventually
@@ -395,11 +395,7 @@ async def test_beyond_its_limit_an_identity_learns_when_to_retry_and_others_are_
 
 
 async def test_without_grants_the_limit_is_that_of_the_node(clock: ManualClock) -> None:
-    async with (
-        running_name_server(clock=clock, access=TokenFolder.open(admin_calls_burst=5)) as server,
-        grpc.aio.insecure_channel(server.addr) as plain,
-    ):
-        peer = Peer(plain)
+    async with serving(clock=clock, access=TokenFolder.open(admin_calls_burst=5)) as (_, peer):
         for _ in range(5):
             await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())
         refused = await refusal_of(peer.admin.GetNodeInfo(admin.GetNodeInfoRequest()))

@@ -21,10 +21,9 @@ from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import NameServerApp
 from pointsman_report.cli import main
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.faults import hostile
 from tests.kit.name_server import wire
-from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer, serving
 from tests.kit.waiting import eventually
 
 
@@ -185,11 +184,8 @@ async def test_a_megabyte_of_labels_or_of_headers_is_refused_and_kept_nowhere(
 
 @pytest.fixture
 async def kept(clock: ManualClock, tmp_path: Path) -> AsyncIterator[tuple[NameServerApp, Peer]]:
-    async with (
-        running_name_server(clock=clock, history=tmp_path) as server,
-        grpc.aio.insecure_channel(server.addr) as channel,
-    ):
-        yield server, Peer(channel)
+    async with serving(clock=clock, history=tmp_path) as (server, peer):
+        yield server, peer
 
 
 async def test_the_longest_and_strangest_allowed_values_are_unchanged_in_history_and_metrics(

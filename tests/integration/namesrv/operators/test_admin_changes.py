@@ -15,8 +15,8 @@ from pointsman.v1.broker_pb2 import NODE_STATE_DRAINING, NODE_STATE_READY
 from pointsman.v1.registration_service_pb2 import BEAT_STATUS_UNKNOWN_BROKER, HeartbeatRequest
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, ListTopicsRequest, TopicRoute
 from pointsman_namesrv.app import NameServerApp
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.name_server import wire
+from tests.kit.name_server.peer import Peer
 from tests.kit.refusal import refusal_of
 
 A_DAY, A_WEEK = 86_400, 7 * 86_400

@@ -17,9 +17,8 @@ from pointsman_namesrv.config import HistoryConfig, NameServerConfig
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.model import Reason
 from pointsman_namesrv.rpc import admin_codec, inspection
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.name_server import wire
-from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer, serving
 
 
 async def register(peer: Peer, *topics: str, name: str = "a", cluster: str = "c1") -> None:
@@ -130,11 +129,7 @@ async def test_digests_do_not_fill_the_route_cache(server: NameServerApp, peer: 
 
 async def test_two_nodes_differ_in_the_digest_of_the_topic_that_differs(peer: Peer, clock: ManualClock) -> None:
     await register(peer, "orders", "other")
-    async with (
-        running_name_server(clock=clock) as second,
-        grpc.aio.insecure_channel(second.addr) as channel,
-    ):
-        there = Peer(channel)
+    async with serving(clock=clock) as (_, there):
         await register(there, "orders", "other")
         assert (await digests(there))[0] == (await digests(peer))[0]
         put = admin.PutKvRequest(namespace="ORDER_TOPIC_CONFIG", key="orders", value="a:4")
@@ -189,11 +184,7 @@ async def test_events_of_a_broker_end_before_they_outgrow_a_message_and_the_newe
 
 
 async def test_a_node_without_brokers_has_empty_responses(tmp_path: Path, clock: ManualClock) -> None:
-    async with (
-        running_name_server(clock=clock, history=tmp_path) as server,
-        grpc.aio.insecure_channel(server.addr) as channel,
-    ):
-        peer = Peer(channel)
+    async with serving(clock=clock, history=tmp_path) as (_, peer):
         assert await digests(peer) == ({}, 1)
         assert not (await peer.admin.ListBrokers(admin.ListBrokersRequest())).brokers
         assert not (await peer.admin.ListKv(admin.ListKvRequest())).entries

@@ -16,12 +16,12 @@ from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import NameServerConfig, PeersConfig
 from pointsman_namesrv.web import peer_comparison
 from pointsman_namesrv.web.peer_comparison import PeerResult
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.access_tokens import TokenFolder
 from tests.kit.certificates import Authority
 from tests.kit.http_answer import ask
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import peer_of
 from tests.kit.tls_peers import tls_config
 from tests.kit.waiting import eventually
 
@@ -35,8 +35,8 @@ def result(app: NameServerApp) -> PeerResult:
 
 
 async def register(addr: str, *topics: str) -> None:
-    async with grpc.aio.insecure_channel(addr) as channel:
-        await Peer(channel).registration.RegisterBroker(wire.registration(*map(wire.topic, topics)))
+    async with peer_of(addr) as peer:
+        await peer.registration.RegisterBroker(wire.registration(*map(wire.topic, topics)))
 
 
 @pytest.mark.parametrize("peer_page", [1_000, 1])
@@ -50,9 +50,9 @@ async def test_a_peer_is_equal_until_a_route_or_a_setting_differs(
             await register(addr, "a", "b", "c")
         await eventually(lambda: (result(app).result, result(app).topics) == ("EQUAL", 3))
 
-        async with grpc.aio.insecure_channel(other.addr) as channel:
-            await Peer(channel).admin.PutKv(admin.PutKvRequest(namespace="n", key="k", value="v", by="test"))
-            await Peer(channel).admin.DeleteTopic(admin.DeleteTopicRequest(topic="c", force=True, by="test"))
+        async with peer_of(other.addr) as peer:
+            await peer.admin.PutKv(admin.PutKvRequest(namespace="n", key="k", value="v", by="test"))
+            await peer.admin.DeleteTopic(admin.DeleteTopicRequest(topic="c", force=True, by="test"))
             await eventually(lambda: result(app).differing == 1 and result(app).settings == 2)
             await eventually(lambda: result(app).in_a_row >= peer_comparison.PROBLEM_AFTER)
 

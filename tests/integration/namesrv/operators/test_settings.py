@@ -23,15 +23,14 @@ from pointsman.v1.registration_service_pb2 import (
     UNREGISTER_REASON_SHUTDOWN,
     UnregisterBrokerRequest,
 )
-from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.core import guard as guard_module
 from pointsman_namesrv.settings import settings_keeper as keeper_module
 from pointsman_namesrv.settings.settings_store import FILE_NAME, REFRESH_SECONDS, table_file
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.faults.mounted_disk import fill, mounted
 from tests.kit.name_server import wire
 from tests.kit.name_server.gated_store import GatedStore
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer, peer_of, serving
 from tests.kit.name_server.process import RealNameServer, real_name_server
 from tests.kit.refusal import refusal_of
 from tests.kit.waiting import eventually
@@ -39,15 +38,6 @@ from tests.kit.waiting import eventually
 INTERVAL = 5.0
 DEADLINE = 30.0
 Settings = dict[tuple[str, ...], tuple[str, int | None]]
-
-
-@asynccontextmanager
-async def serving(clock: ManualClock, state: Path | None) -> AsyncIterator[tuple[NameServerApp, Peer]]:
-    async with (
-        running_name_server(clock=clock, snapshot=state) as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        yield app, Peer(channel)
 
 
 @pytest.fixture
@@ -124,7 +114,7 @@ def put(key: str, value: str = "v", namespace: str = "ns") -> admin.PutKvRequest
 async def test_all_settings_of_operators_are_there_after_a_kill_right_after_the_response(
     clock: ManualClock, state: Path
 ) -> None:
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         await register(peer, "a", "orders", "old")
         await register(peer, "b", incarnation="run-b")
         answers: list[Any] = [
@@ -138,7 +128,7 @@ async def test_all_settings_of_operators_are_there_after_a_kill_right_after_the_
         assert [(answer.durable, answer.warning) for answer in answers] == [(True, "")] * 6
         before, left = await settings(peer), after_a_kill(state)
     clock.now += 100.0
-    async with serving(clock, left) as (app, peer):
+    async with serving(clock=clock, snapshot=left) as (app, peer):
         after = await settings(peer, page_size=2)
         assert after == {**before, ("MAINTENANCE", "c1", "b"): ("disk", 500)}
         assert sorted(after) == [
@@ -158,7 +148,7 @@ async def test_all_settings_of_operators_are_there_after_a_kill_right_after_the_
 
 
 async def test_a_removed_setting_does_not_come_back(clock: ManualClock, state: Path) -> None:
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         await register(peer)
         for request in (put("k"), put("orders", "a:4", "ORDER_TOPIC_CONFIG")):
             await peer.admin.PutKv(request)
@@ -170,12 +160,12 @@ async def test_a_removed_setting_does_not_come_back(clock: ManualClock, state: P
         await peer.admin.SetMaintenance(absence("a"))
         await peer.admin.SetMaintenance(admin.SetMaintenanceRequest(cluster="c1", broker_name="a"))
         left = after_a_kill(state)
-    async with serving(clock, left) as (_, peer):
+    async with serving(clock=clock, snapshot=left) as (_, peer):
         assert await settings(peer) == {}
 
 
 async def test_a_wipe_that_a_drain_ended_does_not_come_back(clock: ManualClock, state: Path) -> None:
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         generation = await register(peer)
         await peer.admin.SetWritePerm(wipe())
         gone = UnregisterBrokerRequest(
@@ -183,14 +173,14 @@ async def test_a_wipe_that_a_drain_ended_does_not_come_back(clock: ManualClock, 
         )
         await peer.registration.UnregisterBroker(gone)
         left = after_a_kill(state)
-    async with serving(clock, left) as (_, peer):
+    async with serving(clock=clock, snapshot=left) as (_, peer):
         assert await settings(peer) == {}
 
 
 async def test_an_expired_setting_is_removed_from_the_disk_with_the_next_interval(
     clock: ManualClock, state: Path
 ) -> None:
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         await register(peer, "a", "orders", "old", incarnation="one")
         await peer.admin.SetWritePerm(wipe())
         await peer.admin.DeleteTopic(admin.DeleteTopicRequest(topic="old", force=True))
@@ -205,7 +195,7 @@ async def test_an_expired_setting_is_removed_from_the_disk_with_the_next_interva
 
 async def test_the_time_that_is_left_is_written_again_now_and_then(clock: ManualClock, state: Path) -> None:
     """So that a wall clock that is set back lengthens little."""
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         await register(peer)
         await peer.admin.SetMaintenance(absence("a"))
         ((_, _, _, _, first, _),) = on_disk(state)["maintenance_windows"]
@@ -222,12 +212,12 @@ async def test_the_time_that_is_left_is_written_again_now_and_then(clock: Manual
 
 
 async def test_a_wall_clock_that_is_set_back_lengthens_nothing(clock: ManualClock, state: Path) -> None:
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         await register(peer)
         await peer.admin.SetMaintenance(absence("a"))
         left = after_a_kill(state)
     clock.now -= 1_000.0
-    async with serving(clock, left) as (_, peer):
+    async with serving(clock=clock, snapshot=left) as (_, peer):
         assert await settings(peer) == {("MAINTENANCE", "c1", "a"): ("disk", 600)}
 
 
@@ -324,9 +314,9 @@ async def _process(folder: Path) -> AsyncIterator[tuple[RealNameServer, Peer]]:
     settings = {"snapshot.directory": folder / "state", "snapshot.interval_seconds": 0.1}
     async with (
         real_name_server(folder, settings=settings) as process,
-        grpc.aio.insecure_channel(process.addr) as channel,
+        peer_of(process.addr) as peer,
     ):
-        yield process, Peer(channel)
+        yield process, peer
 
 
 async def _register_two(peer: Peer, name: str) -> None:
@@ -352,7 +342,7 @@ REQUESTS = [
 async def test_a_change_is_one_write_that_ends_before_it_is_made_and_acknowledged(
     clock: ManualClock, state: Path, gated: list[GatedStore], method: str, request_: Any
 ) -> None:
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         (store,) = gated
         await register(peer)
         await peer.admin.PutKv(put("there"))
@@ -377,7 +367,7 @@ async def test_a_change_is_one_write_that_ends_before_it_is_made_and_acknowledge
 async def test_a_disk_that_refuses_fails_a_change_or_warns_of_its_loss(
     clock: ManualClock, state: Path, gated: list[GatedStore], method: str, request_: Any
 ) -> None:
-    async with serving(clock, state) as (app, peer):
+    async with serving(clock=clock, snapshot=state) as (app, peer):
         (store,) = gated
         await register(peer)
         await peer.admin.PutKv(put("there"))
@@ -399,13 +389,13 @@ async def test_a_disk_that_refuses_fails_a_change_or_warns_of_its_loss(
         store.refuses = None
         await until_saved(clock, lambda: not app.parts.settings.problems())
         now, left = await settings(peer), after_a_kill(state)
-    async with serving(clock, left) as (_, peer):
+    async with serving(clock=clock, snapshot=left) as (_, peer):
         assert await settings(peer) == now
 
 
 async def test_a_full_disk_fails_a_change_with_its_own_message(clock: ManualClock, tmp_path: Path) -> None:
     with mounted(tmp_path / "disk", "-o", "size=512k") as disk:
-        async with serving(clock, disk / "state") as (_, peer):
+        async with serving(clock=clock, snapshot=disk / "state") as (_, peer):
             await register(peer)
             await peer.admin.PutKv(put("there"))
             fill(disk)
@@ -425,14 +415,14 @@ async def test_a_full_disk_fails_a_change_with_its_own_message(clock: ManualCloc
             assert (await peer.admin.PutKv(put("late"))).durable
             left = after_a_kill(disk / "state", tmp_path / "left")
             before = await settings(peer)
-    async with serving(clock, left) as (_, peer):
+    async with serving(clock=clock, snapshot=left) as (_, peer):
         assert {key for key in await settings(peer) if key[0] == "KV"} == {key for key in before if key[0] == "KV"}
 
 
 async def test_a_change_that_is_refused_after_it_was_saved_is_removed_from_the_disk(
     clock: ManualClock, state: Path, gated: list[GatedStore]
 ) -> None:
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         (store,) = gated
         generation = await register(peer)
         store.gate.clear()
@@ -452,7 +442,7 @@ async def test_changes_at_the_same_time_are_made_one_after_the_other_and_each_is
     clock: ManualClock, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pointsman_namesrv.core.kv.MAX_ENTRIES", 10)
-    async with serving(clock, state) as (app, peer):
+    async with serving(clock=clock, snapshot=state) as (app, peer):
         calls = [peer.admin.PutKv(put(f"k{number}")) for number in range(30)]
         done = await asyncio.gather(*calls, return_exceptions=True)
         refused = [error for error in done if isinstance(error, grpc.aio.AioRpcError)]
@@ -464,7 +454,7 @@ async def test_more_changes_than_may_wait_are_refused(
     clock: ManualClock, state: Path, gated: list[GatedStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper_module, "MAX_WAITING", 3)
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         (store,) = gated
         store.gate.clear()
         calls = [asyncio.ensure_future(peer.admin.PutKv(put(f"k{number}"))) for number in range(4)]
@@ -479,7 +469,7 @@ async def test_a_disk_that_hangs_is_not_waited_for_and_a_late_write_is_undone(
     clock: ManualClock, state: Path, gated: list[GatedStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper_module, "SAVE_SECONDS", 0.05)
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         (store,) = gated
         await register(peer)
         store.gate.clear()
@@ -497,7 +487,7 @@ async def test_a_disk_that_hangs_is_not_waited_for_and_a_late_write_is_undone(
 async def test_a_caller_that_cancels_does_not_make_disk_and_server_differ(
     clock: ManualClock, state: Path, gated: list[GatedStore]
 ) -> None:
-    async with serving(clock, state) as (app, peer):
+    async with serving(clock=clock, snapshot=state) as (app, peer):
         (store,) = gated
         store.gate.clear()
         begun = peer.admin.PutKv(put("begun"))
@@ -531,7 +521,7 @@ async def test_a_change_under_way_when_the_server_stops_is_finished(
 
 
 async def test_a_draining_server_is_changed_like_any_other(clock: ManualClock, state: Path) -> None:
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         await peer.admin.SetDrain(admin.SetDrainRequest(draining=True))
         assert (await peer.admin.PutKv(put("k"))).durable
 
@@ -540,7 +530,7 @@ async def test_a_draining_server_is_changed_like_any_other(clock: ManualClock, s
 
 
 async def test_without_a_snapshot_a_change_is_made_and_is_not_durable(clock: ManualClock) -> None:
-    async with serving(clock, None) as (_, peer):
+    async with serving(clock=clock, snapshot=None) as (_, peer):
         await register(peer)
         for method, request_ in (("PutKv", put("k")), ("SetGuard", hold()), ("SetWritePerm", wipe())):
             answer = await getattr(peer.admin, method)(request_)
@@ -551,11 +541,11 @@ async def test_without_a_snapshot_a_change_is_made_and_is_not_durable(clock: Man
 async def test_a_damaged_database_is_moved_and_the_server_starts(
     clock: ManualClock, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         await peer.admin.PutKv(put("k"))
     file = state / FILE_NAME
     file.write_bytes(b"x" * 5_000)
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         assert await settings(peer) == {}
         (complaint,) = (await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())).complaints
         assert complaint.startswith(f"the settings of operators were refused at the start and set aside: {file} ")
@@ -566,7 +556,7 @@ async def test_a_damaged_database_is_moved_and_the_server_starts(
         )
         assert (state / "damaged" / FILE_NAME).exists()
         assert (await peer.admin.PutKv(put("k"))).durable
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         assert list(await settings(peer)) == [("KV", "ns", "k")]
         assert not (await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())).complaints
 
@@ -574,13 +564,13 @@ async def test_a_damaged_database_is_moved_and_the_server_starts(
 async def test_a_setting_that_breaks_a_rule_of_today_is_refused_and_the_others_stay(
     clock: ManualClock, state: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         await peer.admin.PutKv(put("k"))
     file = table_file(state)
     file.open()
     file.write([("kv", ("ORDER_TOPIC_CONFIG", "orders"), ("nonsense",)), ("guards", ("c1",), ("HALT", None, None))])
     file.close()
-    async with serving(clock, state) as (_, peer):
+    async with serving(clock=clock, snapshot=state) as (_, peer):
         assert list(await settings(peer)) == [("KV", "ns", "k")]
         (complaint,) = (await peer.admin.GetNodeInfo(admin.GetNodeInfoRequest())).complaints
         assert complaint == "2 settings of operators were refused at the start; the log names them"
@@ -596,7 +586,7 @@ async def test_more_guards_that_are_not_auto_than_the_limit_are_refused_and_old_
     clock: ManualClock, state: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(guard_module, "MAX_SETTINGS", 3)
-    async with serving(clock, state) as (app, peer):
+    async with serving(clock=clock, snapshot=state) as (app, peer):
         for number in range(4):
             who = BrokerIdentity(cluster=f"c{number}", broker_name="x", addr=f"x{number}:1")
             await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), who=who))
@@ -622,7 +612,7 @@ async def test_more_guards_that_are_not_auto_than_the_limit_are_refused_and_old_
 
 
 async def test_a_token_of_no_page_is_refused(clock: ManualClock) -> None:
-    async with serving(clock, None) as (_, peer):
+    async with serving(clock=clock, snapshot=None) as (_, peer):
         for request, field in (
             (admin.ListSettingsRequest(page_token="x/y"), "page_token"),
             (admin.ListSettingsRequest(page_size=5_001), "page_size"),

@@ -28,12 +28,12 @@ from pointsman_namesrv.slices import Slices
 from pointsman_namesrv.web import loop_documents, status_document
 from pointsman_namesrv.web.loop_documents import Query
 from pointsman_namesrv.web.status_site import PAGE, PAGE_POLICY
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.access_tokens import TokenFolder
 from tests.kit.ctl.command import ctl
 from tests.kit.http_answer import ask, ask_in_thread
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer
 from tests.kit.waiting import eventually
 
 README = Path(__file__).parents[4] / "namesrv/README.md"

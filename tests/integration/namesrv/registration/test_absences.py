@@ -8,7 +8,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.json_format import MessageToDict
@@ -18,10 +17,9 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.registration_service_pb2 import KeepAliveRequest
 from pointsman_namesrv.app import NameServerApp
 from pointsman_report.cli import main
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.history.rows import rows_in
 from tests.kit.name_server import wire
-from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer, serving
 from tests.kit.refusal import refusal_of
 
 A = wire.identity("a", addr="a:10911")
@@ -38,11 +36,8 @@ def history(tmp_path: Path) -> Path:
 async def run(clock: ManualClock, history: Path) -> AsyncIterator[tuple[NameServerApp, Peer]]:
     """One run of a name server with its snapshot."""
     state = history.with_name("state")
-    async with (
-        running_name_server(clock=clock, history=history, snapshot=state) as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        yield app, Peer(channel)
+    async with serving(clock=clock, history=history, snapshot=state) as (app, peer):
+        yield app, peer
 
 
 async def register(peer: Peer) -> int:

@@ -11,10 +11,10 @@ import grpc
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.history.rows import rows_in
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer
 from tests.kit.refusal import refusal_of
 
 EVERY = 25.0

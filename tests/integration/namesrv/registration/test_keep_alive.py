@@ -11,8 +11,8 @@ from pointsman.v1.registration_service_pb2 import Beat, KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import registration
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.name_server import wire
+from tests.kit.name_server.peer import Peer
 from tests.kit.waiting import eventually
 
 START_IS_OVER = 121.0

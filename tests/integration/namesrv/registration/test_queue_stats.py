@@ -13,10 +13,9 @@ from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.wire.error_details import read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_report.cli import main
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.history.rows import rows_in
 from tests.kit.name_server import wire
-from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer, serving
 
 RECORDED = messages.REPORT_QUEUE_STATS_STATUS_RECORDED
 STALE = messages.REPORT_QUEUE_STATS_STATUS_STALE_GENERATION
@@ -57,8 +56,7 @@ def counted(server: NameServerApp, result: str) -> float | None:
 
 
 async def test_a_report_is_one_row_of_the_history_that_matches_the_public_schema(tmp_path: Path) -> None:
-    async with running_name_server(history=tmp_path) as server, grpc.aio.insecure_channel(server.addr) as channel:
-        peer = Peer(channel)
+    async with serving(history=tmp_path) as (server, peer):
         generation = (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation
         assert (await peer.registration.ReportQueueStats(report(generation))).status == RECORDED
         assert counted(server, "RECORDED") == 1

@@ -16,8 +16,8 @@ from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest, TopicRoute, WatchTopicRoutesResponse
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
 from pointsman_namesrv.app import NameServerApp
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.name_server import wire
+from tests.kit.name_server.peer import Peer
 from tests.kit.name_server.watching import watching
 from tests.kit.waiting import eventually
 

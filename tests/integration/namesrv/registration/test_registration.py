@@ -22,8 +22,8 @@ from pointsman.wire.error_details import ErrorDetails, read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import register_call
 from pointsman_namesrv.slices import SLICE_TOPICS
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.name_server import wire
+from tests.kit.name_server.peer import Peer
 from tests.kit.waiting import eventually
 
 BIG = [wire.topic(f"topic-{i}") for i in range(20_000)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pointsman.manual_clock import ManualClock
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman_namesrv.app import NameServerApp
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.name_server import wire
+from tests.kit.name_server.peer import Peer
 
 EXPIRY = 120.0
 SWEEP = 5.0

@@ -6,7 +6,6 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 from grpc import StatusCode
 
@@ -20,9 +19,8 @@ from pointsman.v1.broker_pb2 import (
     BrokerIdentity,
 )
 from pointsman.v1.registration_service_pb2 import UNREGISTER_REASON_DRAIN, UnregisterBrokerRequest
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.name_server import wire
-from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer, serving
 from tests.kit.refusal import refusal_of
 
 WHO = wire.identity("a", addr="a:10911")
@@ -98,12 +96,12 @@ async def test_a_watch_is_sent_the_empty_route_and_then_the_broker_that_is_back(
 
 
 async def test_two_name_servers_that_lost_a_broker_have_the_same_digest(peer: Peer, clock: ManualClock) -> None:
-    async with running_name_server(clock=clock) as other, grpc.aio.insecure_channel(other.addr) as channel:
+    async with serving(clock=clock) as (_, there):
         await register(peer)
         await clock.advance(50.0)
-        await register(Peer(channel))
+        await register(there)
         await clock.advance(LATER)
-        routes = [(await each.route.GetTopicRoute(ORDERS)).route for each in (peer, Peer(channel))]
+        routes = [(await each.route.GetTopicRoute(ORDERS)).route for each in (peer, there)]
     assert routes[0].revision.digest == routes[1].revision.digest
     assert routes[0].absent_brokers[0].since != routes[1].absent_brokers[0].since
 
@@ -112,20 +110,13 @@ async def test_two_name_servers_that_lost_a_broker_have_the_same_digest(peer: Pe
 async def test_a_restart_keeps_expired_brokers_for_their_remaining_time(
     clock: ManualClock, tmp_path: Path, elapsed_hours: int
 ) -> None:
-    async with (
-        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        await register(Peer(channel))
-        await register(Peer(channel), wire.identity("b", addr="b:10911"), "drained")
+    async with serving(clock=clock, snapshot=tmp_path / "state") as (_, peer):
+        await register(peer)
+        await register(peer, wire.identity("b", addr="b:10911"), "drained")
         await clock.advance(LATER)
-        before = (await Peer(channel).route.GetTopicRoute(ORDERS)).route
+        before = (await peer.route.GetTopicRoute(ORDERS)).route
     clock.now += elapsed_hours * 3_600.0
-    async with (
-        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        peer = Peer(channel)
+    async with serving(clock=clock, snapshot=tmp_path / "state") as (_, peer):
         if elapsed_hours == 73:
             assert (await refusal_of(peer.route.GetTopicRoute(ORDERS))).status is StatusCode.NOT_FOUND
             return
@@ -134,11 +125,8 @@ async def test_a_restart_keeps_expired_brokers_for_their_remaining_time(
         assert abs(after.absent_brokers[0].since.seconds - before.absent_brokers[0].since.seconds) <= 1
         # Back, it has its segment again, and the next restart knows it as registered.
         await register(peer)
-    async with (
-        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        assert len((await Peer(channel).route.GetTopicRoute(ORDERS)).route.broker_datas) == 1
+    async with serving(clock=clock, snapshot=tmp_path / "state") as (_, peer):
+        assert len((await peer.route.GetTopicRoute(ORDERS)).route.broker_datas) == 1
 
 
 async def absent(peer: Peer, cluster: str = "") -> list[tuple[str, bool, str, bool]]:
@@ -156,11 +144,7 @@ async def test_the_agents_of_brokers_that_are_out_or_departed_are_listed_also_af
     failing = BrokerHealth(status=PROBE_STATUS_FAILING, evidence=PROBE_EVIDENCE_STRONG)
     both = [("a", False, "a:9880", False), ("b", True, "b:9880", False)]
     out = wire.identity("b", addr="b:10911")
-    async with (
-        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        peer = Peer(channel)
+    async with serving(clock=clock, snapshot=tmp_path / "state") as (_, peer):
         nothing = await peer.route.GetClusterInfo(route.GetClusterInfoRequest())
         assert nothing.HasField("absent")
         topic = wire.topic("orders")
@@ -177,11 +161,7 @@ async def test_the_agents_of_brokers_that_are_out_or_departed_are_listed_also_af
             patch.setattr("pointsman_namesrv.rpc.route_codec.MAX_ABSENT", 1)
             bounded = (await peer.route.GetClusterInfo(route.GetClusterInfoRequest())).absent
         assert (len(bounded.brokers), bounded.left_out) == (1, 1)
-    async with (
-        running_name_server(clock=clock, snapshot=tmp_path / "state") as app,
-        grpc.aio.insecure_channel(app.addr) as channel,
-    ):
-        peer = Peer(channel)
+    async with serving(clock=clock, snapshot=tmp_path / "state") as (_, peer):
         assert await absent(peer) == both
         await peer.admin.EvictBroker(admin.EvictBrokerRequest(cluster="c1", broker_name="b", by="ops"))
         assert await absent(peer, "c1") == both[:1]  # all of its brokers have departed, and it is known

@@ -21,9 +21,8 @@ from pointsman.v1.route_service_pb2 import (
 from pointsman.wire.error_details import read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import routes
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.name_server import wire
-from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer, serving
 
 SLAVE = wire.identity(broker_id=1, addr="10.0.0.2:10911")
 WARM_UP = 2.0
@@ -87,8 +86,7 @@ async def test_the_same_route_has_the_same_digest_on_another_node_in_any_order_o
             who = wire.identity(broker_id=i, addr=f"10.0.0.{i}:1")
             await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), wire.topic("x"), who=who))
 
-    async with running_name_server(clock=clock) as other, grpc.aio.insecure_channel(other.addr) as channel:
-        other_peer = Peer(channel)
+    async with serving(clock=clock) as (_, other_peer):
         await fill(peer, 0, 1, 2)
         await fill(other_peer, 2, 0, 1)
         here, there = await route(peer), await route(other_peer)
@@ -100,9 +98,9 @@ async def test_for_a_known_digest_of_any_node_the_response_is_only_the_revision(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
     await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
-    async with running_name_server(clock=clock) as other, grpc.aio.insecure_channel(other.addr) as channel:
-        await Peer(channel).registration.RegisterBroker(wire.registration(wire.topic("orders")))
-        known = (await route(Peer(channel))).revision.digest
+    async with serving(clock=clock) as (_, there):
+        await there.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+        known = (await route(there)).revision.digest
     here = await route(peer)
     for _ in range(2):
         answer = await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders", known_digest=known))

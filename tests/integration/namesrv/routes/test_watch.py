@@ -25,9 +25,9 @@ from pointsman.v1.route_service_pb2 import (
 from pointsman.wire.error_details import ErrorDetails, read_status
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.rpc import node_server
-from tests.integration.namesrv.conftest import Peer
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import Peer
 from tests.kit.name_server.watching import Watch, watching
 from tests.kit.waiting import eventually
 
