@@ -48,7 +48,7 @@ from tests.kit.agent.in_process import PATIENCE_SECONDS
 from tests.kit.broker.redis.process import free_port
 from tests.kit.history.rows import rows_in
 from tests.kit.name_server.in_process import running_name_server
-from tests.kit.name_server.wire import identity, registration, topic
+from tests.kit.name_server.wire import identity, registration, topic, unregistration
 from tests.kit.refusal import refusal_of
 from tests.kit.waiting import eventually
 
@@ -127,11 +127,7 @@ class Rig:
         answers = {}
         for app, channel, generation in zip(self.name_servers, self.channels, self.generations, strict=True):
             response = await RegistrationServiceStub(channel).UnregisterBroker(
-                registration_wire.UnregisterBrokerRequest(
-                    identity=identity(addr=ADDR),
-                    generation=generation,
-                    reason=registration_wire.UNREGISTER_REASON_DRAIN,
-                )
+                unregistration(identity(addr=ADDR), generation, registration_wire.UNREGISTER_REASON_DRAIN)
             )
             answers[app.addr] = Answer(
                 response.status == registration_wire.UNREGISTER_STATUS_UNREGISTERED, str(response.status)

@@ -10,11 +10,11 @@ from contextlib import asynccontextmanager
 import grpc.aio
 import pytest
 
-from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_namesrv.app import NameServerApp
 from tests.kit.ctl.command import Ended, ctl, running_ctl
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import register_at
 from tests.kit.name_server.scripted_admin import Refusal, scripted_admin_server
 from tests.kit.name_server.scripted_routes import refused_addr, scripted_route_server, silent_listener
 
@@ -33,9 +33,7 @@ async def refusing_server() -> AsyncIterator[str]:
 @pytest.fixture
 async def name_server() -> AsyncIterator[NameServerApp]:
     async with running_name_server() as app:
-        async with grpc.aio.insecure_channel(app.addr) as channel:
-            request = wire.registration(wire.topic("orders"), who=wire.identity("broker-a"))
-            await RegistrationServiceStub(channel).RegisterBroker(request)
+        await register_at(app.addr, "orders", who=wire.identity("broker-a"))
         yield app
 
 

@@ -9,27 +9,22 @@ import socket
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-import grpc.aio
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_namesrv.app import NameServerApp
 from tests.kit.ctl.command import Ended, Terminal, ctl
 from tests.kit.ctl.keys import undocumented_keys
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import register_at
 from tests.kit.name_server.scripted_admin import scripted_admin_server
 from tests.kit.name_server.scripted_routes import refused_addr
 
 
 async def register(app: NameServerApp, name: str = "broker-a", *, cluster: str = "c1") -> None:
-    async with grpc.aio.insecure_channel(app.addr) as channel:
-        who = wire.identity(
-            name, addr=f"10.0.0.1:{10_921 + ord(name[-1]) - ord('a') + 100 * (cluster != 'c1')}", cluster=cluster
-        )
-        topics = (wire.topic("orders"), wire.topic("payments"))
-        await RegistrationServiceStub(channel).RegisterBroker(wire.registration(*topics, who=who))
+    port = 10_921 + ord(name[-1]) - ord("a") + 100 * (cluster != "c1")
+    await register_at(app.addr, "orders", "payments", who=wire.identity(name, addr=f"10.0.0.1:{port}", cluster=cluster))
 
 
 @dataclass

@@ -26,14 +26,13 @@ from tests.kit.ctl.command import Ended, ctl, running_ctl
 from tests.kit.ctl.keys import undocumented_keys
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import register_at
 from tests.kit.name_server.scripted_admin import ScriptedAdminServer, scripted_admin_server
 from tests.kit.name_server.scripted_routes import refused_addr, silent_listener
 
 
 async def register(app: NameServerApp, *topics: str, name: str, **more: Any) -> None:
-    async with grpc.aio.insecure_channel(app.addr) as channel:
-        request = wire.registration(*map(wire.topic, topics), who=wire.identity(name, addr=f"{name}:10911"), **more)
-        await RegistrationServiceStub(channel).RegisterBroker(request)
+    await register_at(app.addr, *topics, who=wire.identity(name, addr=f"{name}:10911"), **more)
 
 
 @pytest.fixture
@@ -305,9 +304,7 @@ async def test_a_cluster_that_no_server_knows_is_not_found(server: NameServerApp
     async with running_name_server() as other:
         arguments = ("--namesrv", f"{server.addr},{other.addr}", command, "--cluster", "nope")
         made = await ctl(*arguments)
-        async with grpc.aio.insecure_channel(other.addr) as channel:
-            request = wire.registration(who=wire.identity("broker-n", cluster="nope"))
-            await RegistrationServiceStub(channel).RegisterBroker(request)
+        await register_at(other.addr, who=wire.identity("broker-n", cluster="nope"))
         partly = await ctl(*arguments)
 
     assert made == Ended(1, "", "pointsmanctl: cluster nope is not known; see `pointsmanctl clusters`\n")

@@ -14,18 +14,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import grpc.aio
 import pytest
 
 from pointsman.clock import SystemClock
-from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_ctl.command_line import TASKS
 from pointsman_namesrv.app import NameServerApp
 from tests.kit.agent.in_route import WholeAgent, whole_agents
 from tests.kit.ctl.command import ctl
 from tests.kit.ctl.process import ctl_process, ended, environment, started
-from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import register_at
 from tests.kit.waiting import eventually
 
 XTERM = {"TERM": "xterm-256color", "COLUMNS": "100", "LINES": "40"}
@@ -48,12 +46,6 @@ async def name_server() -> AsyncIterator[NameServerApp]:
 async def one_broker(name_server: NameServerApp) -> AsyncIterator[WholeAgent]:
     async with whole_agents(("a", 0), clock=SystemClock(), name_servers=[name_server]) as (agent,):
         yield agent
-
-
-async def register(name_server: NameServerApp, *topics: str) -> None:
-    async with grpc.aio.insecure_channel(name_server.addr) as channel:
-        request = wire.registration(*map(wire.topic, topics), who=wire.identity("a"))
-        await RegistrationServiceStub(channel).RegisterBroker(request)
 
 
 class Terminal:
@@ -110,7 +102,7 @@ async def test_a_command_of_each_task_runs_as_a_process(name_server: NameServerA
 
 
 async def test_colours_appear_on_a_terminal(name_server: NameServerApp, terminal: Terminal) -> None:
-    await register(name_server, "orders")
+    await register_at(name_server.addr, "orders")
     process = await started("--namesrv", name_server.addr, "clusters", out=terminal.inside, env=XTERM)
     assert (await ended(process)).code == 0
     await terminal.shows(b"\x1b[32mUP")
@@ -118,7 +110,7 @@ async def test_colours_appear_on_a_terminal(name_server: NameServerApp, terminal
 
 async def test_a_reader_that_closes_the_pipe_gets_no_traceback(name_server: NameServerApp) -> None:
     # More than the 64 KiB that a pipe holds.
-    await register(name_server, *(f"{number:0127}" for number in range(1_000)))
+    await register_at(name_server.addr, *(f"{number:0127}" for number in range(1_000)))
     process = await asyncio.create_subprocess_shell(
         f"{sys.executable} -m pointsman_ctl --namesrv {name_server.addr} topics | head -1",
         env=environment(),
@@ -131,7 +123,7 @@ async def test_a_reader_that_closes_the_pipe_gets_no_traceback(name_server: Name
 
 
 async def test_ctrl_c_ends_a_watch_quietly(name_server: NameServerApp) -> None:
-    await register(name_server, "orders")
+    await register_at(name_server.addr, "orders")
     process = await started("--namesrv", name_server.addr, "-o", "json", "watch", "orders")
     try:
         assert process.stdout is not None
@@ -147,7 +139,7 @@ async def test_ctrl_c_ends_a_watch_quietly(name_server: NameServerApp) -> None:
 async def test_top_on_a_terminal_has_its_own_screen_and_gives_it_back(
     name_server: NameServerApp, terminal: Terminal
 ) -> None:
-    await register(name_server, "orders")
+    await register_at(name_server.addr, "orders")
     process = await started("--namesrv", name_server.addr, "top", env=XTERM, out=terminal.inside)
     try:
         await terminal.shows(b"UPTIME")
@@ -162,7 +154,7 @@ async def test_top_on_a_terminal_has_its_own_screen_and_gives_it_back(
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 async def test_tab_completes_the_name_of_a_topic_in_bash(name_server: NameServerApp, terminal: Terminal) -> None:
-    await register(name_server, "orders")
+    await register_at(name_server.addr, "orders")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     shell = await asyncio.create_subprocess_exec(
         *("bash", "--norc", "--noprofile", "-i"),
@@ -186,7 +178,7 @@ async def test_tab_completes_the_name_of_a_topic_in_bash(name_server: NameServer
 async def test_on_a_terminal_the_operator_is_prompted_before_a_topic_is_hidden(
     name_server: NameServerApp, terminal: Terminal
 ) -> None:
-    await register(name_server, "orders")
+    await register_at(name_server.addr, "orders")
     terminal.type(b"y\n")
     process = await started("--namesrv", name_server.addr, "delete-topic", "orders", "--force", stdin=terminal.inside)
     made = await ended(process)

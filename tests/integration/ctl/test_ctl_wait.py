@@ -5,25 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 
-import grpc.aio
 import pytest
 
 from pointsman.v1.broker_pb2 import PROBE_EVIDENCE_STRONG, PROBE_STATUS_FAILING, BrokerHealth
-from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from tests.kit.ctl.command import ctl, running_ctl
-from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import register_at
 from tests.kit.name_server.scripted_routes import refused_addr
 
 REFUSING = BrokerHealth(status=PROBE_STATUS_FAILING, evidence=PROBE_EVIDENCE_STRONG)
 
 
 async def register(app: NameServerApp, *, health: BrokerHealth | None = None) -> None:
-    async with grpc.aio.insecure_channel(app.addr) as channel:
-        request = wire.registration(wire.topic("orders"), agent_addr="a:9880", health=health)
-        await RegistrationServiceStub(channel).RegisterBroker(request)
+    await register_at(app.addr, "orders", agent_addr="a:9880", health=health)
 
 
 async def test_it_waits_for_the_route_and_shows_what_is_missing() -> None:

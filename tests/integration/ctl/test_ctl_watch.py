@@ -12,12 +12,12 @@ import pytest
 
 from pointsman.v1 import broker_pb2
 from pointsman.v1 import route_service_pb2 as route
-from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_namesrv.app import NameServerApp
 from tests.kit.broker.redis.process import free_port
 from tests.kit.ctl.command import Command, ctl, running_ctl
 from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import register_at
 from tests.kit.name_server.scripted_admin import Refusal, ScriptedAdminServer, scripted_admin_server
 from tests.kit.name_server.scripted_routes import (
     broker_data,
@@ -67,9 +67,7 @@ async def watching(*servers: str, output: str = "json", seconds: str = "30") -> 
 
 async def hold(app: NameServerApp, queues: int, *more: str) -> None:
     """Register a broker with ``queues`` queues of orders; 0: it no longer has the topic."""
-    topics = [*([wire.topic("orders", queues)] if queues else []), *map(wire.topic, more)]
-    async with grpc.aio.insecure_channel(app.addr) as channel:
-        await RegistrationServiceStub(channel).RegisterBroker(wire.registration(*topics))
+    await register_at(app.addr, *([wire.topic("orders", queues)] if queues else []), *more)
 
 
 @pytest.fixture

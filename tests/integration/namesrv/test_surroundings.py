@@ -125,7 +125,7 @@ async def test_streams_of_health_and_reflection_are_limited_and_one_peer_cannot_
 
 
 async def test_metrics_and_health_over_http(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    await peer.register("orders")
     await clock.advance(5)
     base = f"http://127.0.0.1:{server.monitoring_port}"
 
@@ -156,7 +156,7 @@ async def test_a_page_of_brokers_ends_before_it_outgrows_a_message(peer: Peer, m
     monkeypatch.setattr(inspection, "MAX_PAGE_BYTES", 500)
     for number in range(3):
         who = wire.identity(name=f"b{number}", addr=f"h:{number + 1}")
-        await peer.registration.RegisterBroker(wire.registration(who=who, labels={"big": "x" * 128}, zone="z" * 1_000))
+        await peer.register(who=who, labels={"big": "x" * 128}, zone="z" * 1_000)
     first = await peer.admin.ListBrokers(ListBrokersRequest())
     assert [broker.identity.broker_name for broker in first.brokers] == ["b0"]
     assert first.next_page_token == "c1/b0/0"
@@ -166,7 +166,7 @@ async def test_brokers_come_in_sorted_pages(peer: Peer) -> None:
     full = {f"{i:032}": "x" * 128 for i in range(32)}
     for number in range(12):
         who = wire.identity(name=f"b{number % 6}", broker_id=10 - number // 6, addr=f"h:{number + 1}")
-        await peer.registration.RegisterBroker(wire.registration(who=who, labels=full))
+        await peer.register(who=who, labels=full)
     seen, token, pages = [], "", 0
     while pages == 0 or token:
         page = await peer.admin.ListBrokers(ListBrokersRequest(page_size=5, page_token=token))
@@ -182,7 +182,7 @@ async def test_brokers_come_in_sorted_pages(peer: Peer) -> None:
 
 
 async def test_the_last_events_of_a_broker_show_why_it_was_removed(peer: Peer, clock: ManualClock) -> None:
-    await peer.registration.RegisterBroker(wire.registration())
+    await peer.register()
     await clock.advance(130)
     events = (await peer.admin.ListBrokerEvents(ListBrokerEventsRequest(broker_name="a"))).events
     assert [(e.event, e.reason) for e in events] == [
@@ -198,7 +198,7 @@ async def test_the_last_events_of_a_broker_show_why_it_was_removed(peer: Peer, c
 async def test_the_history_holds_every_event_once_and_in_order(tmp_path: Path, clock: ManualClock) -> None:
     async with running_name_server(clock=clock, history=tmp_path) as server:
         async with peer_of(server.addr) as peer:
-            await peer.registration.RegisterBroker(wire.registration(zone="z1", incarnation="r1"))
+            await peer.register(zone="z1", incarnation="r1")
         await clock.advance(130)
     written = list(rows(tmp_path))
 
@@ -224,7 +224,7 @@ async def test_the_history_holds_every_event_once_and_in_order(tmp_path: Path, c
 
 
 async def test_a_wall_clock_that_jumps_expires_no_broker(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
-    await peer.registration.RegisterBroker(wire.registration())
+    await peer.register()
     for jump in (timedelta(hours=1), timedelta(days=-2), timedelta(days=1)):
         clock.jump_wall_clock(jump)
         await clock.advance(15)
@@ -235,7 +235,7 @@ async def test_a_disk_error_blocks_no_call_and_is_counted(tmp_path: Path, clock:
     async with running_name_server(clock=clock, history=tmp_path) as server:
         await asyncio.to_thread(_replace_by_a_file, tmp_path / "raw")
         async with peer_of(server.addr) as peer:
-            await peer.registration.RegisterBroker(wire.registration())
+            await peer.register()
             await eventually(server.parts.recorder.problems)
     lost = server.metrics.registry.get_sample_value("pointsman_namesrv_history_rows_dropped_total", {"cause": "disk"})
     assert lost == server.parts.recorder.dropped > 0
@@ -254,7 +254,7 @@ async def test_after_lost_rows_the_states_are_written_again(tmp_path: Path, cloc
 
 async def test_rows_lost_again_and_again_repeat_the_states_once_a_minute(tmp_path: Path, clock: ManualClock) -> None:
     async with serving(clock=clock, history=tmp_path) as (server, peer):
-        await peer.registration.RegisterBroker(wire.registration())
+        await peer.register()
         for _ in range(7):
             await _lose_a_row(server)
             await clock.advance(10)

@@ -54,6 +54,14 @@ def registration(
         yield request
 
 
+def unregistration(
+    who: broker_pb2.BrokerIdentity,
+    generation: int,
+    reason: registration_service_pb2.UnregisterReason.ValueType = registration_service_pb2.UNREGISTER_REASON_SHUTDOWN,
+) -> registration_service_pb2.UnregisterBrokerRequest:
+    return registration_service_pb2.UnregisterBrokerRequest(identity=who, generation=generation, reason=reason)
+
+
 def beat(
     generation: int,
     *,

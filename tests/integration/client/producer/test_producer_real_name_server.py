@@ -10,7 +10,6 @@ import grpc.aio
 import pytest
 
 from pointsman.manual_clock import ManualClock
-from pointsman.v1 import registration_service_pb2
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_client.core.message import Message
 from pointsman_client.core.message_queue import MessageQueue
@@ -52,13 +51,7 @@ async def test_a_broker_removed_from_the_routes_gets_nothing_and_the_parked_mess
             await producer.send(HELLO)
         assert {call.addr for call in transport.calls} == {A, B}
 
-        await stub.UnregisterBroker(
-            registration_service_pb2.UnregisterBrokerRequest(
-                identity=a,
-                generation=generations["a"],
-                reason=registration_service_pb2.UNREGISTER_REASON_SHUTDOWN,
-            )
-        )
+        await stub.UnregisterBroker(wire.unregistration(a, generations["a"]))
         await eventually(lambda: producer.client.broker("c1", "a") is None)
         transport.calls.clear()
         for _ in range(8):

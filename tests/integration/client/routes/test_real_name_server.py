@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import grpc.aio
 import pytest
 
-from pointsman.v1 import broker_pb2, registration_service_pb2, registration_service_pb2_grpc
+from pointsman.v1 import broker_pb2
 from pointsman_client import ClientClosedError, NameServerClient, RouteChange, TopicNotFoundError
 from tests.kit.ctl.command import ctl
 from tests.kit.name_server.in_process import running_name_server
-from tests.kit.name_server.wire import identity, registration, topic
+from tests.kit.name_server.peer import peer_of, register_at
+from tests.kit.name_server.wire import identity, unregistration
 from tests.kit.waiting import eventually
 
 W1_BROKERS = [
@@ -26,30 +26,16 @@ W1_BROKERS = [
 ]
 
 
-async def register(addr: str, who: broker_pb2.BrokerIdentity, *topics: broker_pb2.TopicConfig) -> int:
-    async with grpc.aio.insecure_channel(addr) as channel:
-        stub = registration_service_pb2_grpc.RegistrationServiceStub(channel)
-        response = await stub.RegisterBroker(iter(registration(*topics, who=who)))
-        return response.generation
-
-
 async def unregister(addr: str, who: broker_pb2.BrokerIdentity, generation: int) -> None:
-    async with grpc.aio.insecure_channel(addr) as channel:
-        stub = registration_service_pb2_grpc.RegistrationServiceStub(channel)
-        await stub.UnregisterBroker(
-            registration_service_pb2.UnregisterBrokerRequest(
-                identity=who,
-                generation=generation,
-                reason=registration_service_pb2.UNREGISTER_REASON_SHUTDOWN,
-            )
-        )
+    async with peer_of(addr) as peer:
+        await peer.registration.UnregisterBroker(unregistration(who, generation))
 
 
 @pytest.fixture
 async def addr() -> AsyncIterator[str]:
     async with running_name_server() as server:
         for name, broker_id, broker_addr in W1_BROKERS:
-            await register(server.addr, identity(name, broker_id, broker_addr, "DefaultCluster"), topic("TopicTest"))
+            await register_at(server.addr, "TopicTest", who=identity(name, broker_id, broker_addr, "DefaultCluster"))
         yield server.addr
 
 
@@ -82,7 +68,7 @@ async def test_a_master_that_unregisters_is_reported_and_its_publish_queues_are_
         changes = client.route_changes("TopicTest")
         assert (await anext(changes)).old is None
 
-        generation = await register(addr, master, topic("TopicTest"))
+        generation = await register_at(addr, "TopicTest", who=master)
         joined: RouteChange = await anext(changes)
         assert joined.new is not None
         assert [data.broker_name for data in joined.new.broker_datas] == ["broker-a", "broker-b", "broker-c"]
@@ -104,7 +90,7 @@ async def test_the_watch_delivers_a_change_immediately(addr: str) -> None:
         client.on_route_change(lambda _: arrivals.put_nowait(loop.time()))
         delays = []
         for _ in range(3):
-            generation = await register(addr, master, topic("TopicTest"))
+            generation = await register_at(addr, "TopicTest", who=master)
             done_at = loop.time()
             delays.append(await asyncio.wait_for(arrivals.get(), 10.0) - done_at)
             await unregister(addr, master, generation)
@@ -120,7 +106,7 @@ async def test_when_a_name_server_drains_watch_and_lookups_continue_at_the_other
     async with AsyncExitStack() as drained:
         draining = await drained.enter_async_context(running_name_server())
         for name, broker_id, broker_addr in W1_BROKERS:
-            await register(draining.addr, identity(name, broker_id, broker_addr, "DefaultCluster"), topic("TopicTest"))
+            await register_at(draining.addr, "TopicTest", who=identity(name, broker_id, broker_addr, "DefaultCluster"))
         servers = [draining.addr, addr]
         async with NameServerClient(servers, shuffle_name_servers=False) as client:
             client.on_route_change(notified.append)
@@ -129,7 +115,7 @@ async def test_when_a_name_server_drains_watch_and_lookups_continue_at_the_other
             await drained.aclose()
             await eventually(lambda: client.name_server_in_use == addr)
             await eventually(lambda: client.describe("TopicTest")["watched"])
-            await register(addr, master, topic("TopicTest"))
+            await register_at(addr, "TopicTest", who=master)
             await eventually(lambda: len(notified) == 2)
 
             assert len(await client.publish_queues("TopicTest")) == 12
@@ -141,8 +127,8 @@ async def test_a_broker_that_expired_at_one_name_server_stays_and_one_that_expir
     master = identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster")
     async with running_name_server() as other:
         for name, broker_id, broker_addr in W1_BROKERS:
-            await register(other.addr, identity(name, broker_id, broker_addr, "DefaultCluster"), topic("TopicTest"))
-        generations = [await register(at, master, topic("TopicTest")) for at in (addr, other.addr)]
+            await register_at(other.addr, "TopicTest", who=identity(name, broker_id, broker_addr, "DefaultCluster"))
+        generations = [await register_at(at, "TopicTest", who=master) for at in (addr, other.addr)]
         async with NameServerClient([addr, other.addr], shuffle_name_servers=False) as client:
             assert len(await client.publish_queues("TopicTest")) == 12
             await eventually(lambda: client.describe("TopicTest")["watched"])
@@ -161,7 +147,7 @@ async def test_a_clients_view_is_compared_with_each_server(addr: str, tmp_path: 
         view = tmp_path / "view.json"
         view.write_text(json.dumps(client.describe("TopicTest")))
         equal = await ctl("--namesrv", addr, "diff", "--client", str(view))
-        await register(addr, identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster"), topic("TopicTest"))
+        await register_at(addr, "TopicTest", who=identity("broker-c", 0, "192.168.1.30:10911", "DefaultCluster"))
         servers = ("--namesrv", f"{addr},{other.addr}")
         differs = await ctl(*servers, "diff", "--client", str(view))
         as_json = await ctl(*servers, "-o", "json", "diff", "--client", str(view))
@@ -180,7 +166,7 @@ async def test_a_clients_view_is_compared_with_each_server(addr: str, tmp_path: 
 async def test_the_same_route_from_two_name_servers_does_not_count_as_a_change(addr: str) -> None:
     async with running_name_server() as other:
         for name, broker_id, broker_addr in W1_BROKERS:
-            await register(other.addr, identity(name, broker_id, broker_addr, "DefaultCluster"), topic("TopicTest"))
+            await register_at(other.addr, "TopicTest", who=identity(name, broker_id, broker_addr, "DefaultCluster"))
         async with NameServerClient([addr]) as first, NameServerClient([other.addr]) as second:
             here, there = await first.topic_route("TopicTest"), await second.topic_route("TopicTest")
 

@@ -7,10 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import grpc.aio
 import pytest
 
-from pointsman.v1 import registration_service_pb2, registration_service_pb2_grpc
 from pointsman_client import (
     InvalidOptionError,
     Message,
@@ -24,27 +22,19 @@ from pointsman_client import (
 from pointsman_client.memory import MemoryTransport
 from tests.kit.ctl.command import ctl
 from tests.kit.name_server.in_process import running_name_server
-from tests.kit.name_server.wire import identity, registration, topic
+from tests.kit.name_server.peer import peer_of, register_at
+from tests.kit.name_server.wire import identity, unregistration
 from tests.kit.waiting import eventually
 
 
 async def register(server: str, name: str, zone: str, broker_id: int = 0) -> int:
     who = identity(name, broker_id, f"{name}-{broker_id}.test:10911")
-    async with grpc.aio.insecure_channel(server) as channel:
-        stub = registration_service_pb2_grpc.RegistrationServiceStub(channel)
-        response = await stub.RegisterBroker(iter(registration(topic("orders"), who=who, zone=zone)))
-        return response.generation
+    return await register_at(server, "orders", who=who, zone=zone)
 
 
 async def unregister(server: str, name: str, generation: int) -> None:
-    async with grpc.aio.insecure_channel(server) as channel:
-        await registration_service_pb2_grpc.RegistrationServiceStub(channel).UnregisterBroker(
-            registration_service_pb2.UnregisterBrokerRequest(
-                identity=identity(name, 0, f"{name}-0.test:10911"),
-                generation=generation,
-                reason=registration_service_pb2.UNREGISTER_REASON_SHUTDOWN,
-            )
-        )
+    async with peer_of(server) as peer:
+        await peer.registration.UnregisterBroker(unregistration(identity(name, 0, f"{name}-0.test:10911"), generation))
 
 
 @pytest.fixture

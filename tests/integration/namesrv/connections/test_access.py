@@ -197,9 +197,7 @@ async def test_a_broker_that_writes_another_one_is_denied_in_every_call_and_chan
         (
             "UnregisterBroker",
             peer.registration.UnregisterBroker,
-            registration.UnregisterBrokerRequest(
-                identity=B, generation=generation, reason=registration.UNREGISTER_REASON_SHUTDOWN
-            ),
+            wire.unregistration(B, generation),
         ),
         (
             "ReportQueueStats",
@@ -277,11 +275,7 @@ async def test_a_replayed_unregister_of_an_old_generation_is_denied_to_another_b
     peer: Peer, tokens: TokenFolder
 ) -> None:
     own = tokens.header("broker-b")
-    replayed = registration.UnregisterBrokerRequest(
-        identity=B,
-        generation=await register(peer, own, who=B),
-        reason=registration.UNREGISTER_REASON_SHUTDOWN,
-    )
+    replayed = wire.unregistration(B, await register(peer, own, who=B))
     await peer.registration.UnregisterBroker(replayed, metadata=own)
     await register(peer, own, who=B)
     refused = await refusal_of(peer.registration.UnregisterBroker(replayed, metadata=tokens.header("broker-a")))

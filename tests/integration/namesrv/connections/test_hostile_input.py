@@ -55,7 +55,7 @@ async def violations(call: Any) -> dict[str, str]:
 @pytest.mark.timeout(900)  # a search: Hypothesis ends shrinking by itself after 300 s
 async def test_no_bytes_of_a_request_cause_an_internal_error(server: NameServerApp, peer: Peer) -> None:
     who = wire.identity(name="canary", cluster="canary", addr="10.9.9.9:1")
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("canary"), who=who))
+    await peer.register("canary", who=who)
 
     def hammered() -> int:
         with grpc.insecure_channel(server.addr) as channel:
@@ -72,14 +72,14 @@ async def test_no_bytes_of_a_request_cause_an_internal_error(server: NameServerA
 
 
 async def test_bytes_that_are_not_grpc_cost_only_their_own_connection(server: NameServerApp, peer: Peer) -> None:
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("canary")))
+    await peer.register("canary")
     for opening in hostile.wrong_bytes(seed=1, count=20):
         await hostile.send_bytes(server.addr, opening)
     await peer.route.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="canary"), timeout=50)
 
 
 async def test_connections_that_send_a_byte_per_second_delay_no_other(server: NameServerApp, peer: Peer) -> None:
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("canary")))
+    await peer.register("canary")
     slow = [asyncio.create_task(hostile.trickle(server.addr, hostile.PREFACE, seconds=3)) for _ in range(50)]
     while not all(task.done() for task in slow):
         await peer.route.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="canary"), timeout=10)

@@ -32,8 +32,7 @@ async def perms(peer: Peer) -> dict[str, int]:
 
 async def register(peer: Peer, name: str = "a", **facts: Any) -> int:
     who = wire.identity(name, addr=f"{name}:10911")
-    answer = await peer.registration.RegisterBroker(wire.registration(wire.topic("orders", perm=7), who=who, **facts))
-    return answer.generation
+    return await peer.register(wire.topic("orders", perm=7), who=who, **facts)
 
 
 async def operator_events(peer: Peer, name: str = "a") -> list[tuple[str, str, str]]:

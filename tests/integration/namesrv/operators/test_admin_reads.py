@@ -22,8 +22,7 @@ from tests.kit.name_server.peer import Peer, serving
 
 
 async def register(peer: Peer, *topics: str, name: str = "a", cluster: str = "c1") -> None:
-    who = wire.identity(name, addr=f"{name}:10911", cluster=cluster)
-    await peer.registration.RegisterBroker(wire.registration(*map(wire.topic, topics), who=who))
+    await peer.register(*topics, who=wire.identity(name, addr=f"{name}:10911", cluster=cluster))
 
 
 async def digests(peer: Peer, page_size: int = 0) -> tuple[dict[str, bytes], int]:

@@ -19,9 +19,8 @@ from pointsman_namesrv.web.peer_comparison import PeerResult
 from tests.kit.access_tokens import TokenFolder
 from tests.kit.certificates import Authority
 from tests.kit.http_answer import ask
-from tests.kit.name_server import wire
 from tests.kit.name_server.in_process import running_name_server
-from tests.kit.name_server.peer import peer_of
+from tests.kit.name_server.peer import peer_of, register_at
 from tests.kit.tls_peers import tls_config
 from tests.kit.waiting import eventually
 
@@ -34,11 +33,6 @@ def result(app: NameServerApp) -> PeerResult:
     return app.parts.peers.results[0]
 
 
-async def register(addr: str, *topics: str) -> None:
-    async with peer_of(addr) as peer:
-        await peer.registration.RegisterBroker(wire.registration(*map(wire.topic, topics)))
-
-
 @pytest.mark.parametrize("peer_page", [1_000, 1])
 async def test_a_peer_is_equal_until_a_route_or_a_setting_differs(
     peer_page: int, monkeypatch: pytest.MonkeyPatch
@@ -47,7 +41,7 @@ async def test_a_peer_is_equal_until_a_route_or_a_setting_differs(
     monkeypatch.setattr(peer_comparison, "WAIT_FOR_EACH_SECOND", 0.0)
     async with running_name_server() as other, running_name_server(peers=polled(other.addr)) as app:
         for addr in (other.addr, app.addr):
-            await register(addr, "a", "b", "c")
+            await register_at(addr, "a", "b", "c")
         await eventually(lambda: (result(app).result, result(app).topics) == ("EQUAL", 3))
 
         async with peer_of(other.addr) as peer:
@@ -109,7 +103,7 @@ async def test_a_peer_with_malformed_responses_ends_only_its_own_comparison(toke
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with running_name_server(peers=polled(f"127.0.0.1:{port}")) as app:
-        await register(app.addr, "a", "z")
+        await register_at(app.addr, "a", "z")
         await eventually(lambda: result(app).result == "UNREACHABLE")
         assert result(app).detail.startswith("its pages of digests cannot be read: ")
         assert result(app).detail.isprintable()

@@ -20,8 +20,6 @@ from pointsman.v1 import admin_service_pb2 as admin
 from pointsman.v1.broker_pb2 import BrokerIdentity
 from pointsman.v1.registration_service_pb2 import (
     UNREGISTER_REASON_DRAIN,
-    UNREGISTER_REASON_SHUTDOWN,
-    UnregisterBrokerRequest,
 )
 from pointsman_namesrv.core import guard as guard_module
 from pointsman_namesrv.settings import settings_keeper as keeper_module
@@ -47,8 +45,7 @@ def state(tmp_path: Path) -> Path:
 
 async def register(peer: Peer, name: str = "a", *topics: str, **facts: Any) -> int:
     who = wire.identity(name, addr=f"{name}:10911")
-    registered = [wire.topic(topic, perm=7) for topic in topics or ("orders",)]
-    return (await peer.registration.RegisterBroker(wire.registration(*registered, who=who, **facts))).generation
+    return await peer.register(*(wire.topic(topic, perm=7) for topic in topics or ("orders",)), who=who, **facts)
 
 
 async def settings(peer: Peer, page_size: int = 0) -> Settings:
@@ -168,9 +165,7 @@ async def test_a_wipe_that_a_drain_ended_does_not_come_back(clock: ManualClock, 
     async with serving(clock=clock, snapshot=state) as (_, peer):
         generation = await register(peer)
         await peer.admin.SetWritePerm(wipe())
-        gone = UnregisterBrokerRequest(
-            identity=wire.identity("a", addr="a:10911"), generation=generation, reason=UNREGISTER_REASON_DRAIN
-        )
+        gone = wire.unregistration(wire.identity("a", addr="a:10911"), generation, UNREGISTER_REASON_DRAIN)
         await peer.registration.UnregisterBroker(gone)
         left = after_a_kill(state)
     async with serving(clock=clock, snapshot=left) as (_, peer):
@@ -322,7 +317,7 @@ async def _process(folder: Path) -> AsyncIterator[tuple[RealNameServer, Peer]]:
 async def _register_two(peer: Peer, name: str) -> None:
     await register(peer, name, f"t-{name}")
     who = BrokerIdentity(cluster=f"c-{name}", broker_name="x", addr=f"x-{name}:1")
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), who=who))
+    await peer.register("orders", who=who)
 
 
 # --- the order of things --------------------------------------------------------------------------------------
@@ -429,9 +424,7 @@ async def test_a_change_that_is_refused_after_it_was_saved_is_removed_from_the_d
         call = asyncio.ensure_future(refusal_of(peer.admin.SetWritePerm(wipe())))
         await eventually(lambda: store.writes)
         who = wire.identity("a", addr="a:10911")
-        await peer.registration.UnregisterBroker(
-            UnregisterBrokerRequest(identity=who, generation=generation, reason=UNREGISTER_REASON_SHUTDOWN)
-        )
+        await peer.registration.UnregisterBroker(wire.unregistration(who, generation))
         store.gate.set()
         assert (await call).details.code == "BROKER_UNKNOWN"
         assert len(store.writes) == 2
@@ -589,7 +582,7 @@ async def test_more_guards_that_are_not_auto_than_the_limit_are_refused_and_old_
     async with serving(clock=clock, snapshot=state) as (app, peer):
         for number in range(4):
             who = BrokerIdentity(cluster=f"c{number}", broker_name="x", addr=f"x{number}:1")
-            await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), who=who))
+            await peer.register("orders", who=who)
             if number < 3:
                 assert (await peer.admin.SetGuard(hold(f"c{number}"))).durable
         refused = await refusal_of(peer.admin.SetGuard(hold("c3")))

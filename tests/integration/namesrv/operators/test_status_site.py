@@ -45,8 +45,7 @@ async def register(
     peer: Peer, *topics: str, name: str = "a", broker_id: int = 0, cluster: str = "c1", **more: Any
 ) -> int:
     who = wire.identity(name, broker_id, addr=f"{name}-{broker_id}:10911", cluster=cluster)
-    answer = await peer.registration.RegisterBroker(wire.registration(*map(wire.topic, topics), who=who, **more))
-    return int(answer.generation)
+    return await peer.register(*topics, who=who, **more)
 
 
 SICK = broker_pb2.BrokerHealth(status=broker_pb2.PROBE_STATUS_FAILING, detail=MARKUP)

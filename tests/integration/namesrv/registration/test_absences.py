@@ -41,8 +41,7 @@ async def run(clock: ManualClock, history: Path) -> AsyncIterator[tuple[NameServ
 
 
 async def register(peer: Peer) -> int:
-    registration = wire.registration(wire.topic("orders"), who=A, zone="z1", host="h1", incarnation="i1")
-    return (await peer.registration.RegisterBroker(registration)).generation
+    return await peer.register("orders", who=A, zone="z1", host="h1", incarnation="i1")
 
 
 async def announce(peer: Peer, seconds: int | None, broker_name: str = "a") -> None:

@@ -74,11 +74,7 @@ async def test_no_heartbeat_is_missing_of_a_broker_that_unregisters_every_fifty_
                 await clock.advance(EVERY)
                 beat = messages.HeartbeatRequest(beat=wire.beat(generation))
                 answered += (await stub.Heartbeat(beat)).answer.status == messages.BEAT_STATUS_OK
-            await stub.UnregisterBroker(
-                messages.UnregisterBrokerRequest(
-                    identity=wire.identity(), generation=generation, reason=messages.UNREGISTER_REASON_SHUTDOWN
-                )
-            )
+            await stub.UnregisterBroker(wire.unregistration(wire.identity(), generation))
             await clock.advance(60.0)
     rows = [row for row in rows_in(tmp_path) if row["event"] == "HEARTBEATS"]
 
@@ -123,7 +119,7 @@ async def test_an_agent_that_does_not_send_its_clock_has_none_in_the_history(
 
 
 async def test_a_clock_before_1970_is_refused_by_name(peer: Peer) -> None:
-    generation = (await peer.registration.RegisterBroker(wire.registration())).generation
+    generation = await peer.register()
     beat = wire.beat(generation, sent_at_millis=-1)
     refused = await refusal_of(peer.registration.Heartbeat(messages.HeartbeatRequest(beat=beat)))
     (violation,) = refused.details.violations

@@ -50,7 +50,7 @@ class Stream:
 async def generation(server: NameServerApp, peer: Peer, clock: ManualClock) -> int:  # noqa: ARG001  # server first
     """A broker registered when the start of the server is over."""
     await clock.advance(START_IS_OVER)
-    return (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation
+    return await peer.register("orders")
 
 
 async def test_the_response_to_an_equal_heartbeat_is_the_current_state_and_not_the_cached_one(
@@ -58,7 +58,7 @@ async def test_the_response_to_an_equal_heartbeat_is_the_current_state_and_not_t
 ) -> None:
     stream = peer.registration.KeepAlive()
     who = wire.identity(broker_id=1, addr="10.0.0.2:1")
-    slave = (await peer.registration.RegisterBroker(wire.registration(who=who))).generation
+    slave = await peer.register(who=who)
 
     async def answer() -> messages.BeatAnswer:
         await stream.write(KeepAliveRequest(beat=wire.beat(slave, who=who)))
@@ -67,12 +67,10 @@ async def test_the_response_to_an_equal_heartbeat_is_the_current_state_and_not_t
         return response.answer
 
     assert (await answer()).group.master_addr == "10.0.0.1:10911"
-    leave = messages.UnregisterBrokerRequest(
-        identity=wire.identity(), generation=generation, reason=messages.UNREGISTER_REASON_SHUTDOWN
-    )
+    leave = wire.unregistration(wire.identity(), generation)
     await peer.registration.UnregisterBroker(leave)
     assert (await answer()).group.master_addr == ""
-    await peer.registration.RegisterBroker(wire.registration(who=who))
+    await peer.register(who=who)
     assert (await answer()).status == messages.BEAT_STATUS_STALE_GENERATION
     stream.cancel()
 
@@ -142,7 +140,7 @@ async def test_a_stream_ended_for_an_invalid_heartbeat_does_not_mark_its_broker(
 async def test_within_the_first_expiry_after_the_servers_start_the_end_of_a_stream_marks_no_broker(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
-    generation = (await peer.registration.RegisterBroker(wire.registration())).generation
+    generation = await peer.register()
     stream = Stream(server, generation)
     await stream.beat()
     await stream.end()

@@ -57,7 +57,7 @@ def counted(server: NameServerApp, result: str) -> float | None:
 
 async def test_a_report_is_one_row_of_the_history_that_matches_the_public_schema(tmp_path: Path) -> None:
     async with serving(history=tmp_path) as (server, peer):
-        generation = (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation
+        generation = await peer.register("orders")
         assert (await peer.registration.ReportQueueStats(report(generation))).status == RECORDED
         assert counted(server, "RECORDED") == 1
     (row,) = [row for row in rows_in(tmp_path) if row["event"] == "QUEUE_STATS"]
@@ -77,8 +77,8 @@ async def test_a_report_is_one_row_of_the_history_that_matches_the_public_schema
 async def test_a_report_under_another_generation_or_of_an_unknown_broker_is_rejected_and_not_recorded(
     server: NameServerApp, peer: Peer
 ) -> None:
-    first = (await peer.registration.RegisterBroker(wire.registration())).generation
-    second = (await peer.registration.RegisterBroker(wire.registration())).generation
+    first = await peer.register()
+    second = await peer.register()
     stale = await peer.registration.ReportQueueStats(report(first))
     elsewhere = await peer.registration.ReportQueueStats(report(second, addr="10.0.0.2:1"))
     unknown = await peer.registration.ReportQueueStats(report(second, name="b"))
@@ -94,7 +94,7 @@ async def test_a_report_under_another_generation_or_of_an_unknown_broker_is_reje
 
 
 async def test_a_report_does_not_evict_explaining_events_from_the_recent_ones(peer: Peer) -> None:
-    generation = (await peer.registration.RegisterBroker(wire.registration())).generation
+    generation = await peer.register()
     for _ in range(60):
         await peer.registration.ReportQueueStats(report(generation))
     asked = admin_service_pb2.ListBrokerEventsRequest(cluster="c1", broker_name="a")
@@ -140,7 +140,7 @@ LAGS = [messages.QueueLag(group="g", topic="t", queue_id=n) for n in range(21)]
 async def test_an_invalid_report_is_refused_by_field_and_not_recorded(
     server: NameServerApp, peer: Peer, stats: messages.QueueStats, field: str, problem: str
 ) -> None:
-    generation = (await peer.registration.RegisterBroker(wire.registration())).generation
+    generation = await peer.register()
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await peer.registration.ReportQueueStats(report(generation, stats))
 

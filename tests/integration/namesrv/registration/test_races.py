@@ -30,9 +30,7 @@ UNREGISTERED = registration_service_pb2.UNREGISTER_STATUS_UNREGISTERED
 
 
 def leave(who: broker_pb2.BrokerIdentity, generation: int) -> registration_service_pb2.UnregisterBrokerRequest:
-    return registration_service_pb2.UnregisterBrokerRequest(
-        identity=who, generation=generation, reason=registration_service_pb2.UNREGISTER_REASON_SHUTDOWN
-    )
+    return wire.unregistration(who, generation)
 
 
 class Connection:

@@ -64,7 +64,7 @@ async def test_a_slave_gets_the_addresses_of_its_master_and_of_its_masters_agent
 
 
 async def test_twenty_thousand_topics_in_chunks_are_all_there(server: NameServerApp, peer: Peer) -> None:
-    await peer.registration.RegisterBroker(wire.registration(*BIG))
+    await peer.register(*BIG)
 
     assert len(server.core.routes.topic_names()) == len(BIG)
 
@@ -83,7 +83,7 @@ async def test_a_commit_with_wrong_counts_changes_nothing(server: NameServerApp,
 
 async def test_a_stream_that_ends_without_a_commit_changes_nothing(server: NameServerApp, peer: Peer) -> None:
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await peer.registration.RegisterBroker(wire.registration(*BIG[:15_000], commit=False))
+        await peer.register(*BIG[:15_000], commit=False)
 
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     assert server.core.replicas() == []
@@ -110,7 +110,7 @@ async def test_a_registration_that_breaks_after_15_000_topics_changes_nothing(
         else:
             await channel.close()
     # A call after it shows that the server has seen the end of the stream or will yet: nothing is applied either way.
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("other"), who=wire.identity(name="b")))
+    await peer.register("other", who=wire.identity(name="b"))
 
     assert [replica.identity.broker_name for _, replica in server.core.replicas()] == ["b"]
     assert set(server.core.routes.topic_names()) == {"other"}
@@ -157,7 +157,7 @@ async def test_a_registration_whose_agent_is_killed_changes_nothing(server: Name
     assert await agent.stdout.readline() == b"sent\n"
     agent.send_signal(signal.SIGKILL)
     await agent.wait()
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("other"), who=wire.identity(name="b")))
+    await peer.register("other", who=wire.identity(name="b"))
 
     assert [replica.identity.broker_name for _, replica in server.core.replicas()] == ["b"]
     assert set(server.core.routes.topic_names()) == {"other"}
@@ -211,7 +211,7 @@ def _bad_topic(**fields: int | str) -> list[RegisterBrokerRequest]:
 async def test_bad_input_is_refused_with_field_and_value_and_changes_nothing(
     server: NameServerApp, peer: Peer, chunks: list[RegisterBrokerRequest], field: str, value: str
 ) -> None:
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("kept"), who=wire.identity(name="kept")))
+    await peer.register("kept", who=wire.identity(name="kept"))
     change = server.core.routes.change
 
     with pytest.raises(grpc.aio.AioRpcError) as refused:
@@ -236,7 +236,7 @@ async def test_all_errors_of_a_request_are_listed_together(peer: Peer) -> None:
 async def test_of_many_errors_as_many_are_listed_as_fit_into_a_response(peer: Peer) -> None:
     bad = [wire.topic(f"bad topic {i}", queues=70_000) for i in range(SLICE_TOPICS)]
     with pytest.raises(grpc.aio.AioRpcError) as refused:
-        await peer.registration.RegisterBroker(wire.registration(*bad))
+        await peer.register(*bad)
 
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     violations = (await refusal(refused.value)).violations
@@ -245,7 +245,7 @@ async def test_of_many_errors_as_many_are_listed_as_fit_into_a_response(peer: Pe
 
 
 async def test_a_delta_of_too_many_topics_is_refused(server: NameServerApp, peer: Peer) -> None:
-    generation = (await peer.registration.RegisterBroker(wire.registration(wire.topic("a")))).generation
+    generation = await peer.register("a")
     delta = messages.UpdateTopicsRequest(
         identity=wire.identity(),
         generation=generation,
@@ -263,7 +263,7 @@ async def test_a_delta_of_too_many_topics_is_refused(server: NameServerApp, peer
 
 async def test_a_delta_moves_the_revision_of_the_topics_it_names_and_of_no_other(peer: Peer) -> None:
     topics = (wire.topic("changed"), wire.topic("untouched"))
-    generation = (await peer.registration.RegisterBroker(wire.registration(*topics))).generation
+    generation = await peer.register(*topics)
 
     async def counters() -> list[int]:
         routes = [await peer.route.GetTopicRoute(GetTopicRouteRequest(topic=topic.topic)) for topic in topics]
@@ -309,7 +309,7 @@ async def test_a_delta_on_a_known_base_changes_only_what_it_names(peer: Peer) ->
 
 
 async def test_a_lower_claim_is_refused_with_the_address_of_the_holder(server: NameServerApp, peer: Peer) -> None:
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), version=(5, 0, 1)))
+    await peer.register("orders", version=(5, 0, 1))
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await peer.registration.RegisterBroker(
             wire.registration(who=wire.identity(addr="10.0.0.9:10911"), version=(4, 0, 9))
@@ -327,7 +327,7 @@ async def test_the_response_to_a_heartbeat_is_what_the_server_requests(peer: Pee
         return (await peer.registration.Heartbeat(messages.HeartbeatRequest(beat=beat))).answer
 
     assert (await status(wire.beat(1))).status == messages.BEAT_STATUS_UNKNOWN_BROKER
-    generation = (await peer.registration.RegisterBroker(wire.registration())).generation
+    generation = await peer.register()
     assert (await status(wire.beat(generation))).status == messages.BEAT_STATUS_OK
     stale = await status(wire.beat(generation + 1))
     assert (stale.status, stale.holder_addr) == (messages.BEAT_STATUS_STALE_GENERATION, "10.0.0.1:10911")
@@ -338,13 +338,11 @@ async def test_the_response_to_a_heartbeat_is_what_the_server_requests(peer: Pee
 async def test_unregistering_with_a_stale_generation_changes_nothing_and_reports_it(
     server: NameServerApp, peer: Peer
 ) -> None:
-    first = (await peer.registration.RegisterBroker(wire.registration())).generation
-    second = (await peer.registration.RegisterBroker(wire.registration())).generation
+    first = await peer.register()
+    second = await peer.register()
 
     def leave(generation: int) -> messages.UnregisterBrokerRequest:
-        return messages.UnregisterBrokerRequest(
-            identity=wire.identity(), generation=generation, reason=messages.UNREGISTER_REASON_SHUTDOWN
-        )
+        return wire.unregistration(wire.identity(), generation)
 
     stale = await peer.registration.UnregisterBroker(leave(first))
     assert stale.status == messages.UNREGISTER_STATUS_STALE_GENERATION
@@ -363,7 +361,7 @@ async def test_unregistering_without_a_reason_is_refused(peer: Peer) -> None:
 async def test_a_failing_probe_removes_the_broker_from_the_routes_and_a_passing_one_restores_it(
     server: NameServerApp, peer: Peer
 ) -> None:
-    generation = (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation
+    generation = await peer.register("orders")
     stream = peer.registration.KeepAlive()
     for probe, routed in ((PROBE_STATUS_FAILING, False), (0, True)):
         beat = wire.beat(generation, probe=probe)  # type: ignore[arg-type]  # 0 is UNSPECIFIED
@@ -411,4 +409,4 @@ async def test_as_many_silent_streams_as_may_be_open_do_not_keep_a_registration_
         bound = server.parts.registration.calls._silent
         await eventually(lambda: bound.total >= bound.bound)
         assert bound.bound < len(calls)
-        assert (await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))).generation
+        assert await peer.register("orders")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pointsman.manual_clock import ManualClock
 from pointsman.v1.route_service_pb2 import GetTopicRouteRequest
 from pointsman_namesrv.app import NameServerApp
-from tests.kit.name_server import wire
 from tests.kit.name_server.peer import Peer
 
 EXPIRY = 120.0
@@ -16,7 +15,7 @@ async def test_a_short_expiry_that_is_declared_while_the_sweep_sleeps_is_kept(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
     await clock.advance(0.7)
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), heartbeat=1, expiry=3))
+    await peer.register("orders", heartbeat=1, expiry=3)
     await clock.advance(3 + 0.6 + 0.5)
     assert server.core.replicas() == []
 
@@ -24,7 +23,7 @@ async def test_a_short_expiry_that_is_declared_while_the_sweep_sleeps_is_kept(
 async def test_a_silent_broker_is_removed_from_the_route_at_120_seconds_plus_one_sweep_and_not_before(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    await peer.register("orders")
     query = GetTopicRouteRequest(topic="orders")
 
     await clock.advance(EXPIRY)

@@ -11,7 +11,7 @@ import pytest
 
 from pointsman.manual_clock import ManualClock
 from pointsman.rocketmq.frames import read_header
-from pointsman.v1 import admin_service_pb2, registration_service_pb2, route_service_pb2
+from pointsman.v1 import admin_service_pb2, route_service_pb2
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman.v1.route_service_pb2_grpc import RouteServiceStub
@@ -304,13 +304,7 @@ async def test_where_an_agent_registers_frames_are_heartbeats_alone(
         assert "its agent holds the registration" in (refused.command.remark or "")
         assert phase(server) is Phase.UP
         generation = server.core.routes.groups[A].replicas[0].generation
-        await stub.UnregisterBroker(
-            registration_service_pb2.UnregisterBrokerRequest(
-                identity=who,
-                generation=generation,
-                reason=registration_service_pb2.UNREGISTER_REASON_SHUTDOWN,
-            )
-        )
+        await stub.UnregisterBroker(wire.unregistration(who, generation))
     assert phase(server) is None
     await registered(rocketmq)
     assert (await rocketmq.ask(206)).json() == {"topicList": ["Other", "TopicTest"]}

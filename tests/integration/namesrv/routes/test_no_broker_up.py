@@ -18,7 +18,7 @@ from pointsman.v1.broker_pb2 import (
     BrokerHealth,
     BrokerIdentity,
 )
-from pointsman.v1.registration_service_pb2 import UNREGISTER_REASON_DRAIN, UnregisterBrokerRequest
+from pointsman.v1.registration_service_pb2 import UNREGISTER_REASON_DRAIN
 from tests.kit.name_server import wire
 from tests.kit.name_server.peer import Peer, serving
 from tests.kit.refusal import refusal_of
@@ -29,8 +29,7 @@ ORDERS = route.GetTopicRouteRequest(topic="orders")
 
 
 async def register(peer: Peer, who: BrokerIdentity = WHO, *topics: str) -> int:
-    registered = map(wire.topic, topics or ("orders",))
-    return (await peer.registration.RegisterBroker(wire.registration(*registered, who=who))).generation
+    return await peer.register(*(topics or ("orders",)), who=who)
 
 
 def reasons(found: route.TopicRoute) -> list[tuple[str, bool, str]]:
@@ -87,7 +86,7 @@ async def test_a_watch_is_sent_the_empty_route_and_then_the_broker_that_is_back(
         generation = await register(peer)
         await clock.advance(1.0)
         await read_until(watch, "route", brokers=1)
-        leave = UnregisterBrokerRequest(identity=WHO, generation=generation, reason=UNREGISTER_REASON_DRAIN)
+        leave = wire.unregistration(WHO, generation, UNREGISTER_REASON_DRAIN)
         await peer.registration.UnregisterBroker(leave)
         await clock.advance(1.0)
         assert (await read_until(watch, "gone")).gone.topic == "orders"
@@ -148,13 +147,13 @@ async def test_the_agents_of_brokers_that_are_out_or_departed_are_listed_also_af
         nothing = await peer.route.GetClusterInfo(route.GetClusterInfoRequest())
         assert nothing.HasField("absent")
         topic = wire.topic("orders")
-        await peer.registration.RegisterBroker(wire.registration(topic, who=WHO, agent_addr="a:9880"))
+        await peer.register(topic, who=WHO, agent_addr="a:9880")
         await clock.advance(LATER)
         await peer.registration.RegisterBroker(
             wire.registration(topic, who=out, agent_addr="b:9880", health=failing, expiry=3_600)
         )
         up = wire.identity("up", addr="up:10911", cluster="c2")
-        await peer.registration.RegisterBroker(wire.registration(topic, who=up, agent_addr="up:9880"))
+        await peer.register(topic, who=up, agent_addr="up:9880")
         assert await absent(peer) == both
         assert (await absent(peer, "c1"), await absent(peer, "c2")) == (both, [])
         with pytest.MonkeyPatch.context() as patch:

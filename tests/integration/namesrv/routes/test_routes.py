@@ -46,7 +46,7 @@ def queries(server: NameServerApp) -> dict[str, float]:
 
 
 async def test_the_second_query_is_served_from_the_bytes_of_the_first(server: NameServerApp, peer: Peer) -> None:
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    await peer.register("orders")
     first, second = await route(peer), await route(peer)
 
     assert first == second
@@ -56,13 +56,13 @@ async def test_the_second_query_is_served_from_the_bytes_of_the_first(server: Na
 async def test_a_change_of_another_topic_does_not_rebuild_a_response_and_one_of_this_topic_does(
     server: NameServerApp, peer: Peer
 ) -> None:
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    await peer.register("orders")
     before = await route(peer)
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("pay"), who=wire.identity(name="b")))
+    await peer.register("pay", who=wire.identity(name="b"))
     assert await route(peer) == before
     assert built(server) == 1
 
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), who=SLAVE))
+    await peer.register("orders", who=SLAVE)
     after = await route(peer)
     assert built(server) == 2
     assert [r.addr for r in after.broker_datas[0].replicas] == ["10.0.0.1:10911", "10.0.0.2:10911"]
@@ -72,9 +72,9 @@ async def test_a_change_of_another_topic_does_not_rebuild_a_response_and_one_of_
 
 
 async def test_an_unchanged_registration_changes_no_revision(peer: Peer) -> None:
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    await peer.register("orders")
     before = await route(peer)
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    await peer.register("orders")
     assert await route(peer) == before
 
 
@@ -84,7 +84,7 @@ async def test_the_same_route_has_the_same_digest_on_another_node_in_any_order_o
     async def fill(peer: Peer, *ids: int) -> None:
         for i in ids:
             who = wire.identity(broker_id=i, addr=f"10.0.0.{i}:1")
-            await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), wire.topic("x"), who=who))
+            await peer.register("orders", "x", who=who)
 
     async with serving(clock=clock) as (_, other_peer):
         await fill(peer, 0, 1, 2)
@@ -97,7 +97,7 @@ async def test_the_same_route_has_the_same_digest_on_another_node_in_any_order_o
 async def test_for_a_known_digest_of_any_node_the_response_is_only_the_revision(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    await peer.register("orders")
     async with serving(clock=clock) as (_, there):
         await there.registration.RegisterBroker(wire.registration(wire.topic("orders")))
         known = (await route(there)).revision.digest
@@ -107,7 +107,7 @@ async def test_for_a_known_digest_of_any_node_the_response_is_only_the_revision(
         assert (answer.HasField("route"), answer.unchanged) == (False, here.revision)
     assert built(server) == 1
 
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders", 8)))
+    await peer.register(wire.topic("orders", 8))
     answer = await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders", known_digest=known))
     assert (answer.route.queue_datas[0].read_queue_nums, answer.HasField("unchanged")) == (8, False)
     assert queries(server) == {"ok": 2, "unchanged": 2, "not_found": 0, "not_ready": 0}
@@ -129,7 +129,7 @@ async def test_many_routes_are_those_of_single_queries_in_the_requested_order(
     server: NameServerApp, peer: Peer
 ) -> None:
     names = [f"t{number}" for number in range(5)]
-    await peer.registration.RegisterBroker(wire.registration(*map(wire.topic, names), zone="z1"))
+    await peer.register(*names, zone="z1")
     single = [await route(peer, name) for name in reversed(names)]
     answer = await many(peer, *reversed(names), "nowhere")
     assert list(answer.routes) == single
@@ -149,7 +149,7 @@ async def test_routes_beyond_the_response_size_are_left_out_and_one_route_always
     peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ["a", "b", "c"]
-    await peer.registration.RegisterBroker(wire.registration(*map(wire.topic, names)))
+    await peer.register(*names)
     size = (await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="a"))).ByteSize()
     for room, fitting in ((1, 1), (size, 1), (2 * size - 1, 1), (2 * size, 2), (3 * size, 3)):
         monkeypatch.setattr(routes, "MAX_RESPONSE_BYTES", room)
@@ -182,7 +182,7 @@ async def test_a_bad_query_for_many_topics_is_refused_with_field_and_value(
 async def test_a_warming_node_serves_known_routes_and_reports_others_as_not_ready(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    await peer.register("orders")
     assert (await route(peer)).topic == "orders"
     answer = await many(peer, "orders", "nowhere")
     assert parts(answer) == (["orders"], [], [], ["nowhere"])
@@ -216,9 +216,9 @@ async def test_an_unknown_topic_is_not_found(peer: Peer) -> None:
 
 
 async def test_a_deleted_topic_is_not_found_though_it_was_cached(peer: Peer) -> None:
-    await peer.registration.RegisterBroker(wire.registration(wire.topic("orders")))
+    await peer.register("orders")
     await route(peer)
-    await peer.registration.RegisterBroker(wire.registration())
+    await peer.register()
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await route(peer)
     assert refused.value.code() is grpc.StatusCode.NOT_FOUND
@@ -253,7 +253,7 @@ async def test_bytes_that_are_no_message_are_an_invalid_argument(peer: Peer, met
 async def test_zone_and_cluster_narrow_the_route(peer: Peer) -> None:
     for cluster, zone in (("c1", "z1"), ("c2", "z2")):
         who = wire.identity(cluster=cluster)
-        await peer.registration.RegisterBroker(wire.registration(wire.topic("orders"), who=who, zone=zone))
+        await peer.register("orders", who=who, zone=zone)
 
     assert [d.cluster for d in (await route(peer)).broker_datas] == ["c1", "c2"]
     assert [d.cluster for d in (await route(peer, cluster="c2")).broker_datas] == ["c2"]
@@ -262,7 +262,7 @@ async def test_zone_and_cluster_narrow_the_route(peer: Peer) -> None:
 
 async def test_topics_come_in_sorted_pages(peer: Peer) -> None:
     names = [f"t{i:03}" for i in range(25)]
-    await peer.registration.RegisterBroker(wire.registration(*map(wire.topic, reversed(names))))
+    await peer.register(*reversed(names))
     found: list[str] = []
     token, pages = "", 0
     while pages == 0 or token:
@@ -273,8 +273,8 @@ async def test_topics_come_in_sorted_pages(peer: Peer) -> None:
 
 
 async def test_cluster_info_shows_each_group_with_its_replicas(peer: Peer) -> None:
-    await peer.registration.RegisterBroker(wire.registration())
-    await peer.registration.RegisterBroker(wire.registration(who=SLAVE))
+    await peer.register()
+    await peer.register(who=SLAVE)
     info = await peer.route.GetClusterInfo(GetClusterInfoRequest())
     ((cluster, groups),) = [(c.cluster, c.broker_datas) for c in info.clusters]
     assert cluster == "c1"

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_status import rpc_status
 
 from pointsman.manual_clock import ManualClock
-from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT, TopicConfig
+from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT
 from pointsman.v1.registration_service_pb2 import UpdateTopicsRequest
 from pointsman.v1.route_service_pb2 import (
     GetTopicRouteRequest,
@@ -48,15 +48,11 @@ async def nothing_left_behind(server: NameServerApp) -> AsyncIterator[None]:
     server.parts.hub.check_invariants()
 
 
-async def register(peer: Peer, *topics: TopicConfig, **more: object) -> int:
-    return (await peer.registration.RegisterBroker(wire.registration(*topics, **more))).generation  # type: ignore[arg-type]  # as in the fake
-
-
 async def register_big(peer: Peer, *, queues: int = 4) -> None:
     """A route so large that a few of its versions fill what gRPC buffers for a client that does not read."""
     for number in range(BIG):
         who = wire.identity(name=f"{'n' * 60}{number}", addr=f"10.1.{number // 250}.{number % 250}:10911")
-        await register(peer, wire.topic("big", queues), who=who)
+        await peer.register(wire.topic("big", queues), who=who)
 
 
 async def refused(peer: Peer, request: WatchTopicRoutesRequest) -> tuple[grpc.StatusCode, ErrorDetails, str]:
@@ -80,7 +76,7 @@ def brokers(route: TopicRoute) -> list[str]:
 async def test_a_watch_begins_with_the_routes_in_the_requested_order_and_then_the_absent_topics(
     server: NameServerApp, peer: Peer
 ) -> None:
-    await register(peer, wire.topic("orders"), wire.topic("pay"))
+    await peer.register(wire.topic("orders"), wire.topic("pay"))
     async with watching(peer.channel, "pay", "nowhere", "orders") as watch:
         pay, orders, nowhere, synced = (
             await watch.route(),
@@ -96,7 +92,7 @@ async def test_a_watch_begins_with_the_routes_in_the_requested_order_and_then_th
 
 
 async def test_a_revision_that_the_client_knows_is_not_sent_again_unless_it_is_of_another_boot(peer: Peer) -> None:
-    await register(peer, wire.topic("orders"), wire.topic("pay"))
+    await peer.register(wire.topic("orders"), wire.topic("pay"))
     async with watching(peer.channel, "orders", "nowhere") as watch:
         orders, nowhere = (await watch.route()).revision, (await watch.gone()).revision
     foreign = Revision(boot=orders.boot ^ 1, counter=orders.counter + 9, digest=orders.digest)
@@ -112,8 +108,8 @@ async def test_a_revision_that_the_client_knows_is_not_sent_again_unless_it_is_o
 
 async def test_cluster_and_zone_filter_a_watch(peer: Peer, clock: ManualClock) -> None:
     near = wire.identity(cluster="c1")
-    await register(peer, wire.topic("orders"), who=near, zone="z1")
-    await register(peer, wire.topic("orders"), who=wire.identity(cluster="c2"), zone="z2")
+    await peer.register(wire.topic("orders"), who=near, zone="z1")
+    await peer.register(wire.topic("orders"), who=wire.identity(cluster="c2"), zone="z2")
     async with (
         watching(peer.channel, "orders", cluster="c2") as of_cluster,
         watching(peer.channel, "orders", zone="Z1") as of_zone,
@@ -123,10 +119,10 @@ async def test_cluster_and_zone_filter_a_watch(peer: Peer, clock: ManualClock) -
         await of_cluster.synced()
         await of_zone.synced()
 
-        await register(peer, wire.topic("orders", 8), who=near, zone="z1")
+        await peer.register(wire.topic("orders", 8), who=near, zone="z1")
         await clock.advance(STEP)
         assert (await of_zone.route()).queue_datas[0].read_queue_nums == 8
-        await register(peer, who=wire.identity(cluster="c2"), zone="z2")
+        await peer.register(who=wire.identity(cluster="c2"), zone="z2")
         await clock.advance(STEP)
         # The next update that it receives: the change in the other cluster was not sent to it.
         assert (await of_cluster.gone()).topic == "orders"
@@ -136,7 +132,7 @@ async def test_cluster_and_zone_filter_a_watch(peer: Peer, clock: ManualClock) -
 
 
 async def test_each_kind_of_change_reaches_the_watcher(server: NameServerApp, peer: Peer, clock: ManualClock) -> None:
-    generation = await register(peer, wire.topic("orders"))
+    generation = await peer.register(wire.topic("orders"))
     seen = []
     async with watching(peer.channel, "orders") as watch:
         seen.append((await watch.route()).revision)
@@ -155,7 +151,7 @@ async def test_each_kind_of_change_reaches_the_watcher(server: NameServerApp, pe
         assert changed.queue_datas[0].read_queue_nums == 7
         seen.append(changed.revision)
 
-        await register(peer, wire.topic("orders"), who=OTHER)
+        await peer.register(wire.topic("orders"), who=OTHER)
         await clock.advance(STEP)
         joined = await watch.route()
         assert brokers(joined) == ["a", "b"]
@@ -180,42 +176,42 @@ async def test_a_topic_that_comes_back_has_a_higher_counter_than_its_deletion(pe
         counters.append((await watch.gone()).revision.counter)
         await watch.synced()
         for _ in range(3):
-            await register(peer, wire.topic("orders"))
+            await peer.register(wire.topic("orders"))
             await clock.advance(STEP)
             counters.append((await watch.route()).revision.counter)
-            await register(peer)
+            await peer.register()
             await clock.advance(STEP)
             counters.append((await watch.gone()).revision.counter)
     assert counters == sorted(set(counters))
 
 
 async def test_changes_within_one_step_arrive_as_one(peer: Peer, clock: ManualClock) -> None:
-    await register(peer, wire.topic("orders", 1))
+    await peer.register(wire.topic("orders", 1))
     async with watching(peer.channel, "orders") as watch:
         await watch.route()
         await watch.synced()
         for queues in range(2, 12):
-            await register(peer, wire.topic("orders", queues))
+            await peer.register(wire.topic("orders", queues))
         await clock.advance(STEP)
         assert (await watch.route()).queue_datas[0].read_queue_nums == 11
-        await register(peer, wire.topic("orders", 12))
+        await peer.register(wire.topic("orders", 12))
         await clock.advance(STEP)
         assert (await watch.route()).queue_datas[0].read_queue_nums == 12
 
 
 async def test_a_route_that_changed_back_is_not_sent(peer: Peer, clock: ManualClock) -> None:
-    await register(peer, wire.topic("orders", 1))
+    await peer.register(wire.topic("orders", 1))
     async with watching(peer.channel, "orders") as watch:
         before = await watch.route()
         await watch.synced()
         for queues in (2, 1):
-            await register(peer, wire.topic("orders", queues))
+            await peer.register(wire.topic("orders", queues))
         await clock.advance(STEP)
         async with watching(peer.channel, "orders") as later:
             again = await later.route()
         assert again.revision.digest == before.revision.digest
         assert again.revision.counter > before.revision.counter
-        await register(peer, wire.topic("orders", 3))
+        await peer.register(wire.topic("orders", 3))
         await clock.advance(STEP)
         assert (await watch.route()).queue_datas[0].read_queue_nums == 3
 
@@ -223,18 +219,18 @@ async def test_a_route_that_changed_back_is_not_sent(peer: Peer, clock: ManualCl
 async def test_a_new_watch_gets_the_change_pending_for_the_others_and_gets_it_once(
     peer: Peer, clock: ManualClock
 ) -> None:
-    await register(peer, wire.topic("orders", 1))
+    await peer.register(wire.topic("orders", 1))
     async with watching(peer.channel, "orders") as early:
         await early.route()
         await early.synced()
-        await register(peer, wire.topic("orders", 2))
+        await peer.register(wire.topic("orders", 2))
         async with watching(peer.channel, "orders") as late:
             newest = await late.route()
             assert newest.queue_datas[0].read_queue_nums == 2
             await late.synced()
             await clock.advance(STEP)
             assert await early.route() == newest
-            await register(peer, wire.topic("orders", 3))
+            await peer.register(wire.topic("orders", 3))
             await clock.advance(STEP)
             for watch in (early, late):
                 assert (await watch.route()).queue_datas[0].read_queue_nums == 3
@@ -246,9 +242,9 @@ async def test_a_topic_that_came_and_went_unseen_is_gone_at_a_later_revision_for
     async with watching(peer.channel, "orders") as first:
         await first.gone()
         await first.synced()
-        await register(peer, wire.topic("orders"))
+        await peer.register(wire.topic("orders"))
         polled = (await peer.route.GetTopicRoute(GetTopicRouteRequest(topic="orders"))).route.revision
-        await register(peer)
+        await peer.register()
         async with watching(peer.channel, known=[("orders", polled)]) as second:
             assert (await second.gone()).revision.counter > polled.counter
 
@@ -262,7 +258,7 @@ async def test_hundreds_of_watchers_all_receive_the_same_bytes(server: NameServe
             for _ in range(4)
         ]
         peer = Peer(channels[0])
-        await register(peer, wire.topic("orders", 1))
+        await peer.register(wire.topic("orders", 1))
         watches = [await stack.enter_async_context(watching(channels[i % 4], "orders")) for i in range(200)]
 
         async def next_update(watch: Watch) -> bytes:
@@ -271,7 +267,7 @@ async def test_hundreds_of_watchers_all_receive_the_same_bytes(server: NameServe
         first = await asyncio.gather(*map(next_update, watches))
         await asyncio.gather(*(watch.synced() for watch in watches))
         assert server.parts.hub.count == value(server, "pointsman_namesrv_watchers") == 200
-        await register(peer, wire.topic("orders", 2))
+        await peer.register(wire.topic("orders", 2))
         await clock.advance(STEP)
         second = await asyncio.gather(*map(next_update, watches))
         assert (len(set(first)), len(set(second))) == (1, 1)
@@ -300,8 +296,8 @@ async def test_a_watcher_that_does_not_read_delays_no_other_and_gets_the_latest_
         started = clock.now
         sizes = [first.ByteSize()]
         for queues in range(5, 45):
-            await register(
-                peer, wire.topic("big", queues), who=wire.identity(name="n" * 60 + "0", addr="10.1.0.0:10911")
+            await peer.register(
+                wire.topic("big", queues), who=wire.identity(name="n" * 60 + "0", addr="10.1.0.0:10911")
             )
             await clock.advance(1)
             latest = await quick.route()
@@ -331,11 +327,11 @@ async def test_a_watcher_that_does_not_read_delays_no_other_and_gets_the_latest_
 async def test_a_warming_node_sends_nothing_about_an_unknown_topic_until_it_is_ready(
     peer: Peer, clock: ManualClock
 ) -> None:
-    await register(peer, wire.topic("orders"))
+    await peer.register(wire.topic("orders"))
     async with watching(peer.channel, "late", "orders", "never") as watch:
         assert (await watch.route()).topic == "orders"
         await watch.synced()
-        await register(peer, wire.topic("late"), who=OTHER)
+        await peer.register(wire.topic("late"), who=OTHER)
         await clock.advance(STEP)
         assert (await watch.route()).topic == "late"
         await clock.advance(WARM_UP)
@@ -346,15 +342,15 @@ async def test_a_warming_node_sends_nothing_about_an_unknown_topic_until_it_is_r
 async def test_a_route_that_ends_while_warming_is_reported_gone_when_the_node_is_ready(
     peer: Peer, clock: ManualClock
 ) -> None:
-    await register(peer, wire.topic("orders"), wire.topic("pay"))
+    await peer.register(wire.topic("orders"), wire.topic("pay"))
     async with watching(peer.channel, "orders", "pay") as watch:
         orders, pay = await watch.route(), await watch.route()
         await watch.synced()
-        await register(peer)
+        await peer.register()
         await clock.advance(STEP)
         async with watching(peer.channel, "orders") as other:
             assert (await other.synced()).unchanged == 0
-            await register(peer, wire.topic("orders"))
+            await peer.register(wire.topic("orders"))
             await clock.advance(STEP)
             for each in (watch, other):
                 again = await each.route()
@@ -371,7 +367,7 @@ async def test_a_route_that_ends_while_warming_is_reported_gone_when_the_node_is
 async def test_a_draining_node_ends_its_watches_and_refuses_route_queries_alone(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
-    await register(peer, wire.topic("orders"))
+    await peer.register(wire.topic("orders"))
     async with watching(peer.channel, "orders") as watch:
         await watch.route()
         await watch.synced()
@@ -381,7 +377,7 @@ async def test_a_draining_node_ends_its_watches_and_refuses_route_queries_alone(
     code, details, message = await refused(peer, WatchTopicRoutesRequest(topics=[KnownRoute(topic="orders")]))
     assert (code, details.code) == (grpc.StatusCode.UNAVAILABLE, "NOT_READY")
     assert (details.facts["node_state"], message) == ("DRAINING", "this name server is DRAINING; use another one")
-    await register(peer, wire.topic("pay"), who=OTHER)
+    await peer.register(wire.topic("pay"), who=OTHER)
 
     server.lifecycle.undrain(by="ann", now=clock.now, still_provisional=0)
     async with watching(peer.channel, "pay") as watch:
@@ -405,8 +401,8 @@ async def test_stopping_ends_idle_and_stuck_watches_well_within_the_grace(
             await stuck.route()
             await idle.route()
             for queues in range(5, 25):
-                await register(
-                    peer, wire.topic("big", queues), who=wire.identity(name="n" * 60 + "0", addr="10.1.0.0:10911")
+                await peer.register(
+                    wire.topic("big", queues), who=wire.identity(name="n" * 60 + "0", addr="10.1.0.0:10911")
                 )
                 await clock.advance(STEP)
             await eventually(lambda: any(facts.pending for facts in server.parts.hub.watchers("big")[0]))
@@ -421,7 +417,7 @@ async def test_stopping_ends_idle_and_stuck_watches_well_within_the_grace(
 
 async def test_watches_of_clients_that_disconnect_are_removed(server: NameServerApp) -> None:
     async with grpc.aio.insecure_channel(server.addr, options=[("grpc.use_local_subchannel_pool", 1)]) as channel:
-        await register(Peer(channel), wire.topic("orders"))
+        await Peer(channel).register(wire.topic("orders"))
         async with AsyncExitStack() as stack:
             for _ in range(20):
                 watch = await stack.enter_async_context(watching(channel, "orders", "nowhere"))
@@ -484,7 +480,7 @@ async def test_a_watch_of_the_connection_with_most_is_ended_for_another_with_the
             2,
             3,
         )
-        await register(peer, wire.topic("a"))
+        await peer.register(wire.topic("a"))
 
 
 @pytest.mark.parametrize(
