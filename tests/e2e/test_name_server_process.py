@@ -15,8 +15,9 @@ from pointsman.v1 import admin_service_pb2
 from pointsman.v1.admin_service_pb2_grpc import AdminServiceStub
 from pointsman.v1.registration_service_pb2 import KeepAliveRequest
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
+from tests.kit.daemon_process import INSTALLED
 from tests.kit.name_server import wire
-from tests.kit.name_server.process import COMMAND, RealNameServer, real_name_server
+from tests.kit.name_server.process import RealNameServer, real_name_server
 from tests.kit.waiting import eventually
 
 pytestmark = pytest.mark.e2e
@@ -74,7 +75,12 @@ async def test_a_hangup_reloads_the_log_level_and_the_server_runs_on(tmp_path: P
 async def test_a_log_reader_that_stops_reading_blocks_no_call(tmp_path: Path) -> None:
     environment = os.environ | {"NAMESRV_MONITORING__LISTEN": "127.0.0.1:0", "NAMESRV_SERVER__WARM_UP_SECONDS": "0"}
     process = await asyncio.create_subprocess_exec(
-        COMMAND, "--listen", "127.0.0.1:0", env=environment, cwd=tmp_path, stderr=asyncio.subprocess.PIPE
+        INSTALLED / "pointsman-namesrv",
+        "--listen",
+        "127.0.0.1:0",
+        env=environment,
+        cwd=tmp_path,
+        stderr=asyncio.subprocess.PIPE,
     )
     try:
         assert process.stderr is not None

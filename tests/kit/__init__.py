@@ -1,7 +1,7 @@
 """What tests share; what one file uses is beside it. Take real parts where they serve, scripted ones for faults.
 
 - ``waiting``: ``eventually`` in the event loop, ``until`` in threads, ``running`` for a task, ``InstantClock``.
-- ``name_server``: in this process (``in_process``) or as a process (``process``); scripted ones for clients' faults.
+- ``name_server``: here (``in_process``; ``peer``, with a client) or as a process; scripted ones for clients' faults.
 - ``agent``: in this process or as a process; ``services`` for what consumers use of it, and their clients.
 - ``broker``: Redis (``redis.process``, ``redis.with_agent``), RocketMQ (frames, fakes); ``under_test`` for both.
 - ``client``: producers and consumers against brokers and groups in memory, with a clock by hand.

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from prometheus_client import CollectorRegistry
+
 from pointsman.clock import Clock, SystemClock
 from pointsman_agent.app import Agent
 from pointsman_agent.config import (
@@ -42,25 +44,22 @@ class ScriptedProbe:
         return self.result
 
 
-@dataclass
-class RunningAgent:
-    """Queries of a test."""
+class Registered:
+    """What an agent counts of its name servers."""
 
-    agent: Agent
-    stop: asyncio.Event
-    task: asyncio.Task[None]
+    @property
+    def registry(self) -> CollectorRegistry:
+        raise NotImplementedError
+
+    def registration_state(self, name_server: str) -> RegistrationState | None:
+        """None: it is not registering there."""
+        raise NotImplementedError
 
     def beats(self, name_server: str, answer: str = "ok") -> int:
         return self._count("pointsman_agent_heartbeats_total", name_server=name_server, result=answer)
 
     def registrations(self, name_server: str, result: str = "accepted") -> int:
         return self._count("pointsman_agent_registrations_total", name_server=name_server, result=result)
-
-    def registration_state(self, name_server: str) -> RegistrationState:
-        for each in RegistrationState:
-            if self._count("pointsman_agent_registration_state", name_server=name_server, state=each.value):
-                return each
-        return RegistrationState.UNREGISTERED
 
     async def counts_beats(self, name_server: str, count: int, answer: str = "ok") -> None:
         """Wait until it has processed the response, not only until the server has received the heartbeat."""
@@ -70,14 +69,33 @@ class RunningAgent:
         """Wait until it is in this state."""
         await eventually(lambda: self.registration_state(name_server) is standing)
 
+    def _count(self, name: str, **labels: str) -> int:
+        return int(self.registry.get_sample_value(name, labels) or 0)
+
+
+@dataclass
+class RunningAgent(Registered):
+    """Queries of a test."""
+
+    agent: Agent
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+    @property
+    def registry(self) -> CollectorRegistry:
+        return self.agent.metrics.registry
+
+    def registration_state(self, name_server: str) -> RegistrationState:
+        for each in RegistrationState:
+            if self._count("pointsman_agent_registration_state", name_server=name_server, state=each.value):
+                return each
+        return RegistrationState.UNREGISTERED
+
     async def stopped(self) -> None:
         """Stop it, and wait until it has stopped."""
         self.stop.set()
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self.task
-
-    def _count(self, name: str, **labels: str) -> int:
-        return int(self.agent.metrics.registry.get_sample_value(name, labels) or 0)
 
 
 def agent_config(name_servers: Sequence[str], *, topics: Sequence[str] = ("orders",)) -> AgentConfig:

@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
+from prometheus_client import CollectorRegistry
+
 from pointsman.clock import Clock, SystemClock
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman_agent.agent_metrics import AgentMetrics
@@ -19,8 +21,7 @@ from pointsman_agent.observable import Observable
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
 from pointsman_agent.registration.registration_fleet import RegistrationFleet
 from pointsman_agent.registration.registration_messages import BrokerProfile
-from tests.kit.agent.in_process import BROKER_ADDR
-from tests.kit.waiting import eventually
+from tests.kit.agent.in_process import BROKER_ADDR, Registered
 
 PROFILE = BrokerProfile(cluster="c1", broker_name="a", addr=BROKER_ADDR, host="host-1")
 PASSING = Verdict(ProbeStatus.PASSING, "answers", incarnation="run-1", role=Role.MASTER)
@@ -33,7 +34,7 @@ def own_state(topics: Sequence[str], *, verdict: Verdict = PASSING) -> OwnState:
 
 
 @dataclass
-class RunningFleet:
+class RunningFleet(Registered):
     """The state that a test sets and reads."""
 
     fleet: RegistrationFleet
@@ -49,25 +50,13 @@ class RunningFleet:
     def set_leave(self, leave: Leave) -> None:
         self.own.set(replace(self.own.value, leave=leave))
 
-    def beats(self, name_server: str, answer: str = "ok") -> int:
-        return self._count("pointsman_agent_heartbeats_total", name_server=name_server, result=answer)
-
-    def registrations(self, name_server: str, result: str = "accepted") -> int:
-        return self._count("pointsman_agent_registrations_total", name_server=name_server, result=result)
+    @property
+    def registry(self) -> CollectorRegistry:
+        return self.metrics.registry
 
     def registration_state(self, name_server: str) -> RegistrationState | None:
-        """None: there is no loop for it."""
         report = self.fleet.reports.get(name_server)
         return None if report is None else report.state
-
-    async def counts_beats(self, name_server: str, count: int, answer: str = "ok") -> None:
-        await eventually(lambda: self.beats(name_server, answer) == count)
-
-    async def stands(self, name_server: str, standing: RegistrationState) -> None:
-        await eventually(lambda: self.registration_state(name_server) is standing)
-
-    def _count(self, name: str, **labels: str) -> int:
-        return int(self.metrics.registry.get_sample_value(name, labels) or 0)
 
 
 @asynccontextmanager
