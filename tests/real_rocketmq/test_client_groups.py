@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import count
@@ -26,7 +26,7 @@ from pointsman_client import (
     SendError,
 )
 from pointsman_client.rocketmq import RocketmqTransport
-from tests.kit.waiting import eventually, until
+from tests.kit.waiting import eventually, read_until, until
 from tests.real_rocketmq.conftest import VERSIONS, Jars
 from tests.real_rocketmq.name_server import Pointsman
 
@@ -139,17 +139,11 @@ async def test_a_failed_message_comes_again_and_ends_in_the_dead_letters(brokers
             await eventually(lambda: brokers.name_server.perms(dead.topic), what="the topic of dead letters")
             await reader.assign([dead])
             reader.seek(dead, 0)
-            await until_true(read, what="the dead letter")
+            await read_until(read, seconds=PATIENCE_SECONDS)
     (letter,) = messages
     assert (letter.body, letter.tags, letter.keys) == (b"bad", "T", ("4711",))
     assert letter.properties["source"] == "web"
     assert letter.topic == "Failing"
-
-
-async def until_true(condition: Callable[[], Awaitable[bool]], *, what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not await condition():
-        assert time.monotonic() < deadline, f"timed out waiting for {what}"
 
 
 async def test_a_group_of_python_and_java_members_loses_nothing_through_joins_and_leaves(brokers: Brokers) -> None:
@@ -334,7 +328,7 @@ async def test_queues_that_were_added_while_the_group_was_stopped_are_read_from_
             await producer.client.refresh("Grown")  # RocketMQ's protocol has no watch
             return len(await producer.client.publish_queues("Grown")) == 6
 
-        await until_true(has_six, what="the route with the added queues")
+        await read_until(has_six, seconds=PATIENCE_SECONDS)
         for queue in range(6):
             await producer.send_to(MessageQueue("Grown", "C", "a", queue), Message("Grown", f"after{queue}".encode()))
         async with brokers.consumer("GGrown", "Grown", listener, consume_from=ConsumeFrom.LAST_OFFSET):
