@@ -184,8 +184,9 @@ async def test_config_check_and_print_show_what_applies(tmp_path: Path, monkeypa
     code, out, _ = await run("config", "check", "--config", file)
     assert (code, out) == (0, f"{file}: ok\n")
 
-    code, out, _ = await run("--config", file, "config", "print")
+    code, out, _ = await run("--config", file, "--log-level", "ERROR", "config", "print")
     assert code == 0
+    assert 'level = "ERROR"' in out
     assert 'kind = "redis"' in out
     assert "(hidden)" in out
     assert "secret" not in out

@@ -1,4 +1,4 @@
-"""The name server's configuration: all errors together, and a sample that equals the defaults."""
+"""The name server's configuration: its own rules, and all errors together."""
 
 from __future__ import annotations
 
@@ -6,21 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from pointsman.config import ConfigError, to_toml
+from pointsman.config import ConfigError
 from pointsman_namesrv.__main__ import main
 from pointsman_namesrv.config import HistoryConfig, NameServerConfig, load
-
-SAMPLE = Path(__file__).parents[3] / "deploy" / "config" / "namesrv.example.toml"
-
-
-def test_the_sample_is_the_defaults() -> None:
-    assert load(SAMPLE, {}) == NameServerConfig()
-
-
-def test_the_sample_shows_every_setting() -> None:
-    shown = {line.split(" = ")[0].lstrip("# ") for line in SAMPLE.read_text().splitlines()}
-    printed = {line.split(" = ")[0] for line in to_toml(NameServerConfig()).splitlines() if line}
-    assert printed - {"grants"} <= shown
 
 
 def test_what_is_printed_loads_to_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -69,18 +57,6 @@ def test_all_errors_are_listed_together_and_the_command_exits_with_2(
         assert any(field in line and value in line for line in output.splitlines()), f"{field} in {output}"
 
 
-def test_environment_beats_file_and_flag_beats_environment(tmp_path: Path) -> None:
-    file = tmp_path / "f.toml"
-    file.write_text('[server]\nlisten = "127.0.0.1:1"\nnode = "from-file"\nloop = "asyncio"\n')
-    environment = {
-        "NAMESRV_SERVER__LISTEN": "localhost:2",
-        "NAMESRV_SERVER__NODE": "from-env",
-        "NAMESRV_OTHER": "not ours",
-    }
-    config = load(file, environment, {"server.listen": "[::1]:3", "server.loop": None})
-    assert (config.server.listen, config.server.node, config.server.loop) == ("[::1]:3", "from-env", "asyncio")
-
-
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
@@ -109,14 +85,6 @@ def test_any_free_port_twice_and_the_folder_of_what_is_off_are_none(tmp_path: Pa
         '[history]\nenabled = false\ndirectory = "data"\n[snapshot]\ndirectory = "data"'
     )
     assert load(file, {}).snapshot.directory == "data"
-
-
-def test_a_file_that_is_missing_or_not_toml_is_reported_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"missing.toml: cannot be read: No such file"):
-        load(tmp_path / "missing.toml", {})
-    (tmp_path / "bad.toml").write_text("[server\n")
-    with pytest.raises(ConfigError, match=r"bad.toml: is not TOML"):
-        load(tmp_path / "bad.toml", {})
 
 
 @pytest.mark.parametrize(
