@@ -58,20 +58,6 @@ async def test_a_wiped_broker_keeps_its_other_bits_until_they_are_added_again(pe
     assert await operator_events(peer) == [("PERM_CHANGED", "ADMIN", "ann"), ("PERM_CHANGED", "ADMIN", "bob")]
 
 
-async def test_a_wipe_ends_with_the_next_process_of_the_broker_and_not_before(peer: Peer) -> None:
-    await register(peer, incarnation="one")
-    await peer.admin.SetWritePerm(admin.SetWritePermRequest(cluster="c1", broker_name="a"))
-    await register(peer, incarnation="one", version=(0, 0, 2))
-    assert await perms(peer) == {"a": 5}
-    await register(peer, incarnation="two", version=(0, 0, 2))
-    assert await perms(peer) == {"a": 7}
-
-
-async def test_the_permission_of_an_unknown_broker_is_not_found(peer: Peer) -> None:
-    refused = await refusal_of(peer.admin.SetWritePerm(admin.SetWritePermRequest(cluster="c1", broker_name="a")))
-    assert (refused.status, refused.details.code) == (StatusCode.NOT_FOUND, "BROKER_UNKNOWN")
-
-
 # --- topics -----------------------------------------------------------------------------------------------------
 
 
@@ -89,11 +75,6 @@ async def test_a_topic_that_brokers_have_is_deleted_only_by_force_and_comes_back
     assert gone.status is StatusCode.NOT_FOUND
     await register(peer, version=(0, 0, 2))
     assert (await peer.route.ListTopics(ListTopicsRequest())).topics == ["orders"]
-
-
-async def test_a_topic_that_no_broker_has_cannot_be_deleted(peer: Peer) -> None:
-    refused = await refusal_of(peer.admin.DeleteTopic(admin.DeleteTopicRequest(topic="orders", force=True)))
-    assert (refused.status, refused.details.code) == (StatusCode.NOT_FOUND, "TOPIC_NOT_FOUND")
 
 
 # --- KV configuration -------------------------------------------------------------------------------------------
@@ -116,19 +97,6 @@ async def test_an_order_topic_is_in_its_route_and_in_the_response_to_its_brokers
     assert (await route(peer)).revision.digest == before.revision.digest
 
 
-async def test_a_key_that_is_not_there_is_not_found(peer: Peer) -> None:
-    refused = await refusal_of(peer.admin.DeleteKv(admin.DeleteKvRequest(namespace="ns", key="key")))
-    assert (refused.status, refused.details.code) == (StatusCode.NOT_FOUND, "KV_NOT_FOUND")
-
-
-async def test_more_keys_than_the_bound_are_refused(peer: Peer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pointsman_namesrv.core.kv.MAX_ENTRIES", 1)
-    await peer.admin.PutKv(admin.PutKvRequest(namespace="ns", key="a"))
-    refused = await refusal_of(peer.admin.PutKv(admin.PutKvRequest(namespace="ns", key="b")))
-    assert (refused.status, refused.details.code) == (StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
-    assert refused.details.facts["limit"] == "kv_entries"
-
-
 # --- guard and maintenance --------------------------------------------------------------------------------------
 
 
@@ -149,12 +117,6 @@ async def test_a_guard_in_mode_hold_keeps_a_silent_broker_until_the_mode_ends(pe
     assert ("GUARD_ON", "ADMIN", "ann") in await operator_events(peer)
 
 
-async def test_the_guard_of_an_unknown_cluster_is_not_found(peer: Peer) -> None:
-    hold = admin.SetGuardRequest(cluster="c9", mode=admin.GUARD_MODE_HOLD)
-    refused = await refusal_of(peer.admin.SetGuard(hold))
-    assert (refused.status, refused.details.code) == (StatusCode.NOT_FOUND, "CLUSTER_NOT_FOUND")
-
-
 async def test_a_broker_that_expires_in_its_window_is_planned(peer: Peer, clock: ManualClock) -> None:
     await register(peer)
     window = admin.SetMaintenanceRequest(
@@ -173,13 +135,6 @@ async def test_a_broker_that_expires_in_its_window_is_planned(peer: Peer, clock:
     assert (last.event, last.reason, last.state, last.planned) == ("EXPIRED", "SILENCE", "GONE", True)
     assert not (await peer.admin.ListFlapping(admin.ListFlappingRequest())).scores
     await clock.advance(600)
-    assert not (await peer.admin.ListMaintenance(admin.ListMaintenanceRequest())).windows
-
-
-async def test_a_window_can_be_ended_and_a_second_time_there_is_none(peer: Peer) -> None:
-    await peer.admin.SetMaintenance(admin.SetMaintenanceRequest(cluster="c1", duration=Duration(seconds=60)))
-    assert (await peer.admin.SetMaintenance(admin.SetMaintenanceRequest(cluster="c1"))).changed
-    assert not (await peer.admin.SetMaintenance(admin.SetMaintenanceRequest(cluster="c1"))).changed
     assert not (await peer.admin.ListMaintenance(admin.ListMaintenanceRequest())).windows
 
 
