@@ -141,24 +141,6 @@ async def test_a_folder_that_cannot_be_had_is_a_failure_until_it_can(tmp_path: P
     assert await loaded(file) == {K0: 5}
 
 
-async def test_of_two_agents_the_second_reads_and_writes_only_when_the_first_has_stopped(file: Path) -> None:
-    first, second = store_at(file), store_at(file)
-    await first.load()
-    await first.write(changes({K0: 5}))
-    assert await second.load() == {K0: 5}
-    assert (first.is_ours(), second.is_ours()) == (True, False)
-    with pytest.raises(StoreFailed, match="another process uses it"):
-        await second.write(changes({K1: 1}))
-    await first.write(changes({K0: 9}))
-    await first.close()
-
-    assert await second.load() == {K0: 9}
-    assert second.is_ours()
-    assert await second.write([OffsetChange(K0, 6), OffsetChange(K1, 1)]) == {K0: 9}
-    await second.close()
-    assert await loaded(file) == {K0: 9, K1: 1}
-
-
 async def test_offsets_in_a_folder_that_cannot_be_written_are_read(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     await written(file, {K0: 5})
     store = store_at(file)

@@ -388,32 +388,6 @@ async def test_a_disk_that_refuses_fails_a_change_or_warns_of_its_loss(
         assert await settings(peer) == now
 
 
-async def test_a_full_disk_fails_a_change_with_its_own_message(clock: ManualClock, tmp_path: Path) -> None:
-    with mounted(tmp_path / "disk", "-o", "size=512k") as disk:
-        async with serving(clock=clock, snapshot=disk / "state") as (_, peer):
-            await register(peer)
-            await peer.admin.PutKv(put("there"))
-            fill(disk)
-            refused = None
-            for number in range(50):  # the allocated space holds some
-                try:
-                    await peer.admin.PutKv(put(f"k{number}", "x" * 4_000))
-                except grpc.aio.AioRpcError as error:
-                    refused = error
-                    break
-            assert refused is not None
-            assert "No space left on device" in (refused.details() or "")
-            assert f"k{number}" not in str(await settings(peer))
-            held = await peer.admin.SetGuard(hold())
-            assert held.guard.active
-            (disk / "ballast").unlink()
-            assert (await peer.admin.PutKv(put("late"))).durable
-            left = after_a_kill(disk / "state", tmp_path / "left")
-            before = await settings(peer)
-    async with serving(clock=clock, snapshot=left) as (_, peer):
-        assert {key for key in await settings(peer) if key[0] == "KV"} == {key for key in before if key[0] == "KV"}
-
-
 async def test_a_change_that_is_refused_after_it_was_saved_is_removed_from_the_disk(
     clock: ManualClock, state: Path, gated: list[GatedStore]
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -17,7 +16,6 @@ from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.sharding import OrderKey
 from pointsman_client.errors import InvalidOptionError, OutboxFailedError, OutboxFullError
 from pointsman_client.producer.outbox import ROW_BYTES, Outbox, Parked, _read, _values
-from tests.kit.faults.processes import refuse_to_write
 
 QUEUE = MessageQueue("orders", "c1", "a", 3)
 BORN_AT = datetime(2026, 1, 1, 12, 30, tzinfo=UTC)
@@ -143,18 +141,6 @@ def test_the_bound_counts_waiting_messages(tmp_path: Path) -> None:
 
 def test_messages_are_for_the_eyes_of_their_owner(path: Path) -> None:
     assert path.stat().st_mode & 0o077 == 0
-
-
-def test_a_failing_disk_loses_only_the_message(path: Path) -> None:
-    with opened(path) as (outbox, _):
-        refuse_to_write(os.getpid(), refuse=True)
-        try:
-            with pytest.raises(OutboxFailedError, match="cannot be written"):
-                put(outbox, outgoing(3))
-        finally:
-            refuse_to_write(os.getpid(), refuse=False)
-        put(outbox, outgoing(4))
-    assert ids_in(path) == ["id-0", "id-2", "id-4"]
 
 
 def test_a_second_owner_is_refused_and_changes_nothing(path: Path) -> None:

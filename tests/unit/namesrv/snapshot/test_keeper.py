@@ -16,11 +16,9 @@ import pytest
 
 from pointsman.manual_clock import ManualClock
 from pointsman.storage.tables import DurableTables
-from pointsman_namesrv.core.broker_responses import BeatStatus
 from pointsman_namesrv.core.liveness import LivenessRules
 from pointsman_namesrv.core.model import Registration
 from pointsman_namesrv.core.name_server import NameServer
-from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.core.request_rules import IntervalBounds
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.snapshot import keeper as module
@@ -82,28 +80,6 @@ async def test_a_round_is_written_each_interval(clock: ManualClock, tmp_path: Pa
         assert value(keeper, "pointsman_namesrv_snapshot_age_seconds") == 0.0
         await clock.advance(1.0)
         assert value(keeper, "pointsman_namesrv_snapshot_age_seconds") == 1.0
-
-
-async def test_a_restarted_server_has_all_that_the_last_one_had(clock: ManualClock, tmp_path: Path) -> None:
-    first = new_core(clock)
-    keeper = new_keeper(first, clock, tmp_path)
-    keeper.warm_start()
-    generation = first.register(registration(1), now=clock.now).generation
-    assert await keeper.stop(within=DEADLINE)
-
-    clock.now += 20.0
-    second = new_core(clock)
-    keeper = new_keeper(second, clock, tmp_path)
-    loaded = keeper.warm_start()
-    assert (len(loaded.brokers), loaded.refused) == (1, 0)
-    ((_, replica),) = second.members()
-    assert (replica.state.phase, replica.generation) == (Phase.PROVISIONAL, generation)
-    assert second.topic_names() == ["topic-0-0", "topic-0-1", "topic-0-2"]
-    answer = second.beat(registration(1).identity, generation, data_version=registration(1).data_version, now=clock.now)
-    assert answer.status is BeatStatus.OK
-    assert replica.state.phase is Phase.UP
-    second.check_invariants()
-    assert await keeper.stop(within=DEADLINE)
 
 
 async def test_a_failing_disk_is_logged_once_until_it_works_again(

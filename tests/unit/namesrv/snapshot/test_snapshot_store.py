@@ -14,7 +14,6 @@ from pointsman.storage.tables import DurableTables, Row
 from pointsman_namesrv.core.model import Health, ProbeVerdict, Registration
 from pointsman_namesrv.snapshot import snapshot_store as module
 from pointsman_namesrv.snapshot.snapshot_store import FILE_NAME, Loaded, Snapshot, SnapshotStore, StateDirectoryInUse
-from tests.kit.faults.mounted_disk import fill, mounted
 from tests.kit.name_server.held_brokers import held, snapshot, store
 
 FAILING = Health(ProbeVerdict.FAILING, "timeout")
@@ -169,27 +168,6 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         store(tmp_path / "file" / "state").load()
 
 
-def test_writes_that_failed_on_a_full_disk_are_repeated_when_there_is_space(tmp_path: Path) -> None:
-    with mounted(tmp_path / "disk", "-o", "size=1m") as disk:
-        writing = store(disk)
-        writing.load()
-        writing.write(snapshot(held(1), held(2)))
-        fill(disk)
-        brokers = [held(1, step=1, topics=900), *(held(number, topics=900) for number in range(3, 9))]
-        done = writing.write(snapshot(*brokers))
-        assert done.error is not None
-        assert done.error.errno == errno.ENOSPC
-        assert not done.whole
-        (disk / "ballast").unlink()
-        done = writing.write(snapshot(*brokers))
-        assert (done.whole, done.error) == (True, None)
-        writing.close()
-        again = store(disk)
-        read = again.load()
-        again.close()
-        assert by_broker(read) == {r.identity.broker_name: (r, g) for r, g, _ in brokers}
-
-
 def test_while_the_disk_fails_no_replaced_registration_is_kept_in_memory(
     writing: SnapshotStore, monkeypatch: pytest.MonkeyPatch, state: Path
 ) -> None:
@@ -202,6 +180,9 @@ def test_while_the_disk_fails_no_replaced_registration_is_kept_in_memory(
         broken.setattr(DurableTables, "write", refuse)
         assert not writing.write(snapshot(held(1), held(2, step=1))).whole
         assert [each.registration for each in writing._written.values()] == [held(1)[0]]
-    # And one that leaves before it could be written leaves the file.
-    assert writing.write(snapshot(held(1))).whole
-    assert names(loaded(state)) == {"b1"}
+        # One that leaves before it could be written leaves the file, as soon as it can.
+        assert not writing.write(snapshot(held(1, step=1))).whole
+    assert by_broker(loaded(state)).keys() == {"b1", "b2"}
+    assert writing.write(snapshot(held(1, step=1))).whole
+    assert by_broker(loaded(state)).keys() == {"b1"}
+    assert by_broker(loaded(state))["b1"][0] == held(1, step=1)[0]
