@@ -1,4 +1,4 @@
-"""The pages of ``docs/`` against the code: settings, errors, words of the report, the API, metrics; all pages: links."""
+"""Pages of ``docs/`` against the code: settings, errors, words of the report, the API, metrics; all pages: links."""
 
 from __future__ import annotations
 
