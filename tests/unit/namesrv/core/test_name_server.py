@@ -172,17 +172,6 @@ def test_new_brokers_that_fail_do_not_turn_the_guard_on(core: NameServer) -> Non
     assert {replica.state.phase for _, replica in core.replicas()} == {Phase.OUT}
 
 
-def test_a_broker_silent_when_the_guard_ended_gets_two_more_intervals(core: NameServer) -> None:
-    held = cut_off(core, 6)
-    for broker, generation in held[:3]:
-        core.beat(broker, generation, data_version=DataVersion(0, 0, 1), now=122.0)
-    assert [event.kind for event in core.sweep(now=122.0)] == [EventKind.GUARD_OFF]
-    assert core.sweep(now=196.9) == ()
-    for broker, generation in held[:3]:
-        core.beat(broker, generation, data_version=DataVersion(0, 0, 1), now=197.0)
-    assert [event.kind for event in core.sweep(now=197.1)] == [EventKind.EXPIRED] * 3
-
-
 def test_a_thousand_brokers_that_were_lost_and_returned_are_no_longer_lost(core: NameServer) -> None:
     core.guard.set_mode("c1", GuardMode.OFF, until=None, now=0.0)
     brokers = [BrokerIdentity("c1", f"b{number}", 0, f"h{number}:1") for number in range(1_000)]
