@@ -20,7 +20,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from grpc_status import rpc_status
 
-from pointsman.daemon.monitoring import CannotListen
 from pointsman.manual_clock import ManualClock
 from pointsman.v1.admin_service_pb2 import ListBrokerEventsRequest, ListBrokersRequest
 from pointsman.v1.broker_pb2 import BROKER_STATE_SUSPECT
@@ -278,13 +277,6 @@ def _replace_by_a_file(folder: Path) -> None:
         path.rmdir() if path.is_dir() else path.unlink()
     folder.rmdir()
     folder.write_text("in the way")
-
-
-async def test_a_port_in_use_is_reported_in_one_sentence(server: NameServerApp, clock: ManualClock) -> None:
-    with pytest.raises(ExceptionGroup) as failed:
-        async with running_name_server(clock=clock, listen=server.addr):
-            raise AssertionError("it must not start")
-    assert failed.group_contains(CannotListen, match=f"cannot listen on {server.addr}")
 
 
 async def test_a_name_server_that_is_cancelled_while_it_starts_leaves_nothing_open(

@@ -93,33 +93,6 @@ async def test_a_broken_stream_marks_the_broker_and_removes_it_after_the_grace(
     assert (last.kind, last.reason) == ("EXPIRED", "STREAM_BROKEN")
 
 
-async def test_a_stream_that_ends_long_after_its_last_heartbeat_counts_only_as_silence(
-    server: NameServerApp, generation: int, clock: ManualClock
-) -> None:
-    stream = Stream(server, generation)
-    await stream.beat()
-    await clock.advance(46)
-    await stream.end()
-    await eventually(lambda: server.metrics.streams._value.get() == 0)
-    await clock.advance(20)
-
-    assert states(server) == ["UP"]
-
-
-async def test_the_old_connection_that_closes_late_does_not_speak_against_the_new_one(
-    server: NameServerApp, generation: int, clock: ManualClock
-) -> None:
-    old, new = Stream(server, generation), Stream(server, generation)
-    await old.beat()
-    await new.beat()
-    await old.end()
-    await eventually(lambda: server.metrics.streams._value.get() == 1)
-    await clock.advance(20)
-
-    assert states(server) == ["UP"]
-    await new.end()
-
-
 @pytest.mark.parametrize("nonsense", [b"\xff\xff", KeepAliveRequest(beat=Beat(generation=1)).SerializeToString()])
 async def test_a_stream_ended_for_an_invalid_heartbeat_does_not_mark_its_broker(
     server: NameServerApp, generation: int, clock: ManualClock, nonsense: bytes
@@ -135,21 +108,6 @@ async def test_a_stream_ended_for_an_invalid_heartbeat_does_not_mark_its_broker(
     await clock.advance(20)
     assert states(server) == ["UP"]
     assert [replica.pulse.stream for _, replica in server.core.replicas()] == [None]
-
-
-async def test_within_the_first_expiry_after_the_servers_start_the_end_of_a_stream_marks_no_broker(
-    server: NameServerApp, peer: Peer, clock: ManualClock
-) -> None:
-    generation = await peer.register()
-    stream = Stream(server, generation)
-    await stream.beat()
-    await stream.end()
-    await eventually(lambda: server.metrics.streams._value.get() == 0)
-    assert states(server) == ["UP"]
-    await clock.advance(100)
-    assert states(server) == ["SUSPECT"]
-    await clock.advance(26)
-    assert states(server) == []
 
 
 async def test_streams_are_limited_and_one_more_is_refused_with_the_reason(

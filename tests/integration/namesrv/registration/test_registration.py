@@ -134,35 +134,6 @@ async def test_a_registration_that_never_ends_is_given_up_and_changes_nothing(
     assert server.core.replicas() == []
 
 
-KILLED_AGENT = """
-import sys
-import grpc
-from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from tests.kit.name_server import wire
-
-def chunks():
-    yield from wire.registration(*[wire.topic(f"t{i}") for i in range(15_000)], commit=False)
-    print("sent", flush=True)
-    sys.stdin.read()
-
-RegistrationServiceStub(grpc.insecure_channel(sys.argv[1])).RegisterBroker(chunks())
-"""
-
-
-async def test_a_registration_whose_agent_is_killed_changes_nothing(server: NameServerApp, peer: Peer) -> None:
-    agent = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", KILLED_AGENT, server.addr, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
-    )
-    assert agent.stdout is not None
-    assert await agent.stdout.readline() == b"sent\n"
-    agent.send_signal(signal.SIGKILL)
-    await agent.wait()
-    await peer.register("other", who=wire.identity(name="b"))
-
-    assert [replica.identity.broker_name for _, replica in server.core.replicas()] == ["b"]
-    assert set(server.core.routes.topic_names()) == {"other"}
-
-
 def _bad(**fields: object) -> list[RegisterBrokerRequest]:
     return list(wire.registration(**fields))  # type: ignore[arg-type]  # each case names its own fields
 

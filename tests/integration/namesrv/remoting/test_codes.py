@@ -211,17 +211,6 @@ async def test_write_permissions(rocketmq: RemotingPeer) -> None:
     assert (await rocketmq.ask(205, {"brokerName": "unknown"})).command.ext == {"wipeTopicCount": "0"}
 
 
-async def test_a_wipe_ends_with_the_next_version(rocketmq: RemotingPeer, server: NameServerApp) -> None:
-    await registered(rocketmq)
-    await rocketmq.ask(205, {"brokerName": "broker-a"})
-    await registered(rocketmq)
-    assert await perm_of(rocketmq) == 4
-    await registered(rocketmq, body=register_body(counter=2))
-    assert await perm_of(rocketmq) == 6
-    ended = {"event": "PERM_CHANGED", "reason": "DATA_VERSION"}
-    assert server.metrics.registry.get_sample_value("pointsman_namesrv_events_total", ended) == 1
-
-
 async def test_deleting_a_topic(rocketmq: RemotingPeer) -> None:
     await registered(rocketmq)
     assert (await rocketmq.ask(216, {"topic": "TopicTest", "clusterName": "other"})).code == 0

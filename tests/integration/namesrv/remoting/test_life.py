@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -106,17 +105,6 @@ async def test_a_topic_whose_brokers_are_all_down_does_not_exist_for_clients(
             assert (await client.ask(105, {"topic": "TopicTest"})).code == 0
 
 
-async def test_a_broker_that_reconnects_outlives_its_old_connection(server: NameServerApp, clock: ManualClock) -> None:
-    await pass_time(clock, 130)
-    async with remoting_peer(server.remoting_addr) as later:
-        async with remoting_peer(server.remoting_addr) as earlier:
-            await registered(earlier)
-            later.send(ask(904, BEAT, flag=2))
-            assert await later.is_answered()
-        await asyncio.sleep(0.05)
-        assert phase(server) is Phase.UP
-
-
 async def test_a_request_of_another_client_keeps_no_broker_alive(server: NameServerApp, clock: ManualClock) -> None:
     async with remoting_peer(server.remoting_addr) as broker, remoting_peer(server.remoting_addr) as stranger:
         await registered(broker, {"heartbeatTimeoutMillis": "10000"})
@@ -124,16 +112,6 @@ async def test_a_request_of_another_client_keeps_no_broker_alive(server: NameSer
             await pass_time(clock, 1)
             await stranger.ask(322, broker_ext(), b'{"counter":1,"stateVersion":0,"timestamp":1700000000001}')
         assert phase(server) is None
-
-
-async def test_a_heartbeat_after_its_unregistration_restores_no_broker(
-    rocketmq: RemotingPeer, server: NameServerApp
-) -> None:
-    await registered(rocketmq)
-    assert (await rocketmq.ask(104, broker_ext())).code == 0
-    rocketmq.send(ask(904, BEAT, flag=2) + ask(322, broker_ext(), b"{}", flag=2))
-    assert await rocketmq.is_answered()
-    assert not server.core.routes.groups
 
 
 async def test_an_unregistration_from_another_connection_than_the_current_one_is_refused(

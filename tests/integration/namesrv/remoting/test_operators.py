@@ -13,7 +13,6 @@ from pointsman.manual_clock import ManualClock
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from pointsman_namesrv.core.model import GroupKey
-from pointsman_namesrv.settings import settings_keeper
 from tests.kit.broker.rocketmq.frames import ask, broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
 from tests.kit.name_server.gated_store import GatedStore
@@ -108,59 +107,6 @@ async def test_a_change_continues_when_its_connection_ends(
         store.gate.set()
         await eventually(lambda: server.core.kv.get("n", "k") == "v")
         assert (await peer.ask(101, {"namespace": "n", "key": "k"})).command.ext == {"value": "v"}
-
-
-async def test_too_many_changes_that_wait_are_refused(
-    clock: ManualClock, tmp_path: Path, gated: list[GatedStore], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(settings_keeper, "MAX_WAITING", 1)
-    async with serving(clock, tmp_path / "state") as (server, peer):
-        (store,) = gated
-        store.gate.clear()
-        peer.send(ask(100, PUT))
-        await eventually(lambda: store.writes)
-        async with remoting_peer(server.remoting_addr) as other:
-            refused = await other.ask(100, PUT | {"key": "other"})
-        assert refused.code == 1
-        assert "waiting_admin_changes" in (refused.command.remark or "")
-        store.gate.set()
-        assert (await peer.answer()).code == 0
-
-
-async def test_wipes_deletions_and_keys_are_there_after_a_restart(clock: ManualClock, tmp_path: Path) -> None:
-    async with serving(clock, tmp_path / "state") as (_, peer):
-        await prepared(peer)
-        assert (await peer.ask(216, {"topic": "Other"})).code == 0
-    async with serving(clock, tmp_path / "state") as (server, peer):
-        assert (await peer.ask(101, {"namespace": "n", "key": "there"})).command.ext == {"value": "v"}
-        await registered(peer)
-        await registered(peer, "broker-b")
-        perms = {data["brokerName"]: data["perm"] for data in (await route_of(peer))["queueDatas"]}
-        assert perms == {"broker-a": 6, "broker-b": 4}
-        assert (await peer.ask(105, {"topic": "Other"})).code == 17
-        await registered(peer, "broker-b", counter=2)
-        assert {data["perm"] for data in (await route_of(peer))["queueDatas"]} == {6}
-        assert not server.core.overrides.wipes
-
-
-async def route_of(peer: RemotingPeer, topic: str = "TopicTest") -> dict[str, list[dict[str, object]]]:
-    answer = await peer.ask(105, {"topic": topic})
-    assert answer.code == 0
-    route: dict[str, list[dict[str, object]]] = answer.json()
-    return route
-
-
-async def test_an_order_configuration_beyond_the_queues_is_refused(clock: ManualClock, tmp_path: Path) -> None:
-    async with serving(clock, tmp_path / "state") as (server, peer):
-        await registered(peer)
-        conf = {"namespace": "ORDER_TOPIC_CONFIG", "key": "TopicTest"}
-        refused = await peer.ask(100, conf | {"value": "broker-a:9"})
-        assert refused.code == 1
-        assert (refused.command.remark or "").startswith(
-            "value configures 9 queues of topic TopicTest on broker broker-a"
-        )
-        assert server.core.kv.get("ORDER_TOPIC_CONFIG", "TopicTest") is None
-        assert (await peer.ask(100, conf | {"value": "broker-a:8"})).code == 0
 
 
 async def test_a_wipe_of_one_name_in_two_clusters_is_one_change(
