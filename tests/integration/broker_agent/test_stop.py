@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 
 import grpc
@@ -193,15 +192,3 @@ async def test_a_stop_during_the_first_probe_of_the_broker_registers_nothing() -
             await agent.stopped()
 
         assert server.said_nothing_more()
-
-
-async def test_no_task_is_left_running() -> None:
-    before = asyncio.all_tasks()
-    async with scripted_registration_server() as server:
-        serving = asyncio.all_tasks()
-        async with running_agent(probed(server), probe=ScriptedProbe(ANSWERS)) as agent:
-            await registered(server)
-            await agent.stopped()
-            left = {task for task in asyncio.all_tasks() - serving - before if "pointsman_agent" in repr(task)}
-
-    assert left == set()

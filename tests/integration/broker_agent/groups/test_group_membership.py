@@ -151,24 +151,6 @@ async def test_a_superseded_stream_does_not_own_the_client_again_when_the_later_
     await older.crash()
 
 
-async def test_streams_of_one_client_in_different_groups_do_not_affect_each_other(
-    agent: AgentServices, clock: ManualClock
-) -> None:
-    first, second = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
-    assert (await first.beat(reads("ga"))).status == OK
-    assert (await second.beat(reads("gb"))).status == OK
-    for consumer in (first, second):
-        assert (await consumer.beat()).status == OK
-    assert (ids(agent, "ga"), ids(agent, "gb")) == (["10.0.0.1@a"], ["10.0.0.1@a"])
-    assert agent.groups.tallies.takeovers == 0
-    assert await second.leave("gb") == ["gb"]
-    await second.crash()
-    await clock.advance(60.0)
-    assert (await first.beat()).status == OK
-    assert (ids(agent, "ga"), ids(agent, "gb")) == (["10.0.0.1@a"], [])
-    await first.crash()
-
-
 async def test_a_stream_that_loses_one_of_its_groups_is_notified_and_keeps_the_others(agent: AgentServices) -> None:
     older, newer = Consumer(agent.addr, "10.0.0.1@a"), Consumer(agent.addr, "10.0.0.1@a")
     await older.beat(reads("ga"), reads("gb"))

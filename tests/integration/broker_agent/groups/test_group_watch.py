@@ -156,28 +156,6 @@ async def test_fifty_rolling_consumers_give_few_notices_with_a_hold_down(
         assert most * 0.8 <= agent.groups.watches.sent <= most
 
 
-async def test_a_hold_down_hides_no_change_for_longer_than_its_time_however_many_changes_follow(
-    clock: ManualClock,
-) -> None:
-    rules = GroupRules(warm_up=0.0, notices_of={"g": NoticeRules(hold_down=10.0)})
-    async with agent_services(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:
-        await clock.advance(MOMENT)
-        watch = GroupWatch(channel, "g")
-        await watch.news()
-        consumers = await joined(agent, A)
-        # A single member is not held down.
-        assert await watch.ids() == [A]
-        await clock.advance(MOMENT)
-        for i in range(4):
-            consumers += await joined(agent, f"10.0.1.{i}@x")
-            await clock.advance(2.4)
-        assert await GroupWatch(channel, "g").ids() == [A]
-        assert agent.groups.core.held_count == 1
-        await clock.advance(0.5)
-        assert len(await watch.ids()) == 5
-        await gone(*consumers)
-
-
 async def test_watchers_of_a_warming_agent_are_notified_when_it_is_ready(clock: ManualClock) -> None:
     rules = GroupRules(notices=NoticeRules(hold_down=300.0))
     async with agent_services(clock=clock, rules=rules) as agent, grpc.aio.insecure_channel(agent.addr) as channel:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-from pointsman.manual_clock import ManualClock
 from pointsman_agent.config import StopSection
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.core.registration_session import RegistrationState
@@ -50,19 +49,6 @@ async def test_a_broker_that_stops_responding_is_removed_from_the_routes_until_i
             await eventually(lambda: states(server) == [Phase.UP])
 
 
-async def test_an_upgrade_of_the_agent_keeps_the_broker_in_the_routes_all_the_time() -> None:
-    async with running_name_server() as server:
-        config = with_probe(agent_config([server.addr]), kind="tcp")
-        async with running_agent(config, probe=ScriptedProbe(ANSWERS)) as old:
-            await old.counts_beats(server.addr, 1)
-            await old.stopped()
-        assert states(server) == [Phase.UP]
-
-        async with running_agent(config, probe=ScriptedProbe(ANSWERS)) as new:
-            await new.counts_beats(server.addr, 1)
-            assert states(server) == [Phase.UP]
-
-
 async def test_a_broker_that_stopped_is_out_of_the_routes_when_its_agent_has_stopped() -> None:
     async with running_name_server() as server:
         config = replace(agent_config([server.addr]), stop=StopSection(unprobed="unregister"))
@@ -85,40 +71,3 @@ async def test_a_name_server_that_lost_its_state_gets_a_full_registration_again(
             await eventually(lambda: agent.registrations(addr) == 2)
             assert states(restarted) == [Phase.UP]
             assert agent.beats(addr, "unknown_broker") == 1
-
-
-async def test_of_two_agents_with_one_identity_the_newer_holds_it_and_the_other_does_not_reclaim_it(
-    clock: ManualClock,
-) -> None:
-    async with running_name_server() as server:
-        config = agent_config([server.addr])
-        claim = replace(config, broker=replace(config.broker, addr="10.0.0.2:10911"))
-        async with running_agent(config, clock=clock) as older:
-            await older.counts_beats(server.addr, 1)
-            async with running_agent(claim, clock=clock) as newer:
-                for beats in (1, 2, 3, 4):
-                    await newer.counts_beats(server.addr, beats)
-                    await clock.advance(30)
-                    await older.stands(server.addr, RegistrationState.HELD_BY_OTHER)
-
-                assert older.registrations(server.addr) == newer.registrations(server.addr) == 1
-                assert older.beats(server.addr, "stale_generation") == 1
-                ((_, holder),) = server.core.replicas()
-
-    assert holder.identity.addr == "10.0.0.2:10911"
-
-
-async def test_a_claim_with_a_lower_state_version_is_refused_with_the_holder_of_the_identity(
-    clock: ManualClock,
-) -> None:
-    async with running_name_server() as server:
-        config = agent_config([server.addr])
-        promoted = replace(config, broker=replace(config.broker, addr="10.0.0.2:10911", state_version=1))
-        async with running_agent(promoted, clock=clock) as holder:
-            await holder.counts_beats(server.addr, 1)
-            async with running_agent(config, clock=clock) as lower:
-                await lower.stands(server.addr, RegistrationState.HELD_BY_OTHER)
-                healthy, facts = lower.agent.health()
-
-    assert not healthy
-    assert facts["name_servers"][server.addr]["holder_addr"] == "10.0.0.2:10911"  # type: ignore[index]  # JSON
