@@ -130,7 +130,3 @@ async def test_a_history_that_cannot_be_written_at_the_start_is_one_clear_line_a
     server = RealNameServer(tmp_path)
     assert await server.fail_to_start() == 1
     assert server.said()[-1]["level"] == "ERROR"
-
-
-async def test_a_bad_configuration_exits_with_2(tmp_path: Path) -> None:
-    assert await RealNameServer(tmp_path, "--listen", "nowhere").fail_to_start() == 2
