@@ -85,19 +85,6 @@ async def test_w15_a_surplus_member_idles_with_one_warning(setup: Setup, caplog:
     assert setup.hook.idle == [True, False]
 
 
-async def test_without_a_list_of_members_the_queues_stay_as_they_are(setup: Setup) -> None:
-    consumer = await setup.join("x", Seen())
-    await setup.clock.advance(2)
-    setup.group.is_known = False
-    setup.group.members["a@1"] = lambda: None
-    setup.group.changed()
-    await setup.clock.advance(60)
-    assert queues_of(consumer) == [0, 1]
-    setup.group.is_known = True
-    await setup.clock.advance(25)
-    assert queues_of(consumer) == [1]
-
-
 async def test_a_queue_that_moves_is_finished_and_committed_before_the_new_owner_begins(setup: Setup) -> None:
     await setup.brokers.put(Q0, numbers(40, "a"))
     await setup.brokers.put(Q1, numbers(40, "b"))

@@ -45,15 +45,6 @@ def test_w4_averagely_over_three_brokers_and_four_consumers() -> None:
     assert texts(Averagely(), members, a=3, b=3, c=3) == ["a:0 a:1 a:2", "b:0 b:1", "b:2 c:0", "c:1 c:2"]
 
 
-def test_three_queues_for_five_members_leave_the_last_two_idle() -> None:
-    assert texts(Averagely(), list("abcde"), q=3) == ["q:0", "q:1", "q:2", "", ""]
-    assert texts(AveragelyByCircle(), list("abcde"), q=3) == ["q:0", "q:1", "q:2", "", ""]
-
-
-def test_as_many_queues_as_members_give_each_one() -> None:
-    assert texts(Averagely(), list("abc"), q=3) == ["q:0", "q:1", "q:2"]
-
-
 def test_a_client_id_listed_twice_gets_the_share_of_its_first_place_and_the_second_is_lost() -> None:
     members = ["a", "a", "b"]
     assert short(Averagely().allocate(request("a", members, queues(q=5)))) == "q:0 q:1"
@@ -193,10 +184,6 @@ def test_a_brokers_zone_is_its_room_where_its_name_has_none() -> None:
     assert by_member(shares(MachineRoom({"r1"}), ["x", "y"], of, zones=zones)) == {"x": "a:0", "y": "a:1"}
 
 
-def test_without_a_room_no_member_gets_a_queue() -> None:
-    assert by_member(shares(MachineRoom(()), ["x"], queues(**{"r1@a": 3}))) == {"x": ""}
-
-
 @pytest.mark.parametrize("rooms", [None, "r1"])
 def test_rooms_that_are_no_set_are_refused(rooms: object) -> None:
     with pytest.raises(InvalidOptionError, match=r"rooms = .* must be a set of rooms"):
@@ -279,10 +266,6 @@ def test_w13_one_pinned_machine_consumes_everything_and_afterwards_all_share_aga
 
 def test_several_pinned_members_share_by_the_inner_strategy() -> None:
     assert pinned_to("10.0.0.3@7", "10.0.0.1@7") == ["q:0 q:1", "", "q:2 q:3"]
-
-
-def test_a_pin_without_a_present_member_has_no_effect() -> None:
-    assert pinned_to("10.0.0.9@7") == pinned_to()
 
 
 def test_the_name_has_both_parts() -> None:
