@@ -24,7 +24,6 @@ from pointsman.v1.registration_service_pb2 import (
 from pointsman_namesrv.core import guard as guard_module
 from pointsman_namesrv.settings import settings_keeper as keeper_module
 from pointsman_namesrv.settings.settings_store import FILE_NAME, REFRESH_SECONDS, table_file
-from tests.kit.faults.mounted_disk import fill, mounted
 from tests.kit.name_server import wire
 from tests.kit.name_server.gated_store import GatedStore
 from tests.kit.name_server.in_process import running_name_server

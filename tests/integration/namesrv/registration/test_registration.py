@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
-import sys
 from collections.abc import AsyncIterator
 
 import grpc
@@ -147,12 +145,7 @@ def _bad_topic(**fields: int | str) -> list[RegisterBrokerRequest]:
     ("chunks", "field", "value"),
     [
         pytest.param(_bad(who=wire.identity(name="a b")), "broker.identity.broker_name", "'a b'", id="name"),
-        pytest.param(_bad(who=wire.identity(name="x" * 263)), "broker.identity.broker_name", "263", id="long-name"),
-        pytest.param(_bad(who=wire.identity(cluster="")), "broker.identity.cluster", "''", id="no-cluster"),
         pytest.param(_bad(who=wire.identity(addr="10.0.0.1")), "broker.identity.addr", "'10.0.0.1'", id="no-port"),
-        pytest.param(_bad(who=wire.identity(addr="h:0")), "broker.identity.addr", "'h:0'", id="port-0"),
-        pytest.param(_bad(who=wire.identity(addr="h:65536")), "broker.identity.addr", "'h:65536'", id="port-65536"),
-        pytest.param(_bad(who=wire.identity(addr="::1:99")), "broker.identity.addr", "'::1:99'", id="v6-bare"),
         pytest.param(_bad(who=wire.identity(broker_id=2**31)), "broker.identity.broker_id", "2147483648", id="id"),
         pytest.param(_bad(ha_addr="nowhere"), "broker.ha_addr", "'nowhere'", id="ha-addr"),
         pytest.param(_bad(zone="a\x1b[31m"), "broker.zone", r"'a\x1b[31m'", id="control-characters"),
