@@ -128,7 +128,7 @@ class ComingIn:
         elif self.total > COMING_IN_BYTES:
             self._is_at_bound.set()
             self._relieve()
-            self._relieve(times=MOST_COMING_IN, slow_seconds=0.0)
+            self._relieve(is_urgent=True)
             if self.total > COMING_IN_BYTES * MOST_COMING_IN:
                 self._count_limit()
                 connection.abort("limit")
@@ -154,9 +154,15 @@ class ComingIn:
             if connection.reading.is_overdue(connection.waiting, now):
                 connection.abort("slow")
 
-    def _relieve(self, *, times: float = 1.0, slow_seconds: float = SLOW_SECONDS) -> None:
-        """Beyond ``times`` the bound, close slow connections until there is room, or none of them is left."""
-        now, most = self._clock.monotonic(), COMING_IN_BYTES * times
+    def _relieve(self, *, is_urgent: bool = False) -> None:
+        """At the bound, close slow connections until there is room, or none of them is left.
+
+        ``is_urgent``: at the most that may come in, and the slowest, however short.
+        """
+        now = self._clock.monotonic()
+        most = COMING_IN_BYTES * MOST_COMING_IN if is_urgent else COMING_IN_BYTES
+        enough = most if is_urgent else most - COMING_IN_BYTES // ROOM_PART
+        slow_seconds = 0.0 if is_urgent else SLOW_SECONDS
         while self.total > most:
             seconds = {each: each.reading.seconds(now) for each in self._incomplete}
             slow = {each: each.waiting for each, passed in seconds.items() if passed > 0.0 and passed >= slow_seconds}
@@ -166,7 +172,7 @@ class ComingIn:
             for each in sorted(rates, key=rates.__getitem__):
                 self._count_limit()
                 each.abort("limit")
-                if self.total <= most - COMING_IN_BYTES // ROOM_PART:
+                if self.total <= enough:
                     return
 
     def _is_another_read(self, connection: Waiting) -> bool:
