@@ -382,7 +382,14 @@ class NameServerApp:
             settings=settings,
             pauses=pauses,
             periodic_tasks=PeriodicTasks(
-                core, recorder, record=record, pauses=pauses, lifecycle=lifecycle, clock=clock, metrics=metrics
+                core,
+                recorder,
+                record=record,
+                pauses=pauses,
+                lifecycle=lifecycle,
+                clock=clock,
+                metrics=metrics,
+                settle=registration.calls.settle,
             ),
             hub=hub,
             registration=registration,

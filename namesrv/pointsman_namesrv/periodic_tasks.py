@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 from pointsman.clock import Clock
 from pointsman_namesrv.core.broker_events import absence_event, checkpoint_event, full_checkpoint_events
@@ -15,7 +16,6 @@ from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.lateness import LoopLateness
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.own_pauses import OwnPauses
-from pointsman_namesrv.slices import PAUSE_SECONDS, SLICE_TOPICS
 
 ALIVE_SECONDS = 60.0
 """Interval of NAMESRV_ALIVE rows. NAMESRV_STARTED states it, so that a reader notices a silence."""
@@ -39,8 +39,11 @@ class PeriodicTasks:
         lifecycle: NodeLifecycle,
         clock: Clock,
         metrics: Metrics,
+        settle: Callable[[], Awaitable[bool]],
     ) -> None:
+        """``settle()`` lets the index of routes follow by one slice, and returns whether it still lags."""
         self._core = core
+        self._settle_slice = settle
         self._recorder = recorder
         self._record = record
         self._lifecycle = lifecycle
@@ -96,7 +99,8 @@ class PeriodicTasks:
     async def _settle(self) -> None:
         """Let the index follow the removal of a large broker, for which no call waits."""
         while True:
-            await self._clock.sleep(PAUSE_SECONDS if self._core.routes.settle(SLICE_TOPICS) else STEP_SECONDS)
+            if not await self._settle_slice():
+                await self._clock.sleep(STEP_SECONDS)
 
     async def _record_alive(self) -> None:
         while True:

@@ -1,4 +1,4 @@
-"""Long work in the event loop, in slices: queries are answered between them."""
+"""Long work in the event loop, or beside it in a thread, in slices: queries are answered between them."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ SLICE_TOPICS = 500
 PAUSE_SECONDS = 0.001
 """A real pause: a query takes several rounds of the loop and of gRPC's threads. With ``sleep(0)`` in its place, and
 slices of 20 to 100 topics, the p99 of queries was 8 to 9 ms, with it 3 to 6 ms (``make bench``, queries_under_load)."""
+
+THREAD_PAUSE_SECONDS = 0.004
+"""A thread's pause after SLICE_TOPICS topics: the loop and gRPC's threads need the interpreter's lock, too. Each call
+of theirs waits up to 5 ms for a thread that does not pause: heartbeats waited for a second while the history and the
+snapshot of a million topics were written."""
 
 
 class Slices:

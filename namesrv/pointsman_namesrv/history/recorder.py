@@ -22,12 +22,9 @@ from pointsman_namesrv.history.recent import ROUTINE, RecentEvents
 from pointsman_namesrv.history.row import Record, row_count, to_lines
 from pointsman_namesrv.history.waiting import Waiting, WaitingRecords
 from pointsman_namesrv.node_metrics import Metrics
-from pointsman_namesrv.slices import PAUSE_SECONDS
+from pointsman_namesrv.slices import THREAD_PAUSE_SECONDS
 
 SYNC_SECONDS = 1.0
-WORK_SECONDS = 0.001
-"""Work of the writer's thread before it pauses. Without pauses each call of the loop and of gRPC's threads waits up to
-5 ms for the interpreter's lock, and heartbeats waited for a second while a million topics were written."""
 QUEUE_BYTES = 64 * 1024 * 1024
 
 log = logging.getLogger(__name__)
@@ -156,16 +153,14 @@ class Recorder:
     def _write_batch(self, files: HistoryFiles, batch: list[Waiting]) -> bool:
         """Write a batch to the disk; return False, and keep all of it, when the write fails."""
         rows = size = 0
-        began = self._clock.monotonic()
         try:
             for entry in batch:
                 for line in self._lines(entry.record):
                     files.append(line, event_at=entry.record.event_at)
                     rows += 1
                     size += len(line)
-                    if self._clock.monotonic() - began > WORK_SECONDS:
-                        self._stopping.wait(PAUSE_SECONDS)
-                        began = self._clock.monotonic()
+                    if entry.record.rows > 1:
+                        self._stopping.wait(THREAD_PAUSE_SECONDS)
             began = self._clock.monotonic()
             files.sync()
             self._metrics.history_fsync.observe(self._clock.monotonic() - began)

@@ -111,10 +111,16 @@ class RegisterCalls:
         finally:
             place.give_back()
         while self._core.routes.lags(registration.identity.group_key):
-            async with self._turn:
-                if self._core.routes.settle(SLICE_TOPICS):
-                    await self._pause_after(SLICE_TOPICS)
+            await self.settle()
         return self._respond(registered, registration)
+
+    async def settle(self) -> bool:
+        """Let the index follow large changes by one slice, in turn with registrations; return whether it still lags."""
+        async with self._turn:
+            lags = self._core.routes.settle(2 * SLICE_TOPICS)
+            if lags:
+                await self._pause_after(SLICE_TOPICS)
+        return lags
 
     async def _first_chunk(self, requests: AsyncIterator[bytes]) -> bytes:
         try:

@@ -17,7 +17,7 @@ from pathlib import Path
 from pointsman.storage.tables import DurableTables, OnRefusal, Row, Table, TablesRefused
 from pointsman_namesrv.core.model import BrokerIdentity, Health, Position, ProbeVerdict, Registration
 from pointsman_namesrv.core.request_rules import IntervalBounds
-from pointsman_namesrv.slices import PAUSE_SECONDS
+from pointsman_namesrv.slices import THREAD_PAUSE_SECONDS
 from pointsman_namesrv.snapshot import snapshot_codec
 from pointsman_namesrv.snapshot.snapshot_codec import ContentRefused, Lost
 
@@ -239,7 +239,7 @@ class SnapshotStore:
         for held in changed:
             gone = lost.get(held[0].identity)
             if gone is None:
-                content = snapshot_codec.encode_broker(*held, pause=partial(time.sleep, PAUSE_SECONDS))
+                content = snapshot_codec.encode_broker(*held, pause=partial(time.sleep, THREAD_PAUSE_SECONDS))
             else:
                 content = snapshot_codec.encode_lost(gone)
             batch.append((held, content))

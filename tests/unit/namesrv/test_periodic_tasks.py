@@ -37,6 +37,10 @@ class StallingNameServer(NameServer):
         return events
 
 
+async def nothing_lags() -> bool:
+    return False
+
+
 @contextlib.asynccontextmanager
 async def running(periodic: PeriodicTasks) -> AsyncIterator[None]:
     task = asyncio.create_task(periodic.run())
@@ -60,6 +64,7 @@ async def test_a_pause_in_the_middle_of_a_sweep_is_credited_once(beats: bool) ->
         lifecycle=NodeLifecycle(started_at=clock.monotonic(), warm_up_seconds=0.0),
         clock=clock,
         metrics=metrics,
+        settle=nothing_lags,
     )
 
     async def beat() -> None:

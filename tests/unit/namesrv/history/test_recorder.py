@@ -18,8 +18,9 @@ from pointsman_namesrv.history import recorder as recording
 from pointsman_namesrv.history.history_files import HistoryFiles
 from pointsman_namesrv.history.recorder import Recorder
 from pointsman_namesrv.history.row import weight
+from pointsman_namesrv.history.topic_rows import ROW_ENTRIES
 from pointsman_namesrv.node_metrics import Metrics
-from pointsman_namesrv.slices import PAUSE_SECONDS
+from pointsman_namesrv.slices import THREAD_PAUSE_SECONDS
 from tests.kit.history.rows import files_in, rows_in
 from tests.kit.name_server.events import QUEUES, broker_event, facts, topics_event
 from tests.kit.waiting import until
@@ -65,21 +66,14 @@ def test_rows_beyond_the_bound_are_dropped_counted_and_leave_a_gap(clock: Manual
     assert full.recent.of("a")[-1].seq == 6
 
 
-class LateClock(ManualClock):
-    """Each look finds that more time has passed than the writer may work without a pause."""
-
-    def monotonic(self) -> float:
-        self.now += 2 * recording.WORK_SECONDS
-        return self.now
-
-
-def test_the_writer_pauses_so_that_the_loop_and_grpc_get_their_turns(tmp_path: Path) -> None:
-    writing = recorder(LateClock(), tmp_path, queue_rows=1_000)
-    writing.record([broker_event()] * 500)
+def test_the_writer_pauses_between_rows_of_topics(clock: ManualClock, tmp_path: Path) -> None:
+    rows = 100
+    writing = recorder(clock, tmp_path, queue_rows=rows)
+    writing.record([topics_event(rows * ROW_ENTRIES)])
     began = time.monotonic()
     writing.start()
-    until(lambda: len(rows_in(tmp_path)) == 500)
-    assert time.monotonic() - began > 500 * PAUSE_SECONDS
+    until(lambda: len(rows_in(tmp_path)) == rows)
+    assert time.monotonic() - began > rows * THREAD_PAUSE_SECONDS
     assert writing.stop(timeout=20)
 
 
