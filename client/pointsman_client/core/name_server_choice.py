@@ -25,11 +25,6 @@ class NameServerChoice:
         """All servers in the order in which one lookup calls them."""
         return self._addrs[self._position :] + self._addrs[: self._position]
 
-    def move_on_from(self, addr: str) -> None:
-        """Use the next server if ``addr`` is in use; of several watches that failed there, only the first one moves."""
-        if addr == self.in_use:
-            self._move_to((self._position + 1) % len(self._addrs))
-
     def use(self, addr: str, *, instead_of: Container[str]) -> None:
         """Use ``addr``, which responded, if the server in use is one of ``instead_of``, which did not."""
         if self.in_use in instead_of:

@@ -1,5 +1,7 @@
 """The watch: one WatchTopicRoutes stream for all topics in use, at the name server that lookups use.
 
+After a failure it goes through the others, and one is used instead of those that failed once it sends its state.
+
 Changes arrive sooner than by polling, and the poll finds what the watch missed. On a new stream the server first sends
 what differs from the client's revisions, so a reconnect is cheap and loses nothing.
 """
@@ -32,6 +34,8 @@ COALESCE_SECONDS = 0.05
 """Topics first used within this time are added to the watch together."""
 MAX_BACKOFF_SECONDS = 5.0
 """Maximum wait between two attempts while no name server can be watched."""
+MAX_FIRST_STATE_SECONDS = 30.0
+"""Maximum time that a server gets for the initial state; it doubles each time that was too short."""
 WATCH_RETRY_SECONDS = 300.0
 """Wait before the next attempt at a server that rejected the watch; polling continues."""
 
@@ -56,7 +60,7 @@ class RouteStream:
         first_response_seconds: float,
         zone: str,
     ) -> None:
-        """``first_response_seconds``: timeout of the initial state. After that a silent stream is healthy."""
+        """``first_response_seconds``: first timeout of the initial state. After that a silent stream is healthy."""
         self._choice = choice
         self._links = links
         self._clock = clock
@@ -65,6 +69,8 @@ class RouteStream:
         self._on_update = on_update
         self._on_failure = on_failure
         self._first_response_seconds = first_response_seconds
+        self._state_seconds = first_response_seconds
+        """Timeout of the next initial state."""
         self._zone = zone
         self._backoff = FullJitterBackoff(rng.uniform, cap=MAX_BACKOFF_SECONDS)
         self._wakeup = Wakeup(clock)
@@ -74,6 +80,8 @@ class RouteStream:
         self._logged_ends: set[str] = set()
         """Servers whose failure was logged and that have not been watched since."""
         self._watched: set[str] = set()
+        self._failed: set[str] = set()
+        """Servers that failed since the last initial state."""
         choice.on_move(self._wakeup.wake)
 
     @property
@@ -92,21 +100,40 @@ class RouteStream:
             if not topics:
                 await self._changed()
                 continue
-            addr, started_at = self._choice.in_use, self._clock.monotonic()
+            addr, started_at = self._next_server(), self._clock.monotonic()
             try:
                 await self._watch(addr, topics)
             except RequestRejectedError as refusal:
+                self._responded(addr)
                 await self._pause(addr, refusal)
             except NameServerFailedError as failure:
                 if failure.status is grpc.StatusCode.UNIMPLEMENTED:
+                    self._responded(addr)
                     await self._pause(addr, failure)
                 elif not self._learn_limit(failure, len(topics)):
                     self._log_end(addr, failure)
                     self._on_failure(addr)
-                    self._choice.move_on_from(addr)
+                    self._failed.add(addr)
+                    if failure.status is grpc.StatusCode.DEADLINE_EXCEEDED:
+                        self._allow_more_time()
                     if self._clock.monotonic() - started_at > MAX_BACKOFF_SECONDS:
                         self._backoff.reset()
                     await self._clock.sleep(self._backoff.next_wait())
+
+    def _next_server(self) -> str:
+        in_order = self._choice.order()
+        if self._failed.issuperset(in_order):
+            self._failed.clear()
+        return next(addr for addr in in_order if addr not in self._failed)
+
+    def _responded(self, addr: str) -> None:
+        self._choice.use(addr, instead_of=self._failed)
+        self._failed.clear()
+        self._state_seconds = self._first_response_seconds
+
+    def _allow_more_time(self) -> None:
+        """A retry of many clients in the same time would keep a server slow that all of them have just moved to."""
+        self._state_seconds = max(self._state_seconds, min(2 * self._state_seconds, MAX_FIRST_STATE_SECONDS))
 
     async def _watch(self, addr: str, topics: frozenset[str]) -> None:
         """Watch until the topics or the server in use change. Raises the error that ends a stream."""
@@ -128,7 +155,7 @@ class RouteStream:
             self._watched.clear()
 
     async def _until_outdated(self, addr: str, topics: frozenset[str]) -> None:
-        while addr == self._choice.in_use and topics == frozenset(self._topics()):
+        while self._choice.in_use in {addr, *self._failed} and topics == frozenset(self._topics()):
             await self._changed()
 
     async def _changed(self) -> None:
@@ -143,12 +170,13 @@ class RouteStream:
             call = link.routes.WatchTopicRoutes(request)
             try:
                 try:
-                    async with asyncio.timeout(self._first_response_seconds):
+                    async with asyncio.timeout(seconds := self._state_seconds):
                         while not self._apply(addr, await call.read()):
                             pass
                 except TimeoutError:
-                    message = f"no complete initial state within {self._first_response_seconds:g} s"
+                    message = f"no complete initial state within {seconds:g} s"
                     raise NameServerFailedError(addr, grpc.StatusCode.DEADLINE_EXCEEDED, message) from None
+                self._responded(addr)
                 self._watched.update(topics)
                 self._logged_ends.discard(addr)
                 while True:

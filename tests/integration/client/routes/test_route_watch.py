@@ -102,7 +102,7 @@ async def test_watch_and_lookups_both_leave_a_server_that_drains_or_disconnects(
             server.end_watches(status)
             await eventually(lambda: other.open_watches == [{"orders"}], clock=clock)
 
-            assert client.name_server_in_use == other.addr
+            await eventually(lambda: client.name_server_in_use == other.addr)
             await client.refresh("orders")
             assert other.calls["GetTopicRoute"] == 1
 
@@ -322,6 +322,43 @@ async def test_a_server_whose_watch_sends_no_first_response_is_left_for_the_next
             server.silent_watches = True
             await client.topic_route("orders")
             await eventually(lambda: other.open_watches == [{"orders"}], clock=clock)
+
+
+async def test_a_watch_leaves_a_server_only_for_one_that_sends_its_state(
+    server: ScriptedRouteServer, clock: ManualClock
+) -> None:
+    async with scripted_route_server() as other:
+        servers, moves = [server.addr, other.addr], list[str]()
+        async with NameServerClient(
+            servers, shuffle_name_servers=False, lookup_timeout_seconds=1.0, clock=clock
+        ) as client:
+            client._choice.on_move(lambda: moves.append(client.name_server_in_use))
+            other.silent_watches = True
+            await client.topic_route("orders")
+            await eventually(lambda: is_watched(client, "orders"), clock=clock)
+            server.fail_with(grpc.StatusCode.UNAVAILABLE)
+            server.end_watches(grpc.StatusCode.UNAVAILABLE)
+            await eventually(lambda: other.calls["WatchTopicRoutes"] == 2, clock=clock)
+            assert moves == []
+
+            other.silent_watches = False
+            await eventually(lambda: other.open_watches == [{"orders"}], clock=clock)
+            await eventually(lambda: moves == [other.addr])
+
+
+async def test_a_server_that_needs_longer_for_the_state_gets_more_time_at_each_attempt(
+    server: ScriptedRouteServer, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="pointsman_client.pointsman_grpc.route_stream")
+    async with NameServerClient([server.addr], lookup_timeout_seconds=0.5, clock=clock) as client:
+        server.silent_watches = True
+        await client.topic_route("orders")
+        await eventually(lambda: server.calls["WatchTopicRoutes"] == 3, clock=clock)
+        server.silent_watches = False
+        await eventually(lambda: is_watched(client, "orders"), clock=clock)
+
+    limits = [record.getMessage() for record in caplog.records if "no complete initial state" in record.message]
+    assert ["within 0.5 s" in limits[0], "within 1 s" in limits[1], "within 2 s" in limits[2]] == [True] * 3
 
 
 async def test_the_hook_is_called_for_failures_confirmations_and_evictions(

@@ -157,26 +157,18 @@ async def test_after_an_overslept_deadline_each_server_still_gets_a_short_try(cl
     assert script.shares[1] == ("b", MIN_ATTEMPT_SECONDS)
 
 
-def test_of_many_lookups_that_fail_together_only_the_first_moves_on() -> None:
-    choice = NameServerChoice("abc")
-
-    choice.move_on_from("a")
-    choice.move_on_from("a")
-
-    assert choice.order() == ("b", "c", "a")
-
-
 def test_listeners_are_notified_of_each_real_change_of_the_server() -> None:
     moves: list[str] = []
-    choice, alone = NameServerChoice("ab"), NameServerChoice("a")
+    choice = NameServerChoice("abc")
     choice.on_move(lambda: moves.append(choice.in_use))
-    alone.on_move(lambda: moves.append("?"))
 
-    choice.move_on_from("b")
-    choice.move_on_from("a")
-    alone.move_on_from("a")
+    choice.use("b", instead_of="c")
+    choice.use("a", instead_of="a")
+    choice.use("b", instead_of="a")
+    choice.use("b", instead_of="a")
 
     assert moves == ["b"]
+    assert choice.order() == ("b", "c", "a")
 
 
 async def test_servers_are_queried_until_their_responses_suffice(clock: ManualClock) -> None:
