@@ -21,6 +21,7 @@ from pointsman_client.core.allocation import (
     RoomByNameOrZone,
     to_strategy,
 )
+from pointsman_client.core.consumer_health import ConsumerHealth
 from pointsman_client.core.fault_strategy import NEWER_FAULT_RULES, OLDER_FAULT_RULES, FaultRules
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue, to_publish_queues, to_subscribe_queues
@@ -124,6 +125,7 @@ __all__ = [
     "ConsistentHash",
     "ConsumeFrom",
     "ConsumeResult",
+    "ConsumerHealth",
     "Credentials",
     "ExplicitTable",
     "FailedTry",

@@ -33,6 +33,12 @@ class MetricsHook:
     def consumed(self, *, group: str, queue: MessageQueue, result: str, seconds: float) -> None:
         """A listener call ended. ``result``: success, later, raised, timeout."""
 
+    def call_running(self, *, group: str, queue: MessageQueue, since: float | None) -> None:
+        """The oldest running listener call of a queue has run for 5 s or more, ``since`` a time of the client's clock.
+
+        None: no such call runs. Long calls are looked for every 5 s.
+        """
+
     def queue_blocked(self, *, group: str, queue: MessageQueue, since: float | None) -> None:
         """A failing message blocks an ordered queue, ``since`` a time of the client's monotonic clock.
 

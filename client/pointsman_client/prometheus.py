@@ -133,6 +133,13 @@ class PrometheusMetrics(MetricsHook):
             clock,
         )
         registry.register(self._blocked)
+        self._running = _Ages(
+            "listener_call_running_seconds",
+            "Time for which the oldest listener call of a queue has run; only of 5 s and more",
+            ("group", *QUEUE),
+            clock,
+        )
+        registry.register(self._running)
 
     def sent(self, *, topic: str, outcome: str, seconds: float, tries: int) -> None:
         """See :class:`MetricsHook`."""
@@ -168,11 +175,11 @@ class PrometheusMetrics(MetricsHook):
 
     def queue_blocked(self, *, group: str, queue: MessageQueue, since: float | None) -> None:
         """See :class:`MetricsHook`."""
-        place = (group, queue.topic, queue.cluster, queue.broker_name, str(queue.queue_id))
-        if since is None:
-            self._blocked.since.pop(place, None)
-        else:
-            self._blocked.since[place] = since
+        self._blocked.note(_place(group, queue), since)
+
+    def call_running(self, *, group: str, queue: MessageQueue, since: float | None) -> None:
+        """See :class:`MetricsHook`."""
+        self._running.note(_place(group, queue), since)
 
     def pulled(self, *, group: str, queue: MessageQueue, messages: int, seconds: float) -> None:
         """See :class:`MetricsHook`."""
@@ -226,11 +233,11 @@ class PrometheusMetrics(MetricsHook):
 
     def route_confirmed(self, *, topic: str, at: float) -> None:
         """See :class:`MetricsHook`."""
-        self._route_ages.since[topic,] = at
+        self._route_ages.note((topic,), at)
 
     def route_dropped(self, *, topic: str) -> None:
         """See :class:`MetricsHook`."""
-        self._route_ages.since.pop((topic,), None)
+        self._route_ages.note((topic,), None)
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         return Counter(PREFIX + name, meaning, labels, registry=self._registry)
@@ -242,6 +249,10 @@ class PrometheusMetrics(MetricsHook):
         return Histogram(PREFIX + name, meaning, labels, registry=self._registry, buckets=buckets)
 
 
+def _place(group: str, queue: MessageQueue) -> tuple[str, ...]:
+    return group, queue.topic, queue.cluster, queue.broker_name, str(queue.queue_id)
+
+
 class _Ages(Collector):
     """Gauges of elapsed time, computed at each scrape."""
 
@@ -250,12 +261,19 @@ class _Ages(Collector):
         self._meaning = meaning
         self._labelnames = tuple(labels)
         self._clock = clock
-        self.since: dict[tuple[str, ...], float] = {}
+        self._since: dict[tuple[str, ...], float] = {}
         """By label values: monotonic seconds."""
+
+    def note(self, values: tuple[str, ...], since: float | None) -> None:
+        """Set since when there is what is measured; None: there is none."""
+        if since is None:
+            self._since.pop(values, None)
+        else:
+            self._since[values] = since
 
     def collect(self) -> Iterator[Metric]:
         ages = GaugeMetricFamily(self._name, self._meaning, labels=self._labelnames)
         now = self._clock.monotonic()
-        for values, at in sorted(self.since.copy().items()):
+        for values, at in sorted(self._since.copy().items()):
             ages.add_metric(values, max(0.0, now - at))
         yield ages

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import sys
+import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -25,6 +26,7 @@ from pointsman_client.redis_streams import RedisStreamsTransport
 from tests.kit.broker.redis.process import free_port
 from tests.kit.broker.redis.with_agent import BrokerPlan, redis_broker
 from tests.kit.name_server.process import real_name_server
+from tests.kit.waiting import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="module")]
 
@@ -256,8 +258,8 @@ async def test_pinned_prints_when_a_pin_is_set_and_ended(fleet: Examples) -> Non
     await other.is_interrupted()
 
 
-async def test_the_fastapi_service_accepts_an_order_by_http(fleet: Examples) -> None:
-    _, command, curl = fleet.commands("fastapi_service.py")
+async def test_the_fastapi_service_accepts_an_order_by_http_and_becomes_ready(fleet: Examples) -> None:
+    _, command, curl, probe = fleet.commands("fastapi_service.py")
     service = await fleet.start(command)
     await service.says(lambda lines: any("Uvicorn running on" in line for line in lines))
     program, _, method, url = shlex.split(curl)
@@ -270,13 +272,17 @@ async def test_the_fastapi_service_accepts_an_order_by_http(fleet: Examples) -> 
     assert status == 202
     assert re.fullmatch(r'\{"message_id":"[0-9a-f]{32}","queue":"broker-[ab]:[0-3]"\}', answer)
     assert await messages_of("orders", fleet.name_server) - before == Counter([("4711 paid", "paid")])
+    await eventually(lambda: _ask(urllib.request.Request(shlex.split(probe)[1])) == (200, "[]"))
     await service.is_interrupted()
     assert any("Application shutdown complete" in line for line in service.lines())
 
 
 def _ask(request: urllib.request.Request) -> tuple[int, str]:
-    with urllib.request.urlopen(request, timeout=90.0) as answer:
-        return answer.status, answer.read().decode()
+    try:
+        with urllib.request.urlopen(request, timeout=90.0) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as refusal:
+        return refusal.code, refusal.read().decode()
 
 
 async def test_the_synchronous_worker_sends_an_invoice_for_each_order_and_ends_at_ctrl_c(fleet: Examples) -> None:

@@ -23,6 +23,7 @@ from pointsman_client.consumer.readable_queues import ReadableQueues
 from pointsman_client.consumer.rebalancer import Rebalancer
 from pointsman_client.consumer.start_offset import StartOffsets
 from pointsman_client.core.allocation import AllocationStrategy
+from pointsman_client.core.consumer_health import ConsumerHealth
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue, rocketmq_order
 from pointsman_client.core.rebalance import MessageModel, RebalanceTiming, RebalanceTrigger
@@ -283,6 +284,16 @@ class GroupConsumer:
         return await self._starts.stored(queue)
 
     # State
+
+    def health(self) -> ConsumerHealth:
+        """Return what keeps this member from its work, listener calls aside."""
+        problems = list(self.membership.problems() if self._setting.shares else ())
+        held = [each for each in self.table.held if not is_retry_topic(each.queue.topic)]
+        # One of several brokers that is down does not make this consumer less ready than the others.
+        if held and all(each.error is not None for each in held):
+            first = min(held, key=lambda each: each.queue)
+            problems.append(f"none of its {len(held)} queues can be read; {first.queue}: {first.error}")
+        return ConsumerHealth(tuple(problems), len(held))
 
     def describe(self) -> dict[str, Any]:
         """Return queues, positions and members as JSON values."""

@@ -72,6 +72,8 @@ class HeldQueue:
         self.is_released = False
         """Whether the queue may belong to another member now."""
         self.is_paused = False
+        self.error: PointsmanError | None = None
+        """Why it cannot be read; None: the last attempt worked, or there was none."""
         self.end_offset: int | None = None
         """The queue's end, if the last pull reached it."""
         self.filtered = 0
@@ -270,10 +272,12 @@ class HeldQueue:
     # Failures
 
     async def _back_off(self, error: PointsmanError) -> None:
+        self.error = error
         self._context.reader.note_failure(self.queue, error)
         await self._context.clock.sleep(self._backoff.next_wait())
 
     def _succeeded(self) -> None:
+        self.error = None
         self._backoff.reset()
         self._context.reader.note_success(self.queue)
 

@@ -17,6 +17,7 @@ from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.listener import SUCCEEDED, ListenerCaller, raised
 from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.retry_rules import (
     SUSPEND_SECONDS,
     BlockedQueue,
@@ -36,7 +37,11 @@ LOCAL_RETRY_SECONDS = 5.0
 TURN_SECONDS = 0.00025
 """Time after which a worker lets the event loop run, when listeners do not wait for anything."""
 TIMEOUT_CHECKS = 15
-"""Overdue listener calls are checked this many times per consume timeout (every 60 s by default)."""
+"""Overdue listener calls are checked this many times per consume timeout, or every ``CHECK_SECONDS`` if that is more
+often."""
+CHECK_SECONDS = 5.0
+LONG_CALL_SECONDS = 60.0
+"""A listener call that runs for longer is logged, and is a problem of the consumer."""
 
 
 @dataclass(slots=True, eq=False)
@@ -44,6 +49,8 @@ class _Call:
     held: HeldQueue
     message: ReceivedMessage
     began_at: float
+    is_long: bool = False
+    """Whether it was logged that it runs for long."""
     is_late: bool = False
 
 
@@ -94,6 +101,8 @@ class ListenerPool:
         """Whether another worker is about to be started."""
         self._calls: dict[asyncio.Task[None], _Call] = {}
         """By their worker."""
+        self._running_since: dict[MessageQueue, float] = {}
+        """When the oldest running call of each queue began, of calls that were passed to the hook."""
         self._pausing: set[HeldQueue] = set()
         self._blocked: dict[HeldQueue, BlockedQueue] = {}
         self._owned: set[asyncio.Task[Any]] = set()
@@ -105,8 +114,35 @@ class ListenerPool:
         """Number of running calls."""
         return len(self._calls)
 
+    @property
+    def oldest_call_seconds(self) -> float:
+        """Time for which the oldest running call has run; 0 without one."""
+        return max((self._clock.monotonic() - call.began_at for call in self._calls.values()), default=0.0)
+
+    def oldest_calls(self) -> dict[MessageQueue, float]:
+        """Return when the oldest running call of each queue began, in monotonic seconds."""
+        oldest: dict[MessageQueue, float] = {}
+        for call in self._calls.values():
+            queue = call.held.queue
+            oldest[queue] = min(call.began_at, oldest.get(queue, call.began_at))
+        return oldest
+
+    def problems(self) -> list[str]:
+        """Return the calls that run for long, and the ordered queues that are blocked, each in a sentence."""
+        now = self._clock.monotonic()
+        return [
+            f"a listener call has run for {now - call.began_at:.0f} s, with message {call.message.message_id} of "
+            f"{call.held.queue}"
+            for call in self._calls.values()
+            if now - call.began_at > LONG_CALL_SECONDS
+        ] + [
+            f"message {blocked.message_id} blocks {held.queue}: {blocked.attempts} attempts failed in "
+            f"{now - blocked.since:.0f} s"
+            for held, blocked in self._blocked.items()
+        ]
+
     def start(self) -> None:
-        """Start the check for overdue calls."""
+        """Start the check for long calls."""
         self._own(self._watch())
 
     def offer(self, held: HeldQueue) -> None:
@@ -128,6 +164,7 @@ class ListenerPool:
             self._unblock(held)
         tasks: set[asyncio.Task[Any]] = {*self._workers, *self._owned}
         self._calls.clear()
+        self._report_running({})
         await end_tasks(tasks, timeout_seconds=END_SECONDS)
         self._caller.close()
 
@@ -354,11 +391,35 @@ class ListenerPool:
 
     async def _watch(self) -> None:
         while True:
-            await self._clock.sleep(self._consume_timeout_seconds / TIMEOUT_CHECKS)
+            await self._clock.sleep(min(self._consume_timeout_seconds / TIMEOUT_CHECKS, CHECK_SECONDS))
             now = self._clock.monotonic()
             for worker, call in list(self._calls.items()):
                 if not call.is_late and now - call.began_at > self._consume_timeout_seconds:
                     self._abandon(worker, call, now)
+                elif not call.is_long and now - call.began_at > LONG_CALL_SECONDS:
+                    self._log_long(call, now)
+            self._report_running({queue: at for queue, at in self.oldest_calls().items() if now - at >= CHECK_SECONDS})
+
+    def _report_running(self, since: dict[MessageQueue, float]) -> None:
+        for queue in self._running_since.keys() - since.keys():
+            self._hook.call_running(group=self._group, queue=queue, since=None)
+        for queue, at in since.items():
+            if self._running_since.get(queue) != at:
+                self._hook.call_running(group=self._group, queue=queue, since=at)
+        self._running_since = since
+
+    def _log_long(self, call: _Call, now: float) -> None:
+        call.is_long = True
+        born_at = call.message.born_at
+        age = "" if born_at is None else f", born {(self._clock.utc_now() - born_at).total_seconds():.0f} s ago"
+        logger.warning(
+            "a listener call has run for %.0f s, with message %s at offset %d of %s%s",
+            now - call.began_at,
+            call.message.message_id,
+            call.message.queue_offset,
+            call.held.queue,
+            age,
+        )
 
     def _abandon(self, worker: asyncio.Task[None], call: _Call, now: float) -> None:
         call.is_late = True

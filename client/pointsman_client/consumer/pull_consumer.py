@@ -20,6 +20,7 @@ from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsu
 from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.core.allocation import Averagely
 from pointsman_client.core.checks import check_number
+from pointsman_client.core.consumer_health import NOT_STARTED, ConsumerHealth
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
@@ -235,6 +236,10 @@ class PullConsumer:
     async def committed(self, queue: MessageQueue) -> int | None:
         """Return the committed offset of a queue; None: there is none."""
         return await self._started()[0].committed(queue)
+
+    def health(self) -> ConsumerHealth:
+        """Return what keeps this consumer from its work now, for readiness probes."""
+        return NOT_STARTED if self._core is None else self._core.health()
 
     def describe(self) -> dict[str, Any]:
         """Return held queues with positions, members and subscriptions, as JSON values."""

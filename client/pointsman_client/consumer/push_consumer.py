@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -19,6 +20,7 @@ from pointsman_client.consumer.held_queue import HeldQueue
 from pointsman_client.consumer.listener import ListenerCaller, TracedCaller
 from pointsman_client.consumer.listener_pool import ListenerPool
 from pointsman_client.core.allocation import Averagely
+from pointsman_client.core.consumer_health import NOT_STARTED, ConsumerHealth
 from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.retry_rules import MAX_RECONSUME_TIMES
@@ -143,6 +145,18 @@ class PushConsumer:
         """Remove the subscription of a topic; messages in flight are finished."""
         if self._identity.unsubscribe(topic) and self._core is not None:
             self._core.subscriptions_changed()
+
+    def health(self) -> ConsumerHealth:
+        """Return what keeps this consumer from its work now, for readiness probes.
+
+        Problems are a group or client id without queues, listener calls of more than 60 s, ordered queues that a
+        failing message blocks, and brokers when none of the queues can be read.
+        """
+        if self._core is None or self._pool is None:
+            return NOT_STARTED
+        health = self._core.health()
+        oldest = self._pool.oldest_call_seconds
+        return replace(health, problems=(*health.problems, *self._pool.problems()), oldest_call_seconds=oldest)
 
     def describe(self) -> dict[str, Any]:
         """Return held queues with positions, ordered queues whose first message fails (``blocked``), members and

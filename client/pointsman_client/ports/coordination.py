@@ -66,6 +66,10 @@ class GroupMembership(Protocol):
         """Check the routes for agents immediately."""
         ...
 
+    def problems(self) -> Sequence[str]:
+        """Return why this client gets no queues, each in a sentence; empty: it is a member like the others."""
+        ...
+
     def describe(self) -> Mapping[str, object]:
         """Return members and agents, as JSON values."""
         ...

@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from pointsman_client.consumer import pull_consumer as async_consumer
 from pointsman_client.consumer.consumer_options import PullConsumerOptions
+from pointsman_client.core.consumer_health import ConsumerHealth
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.option_fields import takes_options
@@ -126,6 +127,10 @@ class PullConsumer(Facade):
     def committed(self, queue: MessageQueue) -> int | None:
         """Return the committed offset of a queue; None: there is none."""
         return self._call(lambda: self._consumer.committed(queue))
+
+    def health(self) -> ConsumerHealth:
+        """Return what keeps this consumer from its work now, for readiness probes."""
+        return self._invoke(self._consumer.health)
 
     def describe(self) -> dict[str, Any]:
         """Return the assigned queues with their positions, the members and the subscriptions, as JSON values."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from pointsman_client.consumer import push_consumer as async_consumer
 from pointsman_client.consumer.consumer_options import PushConsumerOptions
+from pointsman_client.core.consumer_health import ConsumerHealth
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.option_fields import takes_options
 from pointsman_client.core.retry_rules import ConsumeResult
@@ -76,6 +77,10 @@ class PushConsumer(Facade):
     def unsubscribe(self, topic: str) -> None:
         """Remove a topic from the subscription; messages in flight are finished."""
         self._invoke(lambda: self._consumer.unsubscribe(topic))
+
+    def health(self) -> ConsumerHealth:
+        """Return what keeps this consumer from its work now; see :meth:`pointsman_client.PushConsumer.health`."""
+        return self._invoke(self._consumer.health)
 
     def describe(self) -> dict[str, Any]:
         """Return the assigned queues with their positions, the members and the subscriptions, as JSON values."""

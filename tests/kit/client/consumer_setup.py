@@ -85,6 +85,7 @@ class Recorded(MetricsHook):
         self.trimmed_messages = 0
         self.filtered_messages = 0
         self.blocked: dict[MessageQueue, float] = {}
+        self.running: dict[MessageQueue, float] = {}
 
     def consumed(self, *, result: str, **_: object) -> None:
         self.results[result] += 1
@@ -112,6 +113,11 @@ class Recorded(MetricsHook):
         self.blocked.pop(queue, None)
         if since is not None:
             self.blocked[queue] = since
+
+    def call_running(self, *, queue: MessageQueue, since: float | None, **_: object) -> None:
+        self.running.pop(queue, None)
+        if since is not None:
+            self.running[queue] = since
 
     def trimmed(self, *, messages: int, **_: object) -> None:
         self.trimmed_messages += messages

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from pointsman.clock import Clock
@@ -187,6 +187,9 @@ class _Membership:
 
     def routes_changed(self) -> None:
         self._group.log.append("routes")
+
+    def problems(self) -> Sequence[str]:
+        return [] if self._group.is_known else ["no list of members"]
 
     def describe(self) -> Mapping[str, object]:
         members = self.members

@@ -79,6 +79,17 @@ def test_a_blocked_queue_shows_for_how_long_until_it_is_not(registry: CollectorR
     assert not [name for name in samples(registry) if "blocked" in name]
 
 
+def test_a_long_call_shows_for_how_long_until_it_ends(registry: CollectorRegistry) -> None:
+    clock = ManualClock()
+    metrics = PrometheusMetrics(registry, clock=clock)
+    metrics.call_running(group="billing", queue=QUEUE, since=clock.monotonic() - 5.0)
+    clock.now += 40.0
+    place = 'broker_name="broker-a",cluster="c1",group="billing",queue_id="3",topic="orders"'
+    assert samples(registry)[f"pointsman_client_listener_call_running_seconds{{{place}}}"] == 45.0
+    metrics.call_running(group="billing", queue=QUEUE, since=None)
+    assert not [name for name in samples(registry) if "running" in name]
+
+
 def test_each_call_of_the_hook_is_counted_under_its_name(registry: CollectorRegistry) -> None:
     metrics = PrometheusMetrics(registry, clock=ManualClock())
     for hook in HOOKS:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import grpc
@@ -145,6 +145,25 @@ class AgentMembership:
     def routes_changed(self) -> None:
         """See :meth:`GroupMembership.routes_changed`."""
         self._wakeup.wake()
+
+    def problems(self) -> Sequence[str]:
+        """See :meth:`GroupMembership.problems`."""
+        if not self._joined:
+            return ["no agent is known for the subscribed topics"]
+        if self.is_taken_over:
+            return [f"another process uses client id {self._client_id}"]
+        if not self._member_at:
+            errors = {addr: str(each.stream.error or each.stream.state.value) for addr, each in self._joined.items()}
+            return ["not a member at any agent: " + "; ".join(f"{addr}: {error}" for addr, error in errors.items())]
+        members = self._members
+        if members is None:
+            is_needed = self._message_model != BROADCASTING
+            return ["no agent has sent a reliable list of the group's members yet"] if is_needed else []
+        standing = members.standing_of(self._client_id)
+        if standing is not None and standing.stands_aside:
+            differs = ", ".join(standing.differences)
+            return [f"it holds no queues, because it differs from {members.holder} in: {differs}"]
+        return []
 
     def describe(self) -> Mapping[str, object]:
         """See :meth:`GroupMembership.describe`."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pointsman.clock import Clock
@@ -191,6 +191,17 @@ class BrokerMembership:
     def list_changed(self) -> None:
         """Get the list of members again: a broker reported a change (NOTIFY_CONSUMER_IDS_CHANGED)."""
         self._list_changed.wake()
+
+    def problems(self) -> Sequence[str]:
+        """See :meth:`GroupMembership.problems`."""
+        if not self._joined:
+            return ["no broker is known for the subscribed topics"]
+        if all(each.error is not None for each in self._joined.values()):
+            errors = "; ".join(f"{addr}: {each.error}" for addr, each in self._joined.items())
+            return [f"not a member at any broker: {errors}"]
+        if self._members is None and self._message_model is MessageModel.CLUSTERING:
+            return ["no broker has returned a list of the group's members that has this client yet"]
+        return [f"client id {self._client_id} is used twice"] if self._doubles > 1 else []
 
     def describe(self) -> Mapping[str, object]:
         """See :meth:`GroupMembership.describe`."""

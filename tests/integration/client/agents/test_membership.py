@@ -363,6 +363,7 @@ async def test_a_broadcasting_member_beside_older_clustering_ones_stands_aside_w
         )
         await eventually(lambda: second.membership.describe()["standsAside"] is True, clock=clock)
         assert (second.watches, first.sees(C1)) == ("", True)
+        assert second.membership.problems() == [f"it holds no queues, because it differs from {C1} in: message model"]
         assert (
             f"of group g holds no queues, since it differs from the oldest member {C1} in: message model" in caplog.text
         )
@@ -476,12 +477,14 @@ async def test_a_client_id_that_another_process_uses_is_released_and_logged_once
         await flow(clock, 65.0)
         assert [r.levelno for r in caplog.records if "another process" in r.getMessage()] == [logging.ERROR]
         assert member.membership.describe()["takenOver"] is True
+        assert member.membership.problems() == [f"another process uses client id {C1}"]
         for other in others:
             assert (await other.beat()).status == wire.MEMBERSHIP_STATUS_OK
             await other.crash()
         await flow(clock, 40.0)
         await eventually(lambda: member.sees(C1), clock=clock)
         assert not member.membership.is_taken_over
+        assert member.membership.problems() == []
 
 
 async def test_one_client_id_in_two_groups_of_one_process_is_a_member_of_both(clock: ManualClock, join: Join) -> None:
@@ -578,6 +581,8 @@ async def test_an_agent_that_does_not_respond_to_heartbeats_is_noticed_though_it
         agents = member.membership.describe()["agents"]
         assert isinstance(agents, dict)
         assert "no response to a heartbeat" in agents[proxy.addr]["error"]
+        (problem,) = member.membership.problems()
+        assert problem.startswith(f"not a member at any agent: {proxy.addr}: {proxy.addr}: ")
 
 
 async def test_a_pin_is_part_of_the_list(clock: ManualClock, join: Join) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pointsman_client.core.consumer_health import ConsumerHealth
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
@@ -585,3 +586,44 @@ async def test_a_close_ends_in_time_and_leaves_no_task_though_a_listener_never_r
     assert setup.clock.monotonic() - began <= 10.5
     assert setup.group.offsets.get(Q0, 0) == 0
     assert {task for task in asyncio.all_tasks() if not task.done()} - before <= {closing}
+
+
+async def test_health_says_what_keeps_a_consumer_from_its_work(setup: Setup) -> None:
+    end = asyncio.Event()
+
+    async def listener(_: ReceivedMessage) -> None:
+        await end.wait()
+
+    setup.group.is_known = False
+    consumer = await setup.join("x", listener)
+    assert consumer.health() == ConsumerHealth(("no list of members",), 0)
+    assert not consumer.health().is_ready
+
+    setup.group.is_known = True
+    setup.group.changed()
+    await setup.brokers.put(Q0, ["hangs"])
+    await setup.until(lambda: consumer.health() == ConsumerHealth((), 2))
+    assert consumer.health().is_ready
+    await setup.clock.advance(70.0)
+    health = consumer.health()
+    assert health.problems == (f"a listener call has run for 70 s, with message id-hangs of {Q0}",)
+    assert health.oldest_call_seconds == pytest.approx(70.0)
+
+    end.set()
+    await setup.clock.advance(1.0)
+    assert consumer.health().is_ready
+    await consumer.close()
+    assert consumer.health().problems == ("it is not started, or closed",)
+
+
+async def test_a_consumer_none_of_whose_queues_can_be_read_is_not_ready_but_one_with_some_is(setup: Setup) -> None:
+    setup.routes.set(route_of("orders", {"a": 1, "b": 1}))
+    consumer = await setup.join("x", Seen())
+    await setup.until(lambda: consumer.health() == ConsumerHealth((), 2))
+    setup.brokers.transport.take_down(addr_of("a"))
+    await setup.clock.advance(30.0)
+    assert consumer.health().is_ready
+    setup.brokers.transport.take_down(addr_of("b"))
+    await setup.clock.advance(30.0)
+    (problem,) = consumer.health().problems
+    assert problem.startswith(f"none of its 2 queues can be read; {queue_of(0)}: ")

@@ -345,12 +345,14 @@ async def test_two_clients_with_one_id_are_reported_but_not_an_own_old_connectio
     for _ in range(5):
         await member.membership.refresh_members()
     assert member.membership.describe()["duplicateClientId"] is True
+    assert member.membership.problems() == [f"client id {C1} is used twice"]
     assert [record.message for record in caplog.records if record.levelno == logging.ERROR] == [
         f"client id {C1} is used twice in group billing: both consumers read the same queues; use different client_ids"
     ]
     broker.extra_ids = []
     await member.membership.refresh_members()
     assert member.membership.describe()["duplicateClientId"] is False
+    assert member.membership.problems() == []
 
 
 async def test_a_list_that_arrives_late_does_not_replace_a_newer_one(

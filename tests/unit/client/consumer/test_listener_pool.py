@@ -18,7 +18,7 @@ from pointsman_client.consumer.listener import Listener, ListenerCaller
 from pointsman_client.consumer.listener_pool import ListenerPool
 from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.process_queue import FlowLimits, ProcessQueue
-from pointsman_client.metrics_hook import MetricsHook
+from tests.kit.client.consumer_setup import Recorded
 from tests.kit.client.memory_group import queue_of
 
 Q0 = queue_of(0)
@@ -28,6 +28,7 @@ class Made:
     """A pool, and a queue with messages in it."""
 
     def __init__(self, listener: Listener, *, clock: Clock, concurrency: int, is_ordered: bool) -> None:
+        self.hook = Recorded()
         self.pool = ListenerPool(
             ListenerCaller(listener, threads=1),
             None,
@@ -38,7 +39,7 @@ class Made:
             max_reconsume_times=None,
             consume_timeout_seconds=900.0,
             clock=clock,
-            hook=MetricsHook(),
+            hook=self.hook,
         )
         self.held = HeldQueue(Q0, cast("QueueContext", SimpleNamespace(clock=clock, rng=random.Random(1))))
         self.messages = ProcessQueue(0, limits=FlowLimits(), now=0.0)
@@ -221,3 +222,47 @@ async def test_a_closed_pool_calls_nothing(make: Make) -> None:
     made.put(10)
     await settle()
     assert seen == []
+
+
+async def test_a_call_that_runs_for_long_is_reported_and_logged_once(
+    make: Make, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    end = asyncio.Event()
+
+    async def listener(message: ReceivedMessage) -> None:
+        if message.queue_offset == 1:
+            await end.wait()
+
+    made = make(listener)
+    made.pool.start()
+    assert made.pool.oldest_call_seconds == 0.0
+    made.put(3)
+    await settle()
+    began_at = clock.monotonic()
+    await clock.advance(4.0)
+    assert (made.hook.running, made.pool.problems(), made.pool.oldest_call_seconds) == ({}, [], 4.0)
+
+    await clock.advance(2.0)
+    assert made.hook.running == {Q0: began_at}
+    for _ in range(20):
+        await clock.advance(5.0)
+    assert caplog.messages == [f"a listener call has run for 65 s, with message 1 at offset 1 of {Q0}"]
+    assert made.pool.problems() == [f"a listener call has run for 106 s, with message 1 of {Q0}"]
+
+    end.set()
+    await clock.advance(5.0)
+    assert (made.hook.running, made.pool.problems(), made.pool.oldest_call_seconds) == ({}, [], 0.0)
+
+
+async def test_a_closed_pool_reports_no_running_call(make: Make, clock: ManualClock) -> None:
+    async def listener(_: ReceivedMessage) -> None:
+        await asyncio.Event().wait()
+
+    made = make(listener)
+    made.pool.start()
+    made.put(1)
+    await settle()
+    await clock.advance(5.0)
+    assert made.hook.running
+    await made.pool.close()
+    assert made.hook.running == {}
