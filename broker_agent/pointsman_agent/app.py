@@ -25,6 +25,8 @@ from pointsman.wire.channel_opener import ChannelOpener
 from pointsman_agent.agent_metrics import AgentMetrics
 from pointsman_agent.config import AgentConfig
 from pointsman_agent.core.drain import Answer
+from pointsman_agent.core.group_progress import ProgressMeter
+from pointsman_agent.core.measured_queue_stats import QueueMeter
 from pointsman_agent.core.own_state import MASTER_ID, Leave, OwnState, decide_leave
 from pointsman_agent.core.probe_verdict import ProbeResult, Verdict, VerdictKeeper
 from pointsman_agent.core.registration_session import RegistrationState
@@ -383,6 +385,8 @@ class Agent:
             topics=self._topics,
             committed=services.offsets.commits if services is not None else tuple,
             members=services.groups.core.member_counts if services is not None else dict,
+            meter=services.meter if services is not None else QueueMeter(),
+            progress=services.progress if services is not None else ProgressMeter(),
             report=reporter.report,
             interval=self._config.queue_stats.interval_seconds,
             clock=self._clock,

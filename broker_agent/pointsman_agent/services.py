@@ -18,11 +18,14 @@ from pointsman.names import join_addr, split_addr
 from pointsman.wire.channel_opener import ChannelOpener
 from pointsman_agent.config import AgentConfig, GroupsSection
 from pointsman_agent.core.group_membership import GroupState
+from pointsman_agent.core.group_progress import ProgressMeter
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
+from pointsman_agent.core.measured_queue_stats import QueueMeter
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue_locks import QueueLocks
 from pointsman_agent.core.replica_offsets import ReplicaOffsets
 from pointsman_agent.core.topic_set import TopicSet
+from pointsman_agent.groups.group_queues import GroupQueues
 from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.groups.member_lists import MemberListFile, MemberListKeeper, MemberListStore
 from pointsman_agent.offsets.expiry import OffsetExpiry
@@ -64,11 +67,14 @@ class ClientServices:
         """``master_agent`` returns the address of the agent of a slave's master; empty if there is none."""
         self._config = config
         self.locks, self.offsets = QueueLocks(), Offsets()
+        self.meter, self.progress = QueueMeter(), ProgressMeter()
+        """Fed by the collector of queue statistics."""
         self.groups = ConsumerGroups(
             _rules(config.groups),
             clock=clock,
             boot=secrets.randbits(64),
             max_watchers=config.groups.max_watchers,
+            queues=GroupQueues(self.offsets.of_group, ends=ends, meter=self.meter, progress=self.progress, clock=clock),
             lock_owner=lambda client_id: self.locks.owner_of(client_id, now=clock.monotonic()),
         )
         self.flusher = Flusher(

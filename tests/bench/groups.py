@@ -16,8 +16,13 @@ from prometheus_client import CollectorRegistry
 from pointsman.clock import SystemClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.channel_options import CHANNEL_OPTIONS, KEEPALIVE_OPTIONS
+from pointsman_agent.core.group_progress import ProgressMeter
 from pointsman_agent.core.group_rules import GroupRules
+from pointsman_agent.core.measured_queue_stats import QueueMeter
+from pointsman_agent.core.offsets import Offsets
+from pointsman_agent.groups.group_queues import GroupQueues
 from pointsman_agent.groups.group_servicer import ConsumerGroups
+from pointsman_agent.queue_stats.ends import UnknownQueueEnds
 from pointsman_agent.rpc.agent_server import AgentServer
 from tests.bench import messages
 from tests.bench.report import Report
@@ -107,7 +112,10 @@ async def group_server(pipe: Connection) -> None:
     """Serve groups as the agent does."""
     rules = GroupRules(warm_up=0.0)
     clock = SystemClock()
-    groups = ConsumerGroups(rules, clock=clock, boot=1, max_watchers=20_000)
+    queues = GroupQueues(
+        Offsets().of_group, ends=UnknownQueueEnds(), meter=QueueMeter(), progress=ProgressMeter(), clock=clock
+    )
+    groups = ConsumerGroups(rules, clock=clock, boot=1, max_watchers=20_000, queues=queues)
     server = AgentServer(longest_silence=rules.expiry, clock=clock, registry=CollectorRegistry())
     port = server.bind("127.0.0.1:0")
     await server.start([groups.service()])

@@ -630,6 +630,7 @@ class Groups:
                 member.joined_at,
                 stream.last_beat_at,
                 stream.is_connected,
+                member.stream,
                 differing.get(client_id),
             )
 

@@ -226,6 +226,10 @@ class Offsets:
         committed = self._groups.get(group, {})
         return {queue: committed[queue] for queue in queues if queue in committed}
 
+    def of_group(self, group: str) -> Mapping[QueueKey, int]:
+        """The committed offsets of a group; it must not be changed, nor kept."""
+        return self._groups.get(group, {})
+
     def page(
         self, *, limit: int, group: str = "", after: tuple[str, str, int] | None = None
     ) -> list[tuple[OffsetKey, int]]:

@@ -33,6 +33,8 @@ from pointsman_agent.core.group_membership import (
     Standing,
     Subscription,
 )
+from pointsman_agent.core.member_readings import GroupReading, QueueReading
+from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.rpc.agent_fields import client_id_violations, name_violations
 
 MAX_GROUPS = 64
@@ -45,6 +47,10 @@ MAX_STRATEGY_TEXT = 120
 """Of the strategy of a member that differs, in a membership."""
 MAX_SECONDS = 253_402_300_800
 """The year 10000, where a Timestamp ends."""
+MAX_READ_QUEUES = 1_024
+"""Of one group in one heartbeat."""
+MAX_TRIGGERS = 16
+MAX_TRIGGER = 32
 MAX_PIN_TARGETS = 16
 MAX_PIN_SECONDS = 7 * 86_400.0
 
@@ -75,6 +81,32 @@ def beat(message: wire.KeepMembershipRequest) -> MembershipBeat:
     """Decode and check. Raises InvalidRequest."""
     refuse_if_any(_beat_violations(message))
     return MembershipBeat(message.client_id, tuple(map(_group_subscription, message.groups)))
+
+
+def readings(message: wire.KeepMembershipRequest) -> list[GroupReading]:
+    """Decode and check the reports of a checked heartbeat. Raises InvalidRequest."""
+    refuse_if_any(_reading_violations(message))
+    return [
+        GroupReading(
+            report.group,
+            {
+                QueueKey(of.topic, each.queue_id): QueueReading(
+                    each.position,
+                    each.committed if each.HasField("committed") else None,
+                    each.in_flight,
+                    seconds_of(each.oldest_call) if each.HasField("oldest_call") else None,
+                    each.is_paused,
+                )
+                for of in report.topics
+                for each in of.queues
+            },
+            [QueueKey(of.topic, queue_id) for of in report.topics for queue_id in of.released],
+            report.retries,
+            report.dead_letters,
+            tuple((each.trigger, each.count) for each in report.rebalances),
+        )
+        for report in message.readings
+    ]
 
 
 def check_leave(message: wire.LeaveGroupsRequest) -> None:
@@ -259,6 +291,29 @@ def _beat_violations(message: wire.KeepMembershipRequest) -> Iterator[FieldViola
         yield from _subscription_violations(group, path=f"{path}.subscriptions")
         if group.HasField("settings"):
             yield from _settings_violations(group.settings, path=f"{path}.settings")
+
+
+def _reading_violations(message: wire.KeepMembershipRequest) -> Iterator[FieldViolation]:
+    groups = {each.group for each in message.groups}
+    for i, report in enumerate(message.readings[:MAX_GROUPS]):
+        path = f"readings[{i}]"
+        if report.group not in groups:
+            yield FieldViolation(f"{path}.group", f"is not a group of this heartbeat: {shown(report.group)}")
+        groups.discard(report.group)
+        queues = sum(len(each.queues) + len(each.released) for each in report.topics)
+        yield from _too_many(f"{path}.topics", queues, MAX_READ_QUEUES)
+        for j, of in enumerate(report.topics if queues <= MAX_READ_QUEUES else ()):
+            yield from name_violations(f"{path}.topics[{j}].topic", of.topic)
+            for k, each in enumerate(of.queues):
+                if each.HasField("oldest_call") and not 0 <= seconds_of(each.oldest_call) < MAX_SECONDS:
+                    problem = f"must not be negative, not {seconds_of(each.oldest_call):g} s"
+                    yield FieldViolation(f"{path}.topics[{j}].queues[{k}].oldest_call", problem)
+        yield from _too_many(f"{path}.rebalances", len(report.rebalances), MAX_TRIGGERS)
+        for j, count in enumerate(report.rebalances[:MAX_TRIGGERS]):
+            if not (count.trigger.isascii() and count.trigger.isprintable() and len(count.trigger) <= MAX_TRIGGER):
+                problem = f"may hold at most {MAX_TRIGGER} printable ASCII characters: {shown(count.trigger)}"
+                yield FieldViolation(f"{path}.rebalances[{j}].trigger", problem)
+    yield from _too_many("readings", len(message.readings), MAX_GROUPS)
 
 
 def _settings_violations(settings: wire.MemberSettings, *, path: str) -> Iterator[FieldViolation]:

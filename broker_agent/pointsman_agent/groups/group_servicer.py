@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 
 from pointsman.clock import Clock
 from pointsman.daemon.access.access import ADMINS, CLIENTS, Caller, Rules, author, check_group
@@ -30,14 +30,18 @@ from pointsman_agent.core.group_membership import (
 )
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules
 from pointsman_agent.core.groups import Groups
-from pointsman_agent.groups import group_codec
+from pointsman_agent.core.member_readings import GroupReading, MemberReadings
+from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.groups import group_codec, group_queues
 from pointsman_agent.groups.group_differences import GroupDifferences
+from pointsman_agent.groups.group_queues import GroupQueues, Members
 from pointsman_agent.groups.group_timer import GroupTimer
 from pointsman_agent.groups.group_watches import GroupWatches
 from pointsman_agent.groups.membership_stream import MemberStream
 from pointsman_agent.groups.silent_streams import SilentStreams
+from pointsman_agent.groups.stuck_queues import StuckQueues
 from pointsman_agent.groups.tallies import Gauges, GroupCollector, Tallies
-from pointsman_agent.rpc.agent_fields import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, name_violations
+from pointsman_agent.rpc.agent_fields import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, cut, name_violations, read_page
 from pointsman_agent.rpc.agent_refusals import HeldByOther, LimitExceeded, NotFound, stopping
 from pointsman_agent.rpc.client_owners import ClientOwners
 
@@ -47,6 +51,7 @@ RULES: Rules = {
     "WatchGroup": CLIENTS,
     "GetMembership": CLIENTS,
     "GetGroup": CLIENTS,
+    "ListGroupQueues": CLIENTS,
     "ListGroups": CLIENTS,
     "PinGroup": ADMINS,
 }
@@ -65,6 +70,7 @@ class ConsumerGroups:
         clock: Clock,
         boot: int,
         max_watchers: int,
+        queues: GroupQueues,
         lock_owner: Callable[[str], str] = lambda _: "",
     ) -> None:
         """``lock_owner`` returns the identity that took a client's queue locks."""
@@ -73,6 +79,14 @@ class ConsumerGroups:
         self.watches = GroupWatches(self.core, encode=self._encode_membership, clock=clock, max_watchers=max_watchers)
         self.differences = GroupDifferences(self.core, clock=clock)
         self.tallies = Tallies()
+        self.readings = MemberReadings()
+        self._queues = queues
+        self.stuck = StuckQueues(
+            self.core.names,
+            lambda group: queues.stuck(group, self._readings_of(group)),
+            has_readings=lambda: self.readings.count > 0,
+            clock=clock,
+        )
         self._timer = GroupTimer(self.core, clock=clock, apply=self._apply)
         self._clock = clock
         self._wall = group_codec.WallTime(clock)
@@ -101,6 +115,8 @@ class ConsumerGroups:
             pinned_groups=lambda: self.core.pinned_count,
             notices=lambda: self.watches.sent,
             differences=self.differences,
+            readings=self.readings,
+            stuck=self.stuck,
         )
         return GroupCollector(self.tallies, gauges)
 
@@ -111,6 +127,7 @@ class ConsumerGroups:
             tasks.create_task(self._silent.run())
             tasks.create_task(self.watches.run())
             tasks.create_task(self.differences.run())
+            tasks.create_task(self.stuck.run())
 
     async def drain(self) -> None:
         """Notify watchers that this agent stops, and end every stream."""
@@ -139,6 +156,7 @@ class ConsumerGroups:
             self._streams.discard(stream)
             self._silent.discard(stream)
             self._entered.pop(stream.number, None)
+            self.readings.drop(stream.number)
         if self.core.state is GroupState.DRAINING:
             raise Ended(stopping())
 
@@ -182,6 +200,12 @@ class ConsumerGroups:
                 # Members differ, and what is shown of them may not have changed.
                 self.differences.note(each.group for each in beat.groups)
         return answer
+
+    def take_readings(self, readings: Sequence[GroupReading], beat: MembershipBeat, *, stream: int) -> None:
+        """Record how the client of a heartbeat reads its queues."""
+        named = {each.group for each in beat.groups}
+        self.readings.take(stream, readings, groups=named, now=self._clock.monotonic())
+        self.stuck.note()
 
     def take_end(self, client_id: str, *, stream: int, by_us: bool) -> None:
         """Process the end of a stream."""
@@ -233,6 +257,24 @@ class ConsumerGroups:
             hold_down=group_codec.duration(notices.hold_down),
             watchers=self.watches.count_of(request.group),
             holder=self.core.agreement(request.group).holder,
+        )
+
+    async def list_group_queues(
+        self, request: wire.ListGroupQueuesRequest, caller: Caller | None = None
+    ) -> wire.ListGroupQueuesResponse:
+        """Return one page of the queues of a group."""
+        refuse_if_any(name_violations("group", request.group))
+        limit, after = read_page(group=request.group, page_size=request.page_size, page_token=request.page_token)
+        check_group(caller, request.group)
+        members = self._readings_of(request.group)
+        found = await self._queues.list(
+            request.group, members, after=None if after is None else QueueKey(*after[1:]), limit=limit + 1
+        )
+        queues, token = cut(
+            found, limit=limit, place_of=lambda each: (request.group, each.topic, each.reading.queue_id)
+        )
+        return wire.ListGroupQueuesResponse(
+            queues=queues, members=() if after is not None else group_queues.counts(members), next_page_token=token
         )
 
     def list_groups(self, request: wire.ListGroupsRequest, caller: Caller | None = None) -> wire.ListGroupsResponse:
@@ -341,6 +383,9 @@ class ConsumerGroups:
             text = f"group {group} has no known members; this agent is warming up, retry"
             return NotReady(text, state=self.core.state.value)
         return NotFound(f"group {group} has no members here")
+
+    def _readings_of(self, group: str) -> Members:
+        return {each.client_id: self.readings.of(each.stream, group) for each in self.core.members(group)}
 
     def _membership(self, group: str) -> wire.GroupMembership:
         return group_codec.membership(self.core.membership(group), boot=self.core.boot, wall=self._wall)

@@ -6,7 +6,7 @@ Heartbeats rarely change, so equal ones are neither decoded nor encoded again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
 from pointsman.daemon.access.access import Caller, check_group
@@ -15,6 +15,7 @@ from pointsman.daemon.rpc.handler_table import Ended, Write
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, Refusal, shown
 from pointsman_agent.core.group_membership import TAKEN_OVER, BeatAnswer, MembershipBeat, MembershipStatus
+from pointsman_agent.core.member_readings import GroupReading
 from pointsman_agent.groups import group_codec
 
 
@@ -27,6 +28,10 @@ class Membership(Protocol):
 
     def take_beat(self, beat: MembershipBeat, *, stream: int, peer: str, caller: Caller | None) -> BeatAnswer:
         """Process one heartbeat. Raises LimitExceeded, and PermissionDenied for the client id of another identity."""
+        ...
+
+    def take_readings(self, readings: Sequence[GroupReading], beat: MembershipBeat, *, stream: int) -> None:
+        """Record how the client of a heartbeat reads its queues."""
         ...
 
     def take_end(self, client_id: str, *, stream: int, by_us: bool) -> None:
@@ -116,16 +121,26 @@ class MemberStream:
 
     async def _answer(self, requests: AsyncIterator[bytes]) -> None:
         last_request, last_answer, response = b"", TAKEN_OVER, b""
+        last_beat_bytes = b""
         beat: MembershipBeat | None = None
         async for request in requests:
             self._is_at_work = True
+            readings: Sequence[GroupReading] = ()
             if beat is None or request != last_request:
-                beat = self._read(request)
+                message = wire.KeepMembershipRequest.FromString(request)
                 last_request = request
+                # Readings change with each heartbeat, what makes a member hardly ever.
+                readings = group_codec.readings(message) if message.readings else ()
+                message.ClearField("readings")
+                beat_bytes = message.SerializeToString()
+                if beat is None or beat_bytes != last_beat_bytes:
+                    beat, last_beat_bytes = self._read(message), beat_bytes
             if self._is_taken_over:
                 answer = TAKEN_OVER
             else:
                 answer = self._membership.take_beat(beat, stream=self.number, peer=self.peer, caller=self._caller)
+                if readings:
+                    self._membership.take_readings(readings, beat, stream=self.number)
             if answer is not last_answer or not response:
                 response, last_answer = self._membership.encode(answer), answer
             self._is_at_work = False
@@ -146,8 +161,8 @@ class MemberStream:
             answer, self._unsent = self._unsent, None
             await self._write(self._membership.encode(answer))
 
-    def _read(self, request: bytes) -> MembershipBeat:
-        beat = group_codec.beat(wire.KeepMembershipRequest.FromString(request))
+    def _read(self, message: wire.KeepMembershipRequest) -> MembershipBeat:
+        beat = group_codec.beat(message)
         for each in beat.groups:
             check_group(self._caller, each.group)
         if self._client_id and beat.client_id != self._client_id:

@@ -9,7 +9,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
 from pointsman_agent.core.group_membership import Cause, Changes, MembershipStatus
+from pointsman_agent.core.member_readings import MemberReadings
 from pointsman_agent.groups.group_differences import GroupDifferences
+from pointsman_agent.groups.stuck_queues import StuckQueues
 
 
 @dataclass(slots=True)
@@ -44,6 +46,8 @@ class Gauges:
     notices: Callable[[], int]
     """Messages sent to watchers."""
     differences: GroupDifferences
+    readings: MemberReadings
+    stuck: StuckQueues
 
 
 class GroupCollector(Collector):
@@ -128,3 +132,25 @@ class GroupCollector(Collector):
         for each in differences.named:
             named.add_metric((each.group, each.client_id, each.difference), each.stands_aside)
         yield named
+        yield GaugeMetricFamily(
+            "pointsman_agent_reported_queues", "Queues that members report to read.", value=gauges.readings.count
+        )
+        yield CounterMetricFamily(
+            "pointsman_agent_reported_queues_left_out",
+            "Reports of queues that were left out at a limit.",
+            value=gauges.readings.left_out,
+        )
+        yield GaugeMetricFamily(
+            "pointsman_agent_stuck_queues",
+            "Queues whose listener call or committed offset does not move.",
+            value=gauges.stuck.count,
+        )
+        stuck = GaugeMetricFamily(
+            "pointsman_agent_stuck_queue",
+            "1 for each of the first 20 stuck queues, by: stuck_call, stuck_offset.",
+            labels=("group", "topic", "queue", "client_id", "why"),
+        )
+        for queue in gauges.stuck.named:
+            labels = (queue.group, queue.queue.topic, str(queue.queue.queue_id), queue.client_id, queue.why.value)
+            stuck.add_metric(labels, 1)
+        yield stuck

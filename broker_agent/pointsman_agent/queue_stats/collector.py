@@ -13,7 +13,9 @@ from itertools import islice
 from typing import TypeVar
 
 from pointsman.clock import Clock
+from pointsman_agent.core.group_progress import ProgressMeter
 from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueMeter, QueueStats, Tally
+from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
@@ -58,6 +60,8 @@ class QueueStatsCollector:
         interval: float,
         clock: Clock,
         metrics: QueueStatsMetrics,
+        meter: QueueMeter,
+        progress: ProgressMeter,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self._source = source
@@ -69,7 +73,8 @@ class QueueStatsCollector:
         self._clock = clock
         self._metrics = metrics
         self._draw = draw
-        self._meter = QueueMeter()
+        self._meter = meter
+        self._progress = progress
         self._unmeasured = 0
         self._is_failing = False
 
@@ -80,7 +85,8 @@ class QueueStatsCollector:
         while True:
             began = self._clock.monotonic()
             if await self._measure():
-                self._metrics.show(await self._add_up(self._meter.last_rate))
+                self._metrics.show(await self._add_up(self._meter.last_rate, self._progress))
+                self._progress.end_round()
                 if self._interval and self._clock.monotonic() >= report_at and await self._report():
                     report_at += self._interval * max(1, 1 + (began - report_at) // self._interval)
             await self._clock.sleep(max(0.0, began + pause - self._clock.monotonic()))
@@ -130,7 +136,8 @@ class QueueStatsCollector:
         await self._report_to(stats)
         return True
 
-    async def _add_up(self, rate_of: Callable[[QueueKey], float]) -> QueueStats:
+    async def _add_up(self, rate_of: Callable[[QueueKey], float], progress: ProgressMeter | None = None) -> QueueStats:
+        """Add up the last measurement; ``progress`` takes the committed offsets of it."""
         meter, tally = self._meter, Tally()
         for queues in slices(meter, SLICE):
             for queue in queues:
@@ -143,8 +150,12 @@ class QueueStatsCollector:
             for group, topic, queue_id, committed in commits:
                 queue = QueueKey(topic, queue_id)
                 end = meter.end_of(queue)
-                if end is not None:
-                    tally.add_commit(group, queue, committed, max_offset=end.max_offset, put_rate=rate_of(queue))
+                if end is None:
+                    continue
+                tally.add_commit(group, queue, committed, max_offset=end.max_offset, put_rate=rate_of(queue))
+                if progress is not None:
+                    key = OffsetKey(group, topic, queue_id)
+                    progress.take(key, committed, max_offset=end.max_offset, now=self._clock.monotonic())
             await self._clock.sleep(0)
         return tally.finish(unmeasured=self._unmeasured, members=self._members())
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +11,8 @@ from pointsman_client.consumer.consumer_identity import ConsumerIdentity
 from pointsman_client.consumer.file_offset_store import FileOffsetStore, offset_file_path
 from pointsman_client.consumer.group_consumer import ConsumerSetting, GroupConsumer
 from pointsman_client.consumer.held_queue import HeldQueue
-from pointsman_client.core.message import ReceivedMessage
+from pointsman_client.consumer.listener_pool import ListenerPool
 from pointsman_client.core.rebalance import MessageModel
-from pointsman_client.core.retry_rules import CallEnd
 from pointsman_client.ownership import Resources
 from pointsman_client.ports.coordination import Coordination, CoordinationRequest
 
@@ -27,9 +26,9 @@ def make_group_consumer(
     resources: Resources,
     *,
     offer: Callable[[HeldQueue], None],
-    call_listener: Callable[[ReceivedMessage], Awaitable[CallEnd]] | None = None,
+    pool: ListenerPool | None = None,
 ) -> GroupConsumer:
-    """Build the consumer. ``offer`` gets each queue with messages; ``call_listener`` None: the application polls."""
+    """Build the consumer. ``offer`` gets each queue with messages; ``pool`` None: the application polls."""
     options = setting.options
     core: GroupConsumer | None = None
 
@@ -63,7 +62,7 @@ def make_group_consumer(
             on_change=members_changed,
             on_joined=joined,
             consumer=lambda: core,
-            call_listener=call_listener,
+            call_listener=None if pool is None else pool.call_once,
             own_offsets=file,
             clock=resources.clock,
             rng=resources.rng,
@@ -76,6 +75,7 @@ def make_group_consumer(
         coordination if file is None else _closing_too(file, coordination),
         identity.subscriptions,
         offer=offer,
+        pool=pool,
         clock=resources.clock,
         rng=resources.rng,
         hook=resources.metrics_hook,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -41,6 +42,8 @@ class FailedMessages:
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._hook = hook
+        self.sent = Counter[Destination]()
+        """Messages that were sent."""
 
     async def send(self, failed: ReceivedMessage, error: str) -> bool:
         """Send one message to the broker that it came from, else to another; return False if none accepted it.
@@ -63,7 +66,7 @@ class FailedMessages:
             queue = back.queue_of(broker.cluster, broker.broker_name)
             receipt = await self._send_to(queue, broker.master.addr, back)
             if receipt is not None:
-                self._hook.sent_back(group=self._group, topic=failed.topic, destination=back.destination.value)
+                self._note_sent(failed, back.destination)
                 if back.destination is Destination.DLQ:
                     self._log_dead_letter(failed, error, f"offset {receipt.queue_offsets[0]} of {queue}")
                 return True
@@ -101,10 +104,14 @@ class FailedMessages:
                 failure,
             )
             return False
-        self._hook.sent_back(group=self._group, topic=failed.topic, destination=destination.value)
+        self._note_sent(failed, destination)
         if destination is Destination.DLQ:
             self._log_dead_letter(failed, error, f"topic {dlq_topic(self._group)}")
         return True
+
+    def _note_sent(self, failed: ReceivedMessage, destination: Destination) -> None:
+        self.sent[destination] += 1
+        self._hook.sent_back(group=self._group, topic=failed.topic, destination=destination.value)
 
     def _log_dead_letter(self, failed: ReceivedMessage, error: str, place: str) -> None:
         logger.warning(

@@ -15,6 +15,7 @@ from pointsman.tag_expression import ALL
 from pointsman_client.aio import done_within, end_tasks, start_task
 from pointsman_client.consumer.consumer_options import ConsumerOptions
 from pointsman_client.consumer.held_queue import HandOver, HeldQueue, QueueContext
+from pointsman_client.consumer.listener_pool import ListenerPool
 from pointsman_client.consumer.lock_keeper import LockKeeper
 from pointsman_client.consumer.offset_committer import OffsetCommitter
 from pointsman_client.consumer.queue_reader import QueueReader
@@ -24,9 +25,11 @@ from pointsman_client.consumer.rebalancer import Rebalancer
 from pointsman_client.consumer.start_offset import StartOffsets
 from pointsman_client.core.allocation import AllocationStrategy
 from pointsman_client.core.consumer_health import ConsumerHealth
+from pointsman_client.core.consumer_reading import ConsumerReading, QueueReading
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue, rocketmq_order
 from pointsman_client.core.rebalance import MessageModel, RebalanceTiming, RebalanceTrigger
+from pointsman_client.core.retry_rules import Destination
 from pointsman_client.core.route import RouteChange
 from pointsman_client.core.subscription import Subscription
 from pointsman_client.metrics_hook import MetricsHook
@@ -70,17 +73,22 @@ class GroupConsumer:
         subscriptions: dict[str, Subscription],
         *,
         offer: Callable[[HeldQueue], None],
+        pool: ListenerPool | None,
         clock: Clock,
         rng: random.Random,
         hook: MetricsHook,
     ) -> None:
-        """``subscriptions`` belongs to the caller, who calls :meth:`subscriptions_changed` after a change."""
+        """``subscriptions`` belongs to the caller, who calls :meth:`subscriptions_changed` after a change.
+
+        ``pool``: of the listener; None: the application polls.
+        """
         options = setting.options
         self._setting = setting
         self._routes = routes
         self._coordination = coordination
         self._subscriptions = subscriptions
         self._offer = offer
+        self._pool = pool
         self._clock = clock
         self._hook = hook
         locks = coordination.locks if setting.shares and setting.model is MessageModel.CLUSTERING else None
@@ -284,6 +292,28 @@ class GroupConsumer:
         return await self._starts.stored(queue)
 
     # State
+
+    def reading(self, is_wanted: Callable[[MessageQueue], bool]) -> ConsumerReading:
+        """See :meth:`RunningConsumer.reading`."""
+        now, calls = self._clock.monotonic(), {} if self._pool is None else self._pool.oldest_calls()
+        sent_back = {} if self._pool is None else self._pool.sent_back
+        return ConsumerReading(
+            {
+                queue: QueueReading(
+                    messages.position,
+                    held.committed,
+                    messages.in_flight,
+                    now - calls[queue] if queue in calls else None,
+                    held.is_paused,
+                )
+                # One that is released with a running call keeps its new owner waiting.
+                for held in self.table.locked
+                if (messages := held.process_queue) is not None and is_wanted(queue := held.queue)
+            },
+            retries=sent_back.get(Destination.RETRY, 0),
+            dead_letters=sent_back.get(Destination.DLQ, 0),
+            rebalances=self._rebalancer.rebalances,
+        )
 
     def health(self) -> ConsumerHealth:
         """Return what keeps this member from its work, listener calls aside."""

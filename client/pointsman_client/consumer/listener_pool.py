@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import logging
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -22,6 +22,7 @@ from pointsman_client.core.retry_rules import (
     SUSPEND_SECONDS,
     BlockedQueue,
     CallEnd,
+    Destination,
     Outcome,
     has_exhausted_attempts,
     unblock_hint,
@@ -126,6 +127,11 @@ class ListenerPool:
             queue = call.held.queue
             oldest[queue] = min(call.began_at, oldest.get(queue, call.began_at))
         return oldest
+
+    @property
+    def sent_back(self) -> Mapping[Destination, int]:
+        """Number of failed messages that were sent to the retry topic and to the dead letters."""
+        return {} if self._failed is None else self._failed.sent
 
     def problems(self) -> list[str]:
         """Return the calls that run for long, and the ordered queues that are blocked, each in a sentence."""

@@ -87,7 +87,7 @@ class PushConsumer:
                     self._identity,
                     self._resources,
                     offer=self._offer,
-                    call_listener=self._pool.call_once,
+                    pool=self._pool,
                 )
                 self._pool.start()
                 await self._core.start()

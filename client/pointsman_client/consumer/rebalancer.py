@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 
 from pointsman.clock import Clock
@@ -68,6 +69,8 @@ class Rebalancer:
         self._idle: dict[str, IdleReason | None] = {}
         self._failing: set[str] = set()
         self._is_aside = False
+        self.rebalances = Counter[str]()
+        """Changes of the queues of a topic, by trigger."""
 
     def wake(self, trigger: RebalanceTrigger) -> None:
         """Rebalance soon."""
@@ -177,6 +180,7 @@ class Rebalancer:
                 len(plan.add),
                 len(plan.drop),
             )
+            self.rebalances[trigger.value] += 1
             self._hook.rebalanced(group=self._group, topic=topic, trigger=trigger.value)
             self._hook.queues_held(group=self._group, topic=topic, count=len(held))
         return is_balanced(target=share.queues, held=held)

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from pointsman.clock import Clock
 from pointsman_client.core.allocation import AllocationStrategy
+from pointsman_client.core.consumer_reading import ConsumerReading
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import ConsumeFrom, Members, MessageModel
@@ -140,6 +141,10 @@ class RunningConsumer(Protocol):
 
     def describe(self) -> dict[str, Any]:
         """Queues, positions and members as JSON values."""
+        ...
+
+    def reading(self, is_wanted: Callable[[MessageQueue], bool]) -> ConsumerReading:
+        """How the queues are read that are wanted."""
         ...
 
     def reset_offsets(self, offsets: Mapping[tuple[str, str, int], int]) -> None:

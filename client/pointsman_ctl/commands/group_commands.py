@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 
 import click
 from google.protobuf.duration_pb2 import Duration
@@ -40,9 +41,11 @@ from pointsman_ctl.output.consumer_group_view import (
     group_rows,
     group_view,
     groups_parts,
+    member_flags,
     shared_groups,
 )
 from pointsman_ctl.output.error_report import ErrorReport
+from pointsman_ctl.output.group_queue_view import group_queues_view, queue_parts, to_queues_document
 from pointsman_ctl.output.operator_texts import printable, utc_of
 from pointsman_ctl.output.output_layout import failure_line
 from pointsman_ctl.servers.agent_queries import AgentGroup, AgentServer
@@ -121,16 +124,18 @@ async def _groups_and_members(
 
 @click.command()
 @click.argument("group", callback=read_name, shell_complete=complete_groups)
+@click.option("--queues", "with_queues", is_flag=True, help="Show its queues too: owner, lag, rates, what is stuck.")
 @of_agents
 @pass_invocation
-def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
+def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queues: bool) -> int:
     """Show the members of a consumer group.
 
     SINCE is when the member joined, LAST HEARTBEAT the time since its last heartbeat to any agent, SUBSCRIPTIONS its
     topics with their tags. AGENTS is the number of agents that know the member, of those that know the group. Lines
-    below the table show disagreements, differing settings, the pin, and delayed changes. RocketMQ brokers are queried
-    themselves: they know CLIENT, its language and version, and not SINCE and LAST HEARTBEAT. Brokers that are not
-    counted are listed; then it exits 1, as for a group without members.
+    below the table show disagreements, differing settings, the pin, delayed changes, and queues that are stuck or fall
+    behind, by the members' last heartbeats (30 s). RocketMQ brokers are queried themselves: they know CLIENT, its
+    language and version, and not SINCE and LAST HEARTBEAT. Brokers that are not counted are listed; then it exits 1, as
+    for a group without members.
 
     \b
     FLAGS:
@@ -141,14 +146,30 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
       UNKNOWN       its client is too old to state strategy and ordered
       DIFFERS       an agent does not know the member
       DISCONNECTED  its connection broke
+      STUCK         a listener call has run for 60 s, or an offset has not
+                    moved for 120 s although there are unread messages
+      BEHIND        more arrives in a queue than it reads, and messages of
+                    more than a minute are unread
+      IDLE          holds no queues
+
+    With --queues: IN/S and OUT/S are messages per second that arrive and by which the offset rises, at the agent's last
+    measurement (60 s). CATCH-UP is the time until LAG is 0 at these rates, UNMOVED the time for which the offset has
+    not moved although there are unread messages, OLDEST CALL that of the listener. NO READER: no member reports the
+    queue. "-" is not known: RocketMQ brokers know LAG alone.
 
     \b
     JSON: group, isAgreed, messageModels[],
           members[].{clientId, peers[], client, joinedAt, silentSeconds,
             consumeTypes[], subscriptions[].{topic, expression}, isConnected,
             isConflicting, differences[], standsAside, strategy, isOrdered,
-            agents[], missingAt[]}; client, joinedAt, silentSeconds, strategy
-            and isOrdered are null if not known,
+            agents[], missingAt[], flags[], retries, deadLetters,
+            rebalances.{TRIGGER}}; client, joinedAt, silentSeconds, strategy,
+            isOrdered, retries, deadLetters and rebalances are null if not
+            known,
+          queues[].{topic, agent, brokers[], queueId, clientId, position,
+            inFlight, isPaused, committedOffset, maxOffset, lag, putRate,
+            commitRate, catchUpSeconds, unmovedSeconds, oldestCallSeconds,
+            standing}; null if not known; RocketMQ brokers' with --queues,
           pins[].{agent, pinnedClientIds[], pinnedUntil},
           agents[].{addr, brokers[], group.{membership.{group, state,
               revision.{boot, counter}, messageModel, clientIds[],
@@ -164,16 +185,26 @@ def group(invocation: Invocation, group: str, choice: AgentChoice) -> int:
     \b
     Examples:
       pointsmanctl group billing
+      pointsmanctl group billing --queues
       pointsmanctl group billing --all
       pointsmanctl -o json group billing | jq -r '.members[].clientId'
     """
-    result = query_agents(
-        agent_and_broker_round(invocation, choice), lambda server, deadline: server.group(group, deadline)
-    )
-    view = group_view(result.received)
+
+    async def ask(
+        server: AgentServer | RocketmqBroker, deadline: float
+    ) -> tuple[AgentGroup, wire.ListGroupQueuesResponse]:
+        found = await server.group(group, deadline)
+        if with_queues or server.knows_readers:
+            return found, await server.group_queues(group, deadline)
+        return found, wire.ListGroupQueuesResponse()
+
+    result = query_agents(agent_and_broker_round(invocation, choice), ask)
+    queues = group_queues_view((agent, queues) for agent, (_, queues) in result.received)
+    view = group_view(((agent, found) for agent, (found, _) in result.received), queues, now=datetime.now(UTC))
     document = to_group_document(group, result, view)
     if view.known or not result.received:
-        return finish(invocation, result, document, group_parts(view))
+        parts = [*group_parts(view), *(queue_parts(queues) if with_queues else ())]
+        return finish(invocation, result, document, parts)
     return fail_unknown_group(invocation, result, f"consumer group {group} has no members")
 
 
@@ -323,17 +354,21 @@ def to_groups_document(result: QueryResult[wire.ListGroupsResponse], rows: Seque
     return {"groups": groups, "agents": to_agents_document(result, of_agent)}
 
 
-def to_group_document(group: str, result: QueryResult[AgentGroup], view: GroupView) -> Document:
-    """Render one group: its members, and the response of each agent."""
+def to_group_document(
+    group: str, result: QueryResult[tuple[AgentGroup, wire.ListGroupQueuesResponse]], view: GroupView
+) -> Document:
+    """Render one group: its members, its queues, and the response of each agent."""
 
-    def of_agent(response: AgentGroup) -> Document:
-        return {"group": to_document(response.group) if response.group is not None else None}
+    def of_agent(response: tuple[AgentGroup, wire.ListGroupQueuesResponse]) -> Document:
+        found = response[0].group
+        return {"group": to_document(found) if found is not None else None}
 
     return {
         "group": group,
         "isAgreed": view.is_agreed,
         "messageModels": list(view.models),
-        "members": [_to_member_row(row) for row in view.members],
+        "members": [_to_member_row(row, view) for row in view.members],
+        "queues": to_queues_document(view.queues),
         "pins": [
             {
                 "agent": agent.addr,
@@ -346,7 +381,8 @@ def to_group_document(group: str, result: QueryResult[AgentGroup], view: GroupVi
     }
 
 
-def _to_member_row(row: MemberRow) -> Document:
+def _to_member_row(row: MemberRow, view: GroupView) -> Document:
+    counts = view.queues.counts.get(row.client_id)
     return {
         "clientId": row.client_id,
         "peers": list(row.peers),
@@ -363,4 +399,8 @@ def _to_member_row(row: MemberRow) -> Document:
         "isOrdered": None if row.settings is None else row.settings.is_ordered,
         "agents": [agent.addr for agent, _ in row.at],
         "missingAt": [agent.addr for agent in row.missing_at],
+        "flags": list(member_flags(row, view)),
+        "retries": None if counts is None else counts.retries,
+        "deadLetters": None if counts is None else counts.dead_letters,
+        "rebalances": None if counts is None else {each.trigger: each.count for each in counts.rebalances},
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeAlias
 
 from rich.console import RenderableType
@@ -13,6 +14,7 @@ from rich.text import Text
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import enum_name
 from pointsman.wire.wire_time import seconds_of
+from pointsman_ctl.output.group_queue_view import STYLES, GroupQueuesView, standing_lines
 from pointsman_ctl.output.operator_texts import counted, duration_text, printable, utc_of
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
 from pointsman_ctl.servers.agent_queries import AgentGroup
@@ -40,6 +42,7 @@ _FLAG_STYLES = {
     "PINNED": "magenta",
     "WARMING": WARNING,
     "DRAINING": "magenta",
+    **STYLES,
 }
 
 
@@ -193,6 +196,8 @@ class GroupView:
     """Agents where it has no members."""
     members: tuple[MemberRow, ...]
     """Sorted by client id."""
+    queues: GroupQueuesView
+    now: datetime
 
     @property
     def is_agreed(self) -> bool:
@@ -214,7 +219,7 @@ class GroupView:
         ]
 
 
-def group_view(responses: Iterable[tuple[Agent, AgentGroup]]) -> GroupView:
+def group_view(responses: Iterable[tuple[Agent, AgentGroup]], queues: GroupQueuesView, *, now: datetime) -> GroupView:
     """Merge the responses about one group."""
     known: list[tuple[Agent, wire.GetGroupResponse]] = []
     unknown_at: list[Agent] = []
@@ -235,7 +240,7 @@ def group_view(responses: Iterable[tuple[Agent, AgentGroup]]) -> GroupView:
         has = {agent for agent, _ in at}
         missing_at = tuple(agent for agent in ready if agent not in has)
         rows.append(MemberRow(client_id, tuple(at), missing_at, clients.get(client_id, "")))
-    return GroupView(tuple(known), tuple(unknown_at), tuple(rows))
+    return GroupView(tuple(known), tuple(unknown_at), tuple(rows), queues, now)
 
 
 def groups_parts(
@@ -278,7 +283,7 @@ def group_parts(view: GroupView) -> Iterable[RenderableType]:
             "-" if row.silent_seconds is None else duration_text(row.silent_seconds),
             f"{len(row.at)}/{len(view.known)}",
             printable(", ".join(map(_subscription_text, row.subscriptions))) or "-",
-            _flags(_member_flags(row, view)),
+            _flags(member_flags(row, view)),
         )
     yield table
     yield from _disagreements(view)
@@ -286,6 +291,7 @@ def group_parts(view: GroupView) -> Iterable[RenderableType]:
         yield Text(f"CONFLICT: members have different message models: {', '.join(view.models)}", style=ALARM)
     yield from _conflicts(view)
     yield from _agent_remarks(view)
+    yield from standing_lines(view.queues)
     where = f"at {len(view.known)} of {counted_agents([agent for agent, _ in view.known] + [*view.unknown_at])}"
     yield Text(f"{counted(len(view.members), 'member')}, {'/'.join(view.models)}, {where}", style="dim")
 
@@ -363,7 +369,8 @@ def _agent_remarks(view: GroupView) -> Iterator[Text]:
         yield Text(f"no members at {_listed(view.unknown_at)}", style="dim")
 
 
-def _member_flags(row: MemberRow, view: GroupView) -> Iterator[str]:
+def member_flags(row: MemberRow, view: GroupView) -> Iterator[str]:
+    """Yield what is to be noticed about a member."""
     if row.is_conflicting:
         yield "CONFLICT"
     if row.stands_aside:
@@ -374,6 +381,11 @@ def _member_flags(row: MemberRow, view: GroupView) -> Iterator[str]:
         yield "DIFFERS"
     if not row.is_connected:
         yield "DISCONNECTED"
+    joined = row.joined_first
+    since = (view.now - utc_of(joined.joined_at)).total_seconds() if joined.HasField("joined_at") else None
+    yield from view.queues.flags_of(
+        row.client_id, since_seconds=since, is_clustering=view.models == ("CLUSTERING",) and not row.stands_aside
+    )
 
 
 def _flags(flags: Iterable[str]) -> Text:

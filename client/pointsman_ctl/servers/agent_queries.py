@@ -33,6 +33,9 @@ class AgentServer(AgentLink):
     :class:`~pointsman_ctl.servers.rocketmq_broker.RocketmqBroker` has the same queries for groups and offsets.
     """
 
+    knows_readers = True
+    """Whether :meth:`group_queues` says who reads a queue."""
+
     def __init__(self, addr: str, channel: grpc.aio.Channel, version: int) -> None:
         super().__init__(addr, channel, version)
         self.agent = agent_service_pb2_grpc.AgentServiceStub(channel)
@@ -51,6 +54,11 @@ class AgentServer(AgentLink):
                 return AgentGroup(None)
             raise
         return AgentGroup(response)
+
+    async def group_queues(self, group: str, deadline: float) -> wire.ListGroupQueuesResponse:
+        """Return the queues of a group, and what its members report of themselves."""
+        request = wire.ListGroupQueuesRequest(group=group, page_size=PAGE_SIZE)
+        return await self.all_pages(self.groups.ListGroupQueues, request, deadline=deadline)
 
     async def list_locks(self, group: str, deadline: float) -> locks_wire.ListQueueLocksResponse:
         """Return the locks of a group; of all groups if ``group`` is empty."""

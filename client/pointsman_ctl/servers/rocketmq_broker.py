@@ -53,6 +53,9 @@ class BrokerDeniedError(AccessDeniedError):
 class RocketmqBroker:
     """One broker. All methods raise BrokerFailedError, and RequestRejectedError for a response with an error code."""
 
+    knows_readers = False
+    """See :attr:`~pointsman_ctl.servers.agent_queries.AgentServer.knows_readers`."""
+
     def __init__(self, addr: str, access: RocketmqAccess) -> None:
         self.addr = addr
         self._link = Link(addr, RocketmqOptions(tls=access.tls, access_key=access.access_key))
@@ -84,6 +87,20 @@ class RocketmqBroker:
             return AgentGroup(None)
         with self._bad_bodies(Request.GET_CONSUMER_CONNECTION_LIST):
             return AgentGroup(*read_connections(group, body))
+
+    async def group_queues(self, group: str, deadline: float) -> wire.ListGroupQueuesResponse:
+        """Return the queues of a group with offsets and ends; a broker knows nothing else without changing anything."""
+        return wire.ListGroupQueuesResponse(
+            queues=[
+                wire.GroupQueue(
+                    topic=each.committed.topic,
+                    reading=wire.QueueReading(queue_id=each.committed.queue_id),
+                    committed=each.committed.offset,
+                    max_offset=each.max_offset,
+                )
+                for each in await self._progress(group, deadline)
+            ]
+        )
 
     async def list_offsets(self, group: str, deadline: float) -> offsets_wire.ListOffsetsResponse:
         """Return the offsets of a group, or of all groups if it is empty."""

@@ -169,6 +169,38 @@ was none. Rebalance on this unless another agent is READY: one without a restart
 """
 Global___GroupState: _TypeAlias = GroupState  # noqa: Y015
 
+class _QueueStanding:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _QueueStandingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueueStanding.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    QUEUE_STANDING_UNSPECIFIED: _QueueStanding.ValueType  # 0
+    """Nothing is known to be wrong."""
+    QUEUE_STANDING_STUCK_CALL: _QueueStanding.ValueType  # 1
+    """A listener call has run for more than 60 s: the offset cannot pass its message."""
+    QUEUE_STANDING_STUCK_OFFSET: _QueueStanding.ValueType  # 2
+    """The offset has not moved for more than 120 s although there are unread messages, and the queue is not paused."""
+    QUEUE_STANDING_BEHIND: _QueueStanding.ValueType  # 3
+    """More messages arrive than are read, and those of more than a minute are unread."""
+    QUEUE_STANDING_NO_READER: _QueueStanding.ValueType  # 4
+    """No member reports that it reads the queue, which has unread messages."""
+
+class QueueStanding(_QueueStanding, metaclass=_QueueStandingEnumTypeWrapper):
+    """What a queue's reader needs help with."""
+
+QUEUE_STANDING_UNSPECIFIED: QueueStanding.ValueType  # 0
+"""Nothing is known to be wrong."""
+QUEUE_STANDING_STUCK_CALL: QueueStanding.ValueType  # 1
+"""A listener call has run for more than 60 s: the offset cannot pass its message."""
+QUEUE_STANDING_STUCK_OFFSET: QueueStanding.ValueType  # 2
+"""The offset has not moved for more than 120 s although there are unread messages, and the queue is not paused."""
+QUEUE_STANDING_BEHIND: QueueStanding.ValueType  # 3
+"""More messages arrive than are read, and those of more than a minute are unread."""
+QUEUE_STANDING_NO_READER: QueueStanding.ValueType  # 4
+"""No member reports that it reads the queue, which has unread messages."""
+Global___QueueStanding: _TypeAlias = QueueStanding  # noqa: Y015
+
 @_typing.final
 class Subscription(_message.Message):
     """One topic that a group reads."""
@@ -321,6 +353,7 @@ class KeepMembershipRequest(_message.Message):
 
     CLIENT_ID_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
+    READINGS_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     """`address@instance`: one per process and configuration, at most 255 characters."""
     @_builtins.property
@@ -329,19 +362,174 @@ class KeepMembershipRequest(_message.Message):
         may have as many subscriptions as the agent allows one client (4,096 unless set).
         """
 
+    @_builtins.property
+    def readings(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupReading]:
+        """How the client reads this broker's queues, for operators; it changes no membership. Queues beyond the agent's limits
+        are left out.
+        """
+
     def __init__(
         self,
         *,
         client_id: _builtins.str = ...,
         groups: _abc.Iterable[Global___GroupSubscription] | None = ...,
+        readings: _abc.Iterable[Global___GroupReading] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "groups", b"groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "groups", b"groups", "readings", b"readings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KeepMembershipRequest: _TypeAlias = KeepMembershipRequest  # noqa: Y015
+
+@_typing.final
+class QueueReading(_message.Message):
+    """How a member reads one queue of this broker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    OLDEST_CALL_FIELD_NUMBER: _builtins.int
+    IS_PAUSED_FIELD_NUMBER: _builtins.int
+    queue_id: _builtins.int
+    """Number of the queue."""
+    position: _builtins.int
+    """Offset of the message that is processed next."""
+    committed: _builtins.int
+    """The offset that the member committed last; absent: none yet."""
+    in_flight: _builtins.int
+    """Messages that its listener or application has and has not finished."""
+    is_paused: _builtins.bool
+    """Whether the application paused the queue."""
+    @_builtins.property
+    def oldest_call(self) -> _duration_pb2.Duration:
+        """Time for which the oldest running call of its listener has run; absent: none runs."""
+
+    def __init__(
+        self,
+        *,
+        queue_id: _builtins.int = ...,
+        position: _builtins.int = ...,
+        committed: _builtins.int | None = ...,
+        in_flight: _builtins.int = ...,
+        oldest_call: _duration_pb2.Duration | None = ...,
+        is_paused: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed", "oldest_call", b"oldest_call"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed", "in_flight", b"in_flight", "is_paused", b"is_paused", "oldest_call", b"oldest_call", "position", b"position", "queue_id", b"queue_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__committed: _TypeAlias = _typing.Literal["committed"]  # noqa: Y015
+    _WhichOneofArgType__committed: _TypeAlias = _typing.Literal["_committed", b"_committed"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__committed) -> _WhichOneofReturnType__committed | None: ...
+
+Global___QueueReading: _TypeAlias = QueueReading  # noqa: Y015
+
+@_typing.final
+class TopicReading(_message.Message):
+    """How a member reads the queues of one topic."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    RELEASED_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueReading]:
+        """Queues whose reading changed."""
+
+    @_builtins.property
+    def released(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Queues that it no longer reads."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        queues: _abc.Iterable[Global___QueueReading] | None = ...,
+        released: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["queues", b"queues", "released", b"released", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TopicReading: _TypeAlias = TopicReading  # noqa: Y015
+
+@_typing.final
+class RebalanceCount(_message.Message):
+    """Number of rebalances by one trigger."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRIGGER_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    trigger: _builtins.str
+    """Its name, at most 32 characters."""
+    count: _builtins.int
+    """Since the consumer was started."""
+    def __init__(
+        self,
+        *,
+        trigger: _builtins.str = ...,
+        count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "trigger", b"trigger"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebalanceCount: _TypeAlias = RebalanceCount  # noqa: Y015
+
+@_typing.final
+class GroupReading(_message.Message):
+    """How a member reads a group's queues."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPICS_FIELD_NUMBER: _builtins.int
+    RETRIES_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERS_FIELD_NUMBER: _builtins.int
+    REBALANCES_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """A group of the same heartbeat."""
+    retries: _builtins.int
+    """Messages that it sent to the retry topic since it was started, of all brokers."""
+    dead_letters: _builtins.int
+    """Messages that it sent to the dead letters since it was started, of all brokers."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicReading]:
+        """What changed since the last report on this stream, at most 1,024 queues in all topics."""
+
+    @_builtins.property
+    def rebalances(self) -> _containers.RepeatedCompositeFieldContainer[Global___RebalanceCount]:
+        """Its rebalances since it was started, at most 16."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topics: _abc.Iterable[Global___TopicReading] | None = ...,
+        retries: _builtins.int = ...,
+        dead_letters: _builtins.int = ...,
+        rebalances: _abc.Iterable[Global___RebalanceCount] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dead_letters", b"dead_letters", "group", b"group", "rebalances", b"rebalances", "retries", b"retries", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupReading: _TypeAlias = GroupReading  # noqa: Y015
 
 @_typing.final
 class KeepMembershipResponse(_message.Message):
@@ -866,6 +1054,181 @@ class GetGroupResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetGroupResponse: _TypeAlias = GetGroupResponse  # noqa: Y015
+
+@_typing.final
+class ListGroupQueuesRequest(_message.Message):
+    """A page of a group's queues to request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """The group."""
+    page_size: _builtins.int
+    """Queues per page, 1 to 1,000; 0: 500."""
+    page_token: _builtins.str
+    """`next_page_token` of the last response; empty: the first page."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "page_size", b"page_size", "page_token", b"page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGroupQueuesRequest: _TypeAlias = ListGroupQueuesRequest  # noqa: Y015
+
+@_typing.final
+class GroupQueue(_message.Message):
+    """One queue of a group."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    READING_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    COMMITTED_FIELD_NUMBER: _builtins.int
+    MAX_OFFSET_FIELD_NUMBER: _builtins.int
+    PUT_RATE_FIELD_NUMBER: _builtins.int
+    COMMIT_RATE_FIELD_NUMBER: _builtins.int
+    STILL_FOR_FIELD_NUMBER: _builtins.int
+    STANDING_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic name."""
+    client_id: _builtins.str
+    """That member; empty: none reports the queue."""
+    committed: _builtins.int
+    """The committed offset; absent: none."""
+    max_offset: _builtins.int
+    """One beyond its last message; absent if the broker does not report it."""
+    put_rate: _builtins.float
+    """Messages added per second, at the last measurement; absent: it was not measured twice yet."""
+    commit_rate: _builtins.float
+    """Messages by which the committed offset rose per second, in the same time."""
+    standing: Global___QueueStanding.ValueType
+    """What is wrong."""
+    @_builtins.property
+    def reading(self) -> Global___QueueReading:
+        """The reading of the member that reported the queue last; without one only `queue_id` is set."""
+
+    @_builtins.property
+    def still_for(self) -> _duration_pb2.Duration:
+        """Time for which the committed offset has not moved although there were unread messages; absent: it moves, or it was
+        not measured twice yet.
+        """
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        reading: Global___QueueReading | None = ...,
+        client_id: _builtins.str = ...,
+        committed: _builtins.int | None = ...,
+        max_offset: _builtins.int | None = ...,
+        put_rate: _builtins.float | None = ...,
+        commit_rate: _builtins.float | None = ...,
+        still_for: _duration_pb2.Duration | None = ...,
+        standing: Global___QueueStanding.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "_committed", b"_committed", "_max_offset", b"_max_offset", "_put_rate", b"_put_rate", "commit_rate", b"commit_rate", "committed", b"committed", "max_offset", b"max_offset", "put_rate", b"put_rate", "reading", b"reading", "still_for", b"still_for"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "_committed", b"_committed", "_max_offset", b"_max_offset", "_put_rate", b"_put_rate", "client_id", b"client_id", "commit_rate", b"commit_rate", "committed", b"committed", "max_offset", b"max_offset", "put_rate", b"put_rate", "reading", b"reading", "standing", b"standing", "still_for", b"still_for", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__commit_rate: _TypeAlias = _typing.Literal["commit_rate"]  # noqa: Y015
+    _WhichOneofArgType__commit_rate: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate"]  # noqa: Y015
+    _WhichOneofReturnType__committed: _TypeAlias = _typing.Literal["committed"]  # noqa: Y015
+    _WhichOneofArgType__committed: _TypeAlias = _typing.Literal["_committed", b"_committed"]  # noqa: Y015
+    _WhichOneofReturnType__max_offset: _TypeAlias = _typing.Literal["max_offset"]  # noqa: Y015
+    _WhichOneofArgType__max_offset: _TypeAlias = _typing.Literal["_max_offset", b"_max_offset"]  # noqa: Y015
+    _WhichOneofReturnType__put_rate: _TypeAlias = _typing.Literal["put_rate"]  # noqa: Y015
+    _WhichOneofArgType__put_rate: _TypeAlias = _typing.Literal["_put_rate", b"_put_rate"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_rate) -> _WhichOneofReturnType__commit_rate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__committed) -> _WhichOneofReturnType__committed | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_offset) -> _WhichOneofReturnType__max_offset | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__put_rate) -> _WhichOneofReturnType__put_rate | None: ...
+
+Global___GroupQueue: _TypeAlias = GroupQueue  # noqa: Y015
+
+@_typing.final
+class MemberCounts(_message.Message):
+    """What a member reports of itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    RETRIES_FIELD_NUMBER: _builtins.int
+    DEAD_LETTERS_FIELD_NUMBER: _builtins.int
+    REBALANCES_FIELD_NUMBER: _builtins.int
+    client_id: _builtins.str
+    """The member."""
+    retries: _builtins.int
+    """See `GroupReading`."""
+    dead_letters: _builtins.int
+    """See `GroupReading`."""
+    @_builtins.property
+    def rebalances(self) -> _containers.RepeatedCompositeFieldContainer[Global___RebalanceCount]:
+        """See `GroupReading`."""
+
+    def __init__(
+        self,
+        *,
+        client_id: _builtins.str = ...,
+        retries: _builtins.int = ...,
+        dead_letters: _builtins.int = ...,
+        rebalances: _abc.Iterable[Global___RebalanceCount] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "dead_letters", b"dead_letters", "rebalances", b"rebalances", "retries", b"retries"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemberCounts: _TypeAlias = MemberCounts  # noqa: Y015
+
+@_typing.final
+class ListGroupQueuesResponse(_message.Message):
+    """A page of a group's queues."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    MEMBERS_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    """Token of the next page; empty on the last."""
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupQueue]:
+        """Sorted by (topic, queue id)."""
+
+    @_builtins.property
+    def members(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemberCounts]:
+        """Members that report how they read, sorted by client id; on the first page."""
+
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[Global___GroupQueue] | None = ...,
+        members: _abc.Iterable[Global___MemberCounts] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["members", b"members", "next_page_token", b"next_page_token", "queues", b"queues"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGroupQueuesResponse: _TypeAlias = ListGroupQueuesResponse  # noqa: Y015
 
 @_typing.final
 class ListGroupsRequest(_message.Message):

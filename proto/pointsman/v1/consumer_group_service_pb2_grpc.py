@@ -60,6 +60,11 @@ class ConsumerGroupServiceStub(object):
                 request_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetGroupRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetGroupResponse.FromString,
                 _registered_method=True)
+        self.ListGroupQueues = channel.unary_unary(
+                '/pointsman.v1.ConsumerGroupService/ListGroupQueues',
+                request_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.ListGroupQueuesRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.ListGroupQueuesResponse.FromString,
+                _registered_method=True)
         self.ListGroups = channel.unary_unary(
                 '/pointsman.v1.ConsumerGroupService/ListGroups',
                 request_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.ListGroupsRequest.SerializeToString,
@@ -117,6 +122,13 @@ class ConsumerGroupServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListGroupQueues(self, request, context):
+        """The queues of this broker that a group reads or has read, sorted, in pages: owner, lag, rates, and what stands still.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListGroups(self, request, context):
         """The groups that have members here, sorted by name, in pages.
         """
@@ -158,6 +170,11 @@ def add_ConsumerGroupServiceServicer_to_server(servicer, server):
                     servicer.GetGroup,
                     request_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetGroupRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.GetGroupResponse.SerializeToString,
+            ),
+            'ListGroupQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListGroupQueues,
+                    request_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.ListGroupQueuesRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.ListGroupQueuesResponse.SerializeToString,
             ),
             'ListGroups': grpc.unary_unary_rpc_method_handler(
                     servicer.ListGroups,
@@ -306,6 +323,33 @@ class ConsumerGroupService(object):
             '/pointsman.v1.ConsumerGroupService/GetGroup',
             pointsman_dot_v1_dot_consumer__group__service__pb2.GetGroupRequest.SerializeToString,
             pointsman_dot_v1_dot_consumer__group__service__pb2.GetGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListGroupQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.ConsumerGroupService/ListGroupQueues',
+            pointsman_dot_v1_dot_consumer__group__service__pb2.ListGroupQueuesRequest.SerializeToString,
+            pointsman_dot_v1_dot_consumer__group__service__pb2.ListGroupQueuesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -52,6 +52,8 @@ class ConsumerGroupServiceStub:
     """
     GetGroup: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.GetGroupRequest, _consumer_group_service_pb2.GetGroupResponse]
     """One group with its members. NOT_FOUND: the group has no members."""
+    ListGroupQueues: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.ListGroupQueuesRequest, _consumer_group_service_pb2.ListGroupQueuesResponse]
+    """The queues of this broker that a group reads or has read, sorted, in pages: owner, lag, rates, and what stands still."""
     ListGroups: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.ListGroupsRequest, _consumer_group_service_pb2.ListGroupsResponse]
     """The groups that have members here, sorted by name, in pages."""
     PinGroup: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.PinGroupRequest, _consumer_group_service_pb2.PinGroupResponse]
@@ -81,6 +83,8 @@ class ConsumerGroupServiceAsyncStub(ConsumerGroupServiceStub):
     """
     GetGroup: _aio.UnaryUnaryMultiCallable[_consumer_group_service_pb2.GetGroupRequest, _consumer_group_service_pb2.GetGroupResponse]  # type: ignore[assignment]
     """One group with its members. NOT_FOUND: the group has no members."""
+    ListGroupQueues: _aio.UnaryUnaryMultiCallable[_consumer_group_service_pb2.ListGroupQueuesRequest, _consumer_group_service_pb2.ListGroupQueuesResponse]  # type: ignore[assignment]
+    """The queues of this broker that a group reads or has read, sorted, in pages: owner, lag, rates, and what stands still."""
     ListGroups: _aio.UnaryUnaryMultiCallable[_consumer_group_service_pb2.ListGroupsRequest, _consumer_group_service_pb2.ListGroupsResponse]  # type: ignore[assignment]
     """The groups that have members here, sorted by name, in pages."""
     PinGroup: _aio.UnaryUnaryMultiCallable[_consumer_group_service_pb2.PinGroupRequest, _consumer_group_service_pb2.PinGroupResponse]  # type: ignore[assignment]
@@ -137,6 +141,14 @@ class ConsumerGroupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_consumer_group_service_pb2.GetGroupResponse, _abc.Awaitable[_consumer_group_service_pb2.GetGroupResponse]]:
         """One group with its members. NOT_FOUND: the group has no members."""
+
+    @_abc_1.abstractmethod
+    def ListGroupQueues(
+        self,
+        request: _consumer_group_service_pb2.ListGroupQueuesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_consumer_group_service_pb2.ListGroupQueuesResponse, _abc.Awaitable[_consumer_group_service_pb2.ListGroupQueuesResponse]]:
+        """The queues of this broker that a group reads or has read, sorted, in pages: owner, lag, rates, and what stands still."""
 
     @_abc_1.abstractmethod
     def ListGroups(

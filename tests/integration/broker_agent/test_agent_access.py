@@ -151,6 +151,9 @@ async def test_a_client_with_groups_may_make_no_call_about_another_group(
             groups_wire.GetMembershipRequest(group=group), metadata=who
         ),
         "GetGroup": lambda group, who: groups.GetGroup(groups_wire.GetGroupRequest(group=group), metadata=who),
+        "ListGroupQueues": lambda group, who: groups.ListGroupQueues(
+            groups_wire.ListGroupQueuesRequest(group=group), metadata=who
+        ),
         "LockQueues": lambda group, who: locks.LockQueues(
             locks_wire.LockQueuesRequest(group=group, **locked), metadata=who
         ),

@@ -21,7 +21,8 @@ from pointsman.manual_clock import ManualClock
 from pointsman.redis_queues import entry_id, id_before, stream_key
 from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
-from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueStats, Tally
+from pointsman_agent.core.group_progress import ProgressMeter
+from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueMeter, QueueStats, Tally
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.queue_stats import collector
@@ -224,6 +225,7 @@ class Collecting:
         self.reported: list[QueueStats] = []
         self.registry = CollectorRegistry()
         self.metrics = QueueStatsMetrics(self.registry)
+        self.progress = ProgressMeter()
         self.collector = QueueStatsCollector(
             source or self.broker,
             topics=lambda: self.topics,
@@ -233,6 +235,8 @@ class Collecting:
             interval=interval,
             clock=clock,
             metrics=self.metrics,
+            meter=QueueMeter(),
+            progress=self.progress,
             draw=lambda _, most: most,
         )
 

@@ -188,6 +188,18 @@ async def test_offsets_have_their_ends(fleet: Fleet, kind: str) -> None:
 
 
 @through_both
+async def test_the_queues_of_a_group_have_their_lag_and_nothing_that_a_broker_does_not_know(
+    fleet: Fleet, kind: str
+) -> None:
+    shown = await fleet.ctl(kind, "group", "billing", "--queues")
+    rows = [line.split() for line in shown.out.splitlines() if line.startswith("orders")]
+    assert shown.code == 0
+    assert rows
+    assert {(row[3], *row[5:]) for row in rows} == {("-",) * 7}
+    assert sum(int(row[4]) for row in rows) > 0
+
+
+@through_both
 async def test_brokers_that_fail_are_named(fleet: Fleet, kind: str) -> None:
     for answer, text in (
         (Answer(body=b'{"offsetTable":{"orders":7}}'), "GET_CONSUME_STATS (208) cannot be read: offsetTable"),

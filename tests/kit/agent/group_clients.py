@@ -27,10 +27,13 @@ class Consumer:
         self.stub = ConsumerGroupServiceStub(self.channel)
         self.stream = self.stub.KeepMembership()
 
-    async def beat(self, *groups: wire.GroupSubscription) -> wire.KeepMembershipResponse:
+    async def beat(
+        self, *groups: wire.GroupSubscription, readings: Iterable[wire.GroupReading] = ()
+    ) -> wire.KeepMembershipResponse:
         """Send a heartbeat for these groups, or for those of the last one, and return the response."""
         self.groups = groups or self.groups
-        await self.stream.write(wire.KeepMembershipRequest(client_id=self.client_id, groups=self.groups))
+        request = wire.KeepMembershipRequest(client_id=self.client_id, groups=self.groups, readings=readings)
+        await self.stream.write(request)
         return await self.answer()
 
     async def answer(self) -> wire.KeepMembershipResponse:

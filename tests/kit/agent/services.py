@@ -12,13 +12,15 @@ from prometheus_client import CollectorRegistry
 from pointsman.clock import Clock, SystemClock
 from pointsman.daemon.rpc.rpc_server import Service
 from pointsman.wire.channel_options import CHANNEL_OPTIONS
+from pointsman_agent.core.group_progress import ProgressMeter
 from pointsman_agent.core.group_rules import GroupRules
-from pointsman_agent.core.measured_queue_stats import QueueEnd
+from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueMeter
 from pointsman_agent.core.offsets import Offsets
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.queue_locks import QueueLocks
 from pointsman_agent.core.replica_offsets import ReplicaOffsets
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
+from pointsman_agent.groups.group_queues import GroupQueues
 from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.servicer import OffsetServicer
@@ -77,10 +79,17 @@ class AgentServices:
     ) -> None:
         self.clock = clock
         self.registry = CollectorRegistry()
-        self.groups = ConsumerGroups(
-            rules or GroupRules(warm_up=0.0), clock=clock, boot=boot, max_watchers=max_watchers
-        )
         self.locks, self.offsets, self.ends = QueueLocks(), Offsets(), ends or TableOfEnds()
+        self.meter, self.progress = QueueMeter(), ProgressMeter()
+        self.groups = ConsumerGroups(
+            rules or GroupRules(warm_up=0.0),
+            clock=clock,
+            boot=boot,
+            max_watchers=max_watchers,
+            queues=GroupQueues(
+                self.offsets.of_group, ends=self.ends, meter=self.meter, progress=self.progress, clock=clock
+            ),
+        )
         self.replica_offsets = ReplicaOffsets(self.offsets, is_master=is_master)
         metrics = OffsetMetrics(CollectorRegistry())
         self.flusher = Flusher(self.offsets, store or MemoryStore(), interval=1.0, clock=clock, metrics=metrics)

@@ -29,6 +29,7 @@ def agent_coordination(request: CoordinationRequest, links: AgentLinks) -> Coord
         message_model=wire.MESSAGE_MODEL_BROADCASTING if is_broadcasting else wire.MESSAGE_MODEL_CLUSTERING,
         settings=own_settings(request.strategy, is_ordered=request.is_ordered, started_at=request.clock.utc_now()),
         subscriptions=request.subscriptions,
+        reading=lambda is_wanted: consumer.reading(is_wanted) if (consumer := request.consumer()) is not None else None,
         on_change=request.on_change,
         on_agent_joined=request.on_joined,
         clock=request.clock,

@@ -17,7 +17,9 @@ from pointsman.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.wire_time import seconds_of
 from pointsman_client.aio import Wakeup, deadline_in, start_task
+from pointsman_client.core.consumer_reading import ConsumerReading
 from pointsman_client.errors import AgentFailedError, ClientClosedError, PointsmanError, RequestRejectedError
+from pointsman_client.pointsman_grpc.agents.sent_readings import SentReadings
 from pointsman_client.pointsman_grpc.links import AgentLinks
 
 HEARTBEAT_INTERVAL_SECONDS = 30.0
@@ -52,6 +54,7 @@ class MemberState(StrEnum):
 class MemberStream:
     """Membership of a client at the agent ``addr``, maintained while :meth:`run` runs.
 
+    ``reading`` returns how the client reads the queues of this agent's broker; None: it reads none yet.
     ``on_change`` is called when :attr:`state`, :attr:`is_conflicting` or :attr:`own_difference` changes. ``on_broken``
     is called when an established stream breaks, because the agent may have restarted.
     """
@@ -63,6 +66,7 @@ class MemberStream:
         *,
         group: str,
         build_heartbeat: Callable[[], wire.KeepMembershipRequest],
+        reading: Callable[[], ConsumerReading | None],
         on_change: Callable[[], None],
         on_broken: Callable[[str], None],
         clock: Clock,
@@ -78,6 +82,7 @@ class MemberStream:
         self._links = links
         self._group = group
         self._build_heartbeat = build_heartbeat
+        self._reading = reading
         self._on_change = on_change
         self._on_broken = on_broken
         self._clock = clock
@@ -136,11 +141,15 @@ class MemberStream:
 
     async def _send_heartbeats(self, call: _Stream) -> None:
         """Send heartbeats until the stream ends or a response is overdue, then cancel the call."""
+        sent = SentReadings(self._group)
         try:
             while not self._is_overdue:
                 if self._unacknowledged_since is None:
                     self._unacknowledged_since = self._clock.monotonic()
-                await call.write(self._build_heartbeat())
+                heartbeat = self._build_heartbeat()
+                if (reading := self._reading()) is not None:
+                    heartbeat.readings.append(sent.report(reading))
+                await call.write(heartbeat)
                 await self._wakeup.wait(self._interval * self._rng.uniform(0.9, 1.0))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return

@@ -18,9 +18,11 @@ import grpc
 from pointsman.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_client.aio import Wakeup, deadline_in, end_tasks, start_task
+from pointsman_client.core.consumer_reading import ConsumerReading
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import DifferingMember, Members
 from pointsman_client.errors import PointsmanError, RequestRejectedError
-from pointsman_client.pointsman_grpc.agents.broker_agents import agent_addrs
+from pointsman_client.pointsman_grpc.agents.broker_agents import agent_addrs, agent_of_queues
 from pointsman_client.pointsman_grpc.agents.group_settings import DifferenceLog, difference_names
 from pointsman_client.pointsman_grpc.agents.group_watch import GroupWatch
 from pointsman_client.pointsman_grpc.agents.member_stream import MemberState, MemberStream
@@ -53,8 +55,9 @@ class AgentMembership:
     """See :class:`~pointsman_client.ports.coordination.GroupMembership`.
 
     ``subscriptions`` returns the current tag expression of each topic, ``settings`` are what else must be equal in the
-    group (None: not stated, as by a client of an earlier version). ``on_change`` is called when :attr:`members`
-    changes, ``on_agent_broken(addr)`` when the connection to an agent breaks, since the agent may have lost its state.
+    group (None: not stated, as by a client of an earlier version), ``reading`` returns how this client reads some
+    queues (None: it has not started). ``on_change`` is called when :attr:`members` changes,
+    ``on_agent_broken(addr)`` when the connection to an agent breaks, since the agent may have lost its state.
     ``on_agent_joined()`` is called when an agent accepts this client, for the first time or again. A broadcasting
     consumer sends heartbeats but watches no group, so its :attr:`members` stays None, except while it stands aside.
 
@@ -72,6 +75,7 @@ class AgentMembership:
         message_model: wire.MessageModel.ValueType,
         settings: wire.MemberSettings | None,
         subscriptions: Callable[[], Mapping[str, str]],
+        reading: Callable[[Callable[[MessageQueue], bool]], ConsumerReading | None] = lambda _: None,
         on_change: Callable[[], None],
         clock: Clock,
         rng: random.Random,
@@ -86,6 +90,7 @@ class AgentMembership:
         self._message_model = message_model
         self._settings = settings
         self._subscriptions = subscriptions
+        self._reading = reading
         self._on_change = on_change
         self._on_agent_broken = on_agent_broken
         self._on_agent_joined = on_agent_joined
@@ -251,12 +256,16 @@ class AgentMembership:
             addr,
             group=self._group,
             build_heartbeat=self._build_heartbeat,
+            reading=lambda: self._reading(lambda queue: self._agent_of(queue) == addr),
             on_change=self._check_streams,
             on_broken=self._on_agent_broken,
             clock=self._clock,
             rng=self._rng,
         )
         return _Joined(stream, start_task(stream.run(), name=f"pointsman-member-{self._group}-{addr}"))
+
+    def _agent_of(self, queue: MessageQueue) -> str:
+        return agent_of_queues(self._brokers.broker(queue.cluster, queue.broker_name))
 
     def _build_heartbeat(self) -> wire.KeepMembershipRequest:
         group = wire.GroupSubscription(

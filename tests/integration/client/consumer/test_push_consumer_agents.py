@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import grpc.aio
 import pytest
 
 from pointsman.manual_clock import ManualClock
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.v1.consumer_group_service_pb2_grpc import ConsumerGroupServiceStub
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.core.queue import QueueKey
 from pointsman_client.consumer.pull_consumer import PullConsumer
 from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.core.allocation import Averagely, AveragelyByCircle
+from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.rebalance import MessageModel
 from pointsman_client.core.route import TopicRoute
 from tests.kit.agent.consumer_agents import ConsumerAgent, consumer_agents, flow
@@ -228,3 +233,33 @@ async def test_a_broadcasting_member_beside_an_older_clustering_one_reads_nothin
         assert held_queues(x, y) == [[0, 1], []]
         await x.close()
         await eventually(lambda: held_queues(y) == [[0, 1]], clock=clock)
+
+
+async def test_the_agent_knows_within_a_heartbeat_what_each_member_reads_and_which_listener_hangs(
+    clock: ManualClock,
+) -> None:
+    end = asyncio.Event()
+
+    async def hangs(_: ReceivedMessage) -> None:
+        await end.wait()
+
+    async with consumer_agents("a", clock=clock) as (agent,), consumer_setup(clock) as setup:
+        setup.routes.set(route_with(agent))
+        agent.ends.table |= {QueueKey("orders", 0): 100, QueueKey("orders", 1): 100}
+        await setup.brokers.put(Q0, numbers(3))
+        x = await setup.join("x", hangs, make_coordination=None)
+        y = await setup.join("y", Seen(), make_coordination=None)
+        await eventually(lambda: held(x, y) == [[0], [1]], clock=clock)
+        await flow(clock, 95.0)
+        end.set()
+
+        async with grpc.aio.insecure_channel(agent.addr) as channel:
+            request = wire.ListGroupQueuesRequest(group="billing")
+            response = await ConsumerGroupServiceStub(channel).ListGroupQueues(request)
+        first, second = (each for each in response.queues if each.topic == "orders")
+        assert (first.client_id, first.standing) == (x.client_id, wire.QUEUE_STANDING_STUCK_CALL)
+        assert (first.reading.in_flight, first.reading.position, first.committed) == (3, 3, 0)
+        assert first.reading.oldest_call.ToTimedelta().total_seconds() == pytest.approx(95, abs=3)
+        assert (second.client_id, second.standing) == (y.client_id, wire.QUEUE_STANDING_UNSPECIFIED)
+        assert [each.client_id for each in response.members] == [x.client_id, y.client_id]
+        assert "members" in {each.trigger for each in response.members[0].rebalances}

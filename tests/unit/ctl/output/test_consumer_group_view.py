@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 import grpc
 import pytest
@@ -36,6 +37,7 @@ from pointsman_ctl.commands import drain_broker_command
 from pointsman_ctl.commands.offset_commands import group_totals, offset_rows, offsets_parts, without_empty_retries
 from pointsman_ctl.output import output_layout
 from pointsman_ctl.output.consumer_group_view import (
+    GroupView,
     group_parts,
     group_rows,
     group_view,
@@ -43,6 +45,7 @@ from pointsman_ctl.output.consumer_group_view import (
     shared_groups,
 )
 from pointsman_ctl.output.error_report import AGENT_HINT, agents_failed, to_error_report
+from pointsman_ctl.output.group_queue_view import GroupQueuesView
 from pointsman_ctl.servers.agent_queries import AgentGroup
 from pointsman_ctl.servers.found_agents import Agent, agents_in
 
@@ -57,6 +60,10 @@ def cluster(*replicas: tuple[int, str], name: str = "a", acting_master: bool = F
     ]
     data = broker_pb2.BrokerData(cluster="c1", broker_name=name, replicas=found, acting_master=acting_master)
     return ClusterData(cluster="c1", broker_datas=[data])
+
+
+def view_of(answers: Iterable[tuple[Agent, AgentGroup]]) -> GroupView:
+    return group_view(answers, GroupQueuesView((), {}), now=datetime.fromtimestamp(1_000, tz=UTC))
 
 
 def groups(*summaries: wire.GroupSummary, state: wire.GroupState.ValueType = READY) -> wire.ListGroupsResponse:
@@ -183,13 +190,13 @@ def test_an_agent_that_warms_up_or_stops_is_not_compared_with_others() -> None:
     (row,) = group_rows(answers, {ONE: {"g": frozenset("xy")}, TWO: {"g": frozenset("x")}})
     assert (row.members, row.flags) == (2, ("WARMING",))
 
-    view = group_view([(ONE, group(member("x"), member("y"))), (TWO, group(member("x"), state=WARMING))])
+    view = view_of([(ONE, group(member("x"), member("y"))), (TWO, group(member("x"), state=WARMING))])
     assert view.is_agreed
 
 
 def test_a_member_is_as_old_as_its_first_beat_and_as_silent_as_its_last_anywhere() -> None:
     first, later = member("x", joined=50, silent=9, topics=["t", "u"]), member("x", joined=60, silent=2, topics=["t"])
-    view = group_view([(ONE, group(later)), (TWO, group(first)), (REPLICA, AgentGroup(None))])
+    view = view_of([(ONE, group(later)), (TWO, group(first)), (REPLICA, AgentGroup(None))])
     (row,) = view.members
 
     assert (row.joined_first.joined_at.seconds, row.silent_seconds) == (50, 2.0)
@@ -205,13 +212,13 @@ def test_what_rocketmq_brokers_do_not_report_is_left_open_unless_an_agent_does(
     unknown.ClearField("silent_for")
     of_broker = AgentGroup(group(unknown).group, {"x@1": "JAVA 5.3.3"})
 
-    (row,) = group_view([(ONE, of_broker)]).members
+    (row,) = view_of([(ONE, of_broker)]).members
     assert (row.client, row.silent_seconds, row.joined_first.HasField("joined_at")) == ("JAVA 5.3.3", None, False)
-    header, line, *_ = shown(capsys, group_parts(group_view([(ONE, of_broker)])))
+    header, line, *_ = shown(capsys, group_parts(view_of([(ONE, of_broker)])))
     assert header.split()[2] == "CLIENT"
     assert " ".join(line.split()).startswith("x@1 10.0.0.9:5 JAVA 5.3.3 - - 1/1")
 
-    (row,) = group_view([(ONE, of_broker), (TWO, group(member("x@1")))]).members
+    (row,) = view_of([(ONE, of_broker), (TWO, group(member("x@1")))]).members
     assert (row.silent_seconds, row.joined_first.joined_at.seconds) == (5.0, 100)
 
 
@@ -229,13 +236,13 @@ def test_a_member_is_where_its_connections_come_from(
 ) -> None:
     agents = [Agent(f"agent:{number}") for number in range(1, len(peers) + 1)]
     answers = [(agent, group(member("x", peer=peer))) for agent, peer in zip(agents, peers, strict=True)]
-    assert words in shown(capsys, group_parts(group_view(answers)))[1]
+    assert words in shown(capsys, group_parts(view_of(answers)))[1]
 
 
 def test_names_from_clients_cannot_control_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "10.0.0.1@\x1b[2J"
     known = group(member(evil), member("other"))
-    lines = shown(capsys, group_parts(group_view([(ONE, known), (TWO, group(member("other")))])))
+    lines = shown(capsys, group_parts(view_of([(ONE, known), (TWO, group(member("other")))])))
 
     assert "\x1b" not in "\n".join(lines)
     assert any(line.startswith("DIFFERS: b:1 (c1/b/0) does not know 10.0.0.1@") for line in lines)

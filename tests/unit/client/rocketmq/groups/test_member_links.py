@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from pointsman_client.core.consumer_reading import ConsumerReading
 from pointsman_client.core.message_queue import MessageQueue, rocketmq_order
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState
 from pointsman_client.errors import BrokerRefusedError
@@ -83,6 +84,9 @@ class Running:
                 queue | {"queueId": 1, "locked": False},
             ]
         }
+
+    def reading(self, is_wanted: object) -> ConsumerReading:
+        raise NotImplementedError
 
     def reset_offsets(self, offsets: object) -> None:
         raise NotImplementedError

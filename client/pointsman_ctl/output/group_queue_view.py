@@ -1,0 +1,216 @@
+"""The queues of a consumer group over all agents, what is wrong with them, and their table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from pointsman.group_topics import is_retry_topic
+from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.wire.json_document import Document, enum_name
+from pointsman.wire.wire_time import seconds_of
+from pointsman_ctl.output.operator_texts import counted, duration_text, printable
+from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
+from pointsman_ctl.servers.found_agents import Agent
+
+FLAGS = {"STUCK_CALL": "STUCK", "STUCK_OFFSET": "STUCK", "BEHIND": "BEHIND", "NO_READER": "NO READER"}
+STYLES = {"STUCK": ALARM, "NO READER": ALARM, "BEHIND": WARNING, "IDLE": WARNING}
+MAX_LINES = 10
+"""Queues that are named below the members."""
+SETTLED_SECONDS = 60.0
+"""A member without queues is idle this long after it joined: it reports its queues with the next heartbeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRow:
+    """One queue, by the agent of its broker."""
+
+    agent: Agent
+    queue: wire.GroupQueue
+
+    @property
+    def lag(self) -> int | None:
+        """Number of unread messages; None: not known."""
+        queue = self.queue
+        if not (queue.HasField("max_offset") and queue.HasField("committed")):
+            return None
+        return max(0, queue.max_offset - queue.committed)
+
+    @property
+    def rates(self) -> tuple[float, float] | None:
+        """Messages that arrive and that are read, per second; None: not measured twice yet."""
+        return (self.queue.put_rate, self.queue.commit_rate) if self.queue.HasField("commit_rate") else None
+
+    @property
+    def catch_up_seconds(self) -> float | None:
+        """Time until the lag is 0 at these rates; infinite: it grows, or stays; None: not known."""
+        if self.lag is None or self.rates is None:
+            return None
+        puts, commits = self.rates
+        if self.lag == 0:
+            return 0.0
+        return self.lag / (commits - puts) if commits > puts else math.inf
+
+    @property
+    def still_seconds(self) -> float | None:
+        """Time for which the offset has not moved although there are unread messages; None: it moves."""
+        return seconds_of(self.queue.still_for) if self.queue.HasField("still_for") else None
+
+    @property
+    def oldest_call_seconds(self) -> float | None:
+        """Time for which the oldest listener call has run; None: none runs, or it is not known."""
+        reading = self.queue.reading
+        return seconds_of(reading.oldest_call) if reading.HasField("oldest_call") else None
+
+    @property
+    def standing(self) -> str:
+        """What is wrong, as the wire names it; empty: nothing is known to be."""
+        return enum_name(self.queue, "standing") if self.queue.standing else ""
+
+    @property
+    def flag(self) -> str:
+        """The same for the table."""
+        return FLAGS.get(self.standing, self.standing) or ("PAUSED" if self.queue.reading.is_paused else "")
+
+    @property
+    def place(self) -> str:
+        """Its name in a sentence."""
+        return f"queue {self.queue.reading.queue_id} of {self.queue.topic} on {self.agent.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupQueuesView:
+    """The queues of one group."""
+
+    rows: tuple[QueueRow, ...]
+    """Sorted by topic, the retry topic last, then broker and number."""
+    counts: Mapping[str, wire.MemberCounts]
+    """What members report of themselves, by client id. Clients of earlier versions and of RocketMQ report nothing."""
+
+    def flags_of(self, member: str, *, since_seconds: float | None, is_clustering: bool) -> Iterator[str]:
+        """Yield what is wrong with the queues of a member that joined ``since_seconds`` ago."""
+        own = [row for row in self.rows if row.queue.client_id == member]
+        flags = {row.flag for row in own}
+        yield from (flag for flag in ("STUCK", "BEHIND") if flag in flags)
+        is_settled = since_seconds is not None and since_seconds > SETTLED_SECONDS
+        reads = any(not is_retry_topic(row.queue.topic) for row in own)
+        if member in self.counts and not reads and is_settled and is_clustering:
+            yield "IDLE"
+
+
+def group_queues_view(responses: Iterable[tuple[Agent, wire.ListGroupQueuesResponse]]) -> GroupQueuesView:
+    """Merge the responses of all agents. Of what a member reports to several agents the highest counts are kept."""
+    rows, counts = [], dict[str, wire.MemberCounts]()
+    for agent, response in responses:
+        rows += [QueueRow(agent, queue) for queue in response.queues]
+        for member in response.members:
+            known = counts.get(member.client_id)
+            if known is None or _total(known) < _total(member):
+                counts[member.client_id] = member
+    rows.sort(key=lambda row: (is_retry_topic(row.queue.topic), row.queue.topic, row.agent.name, _number(row)))
+    return GroupQueuesView(tuple(rows), counts)
+
+
+def queue_parts(view: GroupQueuesView) -> Iterable[RenderableType]:
+    """Show one row per queue, without retry queues that have no messages."""
+    rows = [row for row in view.rows if row.lag or not is_retry_topic(row.queue.topic)]
+    if not rows:
+        yield Text("no queue is read, and no offset is committed")
+        return
+    numbers = ("QUEUE", "LAG", "IN/S", "OUT/S", "CATCH-UP", "UNMOVED", "OLDEST CALL")
+    table = new_table("TOPIC", "BROKER", "QUEUE", "OWNER", *numbers[1:], "FLAGS", right=numbers)
+    for row in rows:
+        flag = row.flag
+        table.add_row(
+            printable(row.queue.topic),
+            row.agent.name,
+            str(_number(row)),
+            printable(row.queue.client_id) or "-",
+            "-" if row.lag is None else str(row.lag),
+            *(("-", "-") if row.rates is None else map(_rate, row.rates)),
+            _catch_up(row.catch_up_seconds),
+            _time(row.still_seconds),
+            _time(row.oldest_call_seconds),
+            Text(flag, style=STYLES.get(flag, WARNING)) if flag else "-",
+        )
+    yield table
+    if folded := len(view.rows) - len(rows):
+        yield Text(f"{counted(folded, 'queue')} of the retry topic without messages hidden", style="dim")
+
+
+def standing_lines(view: GroupQueuesView) -> Iterator[Text]:
+    """Say what is wrong, one line per queue, the worst first."""
+    order = list(FLAGS)
+    wrong = sorted((row for row in view.rows if row.standing in FLAGS), key=lambda row: order.index(row.standing))
+    for row in wrong[:MAX_LINES]:
+        yield Text(printable(f"{row.flag}: {_sentence(row)}"), style=STYLES[row.flag])
+    if len(wrong) > MAX_LINES:
+        yield Text(f"{len(wrong) - MAX_LINES} more queues; show them with --queues", style=ALARM)
+
+
+def _sentence(row: QueueRow) -> str:
+    queue, lag = row.queue, counted(row.lag or 0, "message")
+    at = f" at offset {queue.committed}" if queue.HasField("committed") else ""
+    if row.standing == "STUCK_CALL":
+        call = duration_text(row.oldest_call_seconds or 0.0)
+        return f"{queue.client_id} stands{at} of {row.place}: a listener call has run for {call}"
+    if row.standing == "STUCK_OFFSET":
+        unmoved = duration_text(row.still_seconds or 0.0)
+        return f"{queue.client_id or 'a member'} stands{at} of {row.place}: unmoved for {unmoved}, {lag} unread"
+    if row.standing == "BEHIND":
+        puts, commits = row.rates or (0.0, 0.0)
+        rates = f"{_rate(puts)}/s arrive, {_rate(commits)}/s are read"
+        return f"{queue.client_id} falls behind in {row.place}: {rates}, {lag} unread"
+    return f"no member reads {row.place}: {lag} unread"
+
+
+def to_queues_document(view: GroupQueuesView) -> list[Document]:
+    """Render the queues."""
+    return [
+        {
+            "topic": row.queue.topic,
+            "agent": row.agent.addr,
+            "brokers": list(row.agent.brokers),
+            "queueId": _number(row),
+            "clientId": row.queue.client_id or None,
+            "position": row.queue.reading.position if row.queue.client_id else None,
+            "inFlight": row.queue.reading.in_flight if row.queue.client_id else None,
+            "isPaused": row.queue.reading.is_paused if row.queue.client_id else None,
+            "committedOffset": row.queue.committed if row.queue.HasField("committed") else None,
+            "maxOffset": row.queue.max_offset if row.queue.HasField("max_offset") else None,
+            "lag": row.lag,
+            "putRate": None if row.rates is None else row.rates[0],
+            "commitRate": None if row.rates is None else row.rates[1],
+            "catchUpSeconds": row.catch_up_seconds if row.catch_up_seconds not in {None, math.inf} else None,
+            "unmovedSeconds": row.still_seconds,
+            "oldestCallSeconds": row.oldest_call_seconds,
+            "standing": row.standing or None,
+        }
+        for row in view.rows
+    ]
+
+
+def _number(row: QueueRow) -> int:
+    return row.queue.reading.queue_id
+
+
+def _total(member: wire.MemberCounts) -> int:
+    return member.retries + member.dead_letters + sum(each.count for each in member.rebalances)
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}"
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else duration_text(seconds)
+
+
+def _catch_up(seconds: float | None) -> str:
+    if seconds is None or seconds == 0:
+        return "-"
+    return "never" if seconds == math.inf else duration_text(seconds)
