@@ -27,7 +27,7 @@ from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMess
 from pointsman_client.core.message_queue import MessageQueue, to_publish_queues, to_subscribe_queues
 from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
 from pointsman_client.core.request_signature import AccessKey
-from pointsman_client.core.retry_rules import ConsumeResult
+from pointsman_client.core.retry_rules import ConsumeResult, Reject
 from pointsman_client.core.route import (
     BrokerData,
     BrokerReplica,
@@ -172,6 +172,7 @@ __all__ = [
     "QueueUnavailableError",
     "Reader",
     "ReceivedMessage",
+    "Reject",
     "RequestRejectedError",
     "ResponseCode",
     "Revision",

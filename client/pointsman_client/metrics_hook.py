@@ -31,7 +31,7 @@ class MetricsHook:
         """A message was added to or removed from the outbox, which now holds ``waiting`` messages of the topic."""
 
     def consumed(self, *, group: str, queue: MessageQueue, result: str, seconds: float) -> None:
-        """A listener call ended. ``result``: success, later, raised, timeout."""
+        """A listener call ended. ``result``: success, later, raised, timeout, rejected."""
 
     def call_running(self, *, group: str, queue: MessageQueue, since: float | None) -> None:
         """The oldest running listener call of a queue has run for 5 s or more, ``since`` a time of the client's clock.

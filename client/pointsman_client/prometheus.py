@@ -65,7 +65,7 @@ class PrometheusMetrics(MetricsHook):
         self._parked = self._gauge("outbox_messages", "Messages in the outbox, not sent yet", "topic")
         self._consumed = self._counter(
             "listener_calls",
-            "Finished listener calls, by result: success, later, raised, timeout",
+            "Finished listener calls, by result: success, later, raised, timeout, rejected",
             *GROUP_AND_TOPIC,
             "result",
         )

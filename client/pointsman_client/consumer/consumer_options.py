@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from pointsman.group_topics import MAX_GROUP_LENGTH
 from pointsman_client.consumer.listener import Listener
 from pointsman_client.core.allocation import AllocationStrategy
 from pointsman_client.core.checks import check_name, check_number
+from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.process_queue import FlowLimits
 from pointsman_client.core.rebalance import REBALANCE_MIN_INTERVAL_SECONDS, ConsumeFrom, MessageModel
 from pointsman_client.core.subscription import Subscriptions
@@ -118,6 +120,9 @@ class PushConsumerOptions(ConsumerOptions):
     ordered consumer."""
     send_back_timeout_seconds: float = 3.0
     """Timeout for sending a failed message to the retry or dead-letter topic."""
+    on_dead_letter: Callable[[ReceivedMessage, str], object] | None = None
+    """Called in the event loop with each message that this consumer moved to the dead letters, and its error; must not
+    block."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

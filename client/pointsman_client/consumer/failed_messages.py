@@ -34,7 +34,9 @@ class FailedMessages:
         timeout_seconds: float,
         clock: Clock,
         hook: MetricsHook,
+        on_dead_letter: Callable[[ReceivedMessage, str], object] | None = None,
     ) -> None:
+        """``on_dead_letter(message, error)`` is called for each message that was moved to the dead letters."""
         self._transport = transport
         self._group = group
         self._brokers = brokers
@@ -42,16 +44,18 @@ class FailedMessages:
         self._timeout_seconds = timeout_seconds
         self._clock = clock
         self._hook = hook
+        self._on_dead_letter = on_dead_letter
         self.sent = Counter[Destination]()
         """Messages that were sent."""
 
-    async def send(self, failed: ReceivedMessage, error: str) -> bool:
+    async def send(self, failed: ReceivedMessage, error: str, *, is_rejected: bool = False) -> bool:
         """Send one message to the broker that it came from, else to another; return False if none accepted it.
 
         ``error`` describes the listener's failure; it is logged when the message becomes a dead letter.
+        ``is_rejected``: it does so now, without further retries.
         """
         at, times = self._clock.utc_now(), self._max_reconsume_times
-        back = send_back(self._group, failed, max_reconsume_times=times, at=at, error=error)
+        back = send_back(self._group, failed, max_reconsume_times=times, at=at, error=error, is_rejected=is_rejected)
         if isinstance(self._transport, SendsBack):
             if await self._send_back(self._transport, failed, back.destination, error):
                 return True
@@ -68,7 +72,7 @@ class FailedMessages:
             if receipt is not None:
                 self._note_sent(failed, back.destination)
                 if back.destination is Destination.DLQ:
-                    self._log_dead_letter(failed, error, f"offset {receipt.queue_offsets[0]} of {queue}")
+                    self._note_dead_letter(failed, error, f"offset {receipt.queue_offsets[0]} of {queue}")
                 return True
         logger.warning(
             "no broker accepted the failed message %s of %s of group %s; it is retried in this process",
@@ -106,14 +110,14 @@ class FailedMessages:
             return False
         self._note_sent(failed, destination)
         if destination is Destination.DLQ:
-            self._log_dead_letter(failed, error, f"topic {dlq_topic(self._group)}")
+            self._note_dead_letter(failed, error, f"topic {dlq_topic(self._group)}")
         return True
 
     def _note_sent(self, failed: ReceivedMessage, destination: Destination) -> None:
         self.sent[destination] += 1
         self._hook.sent_back(group=self._group, topic=failed.topic, destination=destination.value)
 
-    def _log_dead_letter(self, failed: ReceivedMessage, error: str, place: str) -> None:
+    def _note_dead_letter(self, failed: ReceivedMessage, error: str, place: str) -> None:
         logger.warning(
             "message %s of %s was moved to the dead letters of group %s after %d attempts, as %s; last error: %s",
             failed.message_id,
@@ -123,6 +127,11 @@ class FailedMessages:
             place,
             error,
         )
+        if self._on_dead_letter is not None:
+            try:
+                self._on_dead_letter(failed, error)
+            except Exception:  # of the application
+                logger.exception("on_dead_letter failed for message %s", failed.message_id)
 
     async def _send_to(self, queue: MessageQueue, addr: str, back: SendBack) -> SendReceipt | None:
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar, cast
 
 from pointsman_client.core.message import ReceivedMessage
-from pointsman_client.core.retry_rules import CallEnd, ConsumeResult, Outcome
+from pointsman_client.core.retry_rules import CallEnd, ConsumeResult, Outcome, Reject
 from pointsman_client.tracing_hook import TracingHook
 
 ListenerResult = ConsumeResult | None
@@ -46,12 +46,16 @@ class ListenerCaller:
             else:
                 returned = await self._threads.run(lambda: self._listener(message))
                 result = await returned if inspect.isawaitable(returned) else returned
+        except Reject as rejection:
+            return CallEnd(Outcome.REJECTED, rejection.reason)
         except Exception as error:  # noqa: BLE001  # of the application: a failure is a result
             return raised(error)
         if result is None or result is ConsumeResult.SUCCESS:
             return SUCCEEDED
         if not isinstance(result, ConsumeResult):
             return CallEnd(Outcome.RAISED, f"returned {result!r}, which is neither a ConsumeResult nor None")
+        if result is ConsumeResult.DEAD_LETTER:
+            return CallEnd(Outcome.REJECTED, f"returned {result.value}")
         return CallEnd(Outcome.LATER, f"returned {result.value}")
 
     def abandon_thread(self) -> None:

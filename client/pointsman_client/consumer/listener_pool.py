@@ -273,15 +273,21 @@ class ListenerPool:
             return
         if not self._is_ordered:
             self._log_failure(message, end)
-        if self._is_ordered and not has_exhausted_attempts(message, max_reconsume_times=self._max_reconsume_times):
+        is_rejected = end.outcome is Outcome.REJECTED
+        if (
+            self._is_ordered
+            and not is_rejected
+            and not has_exhausted_attempts(message, max_reconsume_times=self._max_reconsume_times)
+        ):
             self._block(held, message, end)
             held.give_back(message)
             self._pause(held, SUSPEND_SECONDS)
         elif self._failed is None:
             logger.warning(
-                "message %s of %s was dropped after a failure: broadcasting does not retry",
+                "message %s of %s was dropped after a failure, since broadcasting has no retries and dead letters: %s",
                 message.message_id,
                 held.queue,
+                end.error,
             )
             held.finish(message)
             self._unblock(held)
@@ -367,7 +373,7 @@ class ListenerPool:
             if held.is_released:
                 self._unblock(held)
                 return  # Not finished, so the new owner of the queue gets it.
-            is_sent = await failed.send(message, end.error)
+            is_sent = await failed.send(message, end.error, is_rejected=end.outcome is Outcome.REJECTED)
         if is_sent:
             held.finish(message)
             self._unblock(held)

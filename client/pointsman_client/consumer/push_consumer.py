@@ -41,7 +41,8 @@ class PushConsumer:
 
     The listener is ``async def``, or a plain function, which runs in a thread. None and ``ConsumeResult.SUCCESS`` are
     success. RECONSUME_LATER and SUSPEND, any other value (also True) and any exception are a failure: the message is
-    delivered again. Delivery is at least once, so a message may also be delivered again after a success.
+    delivered again. DEAD_LETTER, or raising :class:`Reject`, moves it to the dead letters. Delivery is at
+    least once, so a message may also be delivered again after a success.
     The constructor opens no connection. One consumer belongs to one event loop.
     """
 
@@ -187,6 +188,7 @@ class PushConsumer:
             timeout_seconds=self._options.send_back_timeout_seconds,
             clock=resources.clock,
             hook=resources.metrics_hook,
+            on_dead_letter=self._options.on_dead_letter,
         )
         listener, threads = self._options.listener, self._options.consume_concurrency
         hook = self._options.tracing_hook

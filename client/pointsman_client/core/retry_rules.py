@@ -24,6 +24,16 @@ class ConsumeResult(StrEnum):
     """Retry later: a concurrent consumer sends the message back; for an ordered one this means SUSPEND."""
     SUSPEND = "SUSPEND"
     """Pause the queue, then retry the same message; for a concurrent consumer this means RECONSUME_LATER."""
+    DEAD_LETTER = "DEAD_LETTER"
+    """Never retry: move the message to the dead letters now. :class:`Reject` does the same with a reason."""
+
+
+class Reject(Exception):  # no error: the listener decides so
+    """Raised by a listener: the message is moved to the dead letters now, with this reason as its error."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class Outcome(StrEnum):
@@ -33,6 +43,8 @@ class Outcome(StrEnum):
     LATER = "later"
     RAISED = "raised"
     TIMEOUT = "timeout"
+    REJECTED = "rejected"
+    """The listener wants the message to be a dead letter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,14 +90,20 @@ class SendBack:
 
 
 def send_back(
-    group: str, failed: ReceivedMessage, *, max_reconsume_times: int, at: datetime, error: str = ""
+    group: str,
+    failed: ReceivedMessage,
+    *,
+    max_reconsume_times: int,
+    at: datetime,
+    error: str = "",
+    is_rejected: bool = False,
 ) -> SendBack:
-    """Return the destination of a message that failed again at ``at``, with ``error``.
+    """Return the destination of a message that failed again at ``at``, with ``error``; of a rejected one the DLQ.
 
     The message retains topic, id, creation time and origin; a dead letter also has the error.
     """
     level = failed.reconsume_times
-    if level >= max_reconsume_times:
+    if is_rejected or level >= max_reconsume_times:
         due_at, destination, topic, queue_id = None, Destination.DLQ, dlq_topic(group), 0
     else:
         # There may be more retries than delays: they use the longest delay, as in RocketMQ.

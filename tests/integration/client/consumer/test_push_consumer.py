@@ -15,7 +15,7 @@ from pointsman_client.core.consumer_health import ConsumerHealth
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
-from pointsman_client.core.retry_rules import ConsumeResult
+from pointsman_client.core.retry_rules import ConsumeResult, Reject
 from pointsman_client.ports.transport import PulledMessages, Reader
 from tests.kit.client.consumer_setup import Setup, numbers, queues_of
 from tests.kit.client.memory_group import addr_of, queue_of, route_of
@@ -254,6 +254,50 @@ async def test_a_dead_letter_is_logged_once_and_keeps_where_it_came_from_and_its
         f"message id-bad of {letter.origin} was moved to the dead letters of group billing after 3 attempts, "
         f"as offset 0 of {dead}; last error: ValueError: no stock, attempt 3"
     )
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_rejected_message_is_a_dead_letter_immediately_with_its_reason_and_the_queue_continues(
+    setup: Setup, caplog: pytest.LogCaptureFixture, ordered: bool
+) -> None:
+    await setup.brokers.put(Q0, ["bad", "good"])
+    seen = Seen()
+    dead: list[tuple[bytes, str]] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        await seen(message)
+        if message.body == b"bad":
+            raise Reject("no such order")
+
+    def on_dead_letter(message: ReceivedMessage, error: str) -> None:
+        dead.append((message.body, error))
+        raise ValueError("of the application")
+
+    await setup.join("x", listener, ordered=ordered, on_dead_letter=on_dead_letter)
+    await setup.until(lambda: len(seen.bodies) == 2)
+    assert seen.bodies == ["bad", "good"]
+    assert dead == [(b"bad", "no such order")]
+    assert setup.hook.results == {"rejected": 1, "success": 1}
+    pulled = await setup.brokers.transport.pull(
+        addr_of("a"), queue_of(0, topic="%DLQ%billing"), 0, max_messages=10, wait_seconds=0, timeout_seconds=1
+    )
+    assert [(each.body, each.error) for each in pulled.messages] == [(b"bad", "no such order")]
+    assert "on_dead_letter failed for message id-bad" in caplog.messages
+    await setup.clock.advance(6)
+    assert setup.group.offsets[Q0] == 2
+
+
+async def test_a_broadcasting_member_drops_a_rejected_message_and_says_why(
+    setup: Setup, caplog: pytest.LogCaptureFixture
+) -> None:
+    await setup.brokers.put(Q0, ["bad"])
+    await setup.join("x", Seen(lambda _: ConsumeResult.DEAD_LETTER), message_model=MessageModel.BROADCASTING)
+    await setup.until(lambda: setup.hook.results == {"rejected": 1})
+    assert not setup.hook.destinations
+    assert (
+        f"message id-bad of {Q0} was dropped after a failure, since broadcasting has no retries and dead letters: "
+        "returned DEAD_LETTER"
+    ) in caplog.messages
 
 
 async def test_a_failed_message_that_no_broker_accepts_is_retried_locally_and_not_finished(setup: Setup) -> None:

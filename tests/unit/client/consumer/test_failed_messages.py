@@ -13,6 +13,7 @@ from pointsman.manual_clock import ManualClock
 from pointsman_client.consumer.failed_messages import FailedMessages
 from pointsman_client.core.message import Message, OutgoingMessage, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
+from pointsman_client.core.retry_rules import Destination
 from pointsman_client.core.route import BrokerData
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import BrokerRefusedError
@@ -83,6 +84,14 @@ async def test_a_message_goes_back_to_its_own_broker_and_at_last_to_the_dead_let
     assert broker.calls == [(addr_of("b"), 3, level) for level in (0, 0, -1, -1)]
     assert hook.destinations == ["retry", "retry", "dlq", "dlq"]
     assert len([text for text in caplog.messages if "was moved to the dead letters" in text]) == 2
+
+
+async def test_a_rejected_message_is_a_dead_letter_immediately_and_reported(clock: ManualClock) -> None:
+    broker, hook = Broker(), Hook()
+    messages = of_group(broker, hook, clock)
+    assert await messages.send(failed(0), "no such order", is_rejected=True)
+    assert broker.calls == [(addr_of("b"), 3, -1)]
+    assert (hook.destinations, messages.sent) == (["dlq"], {Destination.DLQ: 1})
 
 
 async def test_a_message_that_its_broker_does_not_move_is_sent_as_a_new_one(

@@ -14,7 +14,7 @@ import pytest
 from pointsman_client.consumer.listener import ListenerCaller
 from pointsman_client.core.message import Message, ReceivedMessage
 from pointsman_client.core.message_queue import MessageQueue
-from pointsman_client.core.retry_rules import ConsumeResult, Outcome
+from pointsman_client.core.retry_rules import CallEnd, ConsumeResult, Outcome, Reject
 from tests.kit.waiting import eventually
 
 MESSAGE = ReceivedMessage(Message("orders", b"1"), MessageQueue("orders", "c1", "a", 0), 0, "id-1", None)
@@ -25,6 +25,7 @@ ANSWERS = [
     (ConsumeResult.SUCCESS, Outcome.SUCCESS),
     (ConsumeResult.RECONSUME_LATER, Outcome.LATER),
     (ConsumeResult.SUSPEND, Outcome.LATER),
+    (ConsumeResult.DEAD_LETTER, Outcome.REJECTED),
     (True, Outcome.RAISED),
     ("SUCCESS", Outcome.RAISED),
 ]
@@ -202,3 +203,15 @@ async def test_a_call_that_is_given_up_before_a_thread_is_free_is_not_made(made:
     gate.set()
     assert [(await first).outcome, (await third).outcome] == [Outcome.SUCCESS] * 2
     assert bodies == ["a", "c"]
+
+
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_listener_rejects_a_message_with_a_reason(made: list[ListenerCaller], is_async: bool) -> None:
+    def plain(_: ReceivedMessage) -> None:
+        raise Reject("no such order")
+
+    async def asynchronous(message: ReceivedMessage) -> None:
+        plain(message)
+
+    made.append(ListenerCaller(asynchronous if is_async else plain, threads=1))
+    assert await made[0].call(MESSAGE) == CallEnd(Outcome.REJECTED, "no such order")

@@ -50,6 +50,13 @@ def test_after_16_tries_it_goes_to_the_dead_letters_without_delay() -> None:
     assert back.message.due_at is None
 
 
+def test_a_rejected_message_goes_to_the_dead_letters_at_its_first_failure_with_the_reason() -> None:
+    back = send_back("billing", failed(0), max_reconsume_times=16, at=AT, error="no such order", is_rejected=True)
+    assert back.destination is Destination.DLQ
+    assert back.queue_of("c1", "a") == MessageQueue("%DLQ%billing", "c1", "a", 0)
+    assert (back.message.due_at, back.message.error, back.message.reconsume_times) == (None, "no such order", 1)
+
+
 def test_more_tries_than_delays_use_the_longest_delay() -> None:
     back = send_back("billing", failed(20), max_reconsume_times=30, at=AT)
     assert (back.queue_id, back.message.due_at) == (15, AT + timedelta(hours=2))
