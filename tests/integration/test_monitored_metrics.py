@@ -1,4 +1,4 @@
-"""Each metric that an alert or the dashboard names is one that the programs have: both daemons are scraped."""
+"""Each metric that an alert or a dashboard names is one that the programs have: both daemons are scraped."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tests.kit.agent.in_process import agent_config, running_agent
 from tests.kit.broker.redis.process import free_port
 from tests.kit.certificates import Authority
 from tests.kit.name_server.in_process import running_name_server
-from tests.kit.operations.monitoring_kit import DASHBOARD, RULES, RULES_TEST, named_metrics
+from tests.kit.operations.monitoring_kit import DASHBOARDS, RULES, RULES_TEST, named_metrics
 from tests.kit.tls_peers import tls_config
 
 OF_THE_REPORT = Path(__file__).parents[2] / "spark_jobs" / "pointsman_report" / "report" / "output.py"
 
 
 def named() -> set[str]:
-    texts = RULES.read_text(encoding="utf-8"), RULES_TEST.read_text(encoding="utf-8"), json.dumps(DASHBOARD)
+    texts = RULES.read_text(encoding="utf-8"), RULES_TEST.read_text(encoding="utf-8"), json.dumps(DASHBOARDS)
     return set[str]().union(*map(named_metrics, texts))
 
 
@@ -36,7 +36,7 @@ async def scraped(port: int) -> set[str]:
     return set(re.findall(r"^# TYPE (\S+)", await asyncio.to_thread(get), re.MULTILINE))
 
 
-async def test_each_metric_that_an_alert_or_the_dashboard_names_is_scraped(tmp_path: Path) -> None:
+async def test_each_metric_that_an_alert_or_a_dashboard_names_is_scraped(tmp_path: Path) -> None:
     """With TLS and roles on, whose metrics are not made without. The agent is not registered: it has no certificate."""
     tls = tls_config(Authority(tmp_path).issue("server"))
     async with running_name_server(history=tmp_path / "history", snapshot=tmp_path / "state", tls=tls) as server:

@@ -19,10 +19,10 @@ from tests.spark.histories import MIDNIGHT, NameServer, broker, moment, write_hi
 from tests.spark.spark_cluster import SparkCluster, spark_cluster
 from tests.spark.tables import DayRunner
 
-pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(1_200)]
 
 REPORT_JOB = Path(make_zip.__file__).with_name("report_job.py")
-SUBMIT_SECONDS = 300.0
+SUBMIT_SECONDS = 600.0
 FIRST, SECOND, LAST = (MIDNIGHT.date() + timedelta(days=n) for n in range(3))
 QUEUES = {"orders": {"read_queues": 4, "write_queues": 4, "perm": 6}}
 

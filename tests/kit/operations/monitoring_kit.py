@@ -1,24 +1,35 @@
-"""What deploy/monitoring holds: the alerts and the dashboard, read for tests."""
+"""What deploy/monitoring holds: the alerts and the dashboards, read for tests."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 ROOT = Path(__file__).parents[3]
 MONITORING = ROOT / "deploy" / "monitoring"
 RULES = MONITORING / "prometheus" / "rules.yaml"
 RULES_TEST = MONITORING / "prometheus" / "rules_test.yaml"
-DASHBOARD: dict[str, Any] = json.loads((MONITORING / "grafana" / "pointsman.json").read_text(encoding="utf-8"))
+Dashboard: TypeAlias = dict[str, Any]
+
+
+def _dashboard(name: str) -> Dashboard:
+    model: Dashboard = json.loads((MONITORING / "grafana" / f"{name}.json").read_text(encoding="utf-8"))
+    return model
+
+
+FLEET, GROUPS = _dashboard("pointsman"), _dashboard("groups")
+DASHBOARDS = (FLEET, GROUPS)
 VARIABLES = {
     "$__rate_interval": "1m",
     "$job": "pointsman-namesrv",
     "$instance": ".*",
     "$cluster": ".*",
+    "$group": ".*",
+    "$topic": ".*",
 }
-"""Of the dashboard, with what a test puts in their place."""
+"""Of the dashboards, with what a test puts in their place."""
 
 
 def alerts() -> dict[str, str]:
@@ -27,15 +38,15 @@ def alerts() -> dict[str, str]:
     return {part.partition("\n")[0]: part for part in parts}
 
 
-def panels() -> list[dict[str, Any]]:
-    """Return the panels of the dashboard that show something."""
-    return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
+def panels(dashboard: Dashboard) -> list[dict[str, Any]]:
+    """Return the panels of a dashboard that show something."""
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
-def expressions() -> dict[str, list[str]]:
+def expressions(dashboard: Dashboard) -> dict[str, list[str]]:
     """Return the expressions of each panel and of the annotations, by title, with values for their variables."""
-    shown = {panel["title"]: [target["expr"] for target in panel["targets"]] for panel in panels()}
-    shown |= {each["name"]: [each["expr"]] for each in DASHBOARD["annotations"]["list"]}
+    shown = {panel["title"]: [target["expr"] for target in panel["targets"]] for panel in panels(dashboard)}
+    shown |= {each["name"]: [each["expr"]] for each in dashboard["annotations"]["list"]}
     return {title: [_filled_in(text) for text in texts] for title, texts in shown.items()}
 
 

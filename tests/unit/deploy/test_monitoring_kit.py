@@ -1,4 +1,4 @@
-"""The alerts, with their tests and their runbook, and the dashboard that Grafana loads."""
+"""The alerts, with their tests and their runbook, and the dashboards that Grafana loads."""
 
 from __future__ import annotations
 
@@ -11,17 +11,24 @@ import pytest
 
 from pointsman_ctl.command_line import cli
 from tests.kit.operations.monitoring_kit import (
-    DASHBOARD,
+    DASHBOARDS,
+    FLEET,
+    GROUPS,
     MONITORING,
     ROOT,
     RULES_TEST,
     VARIABLES,
+    Dashboard,
     alerts,
     expressions,
     panels,
 )
 
-SECTIONS = ["Overview", "Liveness", "Routes and watches", "RPC and remoting", "Process", "History"]
+SECTIONS = {
+    "pointsman": ["Overview", "Liveness", "Routes and watches", "RPC and remoting", "Process", "History"],
+    "pointsman-groups": ["Overview", "Groups", "Queues", "Consumers", "Producers"],
+}
+of_each_dashboard = pytest.mark.parametrize("dashboard", DASHBOARDS, ids=[each["uid"] for each in DASHBOARDS])
 
 
 def test_the_alerts_pass_their_tests() -> None:
@@ -69,13 +76,14 @@ def test_the_runbook_has_a_section_for_each_alert_and_no_other() -> None:
         assert [name for name, text in sections.items() if part not in text] == []
 
 
-def test_the_dashboard_is_a_model_that_grafana_loads() -> None:
-    rows = [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"]
-    assert rows == SECTIONS
-    assert len(panels()) > 30
-    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-    assert (DASHBOARD["id"], DASHBOARD["uid"]) == (None, "pointsman")
-    for panel in panels():
+@of_each_dashboard
+def test_a_dashboard_is_a_model_that_grafana_loads(dashboard: Dashboard) -> None:
+    rows = [panel["title"] for panel in dashboard["panels"] if panel["type"] == "row"]
+    assert rows == SECTIONS[dashboard["uid"]]
+    assert len(panels(dashboard)) > 20
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+    assert dashboard["id"] is None
+    for panel in panels(dashboard):
         assert panel["description"].endswith("."), panel["title"]
         assert panel["fieldConfig"]["defaults"]["unit"], panel["title"]
         assert panel["targets"], panel["title"]
@@ -83,26 +91,32 @@ def test_the_dashboard_is_a_model_that_grafana_loads() -> None:
         assert uids == {"${datasource}"}, panel["title"]
 
 
-def test_no_panel_of_the_dashboard_covers_another() -> None:
+@of_each_dashboard
+def test_no_panel_of_a_dashboard_covers_another(dashboard: Dashboard) -> None:
     taken = dict[tuple[int, int], str]()
-    for panel in DASHBOARD["panels"]:
+    for panel in dashboard["panels"]:
         at = panel["gridPos"]
         assert at["x"] + at["w"] <= 24
         for place in ((x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])):
             assert taken.setdefault(place, panel["title"]) == panel["title"]
 
 
-def test_each_variable_that_the_dashboard_uses_is_defined() -> None:
-    own = {f"${each['name']}" for each in DASHBOARD["templating"]["list"]}
-    used = set(re.findall(r"\$\{?(\w+)", json.dumps(DASHBOARD))) - {"__all"}
-    assert own == {"$datasource", "$job", "$instance", "$cluster"}
+@pytest.mark.parametrize(
+    ("dashboard", "names"),
+    [(FLEET, {"$datasource", "$job", "$instance", "$cluster"}), (GROUPS, {"$datasource", "$group", "$topic"})],
+)
+def test_each_variable_that_a_dashboard_uses_is_defined(dashboard: Dashboard, names: set[str]) -> None:
+    own = {f"${each['name']}" for each in dashboard["templating"]["list"]}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps(dashboard))) - {"__all"}
+    assert own == names
     assert {f"${name}" for name in used} <= own | set(VARIABLES)
 
 
-def test_each_expression_of_the_dashboard_is_promql(tmp_path: Path) -> None:
+@of_each_dashboard
+def test_each_expression_of_a_dashboard_is_promql(dashboard: Dashboard, tmp_path: Path) -> None:
     rules = [
         {"record": f"expression:{number}", "expr": text}
-        for number, text in enumerate(text for texts in expressions().values() for text in texts)
+        for number, text in enumerate(text for texts in expressions(dashboard).values() for text in texts)
     ]
     file = tmp_path / "expressions.yaml"  # JSON is YAML
     file.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}), encoding="utf-8")
