@@ -34,8 +34,15 @@ class Progress(NamedTuple):
 
     commit_rate: float | None
     """Messages per second by which it rose since the measurement before; None: there was none."""
-    still_since: float | None
-    """Since when it has not moved although there were unread messages, monotonic seconds; None: it moves."""
+    unread_since: float | None
+    """Since when there have been unread messages at this offset, monotonic seconds; None: there are none."""
+
+    def still_for(self, *, now: float) -> float | None:
+        """Return for how many seconds it has not moved although there were unread messages; None: it moves.
+
+        None also after one measurement, and while the broker cannot be measured after one in which it moved.
+        """
+        return now - self.unread_since if self.commit_rate == 0 and self.unread_since is not None else None
 
 
 @dataclass(slots=True)
@@ -61,8 +68,8 @@ class ProgressMeter:
         elif committed > course.committed:
             progress = Progress((committed - course.committed) / max(now - course.at, 0.001), unread_since)
         else:
-            still_since = course.progress.still_since
-            progress = Progress(0.0, unread_since if unread_since is None or still_since is None else still_since)
+            before = course.progress.unread_since
+            progress = Progress(0.0, unread_since if unread_since is None or before is None else before)
         self._courses[key] = _Course(now, committed, progress, self._round)
 
     def end_round(self) -> None:
@@ -94,9 +101,9 @@ def standing(
     call = None if report is None else report.oldest_call(now=now)
     if call is not None and call > LONG_CALL_SECONDS:
         return Standing.STUCK_CALL
-    if not lag or progress is None or (report is not None and report.reading.is_paused):
+    if not lag or progress is None or (report is not None and report.reading.is_waiting):
         return None
-    still_for = 0.0 if progress.still_since is None else now - progress.still_since
+    still_for = progress.still_for(now=now) or 0.0
     if report is None and all_report and still_for > READER_SECONDS:
         return Standing.NO_READER
     if still_for > STILL_SECONDS:

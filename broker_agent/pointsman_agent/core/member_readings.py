@@ -28,8 +28,8 @@ class QueueReading(NamedTuple):
     """Messages that the listener or the application has and has not finished."""
     oldest_call: float | None
     """Seconds for which the oldest running listener call has run; None: none runs."""
-    is_paused: bool = False
-    """Whether the application paused the queue."""
+    is_waiting: bool = False
+    """Whether there is nothing to do now: the application paused the queue, or its next message is not due yet."""
 
 
 class GroupReading(NamedTuple):

@@ -95,7 +95,7 @@ def readings(message: wire.KeepMembershipRequest) -> list[GroupReading]:
                     each.committed if each.HasField("committed") else None,
                     each.in_flight,
                     seconds_of(each.oldest_call) if each.HasField("oldest_call") else None,
-                    each.is_paused,
+                    each.is_waiting,
                 )
                 for of in report.topics
                 for each in of.queues
@@ -306,7 +306,7 @@ def _reading_violations(message: wire.KeepMembershipRequest) -> Iterator[FieldVi
             yield from name_violations(f"{path}.topics[{j}].topic", of.topic)
             for k, each in enumerate(of.queues):
                 if each.HasField("oldest_call") and not 0 <= seconds_of(each.oldest_call) < MAX_SECONDS:
-                    problem = f"must not be negative, not {seconds_of(each.oldest_call):g} s"
+                    problem = f"must be from 0 to {MAX_SECONDS} s, not {seconds_of(each.oldest_call):g} s"
                     yield FieldViolation(f"{path}.topics[{j}].queues[{k}].oldest_call", problem)
         yield from _too_many(f"{path}.rebalances", len(report.rebalances), MAX_TRIGGERS)
         for j, count in enumerate(report.rebalances[:MAX_TRIGGERS]):

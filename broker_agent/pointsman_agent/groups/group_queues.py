@@ -102,8 +102,8 @@ class GroupQueues:
             message.standing = _STANDINGS[found]
         if progress is not None and progress.commit_rate is not None:
             message.put_rate, message.commit_rate = put_rate, progress.commit_rate
-            if progress.commit_rate == 0 and progress.still_since is not None:
-                message.still_for.CopyFrom(duration(max(0.0, now - progress.still_since)))
+            if (still_for := progress.still_for(now=now)) is not None:
+                message.still_for.CopyFrom(duration(still_for))
         return message
 
 
@@ -146,5 +146,5 @@ def _reading(queue_id: int, report: QueueReport | None, *, now: float) -> wire.Q
         committed=reading.committed,
         in_flight=reading.in_flight,
         oldest_call=None if oldest_call is None else duration(oldest_call),
-        is_paused=reading.is_paused,
+        is_waiting=reading.is_waiting,
     )

@@ -304,7 +304,7 @@ class GroupConsumer:
                     held.committed,
                     messages.in_flight,
                     now - calls[queue] if queue in calls else None,
-                    held.is_paused,
+                    held.is_paused or self._is_not_due(messages.peek()),
                 )
                 # One that is released with a running call keeps its new owner waiting.
                 for held in self.table.locked
@@ -314,6 +314,9 @@ class GroupConsumer:
             dead_letters=sent_back.get(Destination.DLQ, 0),
             rebalances=self._rebalancer.rebalances,
         )
+
+    def _is_not_due(self, head: ReceivedMessage | None) -> bool:
+        return head is not None and head.due_at is not None and head.due_at > self._clock.utc_now()
 
     def health(self) -> ConsumerHealth:
         """Return what keeps this member from its work, listener calls aside."""

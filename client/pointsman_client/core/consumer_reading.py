@@ -20,7 +20,8 @@ class QueueReading(NamedTuple):
     """Messages that the listener or the application has and has not finished."""
     oldest_call_seconds: float | None
     """Time for which the oldest running listener call has run; None: none runs."""
-    is_paused: bool
+    is_waiting: bool
+    """Whether there is nothing to do now: the application paused the queue, or its next message is not due yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
             isOrdered, retries, deadLetters and rebalances are null if not
             known,
           queues[].{topic, agent, brokers[], queueId, clientId, position,
-            inFlight, isPaused, committedOffset, maxOffset, lag, putRate,
+            inFlight, isWaiting, committedOffset, maxOffset, lag, putRate,
             commitRate, catchUpSeconds, unmovedSeconds, oldestCallSeconds,
             standing}; null if not known; RocketMQ brokers' with --queues,
           pins[].{agent, pinnedClientIds[], pinnedUntil},

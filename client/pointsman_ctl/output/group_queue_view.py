@@ -74,7 +74,7 @@ class QueueRow:
     @property
     def flag(self) -> str:
         """The same for the table."""
-        return FLAGS.get(self.standing, self.standing) or ("PAUSED" if self.queue.reading.is_paused else "")
+        return FLAGS.get(self.standing, self.standing) or ("WAITING" if self.queue.reading.is_waiting else "")
 
     @property
     def place(self) -> str:
@@ -179,7 +179,7 @@ def to_queues_document(view: GroupQueuesView) -> list[Document]:
             "clientId": row.queue.client_id or None,
             "position": row.queue.reading.position if row.queue.client_id else None,
             "inFlight": row.queue.reading.in_flight if row.queue.client_id else None,
-            "isPaused": row.queue.reading.is_paused if row.queue.client_id else None,
+            "isWaiting": row.queue.reading.is_waiting if row.queue.client_id else None,
             "committedOffset": row.queue.committed if row.queue.HasField("committed") else None,
             "maxOffset": row.queue.max_offset if row.queue.HasField("max_offset") else None,
             "lag": row.lag,

@@ -180,7 +180,7 @@ class _QueueStandingEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_QueueSt
     QUEUE_STANDING_STUCK_CALL: _QueueStanding.ValueType  # 1
     """A listener call has run for more than 60 s: the offset cannot pass its message."""
     QUEUE_STANDING_STUCK_OFFSET: _QueueStanding.ValueType  # 2
-    """The offset has not moved for more than 120 s although there are unread messages, and the queue is not paused."""
+    """The offset has not moved for more than 120 s although there are unread messages, and the queue is not waiting."""
     QUEUE_STANDING_BEHIND: _QueueStanding.ValueType  # 3
     """More messages arrive than are read, and those of more than a minute are unread."""
     QUEUE_STANDING_NO_READER: _QueueStanding.ValueType  # 4
@@ -194,7 +194,7 @@ QUEUE_STANDING_UNSPECIFIED: QueueStanding.ValueType  # 0
 QUEUE_STANDING_STUCK_CALL: QueueStanding.ValueType  # 1
 """A listener call has run for more than 60 s: the offset cannot pass its message."""
 QUEUE_STANDING_STUCK_OFFSET: QueueStanding.ValueType  # 2
-"""The offset has not moved for more than 120 s although there are unread messages, and the queue is not paused."""
+"""The offset has not moved for more than 120 s although there are unread messages, and the queue is not waiting."""
 QUEUE_STANDING_BEHIND: QueueStanding.ValueType  # 3
 """More messages arrive than are read, and those of more than a minute are unread."""
 QUEUE_STANDING_NO_READER: QueueStanding.ValueType  # 4
@@ -394,7 +394,7 @@ class QueueReading(_message.Message):
     COMMITTED_FIELD_NUMBER: _builtins.int
     IN_FLIGHT_FIELD_NUMBER: _builtins.int
     OLDEST_CALL_FIELD_NUMBER: _builtins.int
-    IS_PAUSED_FIELD_NUMBER: _builtins.int
+    IS_WAITING_FIELD_NUMBER: _builtins.int
     queue_id: _builtins.int
     """Number of the queue."""
     position: _builtins.int
@@ -403,8 +403,8 @@ class QueueReading(_message.Message):
     """The offset that the member committed last; absent: none yet."""
     in_flight: _builtins.int
     """Messages that its listener or application has and has not finished."""
-    is_paused: _builtins.bool
-    """Whether the application paused the queue."""
+    is_waiting: _builtins.bool
+    """Whether there is nothing to do now: the application paused the queue, or its next message is not due yet."""
     @_builtins.property
     def oldest_call(self) -> _duration_pb2.Duration:
         """Time for which the oldest running call of its listener has run; absent: none runs."""
@@ -417,11 +417,11 @@ class QueueReading(_message.Message):
         committed: _builtins.int | None = ...,
         in_flight: _builtins.int = ...,
         oldest_call: _duration_pb2.Duration | None = ...,
-        is_paused: _builtins.bool = ...,
+        is_waiting: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed", "oldest_call", b"oldest_call"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed", "in_flight", b"in_flight", "is_paused", b"is_paused", "oldest_call", b"oldest_call", "position", b"position", "queue_id", b"queue_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_committed", b"_committed", "committed", b"committed", "in_flight", b"in_flight", "is_waiting", b"is_waiting", "oldest_call", b"oldest_call", "position", b"position", "queue_id", b"queue_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__committed: _TypeAlias = _typing.Literal["committed"]  # noqa: Y015
     _WhichOneofArgType__committed: _TypeAlias = _typing.Literal["_committed", b"_committed"]  # noqa: Y015

@@ -63,7 +63,7 @@ def _to_message(queue: MessageQueue, reading: QueueReading) -> wire.QueueReading
         position=reading.position,
         committed=reading.committed,
         in_flight=reading.in_flight,
-        is_paused=reading.is_paused,
+        is_waiting=reading.is_waiting,
     )
     if reading.oldest_call_seconds is not None:
         message.oldest_call.FromTimedelta(timedelta(seconds=reading.oldest_call_seconds))

@@ -39,10 +39,10 @@ async def consumer(agent: AgentServices) -> AsyncIterator[Consumer]:
     await consumer.crash()
 
 
-def queue(number: int, *, position: int = 5, call: int | None = None, is_paused: bool = False) -> wire.QueueReading:
+def queue(number: int, *, position: int = 5, call: int | None = None, is_waiting: bool = False) -> wire.QueueReading:
     oldest_call = None if call is None else Duration(seconds=call)
     return wire.QueueReading(
-        queue_id=number, position=position, committed=4, in_flight=1, oldest_call=oldest_call, is_paused=is_paused
+        queue_id=number, position=position, committed=4, in_flight=1, oldest_call=oldest_call, is_waiting=is_waiting
     )
 
 
@@ -121,10 +121,10 @@ async def test_a_call_that_does_not_end_is_stuck_until_the_member_reports_its_en
     assert [each.getMessage() for each in stuck] == ["a queue is stuck", "a queue is no longer stuck"]
 
 
-async def test_an_offset_that_does_not_move_is_stuck_unless_the_queue_is_paused(
+async def test_an_offset_that_does_not_move_is_stuck_unless_the_queue_is_waiting(
     agent: AgentServices, consumer: Consumer, clock: ManualClock
 ) -> None:
-    await report(consumer, reading(queue(0), queue(1, is_paused=True)))
+    await report(consumer, reading(queue(0), queue(1, is_waiting=True)))
     for end in (40, 50):
         measure(agent, Q0, 10, end)
         measure(agent, Q1, 10, end)
@@ -147,6 +147,8 @@ async def test_a_reading_ends_with_its_stream_and_its_queue_has_no_reader(
     other = Consumer(agent.addr, B)
     await report(other, reading(queue(0)))
     await report(consumer, reading(queue(1)))
+    measure(agent, Q0, 4, 9)
+    await clock.advance(1.0)
     measure(agent, Q0, 4, 9)
     assert (await listed(consumer))[Q0].client_id == B
     await other.crash()

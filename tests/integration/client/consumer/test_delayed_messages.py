@@ -12,6 +12,7 @@ import pytest
 
 from pointsman.manual_clock import ManualClock
 from pointsman_client.core.message import Message, ReceivedMessage
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import BrokerData, BrokerReplica, BrokerState
 from pointsman_client.errors import InvalidMessageError
 from pointsman_client.producer.outbox import Outbox
@@ -56,6 +57,22 @@ async def test_a_listener_gets_a_delayed_message_when_it_is_due(setup: Setup) ->
 
     assert result.queue_offset == 0
     assert seen.calls == [(b"now", 0), (b"past", 0), (b"later", 20)]
+
+
+async def test_a_queue_whose_next_message_is_not_due_is_reported_as_waiting(setup: Setup) -> None:
+    consumer = await setup.join("x", Seen(setup.clock))
+
+    def waiting() -> set[MessageQueue]:
+        assert consumer._core is not None
+        read = consumer._core.reading(lambda queue: queue.topic == "orders").queues
+        return {queue for queue, each in read.items() if each.is_waiting}
+
+    async with a_producer(setup) as producer:
+        await producer.send_to(QUEUE, in_seconds(setup, 20))
+    await setup.clock.advance(5)
+    assert waiting() == {QUEUE}
+    await setup.clock.advance(20)
+    assert waiting() == set()
 
 
 async def test_messages_behind_a_delayed_one_in_its_queue_wait_too(setup: Setup) -> None:

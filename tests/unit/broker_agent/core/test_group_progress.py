@@ -49,8 +49,8 @@ def test_an_offset_that_is_no_longer_committed_is_forgotten() -> None:
     assert meter.of(KEY) is None
 
 
-def report(*, call: float | None = None, is_paused: bool = False) -> QueueReport:
-    return QueueReport(QueueReading(5, 5, 1, call, is_paused), NOW)
+def report(*, call: float | None = None, is_waiting: bool = False) -> QueueReport:
+    return QueueReport(QueueReading(5, 5, 1, call, is_waiting), NOW)
 
 
 MOVES, STILL, BLOCKED = Progress(10.0, NOW), Progress(0.0, NOW - 61.0), Progress(0.0, NOW - 121.0)
@@ -63,9 +63,11 @@ MOVES, STILL, BLOCKED = Progress(10.0, NOW), Progress(0.0, NOW - 61.0), Progress
         (report(), None, 100, 10.0, None),
         (report(), STILL, 100, 0.0, None),
         (report(), BLOCKED, 100, 10.0, Standing.STUCK_OFFSET),
+        (report(), Progress(None, NOW - 500.0), 100, 0.0, None),
+        (report(), Progress(5.0, NOW - 500.0), 100, 0.0, None),
         (report(), BLOCKED, 0, 10.0, None),
         (report(), BLOCKED, None, 10.0, None),
-        (report(is_paused=True), BLOCKED, 100, 10.0, None),
+        (report(is_waiting=True), BLOCKED, 100, 10.0, None),
         (report(call=60.0), MOVES, 0, 0.0, None),
         (report(call=60.5), MOVES, 0, 0.0, Standing.STUCK_CALL),
         (report(call=90.0), BLOCKED, 100, 0.0, Standing.STUCK_CALL),

@@ -187,7 +187,7 @@ def test_programs_get_null_for_what_is_not_known() -> None:
         view(queue(0, owner="", committed=None, end=None, rates=None), queue(1, end=110, rates=(1.0, 0.0), call=7))
     )
     assert {name for name, value in unknown.items() if value is None} == {
-        "clientId", "position", "inFlight", "isPaused", "committedOffset", "maxOffset", "lag", "putRate",
+        "clientId", "position", "inFlight", "isWaiting", "committedOffset", "maxOffset", "lag", "putRate",
         "commitRate", "catchUpSeconds", "unmovedSeconds", "oldestCallSeconds", "standing",
     }  # fmt: skip
     assert (known["lag"], known["catchUpSeconds"], known["oldestCallSeconds"]) == (100, None, 7.0)

@@ -13,7 +13,7 @@ def queue(number: int, topic: str = "orders") -> MessageQueue:
 
 
 def reading(position: int = 5, *, call: float | None = None) -> QueueReading:
-    return QueueReading(position, 4, 1, call, is_paused=False)
+    return QueueReading(position, 4, 1, call, is_waiting=False)
 
 
 def reported(message: wire.GroupReading) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
@@ -37,14 +37,14 @@ def test_a_stream_reports_all_queues_first_and_then_what_changed() -> None:
 
 
 def test_a_report_has_the_reading_and_what_the_consumer_did() -> None:
-    queues = {queue(0): reading(call=1.5), queue(1): QueueReading(0, None, 0, None, is_paused=True)}
+    queues = {queue(0): reading(call=1.5), queue(1): QueueReading(0, None, 0, None, is_waiting=True)}
     message = SentReadings("billing").report(
         ConsumerReading(queues, retries=3, dead_letters=1, rebalances={"route": 1, "members": 2})
     )
     first, second = message.topics[0].queues
-    assert (first.position, first.committed, first.in_flight, first.is_paused) == (5, 4, 1, False)
+    assert (first.position, first.committed, first.in_flight, first.is_waiting) == (5, 4, 1, False)
     assert first.oldest_call.ToTimedelta().total_seconds() == 1.5
-    assert (second.HasField("committed"), second.HasField("oldest_call"), second.is_paused) == (False, False, True)
+    assert (second.HasField("committed"), second.HasField("oldest_call"), second.is_waiting) == (False, False, True)
     assert (message.group, message.retries, message.dead_letters) == ("billing", 3, 1)
     assert [(each.trigger, each.count) for each in message.rebalances] == [("members", 2), ("route", 1)]
 
