@@ -148,10 +148,11 @@ def test_the_python_of_the_pages_works_as_pasted(tmp_path: Path) -> None:
         assert "SendResult(" in here.run_python(without_waiting)
         here.run_python(start_up)
 
-        listening, pulling, assigned = blocks("python", "consumer.md")
+        listening, pulling, assigned, readiness = blocks("python", "consumer.md")
         here.run_python(listening, until_printed="orders paid ('4711',) b'4711 paid' 0", stop=signal.SIGTERM)
         assert "ReceivedMessage(" in here.run_python(assigned)
         here.run_python(pulling, until_printed="b'4711 paid'\n")
+        assert re.fullmatch(r"(503 .+\n)+200\n", here.run_python(readiness))
 
         routes, _ = blocks("python", "routes.md")  # the second one needs RocketMQ brokers: tests/real_rocketmq
         assert "None TopicRoute(topic='orders'" in here.run_python(routes, until_printed="None TopicRoute(")

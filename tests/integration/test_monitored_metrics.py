@@ -19,6 +19,7 @@ from tests.kit.certificates import Authority
 from tests.kit.name_server.in_process import running_name_server
 from tests.kit.operations.monitoring_kit import DASHBOARDS, RULES, RULES_TEST, named_metrics
 from tests.kit.tls_peers import tls_config
+from tests.kit.waiting import eventually
 
 OF_THE_REPORT = Path(__file__).parents[2] / "spark_jobs" / "pointsman_report" / "report" / "output.py"
 
@@ -44,7 +45,9 @@ async def test_each_metric_that_an_alert_or_a_dashboard_names_is_scraped(tmp_pat
         monitoring = replace(config.monitoring, listen=f"127.0.0.1:{free_port()}")
         offsets = OffsetsSection(path=str(tmp_path / "offsets.db"))
         config = replace(config, rpc=RpcSection(listen="127.0.0.1:0"), offsets=offsets, monitoring=monitoring, tls=tls)
-        async with running_agent(config):
+        async with running_agent(config) as agent:
+            # Its metrics are made with its parts, while it starts; those of the queues last.
+            await eventually(lambda: hasattr(agent.agent, "parts"))
             found = await scraped(server.monitoring_port) | await scraped(int(monitoring.listen.rpartition(":")[2]))
     client = CollectorRegistry()
     PrometheusMetrics(client)
