@@ -300,8 +300,11 @@ class AgentMembership:
             # Its list lacked this client until now. With notices switched off, only a query returns the new list.
             if "refresh" in self._tasks:
                 self._tasks["refresh"].cancel()
-            self._tasks["refresh"] = start_task(self._watch.refresh(), name=f"pointsman-members-{self._group}")
+            self._query_members()
         self._update_members()
+
+    def _query_members(self) -> None:
+        self._tasks["refresh"] = start_task(self._watch.refresh(), name=f"pointsman-members-{self._group}")
 
     def _check_conflict(self) -> None:
         """Log a conflict that no member is named for: agents are too old to, or this broadcasting member is the oldest.
@@ -341,6 +344,9 @@ class AgentMembership:
         if state is MemberState.TAKEN_OVER:
             members = _without(members, self._client_id)  # the entry is the other process
         elif not members.has(self._client_id) and state is not MemberState.REFUSED:
+            # The agent may have sent it before it accepted this client, and it arrived after.
+            if state is MemberState.MEMBER and ("refresh" not in self._tasks or self._tasks["refresh"].done()):
+                self._query_members()
             return self._members
         return members
 

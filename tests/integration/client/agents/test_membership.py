@@ -315,7 +315,7 @@ async def test_a_member_that_cannot_follow_the_oldest_one_stands_aside_until_tha
         assert members is not None
         assert members.stands_aside(C2)
         assert members.has(C2)
-        assert first.sees(C1)
+        await eventually(lambda: first.sees(C1), clock=clock)
         text = (
             f"this member {C2} of group g holds no queues, since it differs from the oldest member {C1} in: "
             "subscriptions, ordered;"
