@@ -183,8 +183,6 @@ class MemberFacts:
     joined_at: float
     last_beat_at: float
     is_connected: bool
-    stream: int
-    """Number of the stream that holds it."""
     standing: Standing | None
     """None: it does not differ from what holds in the group."""
 

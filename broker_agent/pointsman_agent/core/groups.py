@@ -324,6 +324,11 @@ class Groups:
         held = self._groups.get(group)
         return held.agreement if held is not None else Agreement()
 
+    def streams_of(self, group: str) -> dict[str, int]:
+        """Return the number of the stream that holds each member of a group, by client id."""
+        held = self._groups.get(group)
+        return {} if held is None else {client_id: member.stream for client_id, member in held.members.items()}
+
     def member_counts(self) -> dict[str, int]:
         """Return the number of members of each group."""
         return {name: len(group.members) for name, group in self._groups.items()}
@@ -630,7 +635,6 @@ class Groups:
                 member.joined_at,
                 stream.last_beat_at,
                 stream.is_connected,
-                member.stream,
                 differing.get(client_id),
             )
 

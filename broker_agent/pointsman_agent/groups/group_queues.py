@@ -59,17 +59,28 @@ class GroupQueues:
         """Yield the queues that are stuck, by the ends of the last measurement."""
         committed, now = self._committed(group), self._clock.monotonic()
         for queue, (client_id, report) in _readers(members, now=now).items():
-            end, offset = self._meter.end_of(queue), committed.get(queue)
-            found = standing(
+            measured = self._meter.end_of(queue)
+            found = self._standing(
+                OffsetKey(group, *queue),
                 report,
-                self._progress.of(OffsetKey(group, *queue)),
-                lag=None if end is None or offset is None else max(0, end.max_offset - offset),
-                put_rate=self._meter.last_rate(queue),
+                committed=committed.get(queue),
+                end=None if measured is None else measured.max_offset,
                 all_report=True,
-                now=now,
             )
             if found in {Standing.STUCK_CALL, Standing.STUCK_OFFSET}:
                 yield StuckQueue(group, queue, client_id, found)
+
+    def _standing(
+        self, key: OffsetKey, report: QueueReport | None, *, committed: int | None, end: int | None, all_report: bool
+    ) -> Standing | None:
+        return standing(
+            report,
+            self._progress.of(key),
+            lag=None if end is None or committed is None else max(0, end - committed),
+            put_rate=self._meter.last_rate(key.queue),
+            all_report=all_report,
+            now=self._clock.monotonic(),
+        )
 
     def _queue(
         self,
@@ -82,7 +93,6 @@ class GroupQueues:
         now = self._clock.monotonic()
         client_id, report = reader or ("", None)
         end, progress = ends.get(key.queue), self._progress.of(key)
-        put_rate = self._meter.last_rate(key.queue)
         message = wire.GroupQueue(
             topic=key.topic,
             reading=_reading(key.queue_id, report, now=now),
@@ -90,18 +100,11 @@ class GroupQueues:
             committed=committed,
             max_offset=end,
         )
-        found = standing(
-            report,
-            progress,
-            lag=None if end is None or committed is None else max(0, end - committed),
-            put_rate=put_rate,
-            all_report=None not in members.values(),
-            now=now,
-        )
+        found = self._standing(key, report, committed=committed, end=end, all_report=None not in members.values())
         if found is not None:
             message.standing = _STANDINGS[found]
         if progress is not None and progress.commit_rate is not None:
-            message.put_rate, message.commit_rate = put_rate, progress.commit_rate
+            message.put_rate, message.commit_rate = self._meter.last_rate(key.queue), progress.commit_rate
             if (still_for := progress.still_for(now=now)) is not None:
                 message.still_for.CopyFrom(duration(still_for))
         return message

@@ -385,7 +385,8 @@ class ConsumerGroups:
         return NotFound(f"group {group} has no members here")
 
     def _readings_of(self, group: str) -> Members:
-        return {each.client_id: self.readings.of(each.stream, group) for each in self.core.members(group)}
+        streams = self.core.streams_of(group)
+        return {client_id: self.readings.of(stream, group) for client_id, stream in streams.items()}
 
     def _membership(self, group: str) -> wire.GroupMembership:
         return group_codec.membership(self.core.membership(group), boot=self.core.boot, wall=self._wall)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -133,6 +134,9 @@ class PushConsumerOptions(ConsumerOptions):
         listener: object = self.listener
         if not callable(listener):
             raise InvalidOptionError("listener", listener, "must be a function of one message")
+        hook: object = self.on_dead_letter
+        if hook is not None and (not callable(hook) or inspect.iscoroutinefunction(hook)):
+            raise InvalidOptionError("on_dead_letter", hook, "must be a plain function of a message and its error")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -132,7 +132,7 @@ class RouteStream:
         self._state_seconds = self._first_response_seconds
 
     def _allow_more_time(self) -> None:
-        """A retry of many clients in the same time would keep a server slow that all of them have just moved to."""
+        # A server to which many clients have just moved stays slow if all of them give up and begin again.
         self._state_seconds = max(self._state_seconds, min(2 * self._state_seconds, MAX_FIRST_STATE_SECONDS))
 
     async def _watch(self, addr: str, topics: frozenset[str]) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -82,7 +84,7 @@ class QueueRow:
         return f"queue {self.queue.reading.queue_id} of {self.queue.topic} on {self.agent.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class GroupQueuesView:
     """The queues of one group."""
 
@@ -91,9 +93,16 @@ class GroupQueuesView:
     counts: Mapping[str, wire.MemberCounts]
     """What members report of themselves, by client id. Clients of earlier versions and of RocketMQ report nothing."""
 
+    @cached_property
+    def _by_member(self) -> dict[str, list[QueueRow]]:
+        found = defaultdict[str, list[QueueRow]](list)
+        for row in self.rows:
+            found[row.queue.client_id].append(row)
+        return found
+
     def flags_of(self, member: str, *, since_seconds: float | None, is_clustering: bool) -> Iterator[str]:
         """Yield what is wrong with the queues of a member that joined ``since_seconds`` ago."""
-        own = [row for row in self.rows if row.queue.client_id == member]
+        own = self._by_member.get(member, [])
         flags = {row.flag for row in own}
         yield from (flag for flag in ("STUCK", "BEHIND") if flag in flags)
         is_settled = since_seconds is not None and since_seconds > SETTLED_SECONDS

@@ -256,7 +256,7 @@ class AgentMembership:
             addr,
             group=self._group,
             build_heartbeat=self._build_heartbeat,
-            reading=lambda: self._reading(lambda queue: self._agent_of(queue) == addr),
+            reading=lambda: self._reading_at(addr),
             on_change=self._check_streams,
             on_broken=self._on_agent_broken,
             clock=self._clock,
@@ -264,8 +264,16 @@ class AgentMembership:
         )
         return _Joined(stream, start_task(stream.run(), name=f"pointsman-member-{self._group}-{addr}"))
 
-    def _agent_of(self, queue: MessageQueue) -> str:
-        return agent_of_queues(self._brokers.broker(queue.cluster, queue.broker_name))
+    def _reading_at(self, addr: str) -> ConsumerReading | None:
+        is_here = dict[tuple[str, str], bool]()
+
+        def is_wanted(queue: MessageQueue) -> bool:
+            key = queue.broker_key
+            if key not in is_here:
+                is_here[key] = agent_of_queues(self._brokers.broker(*key)) == addr
+            return is_here[key]
+
+        return self._reading(is_wanted)
 
     def _build_heartbeat(self) -> wire.KeepMembershipRequest:
         group = wire.GroupSubscription(
