@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 from datetime import datetime
@@ -207,6 +208,8 @@ def push(**settings: Any) -> PushConsumer:
         ("client_id", "no-instance"),
         ("consume_timestamp", datetime(2026, 1, 1)),  # noqa: DTZ001  what must be refused
         ("listener", "not a function"),
+        ("on_dead_letter", "not a function"),
+        ("on_dead_letter", asyncio.sleep),
         ("transport", object()),
     ],
 )

@@ -12,10 +12,12 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman_agent.core.group_membership import MembershipBeat
 from pointsman_agent.core.group_progress import Standing
 from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.groups import group_codec
 from pointsman_agent.groups.stuck_queues import StuckQueue
 from tests.kit.agent.group_clients import Consumer, reads
 from tests.kit.agent.services import AgentServices, agent_services
@@ -158,6 +160,7 @@ async def test_a_reading_ends_with_its_stream_and_its_queue_has_no_reader(
             break
     assert (found[Q0].client_id, found[Q0].standing) == ("", wire.QUEUE_STANDING_NO_READER)
     assert found[Q1].client_id == A
+    assert agent.groups.readings.count == 1
 
 
 async def test_a_member_that_reports_nothing_may_be_the_reader(
@@ -165,7 +168,8 @@ async def test_a_member_that_reports_nothing_may_be_the_reader(
 ) -> None:
     await consumer.beat(reads("g"))
     measure(agent, Q0, 4, 9)
-    await clock.advance(100.0)
+    await clock.advance(90.0)
+    measure(agent, Q0, 4, 9)
     assert (await listed(consumer))[Q0].standing == wire.QUEUE_STANDING_UNSPECIFIED
 
 
@@ -197,13 +201,23 @@ async def test_a_member_with_a_call_that_does_not_end_counts_before_a_later_repo
     await other.crash()
 
 
-async def test_readings_change_no_membership(agent: AgentServices, consumer: Consumer) -> None:
+async def test_readings_change_no_membership_and_what_makes_a_member_is_read_once(
+    agent: AgentServices, consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = list[str]()
+    beat = group_codec.beat
+
+    def counted(message: wire.KeepMembershipRequest) -> MembershipBeat:
+        read.append(message.client_id)
+        return beat(message)
+
+    monkeypatch.setattr(group_codec, "beat", counted)
     await report(consumer)
     before = agent.groups.core.revision("g")
     await report(consumer, reading(queue(0)))
     await report(consumer, reading(queue(0, position=6)))
     assert agent.groups.core.revision("g") == before
-    assert agent.groups.readings.count == 1
+    assert (agent.groups.readings.count, read) == (1, [A])
 
 
 async def test_the_queues_come_in_pages(consumer: Consumer) -> None:

@@ -10,12 +10,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 import pytest
 
+from pointsman.daemon.rpc.handler_table import Write
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
+from pointsman_agent.groups.group_servicer import ConsumerGroups
+from pointsman_agent.groups.group_watches import GroupWatches
 from pointsman_client.core.allocation import AllocationStrategy, Averagely, AveragelyByCircle, ConsistentHash
 from pointsman_client.core.rebalance import Members
 from pointsman_client.pointsman_grpc.agents.group_settings import own_settings
@@ -521,6 +525,35 @@ async def test_without_notices_a_member_learns_of_the_others_by_its_rebalance_al
         if is_rebalanced:
             await first.membership.refresh_members()
         assert first.sees(C1, C2) is is_rebalanced
+
+
+async def test_a_list_from_before_the_member_was_accepted_that_arrives_later_is_queried_again(
+    clock: ManualClock, join: Join, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_listed, may_arrive = asyncio.Event(), asyncio.Event()
+    keep_membership, watch = ConsumerGroups.keep_membership, GroupWatches.watch
+
+    async def accept_after_the_list(self: ConsumerGroups, *arguments: Any) -> None:
+        await is_listed.wait()
+        await keep_membership(self, *arguments)
+
+    async def list_late(self: GroupWatches, group: str, write: Write, *, peer: str) -> None:
+        async def write_late(message: bytes) -> None:
+            is_listed.set()
+            await may_arrive.wait()
+            await write(message)
+
+        await watch(self, group, write_late, peer=peer)
+
+    monkeypatch.setattr(ConsumerGroups, "keep_membership", accept_after_the_list)
+    monkeypatch.setattr(GroupWatches, "watch", list_late)
+    rules = GroupRules(warm_up=0.0, notices_of={"g": NoticeRules(notify=False)})
+    async with consumer_agents("a", clock=clock, rules=rules) as (agent,):
+        member = await join(C1, routes_of(agent))
+        await eventually(lambda: member.stands(agent) == MemberState.MEMBER, clock=clock)
+        assert member.membership.members is None
+        may_arrive.set()
+        await eventually(lambda: member.sees(C1), clock=clock, seconds=20.0)
 
 
 async def test_a_notice_that_was_lost_is_made_up_for_by_the_next_rebalance(

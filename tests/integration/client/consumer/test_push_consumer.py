@@ -660,6 +660,12 @@ async def test_health_says_what_keeps_a_consumer_from_its_work(setup: Setup) -> 
     assert consumer.health().problems == ("it is not started, or closed",)
 
 
+async def test_a_member_without_queues_is_ready(setup: Setup) -> None:
+    members = [await setup.join(name, Seen()) for name in "xyz"]
+    await setup.until(lambda: sorted(each.health().queues for each in members) == [0, 1, 1])
+    assert all(each.health().is_ready for each in members)
+
+
 async def test_a_consumer_none_of_whose_queues_can_be_read_is_not_ready_but_one_with_some_is(setup: Setup) -> None:
     setup.routes.set(route_of("orders", {"a": 1, "b": 1}))
     consumer = await setup.join("x", Seen())

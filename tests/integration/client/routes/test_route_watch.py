@@ -345,6 +345,13 @@ async def test_a_watch_leaves_a_server_only_for_one_that_sends_its_state(
             await eventually(lambda: other.open_watches == [{"orders"}], clock=clock)
             await eventually(lambda: moves == [other.addr])
 
+            other.routes["orders"] = server.routes["orders"]
+            server.recover()
+            other.fail_with(grpc.StatusCode.UNAVAILABLE)
+            await client.refresh("orders")
+            assert moves == [other.addr, server.addr]
+            await eventually(lambda: server.open_watches == [{"orders"}], clock=clock)
+
 
 async def test_a_server_that_needs_longer_for_the_state_gets_more_time_at_each_attempt(
     server: ScriptedRouteServer, clock: ManualClock, caplog: pytest.LogCaptureFixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Mapping
 
 from pointsman_agent.core.member_readings import GroupReading, MemberReadings, QueueReading, QueueReport
@@ -76,3 +77,23 @@ def test_queues_beyond_the_limits_are_left_out_and_counted_until_there_is_room()
     take(readings, 1, report(Q2, released=(Q0,)))
     take(readings, 1, report(Q1))
     assert (set(queues_of(readings, 1)), readings.count, readings.left_out) == ({Q1, Q2}, 3, 2)
+
+
+def test_a_queue_takes_about_half_a_kilobyte() -> None:
+    """As broker_agent/README.md says; each heartbeat has its own text of the topic's name."""
+    readings = MemberReadings()
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for stream in range(20):
+            topic = "".join(("orders-of-", str(stream)))
+            queues = {
+                QueueKey(topic, 10_000 + n): QueueReading(10**6 + n, 10**6 + n, 1_000 + n, 0.5 + n) for n in range(500)
+            }
+            take(readings, stream, GroupReading("billing", queues))
+            del queues
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert readings.count == 10_000
+    assert 300 < (after - before) / readings.count < 600
