@@ -23,6 +23,7 @@ from pointsman_client import (
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
+    Reject,
     SendError,
 )
 from pointsman_client.rocketmq import RocketmqTransport
@@ -113,16 +114,31 @@ async def send(producer: Producer, topic: str, *bodies: str) -> None:
     await asyncio.gather(*(producer.send(Message(topic, body.encode())) for body in bodies))
 
 
-async def test_a_failed_message_comes_again_and_ends_in_the_dead_letters(brokers: Brokers) -> None:
+async def test_a_failed_message_comes_again_and_ends_in_the_dead_letters_and_a_rejected_one_does_immediately(
+    brokers: Brokers,
+) -> None:
     attempts: list[tuple[float, int]] = []
+    rejected: list[bytes] = []
+    dead_letters: list[tuple[bytes, str]] = []
 
     def listener(message: ReceivedMessage) -> None:
+        if message.body == b"never":
+            rejected.append(message.body)
+            raise Reject("no such order")
         if message.body == b"bad":
             attempts.append((time.monotonic(), message.reconsume_times))
             raise ValueError("not today")
 
     await brokers.make_topic("Failing")
-    async with brokers.producer() as producer, brokers.consumer("GFail", "Failing", listener, max_reconsume_times=1):
+    consumer = brokers.consumer(
+        "GFail",
+        "Failing",
+        listener,
+        max_reconsume_times=1,
+        on_dead_letter=lambda message, error: dead_letters.append((message.body, error)),
+    )
+    async with brokers.producer() as producer, consumer:
+        await producer.send(Message("Failing", b"never"))
         await producer.send(Message("Failing", b"bad", tags="T", keys=("4711",), properties={"source": "web"}))
         await eventually(lambda: len(attempts) == 2, what="the retry")
         (first, _), (second, times) = attempts
@@ -134,13 +150,15 @@ async def test_a_failed_message_comes_again_and_ends_in_the_dead_letters(brokers
 
             async def read() -> bool:
                 messages.extend(await reader.poll(timeout_seconds=1.0))
-                return bool(messages)
+                return len(messages) == 2
 
             await eventually(lambda: brokers.name_server.perms(dead.topic), what="the topic of dead letters")
             await reader.assign([dead])
             reader.seek(dead, 0)
             await read_until(read, seconds=PATIENCE_SECONDS)
-    (letter,) = messages
+    first_letter, letter = messages
+    assert (first_letter.body, rejected) == (b"never", [b"never"])
+    assert dead_letters == [(b"never", "no such order"), (b"bad", "ValueError: not today")]
     assert (letter.body, letter.tags, letter.keys) == (b"bad", "T", ("4711",))
     assert letter.properties["source"] == "web"
     assert letter.topic == "Failing"
