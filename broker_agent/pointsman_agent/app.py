@@ -42,10 +42,10 @@ from pointsman_agent.name_servers.name_server_follower import NameServerFollower
 from pointsman_agent.observable import Observable
 from pointsman_agent.probe import Probe
 from pointsman_agent.probe.prober import Prober
-from pointsman_agent.queue_stats.collector import QueueStatsCollector
-from pointsman_agent.queue_stats.ends import QueueEnds, UnknownQueueEnds
+from pointsman_agent.queue_stats.collector import NoReaders, QueueStatsCollector
+from pointsman_agent.queue_stats.ends import QueueContents, QueueEnds, UnknownQueueEnds
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
-from pointsman_agent.queue_stats.reporter import Reporter
+from pointsman_agent.queue_stats.reporter import Reporter, to_live_message
 from pointsman_agent.registration.loop import RegistrationLoop, Timeouts
 from pointsman_agent.registration.registration_fleet import RegistrationFleet
 from pointsman_agent.registration.registration_messages import BrokerProfile
@@ -384,11 +384,13 @@ class Agent:
             ends,
             topics=self._topics,
             committed=services.offsets.commits if services is not None else tuple,
-            members=services.groups.core.member_counts if services is not None else dict,
+            readers=services.groups if services is not None else NoReaders(),
+            contents=ends if isinstance(ends, QueueContents) else None,
             meter=services.meter if services is not None else QueueMeter(),
             progress=services.progress if services is not None else ProgressMeter(),
             report=reporter.report,
             interval=self._config.queue_stats.interval_seconds,
+            live_interval=self._config.queue_stats.live_interval_seconds,
             clock=self._clock,
             metrics=metrics,
             draw=self._draw,
@@ -426,6 +428,12 @@ class Agent:
             clock=self._clock,
         )
 
+    def _live_queues(self, after: float) -> tuple[float, bytes] | None:
+        live = self.parts.collector.live
+        if live is None or live.at <= after:
+            return None
+        return live.at, to_live_message(live, now=self._clock.monotonic())
+
     def _build_loop(self, name_server: str) -> RegistrationLoop:
         heartbeat = self._config.heartbeat
         return RegistrationLoop(
@@ -436,6 +444,7 @@ class Agent:
             clock=self._clock,
             metrics=self.metrics,
             timeouts=Timeouts(beat=heartbeat.timeout_seconds, register=heartbeat.register_timeout_seconds),
+            live_queues=self._live_queues,
             draw=self._draw,
         )
 

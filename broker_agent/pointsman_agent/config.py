@@ -384,11 +384,16 @@ class OffsetsSection:
 class QueueStatsSection:
     """Measurement of queue depths and group lags."""
 
+    live_interval_seconds: float = 30.0
+    """Interval at which they are measured, for metrics, name servers and `pointsmanctl`. An agent lengthens it, to at
+    most ten minutes, so that a measurement takes no more than a hundredth of the time."""
     interval_seconds: float = 600.0
-    """Interval at which depths and lags are reported to name servers, for the nightly report; 0: never."""
+    """Interval at which averages are reported for the history and the nightly report; 0: never. If it is the shorter
+    one, queues are measured at this interval."""
 
     def problems(self) -> Iterable[str]:
         """Return the invalid values."""
+        yield from outside("live_interval_seconds", self.live_interval_seconds, 0.05, 3_600.0)
         if self.interval_seconds:
             yield from outside("interval_seconds", self.interval_seconds, 0.05, 86_400.0)
 

@@ -63,6 +63,9 @@ class MetricsHook:
     def rebalanced(self, *, group: str, topic: str, trigger: str) -> None:
         """A rebalance ran. ``trigger``: start, members, route, subscription, period, retry."""
 
+    def lock_lost(self, *, group: str, queue: MessageQueue) -> None:
+        """The lock of an ordered queue expired without a renewal; this member drops the queue and acquires it again."""
+
     def queues_held(self, *, group: str, topic: str, count: int) -> None:
         """``count`` queues are now assigned to this member."""
 

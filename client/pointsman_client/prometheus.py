@@ -98,6 +98,9 @@ class PrometheusMetrics(MetricsHook):
             "destination",
         )
         self._rebalances = self._counter("rebalances", "Rebalances, by trigger", *GROUP_AND_TOPIC, "trigger")
+        self._lost_locks = self._counter(
+            "lost_locks", "Locks of ordered queues that expired without a renewal", *GROUP_AND_TOPIC
+        )
         self._queues_held = self._gauge("queues_held", "Queues assigned to this consumer", *GROUP_AND_TOPIC)
         self._idle = self._gauge(
             "idle_member",
@@ -205,6 +208,10 @@ class PrometheusMetrics(MetricsHook):
     def rebalanced(self, *, group: str, topic: str, trigger: str) -> None:
         """See :class:`MetricsHook`."""
         self._rebalances.labels(group, topic, trigger).inc()
+
+    def lock_lost(self, *, group: str, queue: MessageQueue) -> None:
+        """See :class:`MetricsHook`."""
+        self._lost_locks.labels(group, queue.topic).inc()
 
     def queues_held(self, *, group: str, topic: str, count: int) -> None:
         """See :class:`MetricsHook`."""

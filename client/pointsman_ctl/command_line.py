@@ -20,6 +20,7 @@ from pointsman_ctl.commands import (
     kv_commands,
     node_commands,
     offset_commands,
+    queue_commands,
     route_commands,
     top_command,
     wait_command,
@@ -120,6 +121,7 @@ TASKS: tuple[tuple[str, tuple[click.Command, ...]], ...] = (
         (
             group_commands.groups,
             group_commands.group,
+            queue_commands.queues,
             offset_commands.offsets,
             offset_commands.locks,
             group_commands.pin,

@@ -23,9 +23,11 @@ from pointsman.names import join_addr, split_addr
 from pointsman_namesrv.config import NameServerConfig
 from pointsman_namesrv.core.events import Event, EventKind
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.live_queues import LiveQueueReports
 from pointsman_namesrv.core.model import NodeState
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.order_topics import order_problems
+from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.core.staging import coming_in_bytes
 from pointsman_namesrv.history import recorder_assembly
 from pointsman_namesrv.history.recorder import Recorder
@@ -36,6 +38,7 @@ from pointsman_namesrv.remoting.remoting_assembly import remoting_server
 from pointsman_namesrv.remoting.remoting_server import RemotingServer
 from pointsman_namesrv.rpc.admin import AdminServicer
 from pointsman_namesrv.rpc.inspection import Node
+from pointsman_namesrv.rpc.live_queue_queries import LiveQueueQueries
 from pointsman_namesrv.rpc.node_server import ADMIN_RULES, ROUTE_RULES, NodeServer, services_of
 from pointsman_namesrv.rpc.registration import RegistrationServicer
 from pointsman_namesrv.rpc.route_responses import RouteResponses
@@ -131,6 +134,7 @@ class NameServerApp:
         )
         unix_offset = self.clock.utc_now().timestamp() - self._started_at
         self._boot = secrets.randbits(64)
+        self.live_queues = LiveQueueReports()
         self.responses = RouteResponses(
             self.core.routes,
             boot=self._boot,
@@ -204,6 +208,8 @@ class NameServerApp:
                 event.broker.identity.group_key, now=now
             )
             self.core.penalties.record(event, now=now, in_window=in_window)
+            if event.broker is not None and event.broker.state.phase is Phase.GONE:
+                self.live_queues.forget(event.broker.identity.position)
 
     # --- stop -------------------------------------------------------------------------------------------------
 
@@ -306,6 +312,7 @@ class NameServerApp:
             "watched_topics": parts.hub.watched_count,
             "keep_alive_streams": parts.registration.stream_count,
             "route_cache_bytes": self.responses.bytes,
+            "live_queue_bytes": self.live_queues.size,
         }
         if parts.remoting is not None:
             sizes["remoting_connections"] = parts.remoting.connection_count
@@ -357,11 +364,19 @@ class NameServerApp:
             pauses=pauses,
             save_settings=settings.save,
             metrics=metrics,
+            live_queues=self.live_queues,
             coming_in=coming_in,
         )
         routes = RouteServicer(core, self.responses, hub, lifecycle=lifecycle, clock=clock, metrics=metrics)
         admin = AdminServicer(
-            core, recorder.recent, hub, record=record, clock=clock, node=self._shown(node), settings=settings
+            core,
+            recorder.recent,
+            hub,
+            live_queues=LiveQueueQueries(core, self.live_queues, clock=clock, metrics=metrics, node=node),
+            record=record,
+            clock=clock,
+            node=self._shown(node),
+            settings=settings,
         )
         peers = PeerComparison(config.peers, admin, boot=self._boot, clock=clock, metrics=metrics)
         fleet = Fleet(

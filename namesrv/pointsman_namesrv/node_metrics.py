@@ -65,9 +65,8 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        ProcessCollector(registry=self.registry)
-        PlatformCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
+        for of_process in (ProcessCollector, PlatformCollector, GCCollector):
+            of_process(registry=self.registry)
         self.build = Info("pointsman_namesrv_build", "Version of the running name server", registry=self.registry)
         self.ready = Gauge(
             "pointsman_namesrv_ready", "1 while the node is READY and serves route queries", registry=self.registry
@@ -99,6 +98,13 @@ class Metrics:
         self.queue_stats = Counter(
             "pointsman_namesrv_queue_stats_reports",
             "Queue statistics reports received, by result",
+            ["result"],
+            registry=self.registry,
+        )
+        self.live_queues = Counter(
+            "pointsman_namesrv_live_queue_reports",
+            "Measurements of a broker's queues received with heartbeats, by result: kept; too_large, also for lack of "
+            "room; invalid, when somebody asked for it",
             ["result"],
             registry=self.registry,
         )

@@ -12,6 +12,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 from zoneinfo import ZoneInfo, available_timezones
 
+from pointsman import queue_findings
+
 
 @dataclass(frozen=True, slots=True)
 class _Section:
@@ -147,9 +149,9 @@ class HealthParameters(_Section):
     """Number of days over which the objective and its error budget apply."""
     slo_by_cluster: dict[str, float] = field(default_factory=dict)
     """Clusters with another objective, such as `{ payments = 0.9999 }`."""
-    skew_above: float = 3.0
+    skew_above: float = queue_findings.SKEW_ABOVE
     """A queue that is filled more than this many times as fast as the mean of its topic is hot."""
-    put_rate_above: float = 1.0
+    put_rate_above: float = queue_findings.PUT_RATE_ABOVE
     """Topics with fewer messages per second are not checked for skew."""
     lag_above: float = 1_000.0
     """Least lag, in messages, at which a consumer group is listed."""

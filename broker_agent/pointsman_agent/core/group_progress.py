@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
+from pointsman_agent.core.measured_queue_stats import GroupLoad, falls_behind
 from pointsman_agent.core.member_readings import QueueReport
 from pointsman_agent.core.offsets import OffsetKey
 
@@ -13,8 +15,6 @@ LONG_CALL_SECONDS = 60.0
 """A queue is stuck if a listener call has run for longer: its offset cannot pass the message."""
 STILL_SECONDS = 120.0
 """A queue is stuck if its offset has not moved for longer although there are unread messages."""
-BEHIND_SECONDS = 60.0
-"""A queue whose lag grows is behind if it is more than what arrives in this time."""
 READER_SECONDS = 60.0
 """Time in which the member that took over a queue reports it, and reads on."""
 
@@ -59,9 +59,14 @@ class ProgressMeter:
     def __init__(self) -> None:
         self._courses: dict[OffsetKey, _Course] = {}
         self._round = 0
+        self.loads: Mapping[str, GroupLoad] = {}
+        """What each group has to read, at the last measurement. Replaced as a whole."""
 
-    def take(self, key: OffsetKey, committed: int, *, max_offset: int, now: float) -> None:
-        """Record an offset in a queue that ends at ``max_offset``. One that went back was reset and starts again."""
+    def take(self, key: OffsetKey, committed: int, *, max_offset: int, now: float) -> Progress:
+        """Record an offset in a queue that ends at ``max_offset``, and return its course.
+
+        An offset that went back was reset and starts again.
+        """
         course, unread_since = self._courses.get(key), now if max_offset > committed else None
         if course is None or committed < course.committed:
             progress = Progress(None, unread_since)
@@ -71,9 +76,11 @@ class ProgressMeter:
             before = course.progress.unread_since
             progress = Progress(0.0, unread_since if unread_since is None or before is None else before)
         self._courses[key] = _Course(now, committed, progress, self._round)
+        return progress
 
-    def end_round(self) -> None:
-        """Drop offsets that were not recorded since the last call: they expired, or their queues are gone."""
+    def end_round(self, loads: Mapping[str, GroupLoad]) -> None:
+        """Record the loads, and drop offsets not recorded since the last call: expired, or their queue is gone."""
+        self.loads = loads
         for key in [key for key, course in self._courses.items() if course.round != self._round]:
             del self._courses[key]
         self._round += 1
@@ -108,6 +115,6 @@ def standing(
         return Standing.NO_READER
     if still_for > STILL_SECONDS:
         return Standing.STUCK_OFFSET
-    if progress.commit_rate is not None and progress.commit_rate < put_rate and lag > put_rate * BEHIND_SECONDS:
+    if progress.commit_rate is not None and falls_behind(lag, put_rate=put_rate, commit_rate=progress.commit_rate):
         return Standing.BEHIND
     return None

@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from pointsman_agent.core.queue import QueueKey
 
@@ -19,6 +19,13 @@ TOP = 20
 MAX_PERIOD = 7 * 86_400.0
 MAX_MESSAGES = 2**63 - 1
 """Limit of message counts: readers of the history use signed 64-bit integers."""
+BEHIND_SECONDS = 60.0
+"""A queue whose lag grows is behind if it is more than what arrives in this time."""
+
+
+def falls_behind(lag: int, *, put_rate: float, commit_rate: float) -> bool:
+    """Return whether a group falls behind in a queue: more arrives than it reads, and its lag is not short."""
+    return commit_rate < put_rate and lag > put_rate * BEHIND_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,8 @@ class QueuePuts:
     put_rate: float
     """Messages per second."""
     depth: int
+    bytes: int = 0
+    """Memory that it takes at the broker; 0: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +63,9 @@ class QueueLag:
     lag: int
     """Messages between the committed offset and the end."""
     put_rate: float
+    committed: int
+    oldest_unread: float | None = None
+    """Age of the message at the committed offset in seconds; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +93,14 @@ class GroupTotals:
     highest_lag: int
     member_count: int
     """Clients in the group; 0 if none is known."""
+    put_rate: float
+    """Messages per second that arrive in these queues."""
+    commit_rate: float | None
+    """Messages per second by which its offsets rise; None: not known yet."""
+    behind_queue_count: int
+    """Queues in which it falls behind."""
+    stuck_queue_count: int
+    """Queues in which a member is stuck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +124,27 @@ class QueueStats:
     """Topics by descending put rate, then by depth."""
     top_groups: tuple[GroupTotals, ...]
     """Groups by descending lag in a topic."""
+
+
+class GroupLoad(NamedTuple):
+    """What a group has to read from this broker."""
+
+    lag: int = 0
+    put_rate: float = 0.0
+    commit_rate: float | None = None
+    """None: not known yet."""
+    behind_queue_count: int = 0
+    stuck_queue_count: int = 0
+
+    def plus(self, lag: int, put_rate: float, commit_rate: float | None, behind: int, stuck: int) -> GroupLoad:
+        """Return it with another topic."""
+        return GroupLoad(
+            min(self.lag + lag, MAX_MESSAGES),
+            self.put_rate + put_rate,
+            self.commit_rate if commit_rate is None else (self.commit_rate or 0.0) + commit_rate,
+            self.behind_queue_count + behind,
+            self.stuck_queue_count + stuck,
+        )
 
 
 @dataclass(slots=True)
@@ -214,6 +255,8 @@ class _Sum:
     highest: int = 0
     rate: float = 0.0
     highest_rate: float = 0.0
+    commit_rate: float | None = None
+    behind: int = 0
 
     def add(self, messages: int) -> None:
         """Add the depth or the lag of one queue."""
@@ -250,18 +293,54 @@ class Tally:
         if put_rate:
             self._puts.add(QueuePuts(topic, queue_id, put_rate, min(depth, MAX_MESSAGES)))
 
-    def add_commit(self, group: str, queue: QueueKey, committed: int, *, max_offset: int, put_rate: float) -> None:
-        """Add the lag of a group in a queue that ends at ``max_offset``."""
+    def add_commit(
+        self,
+        group: str,
+        queue: QueueKey,
+        committed: int,
+        *,
+        max_offset: int,
+        put_rate: float,
+        commit_rate: float | None = None,
+        is_waiting: bool = False,
+    ) -> None:
+        """Add the lag of a group in a queue that ends at ``max_offset``.
+
+        ``commit_rate``: None, not known yet. ``is_waiting``: its member has nothing to do there now.
+        """
         topic, queue_id = queue
         # An offset beyond the end was committed after the measurement, or the broker lost messages: the lag is 0.
         lag = min(max(0, max_offset - committed), MAX_MESSAGES)
-        self._groups.setdefault((group, topic), _Sum()).add(lag)
+        of_group = self._groups.setdefault((group, topic), _Sum())
+        of_group.add(lag)
+        of_group.rate += put_rate
+        if commit_rate is not None:
+            of_group.commit_rate = (of_group.commit_rate or 0.0) + commit_rate
+            of_group.behind += not is_waiting and falls_behind(lag, put_rate=put_rate, commit_rate=commit_rate)
         self._lag += lag
         if lag:
-            self._lags.add(QueueLag(group, topic, queue_id, lag, put_rate))
+            self._lags.add(QueueLag(group, topic, queue_id, lag, put_rate, committed))
 
-    def finish(self, *, unmeasured: int = 0, members: Mapping[str, int] | None = None) -> QueueStats:
-        """Return the result. ``unmeasured``: queues with unknown ends; ``members``: clients by group."""
+    def loads(self, stuck: Mapping[tuple[str, str], int]) -> dict[str, GroupLoad]:
+        """Return what each group has to read; ``stuck``: queues by group and topic in which a member is stuck."""
+        loads: dict[str, GroupLoad] = {}
+        for (group, topic), each in self._groups.items():
+            loads[group] = loads.get(group, GroupLoad()).plus(
+                min(each.total, MAX_MESSAGES), each.rate, each.commit_rate, each.behind, stuck.get((group, topic), 0)
+            )
+        return loads
+
+    def finish(
+        self,
+        *,
+        unmeasured: int = 0,
+        members: Mapping[str, int] | None = None,
+        stuck: Mapping[tuple[str, str], int] | None = None,
+    ) -> QueueStats:
+        """Return the result.
+
+        ``unmeasured``: queues with unknown ends; ``members``: clients by group; ``stuck``: see :meth:`loads`.
+        """
         fastest = heapq.nsmallest(TOP, self._topics.items(), key=_by_rate)
         farthest = heapq.nsmallest(TOP, self._groups.items(), key=_by_lag)
         return QueueStats(
@@ -275,7 +354,7 @@ class Tally:
             top_put_rates=self._puts.finish(),
             top_lags=self._lags.finish(),
             top_topics=tuple(_topic_totals(topic, of_topic) for topic, of_topic in fastest),
-            top_groups=tuple(_group_totals(*key, of_group, members or {}) for key, of_group in farthest),
+            top_groups=tuple(_group_totals(*key, of_group, members or {}, stuck or {}) for key, of_group in farthest),
         )
 
 
@@ -305,7 +384,9 @@ def _topic_totals(topic: str, of_topic: _Sum) -> TopicTotals:
     )
 
 
-def _group_totals(group: str, topic: str, of_group: _Sum, members: Mapping[str, int]) -> GroupTotals:
+def _group_totals(
+    group: str, topic: str, of_group: _Sum, members: Mapping[str, int], stuck: Mapping[tuple[str, str], int]
+) -> GroupTotals:
     return GroupTotals(
         group=group,
         topic=topic,
@@ -313,4 +394,8 @@ def _group_totals(group: str, topic: str, of_group: _Sum, members: Mapping[str, 
         lag=min(of_group.total, MAX_MESSAGES),
         highest_lag=of_group.highest,
         member_count=members.get(group, 0),
+        put_rate=of_group.rate,
+        commit_rate=of_group.commit_rate,
+        behind_queue_count=of_group.behind,
+        stuck_queue_count=stuck.get((group, topic), 0),
     )

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
 
 MAX_QUEUES_OF_STREAM = 1_024
@@ -103,6 +104,16 @@ class MemberReadings:
     def of(self, stream: int, group: str) -> MemberReading | None:
         """Return what a stream reported about a group; None: nothing."""
         return self._streams.get(stream, {}).get(group)
+
+    def waiting(self) -> set[OffsetKey]:
+        """Return the queues in which a member has nothing to do now."""
+        return {
+            OffsetKey(group, *queue)
+            for groups in self._streams.values()
+            for group, member in groups.items()
+            for queue, report in member.queues.items()
+            if report.reading.is_waiting
+        }
 
     def drop(self, stream: int) -> None:
         """Remove what an ended stream reported."""

@@ -33,6 +33,7 @@ from pointsman_agent.core.group_membership import (
     Standing,
     Subscription,
 )
+from pointsman_agent.core.measured_queue_stats import GroupLoad
 from pointsman_agent.core.member_readings import GroupReading, QueueReading
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.rpc.agent_fields import client_id_violations, name_violations
@@ -259,15 +260,19 @@ def member(facts: MemberFacts, *, wall: WallTime) -> wire.GroupMember:
     )
 
 
-def summary(held: GroupSummary) -> wire.GroupSummary:
-    """Convert a group's row in a list."""
+def summary(group: str, held: GroupSummary | None, load: GroupLoad | None) -> wire.GroupSummary:
+    """Convert a group's row in a list, with what it has to read; ``held``: None, it has no members."""
+    loaded = None if load is None else wire.GroupLoad(**load._asdict())
+    if held is None:
+        return wire.GroupSummary(group=group, load=loaded)
     return wire.GroupSummary(
-        group=held.group,
+        group=group,
         members=held.members,
         message_model=_model(held.message_model),
         topics=held.topics,
         is_conflicting=held.is_conflicting,
         is_pinned=held.is_pinned,
+        load=loaded,
     )
 
 

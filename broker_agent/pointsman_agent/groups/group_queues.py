@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pointsman.clock import Clock
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_progress import LONG_CALL_SECONDS, ProgressMeter, Standing, standing
-from pointsman_agent.core.measured_queue_stats import QueueMeter
+from pointsman_agent.core.measured_queue_stats import GroupLoad, QueueMeter
 from pointsman_agent.core.member_readings import MemberReading, QueueReport
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
@@ -54,6 +54,11 @@ class GroupQueues:
             self._queue(OffsetKey(group, *queue), committed.get(queue), readers.get(queue), ends, members)
             for queue in queues
         ]
+
+    @property
+    def loads(self) -> Mapping[str, GroupLoad]:
+        """What each group has to read, at the last measurement."""
+        return self._progress.loads
 
     def stuck(self, group: str, members: Members) -> Iterator[StuckQueue]:
         """Yield the queues that are stuck, by the ends of the last measurement."""

@@ -31,6 +31,7 @@ from pointsman_agent.core.group_membership import (
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules
 from pointsman_agent.core.groups import Groups
 from pointsman_agent.core.member_readings import GroupReading, MemberReadings
+from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.groups import group_codec, group_queues
 from pointsman_agent.groups.group_differences import GroupDifferences
@@ -98,6 +99,22 @@ class ConsumerGroups:
         self.members_changed = asyncio.Event()
         """Set when a client joined or left a group."""
         self._noted_version = 0
+
+    def member_counts(self) -> Mapping[str, int]:
+        """Return the number of clients of each group."""
+        return self.core.member_counts()
+
+    def is_warming(self) -> bool:
+        """Return whether some clients may not have sent a heartbeat since the agent started."""
+        return self.core.state is GroupState.WARMING
+
+    def stuck_counts(self) -> Mapping[tuple[str, str], int]:
+        """Return by group and topic the number of queues in which a member is stuck."""
+        return self.stuck.counts()
+
+    def waiting(self) -> Collection[OffsetKey]:
+        """Return the queues in which a member has nothing to do now."""
+        return self.readings.waiting()
 
     def service(self) -> Service:
         """Return the service for the server."""
@@ -278,16 +295,21 @@ class ConsumerGroups:
         )
 
     def list_groups(self, request: wire.ListGroupsRequest, caller: Caller | None = None) -> wire.ListGroupsResponse:
-        """Return one page of the groups that the caller may use."""
+        """Return one page of the groups that the caller may use: those with members, or with unread messages."""
+        loads, with_members = self._queues.loads, set(self.core.names())
+        known = with_members.union(name for name, load in loads.items() if load.lag)
         names, token = page(
-            [name for name in self.core.names() if caller is None or caller.may_use(name)],
+            sorted(name for name in known if caller is None or caller.may_use(name)),
             size=request.page_size,
             token=request.page_token,
             default=DEFAULT_PAGE_SIZE,
             most=MAX_PAGE_SIZE,
         )
         return wire.ListGroupsResponse(
-            groups=[group_codec.summary(self.core.summary(name)) for name in names],
+            groups=[
+                group_codec.summary(name, self.core.summary(name) if name in with_members else None, loads.get(name))
+                for name in names
+            ],
             next_page_token=token,
             state=group_codec.state(self.core.state),
         )

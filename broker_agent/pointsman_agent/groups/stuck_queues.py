@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -51,6 +52,10 @@ class StuckQueues:
         self._clock = clock
         self._known: dict[tuple[str, QueueKey], StuckQueue] = {}
         self._is_read = asyncio.Event()
+
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Return by group and topic how many of its queues are stuck."""
+        return Counter((group, queue.topic) for group, queue in self._known)
 
     def note(self) -> None:
         """Look for them, after the first report of a member."""

@@ -1,4 +1,5 @@
-"""Measure all queues periodically, publish the metrics, and report to name servers at a longer interval.
+"""Measure all queues periodically, publish the metrics, and report to name servers: each measurement, to be seen now,
+and averages at a longer interval, for the history.
 
 It runs in its own task, requests some queues at a time, and pauses between slices of the work, so that many queues
 do not delay heartbeats.
@@ -8,9 +9,10 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import islice
-from typing import TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from pointsman.clock import Clock
 from pointsman_agent.core.group_progress import ProgressMeter
@@ -18,11 +20,14 @@ from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueMeter, Queu
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
-from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError
+from pointsman_agent.queue_stats.ends import QueueContents, QueueEnds, QueueEndsError
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 
-POLL_INTERVAL_SECONDS = 60.0
-"""Measurement interval, unless reports are more frequent."""
+REST_FOR_EACH_SECOND = 100.0
+"""A measurement begins no sooner after the last one than this multiple of the time it took: with many queues, or a slow
+broker, measurements use a hundredth of a core here and there."""
+LONGEST_INTERVAL_SECONDS = 600.0
+"""Longest interval that this leads to."""
 MAX_QUEUES = 50_000
 """Of more queues only the first by name are measured; these use about 12 MB, and 0.35 s of Redis per measurement."""
 BATCH_QUEUES = 500
@@ -37,17 +42,68 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def _no_members() -> Mapping[str, int]:
-    return {}
+class Readers(Protocol):
+    """What the agent knows of the members of groups."""
+
+    def member_counts(self) -> Mapping[str, int]:
+        """Return the number of clients of each group; not changed while it is read."""
+        ...
+
+    def is_warming(self) -> bool:
+        """Return whether some of them may not have sent a heartbeat since the agent started."""
+        ...
+
+    def stuck_counts(self) -> Mapping[tuple[str, str], int]:
+        """Return by group and topic the number of queues in which a member is stuck."""
+        ...
+
+    def waiting(self) -> Collection[OffsetKey]:
+        """Return the queues in which a member has nothing to do now."""
+        ...
+
+
+class NoReaders:
+    """For an agent that serves no clients."""
+
+    def member_counts(self) -> Mapping[str, int]:
+        """See :meth:`Readers.member_counts`."""
+        return {}
+
+    def is_warming(self) -> bool:
+        """See :meth:`Readers.is_warming`."""
+        return False
+
+    def stuck_counts(self) -> Mapping[tuple[str, str], int]:
+        """See :meth:`Readers.stuck_counts`."""
+        return {}
+
+    def waiting(self) -> Collection[OffsetKey]:
+        """See :meth:`Readers.waiting`."""
+        return ()
+
+
+class LiveQueues(NamedTuple):
+    """The last measurement, to be seen now."""
+
+    stats: QueueStats
+    at: float
+    """Monotonic seconds."""
+    interval: float
+    """Seconds between two measurements."""
+    is_warming: bool
+    """See :meth:`Readers.is_warming`."""
 
 
 class QueueStatsCollector:
-    """Measures until cancelled.
+    """Measures every ``live_interval`` seconds until cancelled.
 
-    ``committed`` returns all committed offsets, ``members`` the number of clients of each group; neither may change the
-    returned object while it is read. ``report`` is called every ``interval`` seconds (0: never) and must return in
-    bounded time. ``draw(a, b)`` is ``random.uniform`` in production.
+    ``committed`` returns all committed offsets, which it may not change while they are read. ``report`` is called every
+    ``interval`` seconds (0: never) and must return in bounded time. ``contents``: None, the broker cannot be asked.
+    ``draw(a, b)`` is ``random.uniform`` in production.
     """
+
+    live: LiveQueues | None = None
+    """The last measurement; None: none succeeded yet."""
 
     def __init__(
         self,
@@ -55,9 +111,11 @@ class QueueStatsCollector:
         *,
         topics: Callable[[], TopicSet],
         committed: Callable[[], Iterable[Commit]],
-        members: Callable[[], Mapping[str, int]] = _no_members,
+        readers: Readers,
+        contents: QueueContents | None = None,
         report: Callable[[QueueStats], Awaitable[None]],
         interval: float,
+        live_interval: float,
         clock: Clock,
         metrics: QueueStatsMetrics,
         meter: QueueMeter,
@@ -67,9 +125,11 @@ class QueueStatsCollector:
         self._source = source
         self._topics = topics
         self._committed = committed
-        self._members = members
+        self._readers = readers
+        self._contents = contents
         self._report_to = report
         self._interval = interval
+        self._live_interval = min(live_interval, interval or live_interval)
         self._clock = clock
         self._metrics = metrics
         self._draw = draw
@@ -80,16 +140,48 @@ class QueueStatsCollector:
 
     async def run(self) -> None:
         """Measure until cancelled; the first report has a random delay, so that a fleet does not report together."""
-        pause = min(POLL_INTERVAL_SECONDS, self._interval or POLL_INTERVAL_SECONDS)
         report_at = self._clock.monotonic() + self._interval * self._draw(0.5, 1.0)
+        pause = self._live_interval
         while True:
             began = self._clock.monotonic()
             if await self._measure():
-                self._metrics.show(await self._add_up(self._meter.last_rate, self._progress))
-                self._progress.end_round()
+                stats = await self._add_up(self._meter.last_rate, is_live=True)
+                now = self._clock.monotonic()
+                pause = self._pace(now - began)
+                self.live = LiveQueues(await self._with_contents(stats), now, pause, self._readers.is_warming())
+                self._metrics.show(self.live.stats, took=now - began, interval=pause)
                 if self._interval and self._clock.monotonic() >= report_at and await self._report():
                     report_at += self._interval * max(1, 1 + (began - report_at) // self._interval)
             await self._clock.sleep(max(0.0, began + pause - self._clock.monotonic()))
+
+    def _pace(self, took: float) -> float:
+        """Return the seconds from the begin of a measurement that took this long to that of the next."""
+        longest = max(self._live_interval, LONGEST_INTERVAL_SECONDS)
+        return min(max(self._live_interval, REST_FOR_EACH_SECOND * took), longest)
+
+    async def _with_contents(self, stats: QueueStats) -> QueueStats:
+        """Add the memory of the busiest queues, and the age of the oldest unread messages, if the broker has them."""
+        contents = self._contents
+        if contents is None:
+            return stats
+        puts = [QueueKey(each.topic, each.queue_id) for each in stats.top_put_rates]
+        unread = [(QueueKey(each.topic, each.queue_id), each.committed) for each in stats.top_lags]
+        try:
+            sizes, born_at = await contents.bytes_of(puts), await contents.born_at(unread)
+        except QueueEndsError as error:
+            log.debug("contents of queues are not known", extra={"facts": {"reason": str(error)}})
+            return stats
+        now = self._clock.utc_now().timestamp()
+        return replace(
+            stats,
+            top_put_rates=tuple(
+                replace(each, bytes=sizes.get(queue, 0)) for each, queue in zip(stats.top_put_rates, puts, strict=True)
+            ),
+            top_lags=tuple(
+                replace(each, oldest_unread=max(0.0, now - born_at[message]) if message in born_at else None)
+                for each, message in zip(stats.top_lags, unread, strict=True)
+            ),
+        )
 
     async def _measure(self) -> bool:
         """Measure every queue; return whether the broker responded for all."""
@@ -136,9 +228,10 @@ class QueueStatsCollector:
         await self._report_to(stats)
         return True
 
-    async def _add_up(self, rate_of: Callable[[QueueKey], float], progress: ProgressMeter | None = None) -> QueueStats:
-        """Add up the last measurement; ``progress`` takes the committed offsets of it."""
-        meter, tally = self._meter, Tally()
+    async def _add_up(self, rate_of: Callable[[QueueKey], float], *, is_live: bool = False) -> QueueStats:
+        """Add up the last measurement; ``is_live``: and how groups advance."""
+        meter, progress, tally = self._meter, self._progress, Tally()
+        waiting, stuck = (self._readers.waiting(), self._readers.stuck_counts()) if is_live else ((), {})
         for queues in slices(meter, SLICE):
             for queue in queues:
                 end = meter.end_of(queue)
@@ -152,12 +245,23 @@ class QueueStatsCollector:
                 end = meter.end_of(queue)
                 if end is None:
                     continue
-                tally.add_commit(group, queue, committed, max_offset=end.max_offset, put_rate=rate_of(queue))
-                if progress is not None:
-                    key = OffsetKey(group, topic, queue_id)
-                    progress.take(key, committed, max_offset=end.max_offset, now=self._clock.monotonic())
+                key, commit_rate = OffsetKey(group, topic, queue_id), None
+                if is_live:
+                    now = self._clock.monotonic()
+                    commit_rate = progress.take(key, committed, max_offset=end.max_offset, now=now).commit_rate
+                tally.add_commit(
+                    group,
+                    queue,
+                    committed,
+                    max_offset=end.max_offset,
+                    put_rate=rate_of(queue),
+                    commit_rate=commit_rate,
+                    is_waiting=key in waiting,
+                )
             await self._clock.sleep(0)
-        return tally.finish(unmeasured=self._unmeasured, members=self._members())
+        if is_live:
+            progress.end_round(tally.loads(stuck))
+        return tally.finish(unmeasured=self._unmeasured, members=self._readers.member_counts(), stuck=stuck)
 
 
 def _queues(topics: TopicSet) -> Iterator[QueueKey]:

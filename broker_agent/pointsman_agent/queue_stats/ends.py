@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.queue import QueueKey
@@ -22,6 +22,22 @@ class QueueEnds(Protocol):
 
     async def max_offsets(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
         """Return the offset after the last message of each queue. Raises QueueEndsError; returns in bounded time."""
+        ...
+
+
+@runtime_checkable
+class QueueContents(Protocol):
+    """Queries the broker about some queues. What the broker does not report is absent."""
+
+    async def bytes_of(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
+        """Return the memory that queues take, in bytes. Raises QueueEndsError; returns in bounded time."""
+        ...
+
+    async def born_at(self, messages: Collection[tuple[QueueKey, int]]) -> Mapping[tuple[QueueKey, int], float]:
+        """Return when the first message from each offset was made, seconds since 1970 by its producer's clock.
+
+        Raises QueueEndsError; returns in bounded time.
+        """
         ...
 
 

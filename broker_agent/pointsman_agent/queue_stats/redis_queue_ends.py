@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from redis.exceptions import NoPermissionError, ResponseError
 
 from pointsman.clock import Clock
-from pointsman.redis_queues import offset_after, stream_key
+from pointsman.redis_queues import entry_id, offset_after, stream_key
 from pointsman_agent.core.measured_queue_stats import QueueEnd
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.queue_stats.ends import QueueEndsError
@@ -38,6 +39,25 @@ return found
 """
 """For each key: length, last id, first id; length -1 if the key is not a stream. A script, because XINFO STREAM returns
 the first and the last message, and messages may have megabytes."""
+
+BORN_AT = """
+local found = {}
+for i, key in ipairs(KEYS) do
+  found[i] = ''
+  local entries = redis.pcall('XRANGE', key, ARGV[i], '+', 'COUNT', 1)
+  if not entries.err and entries[1] then
+    local fields = entries[1][2]
+    for j = 1, #fields, 2 do
+      if fields[j] == 'born_at' then found[i] = fields[j + 1]; break end
+    end
+  end
+end
+return found
+"""
+"""For each key: ``born_at`` of the first entry from an id; empty if there is none. The message itself is not sent."""
+
+_TIME = re.compile(rb"[0-9]{1,15}")
+"""Milliseconds since 1970 to the year 33658."""
 
 _StreamInfo = tuple[int, bytes, bytes]
 
@@ -75,6 +95,21 @@ class RedisQueueEnds:
         """See :meth:`pointsman_agent.queue_stats.ends.QueueEnds.max_offsets`."""
         return {queue: end.max_offset for queue, end in (await self.ends(queues)).items()}
 
+    async def bytes_of(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
+        """See :meth:`pointsman_agent.queue_stats.ends.QueueContents.bytes_of`."""
+        pipeline = self._link.client.pipeline(transaction=False)
+        for queue in queues:
+            pipeline.memory_usage(stream_key(*queue))
+        sizes = await self._link.run(pipeline.execute(raise_on_error=False)) if queues else []
+        return {queue: size for queue, size in zip(queues, sizes, strict=True) if isinstance(size, int)}
+
+    async def born_at(self, messages: Collection[tuple[QueueKey, int]]) -> Mapping[tuple[QueueKey, int], float]:
+        """See :meth:`pointsman_agent.queue_stats.ends.QueueContents.born_at`."""
+        if not messages:
+            return {}
+        found = await self._link.run(self._query_born_at(messages))
+        return {message: int(at) / 1000 for message, at in zip(messages, found, strict=True) if _TIME.fullmatch(at)}
+
     async def close(self) -> None:
         """Close the connections."""
         await self._link.close()
@@ -93,6 +128,18 @@ class RedisQueueEnds:
         for key in keys:
             pipeline.xinfo_stream(key)
         return [_from_xinfo(info) for info in await pipeline.execute(raise_on_error=False)]
+
+    async def _query_born_at(self, messages: Collection[tuple[QueueKey, int]]) -> Sequence[bytes]:
+        keys = [stream_key(*queue) for queue, _ in messages]
+        try:
+            found: Sequence[bytes] = await self._link.client.eval_ro(
+                BORN_AT, len(keys), *keys, *(entry_id(offset) for _, offset in messages)
+            )
+        except ResponseError as error:
+            if not _is_without_scripts(error):
+                raise
+            return [b""] * len(keys)
+        return found
 
 
 def _is_without_scripts(error: ResponseError) -> bool:

@@ -1,4 +1,5 @@
-"""Report queue statistics to every name server: once each, in parallel, each with a deadline.
+"""Report queue statistics to every name server: once each, in parallel, each with a deadline. (Each measurement goes
+with a heartbeat in addition, see :func:`to_live_message`.)
 
 A report that a name server rejects is dropped and counted. It is not retried: the next report comes with the next
 period, so a fleet whose reports are refused causes no extra load.
@@ -12,13 +13,17 @@ from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import grpc.aio
+from google.protobuf.duration_pb2 import Duration
 
 from pointsman.clock import Clock
 from pointsman.v1 import registration_service_pb2 as wire
 from pointsman_agent.core.measured_queue_stats import QueueStats
 from pointsman_agent.deadline import within
+from pointsman_agent.queue_stats.collector import LiveQueues
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 
+MAX_LIVE_BYTES = 16 * 1024
+"""Bound of `Beat.live_queues`; 80 entries with names of 20 characters take 5 kB."""
 RECORDED = "recorded"
 FAILED = "failed"
 
@@ -105,12 +110,19 @@ def to_message(stats: QueueStats) -> wire.QueueStats:
         put_rate=stats.put_rate,
         lag=stats.lag,
         top_put_rates=[
-            wire.QueuePuts(topic=each.topic, queue_id=each.queue_id, put_rate=each.put_rate, depth=each.depth)
+            wire.QueuePuts(
+                topic=each.topic, queue_id=each.queue_id, put_rate=each.put_rate, depth=each.depth, bytes=each.bytes
+            )
             for each in stats.top_put_rates
         ],
         top_lags=[
             wire.QueueLag(
-                group=each.group, topic=each.topic, queue_id=each.queue_id, lag=each.lag, put_rate=each.put_rate
+                group=each.group,
+                topic=each.topic,
+                queue_id=each.queue_id,
+                lag=each.lag,
+                put_rate=each.put_rate,
+                oldest_unread=None if each.oldest_unread is None else _duration(each.oldest_unread),
             )
             for each in stats.top_lags
         ],
@@ -134,11 +146,36 @@ def to_message(stats: QueueStats) -> wire.QueueStats:
                 lag=each.lag,
                 highest_lag=each.highest_lag,
                 member_count=each.member_count,
+                put_rate=each.put_rate,
+                commit_rate=each.commit_rate,
+                behind_queue_count=each.behind_queue_count,
+                stuck_queue_count=each.stuck_queue_count,
             )
             for each in stats.top_groups
         ],
     )
     message.period.FromMilliseconds(round(stats.period * 1000))
+    return message
+
+
+def to_live_message(live: LiveQueues, *, now: float) -> bytes:
+    """Build what a heartbeat carries: without the ends of the lists, if names are so long that it would not fit."""
+    message = wire.LiveQueues(
+        stats=to_message(live.stats),
+        age=_duration(max(0.0, now - live.at)),
+        interval=_duration(live.interval),
+        is_warming=live.is_warming,
+    )
+    stats = message.stats
+    while message.ByteSize() > MAX_LIVE_BYTES:
+        for entries in (stats.top_put_rates, stats.top_lags, stats.top_topics, stats.top_groups):
+            del entries[len(entries) // 2 :]
+    return message.SerializeToString()
+
+
+def _duration(seconds: float) -> Duration:
+    message = Duration()
+    message.FromMicroseconds(round(seconds * 1e6))
     return message
 
 

@@ -66,6 +66,13 @@ back about 5 s after a server returns, spread over that time by jitter."""
 CLOCK_REPORT_SECONDS = 300.0
 """Each heartbeat with the wall clock differs from the one before, and the name server has to decode it."""
 
+HOLDS = frozenset({BeatStatus.OK, BeatStatus.TOPICS_OUT_OF_DATE})
+"""Responses of a name server that took the heartbeat as this registration's."""
+
+LiveQueues = Callable[[float], "tuple[float, bytes] | None"]
+"""Returns the last measurement of the broker's queues as a heartbeat carries it, with its time in monotonic seconds, if
+it is later than the given time."""
+
 log = logging.getLogger(__name__)
 
 
@@ -104,6 +111,7 @@ class RegistrationLoop:
         clock: Clock,
         metrics: AgentMetrics,
         timeouts: Timeouts,
+        live_queues: LiveQueues = lambda _: None,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.name_server = name_server
@@ -115,6 +123,9 @@ class RegistrationLoop:
         self._clock = clock
         self._metrics = metrics.of_name_server(name_server)
         self._timeouts = timeouts
+        self._live_queues = live_queues
+        self._live_sent_at = -math.inf
+        """When the last measurement that the name server has was made."""
         self._session = Session(
             own_addr=profile.addr,
             interval=profile.interval_seconds,
@@ -196,6 +207,7 @@ class RegistrationLoop:
             return
 
     async def _register(self, own: OwnState) -> None:
+        self._live_sent_at = -math.inf  # a new registration remembers none
         try:
             response = await self._stub().RegisterBroker(
                 to_registration(self._profile, own), timeout=self._timeouts.register
@@ -266,6 +278,7 @@ class RegistrationLoop:
         sends_clock = sent_at - self._clock_sent_at >= CLOCK_REPORT_SECONDS
         if sends_clock:
             self._clock_sent_at = sent_at
+        measured_at, live_queues = self._live_queues(self._live_sent_at) or (self._live_sent_at, b"")
         beat = to_beat(
             self._profile,
             own,
@@ -273,11 +286,15 @@ class RegistrationLoop:
             generation=self._session.generation,
             hand_over=hand_over,
             sent_at=self._clock.utc_now() if sends_clock else None,
+            live_queues=live_queues,
         )
         try:
-            return await within(self._clock, self._timeouts.beat, _exchange(stream, beat))
+            answer = await within(self._clock, self._timeouts.beat, _exchange(stream, beat))
         except TimeoutError:
             return UNANSWERED
+        if not isinstance(answer, FailedCall) and from_beat_status(answer.status) in HOLDS:
+            self._live_sent_at = measured_at
+        return answer
 
     async def _follow_credentials(self, tasks: asyncio.TaskGroup) -> None:
         """Use changed credentials: without a stream for the next call, else by moving the registration's stream."""

@@ -250,6 +250,7 @@ class GroupConsumer:
         """Another member may have the queue now. A concurrent consumer may repeat messages; an ordered one stops."""
         if self._setting.is_ordered and self.table.find(held.queue) is held:
             logger.warning("lost the lock of %s; group %s is re-acquiring the queue", held.queue, self._setting.group)
+            self._hook.lock_lost(group=self._setting.group, queue=held.queue)
             self.table.drop([held.queue])
 
     async def _commit_start(self, held: HeldQueue) -> None:

@@ -78,7 +78,7 @@ def brokers(invocation: Invocation, cluster: str) -> int:
     nodes = invocation.query_every(
         lambda server, deadline: server.brokers(deadline, cluster=cluster, with_departed=True)
     )
-    _raise_if_not_known(nodes, cluster)
+    raise_if_not_known(nodes, cluster)
     return invocation.finish(nodes, node_documents(nodes, to_brokers_document), brokers_parts(nodes))
 
 
@@ -109,7 +109,7 @@ def flapping(invocation: Invocation, cluster: str, limit: int) -> int:
     nodes = invocation.query_every(
         lambda server, deadline: server.call(server.admin.ListFlapping, request, deadline=deadline)
     )
-    _raise_if_not_known(nodes, cluster)
+    raise_if_not_known(nodes, cluster)
     return invocation.finish(nodes, node_documents(nodes), node_parts(nodes, flapping_parts))
 
 
@@ -138,7 +138,8 @@ def watchers(invocation: Invocation, topic: str) -> int:
     return invocation.finish(nodes, {"topic": topic, **node_documents(nodes)}, node_parts(nodes, watchers_parts))
 
 
-def _raise_if_not_known(nodes: Sequence[NodeResponse[object]], cluster: str) -> None:
+def raise_if_not_known(nodes: Sequence[NodeResponse[object]], cluster: str) -> None:
+    """Raise ClusterNotFoundError if no server knows the cluster."""
     failures = [node.failure for node in nodes if isinstance(node.failure, RequestRejectedError)]
     if len(failures) == len(nodes) and {failure.details.code for failure in failures} == {ClusterNotFoundError.code}:
         raise ClusterNotFoundError(cluster)

@@ -77,21 +77,29 @@ def groups(invocation: Invocation, choice: AgentChoice) -> int:
     Merged from the agents of all masters, those of brokers that are OUT or departed too: each agent knows the
     consumers that read from its broker. RocketMQ brokers have no agent and are queried themselves. MEMBERS counts each
     client once; >= marks a lower limit, after a timeout. AGENTS is the number of agents that know the group, of those
-    that responded. Brokers that are not counted are listed; then it exits 1.
+    that responded. LAG is the number of unread messages, IN/S how many arrive per second, OUT/S by how many its offsets
+    rise, at the agents' last measurement (30 s); RocketMQ brokers know LAG alone. Brokers that are not counted are
+    listed; then it exits 1.
 
     \b
     FLAGS:
-      CONFLICT  members differ in what must be equal, see `pointsmanctl group`
-      PINNED    some members have all queues, see `pointsmanctl group`
-      DIFFERS   agents know different members
-      WARMING   an agent has just started and may not know all members yet
-      DRAINING  an agent is stopping and moves its consumers to other brokers
+      CONFLICT    members differ in what must be equal
+      PINNED      some members have all queues
+      DIFFERS     agents know different members
+      WARMING     an agent has just started and may not know all members yet
+      DRAINING    an agent is stopping and moves its consumers to other brokers
+      NO MEMBERS  it has unread messages, and nobody reads them
+      STUCK       in a queue a member is stuck
+      BEHIND      in a queue more arrives than it reads
+    `pointsmanctl group GROUP` names members and queues.
 
     \b
     JSON: groups[].{group, members, isExact, agents[], messageModels[],
-            topics[], flags[]},
+            topics[], lag, putRate, commitRate, behindQueues, stuckQueues,
+            flags[]}; lag and the rates are null if not known,
           agents[].{addr, brokers[], state, groups[].{group, members,
-            messageModel, topics[], isConflicting, isPinned},
+            messageModel, topics[], isConflicting, isPinned, load.{lag,
+              putRate, commitRate, behindQueueCount, stuckQueueCount}},
             absent[].{broker, state}}
           or {addr, brokers[], absent[], error},
           notCounted[].{broker, state, addr, reason}, isAbsentKnown
@@ -113,7 +121,7 @@ async def _groups_and_members(
     invocation: Invocation, choice: AgentChoice
 ) -> tuple[QueryResult[wire.ListGroupsResponse], Members]:
     async with agent_and_broker_round(invocation, choice) as asking:
-        result = await asking.query(lambda server, deadline: server.list_groups(deadline))
+        result = await asking.query(lambda server, deadline: server.list_groups(deadline, with_loads=True))
         wanted = {agent.addr: names for agent, names in shared_groups(result.received).items()}
         if not any(wanted.values()):
             return result, {}
@@ -153,7 +161,7 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
       IDLE          holds no queues
 
     With --queues: IN/S and OUT/S are messages per second that arrive and by which the offset rises, at the agent's last
-    measurement (60 s). CATCH-UP is the time until LAG is 0 at these rates, UNMOVED the time for which the offset has
+    measurement (30 s). CATCH-UP is the time until LAG is 0 at these rates, UNMOVED the time for which the offset has
     not moved although there are unread messages, OLDEST CALL that of the listener. NO READER: no member reports the
     queue. "-" is not known: RocketMQ brokers know LAG alone.
 
@@ -347,6 +355,11 @@ def to_groups_document(result: QueryResult[wire.ListGroupsResponse], rows: Seque
             "agents": [agent.addr for agent in row.agents],
             "messageModels": list(row.models),
             "topics": list(row.topics),
+            "lag": row.lag,
+            "putRate": row.put_rate,
+            "commitRate": row.commit_rate,
+            "behindQueues": row.behind_queues,
+            "stuckQueues": row.stuck_queues,
             "flags": list(row.flags),
         }
         for row in rows

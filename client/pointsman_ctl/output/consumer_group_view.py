@@ -15,7 +15,7 @@ from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import enum_name
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.output.group_queue_view import STYLES, GroupQueuesView, standing_lines
-from pointsman_ctl.output.operator_texts import counted, duration_text, printable, utc_of
+from pointsman_ctl.output.operator_texts import counted, duration_text, printable, rate_text, utc_of
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
 from pointsman_ctl.servers.agent_queries import AgentGroup
 from pointsman_ctl.servers.found_agents import Agent, noun_of
@@ -42,6 +42,7 @@ _FLAG_STYLES = {
     "PINNED": "magenta",
     "WARMING": WARNING,
     "DRAINING": "magenta",
+    "NO MEMBERS": ALARM,
     **STYLES,
 }
 
@@ -65,7 +66,39 @@ class GroupRow:
     """More than one: agents or members disagree."""
     topics: tuple[str, ...]
     flags: tuple[str, ...]
-    """CONFLICT, PINNED, WARMING, DRAINING, DIFFERS."""
+    """CONFLICT, PINNED, WARMING, DRAINING, DIFFERS, NO MEMBERS, STUCK, BEHIND."""
+    loads: tuple[wire.GroupLoad, ...]
+    """What it has to read from each broker that knows it; empty: not known."""
+
+    @property
+    def lag(self) -> int | None:
+        """Number of unread messages; None: not known."""
+        return sum(each.lag for each in self.loads) if self.loads else None
+
+    @property
+    def put_rate(self) -> float | None:
+        """Messages per second that arrive; None: not known."""
+        return _sum(each.put_rate for each in self.loads if each.HasField("put_rate"))
+
+    @property
+    def commit_rate(self) -> float | None:
+        """Messages per second by which its offsets rise; None: not known."""
+        return _sum(each.commit_rate for each in self.loads if each.HasField("commit_rate"))
+
+    @property
+    def behind_queues(self) -> int:
+        """Number of queues in which it falls behind."""
+        return sum(each.behind_queue_count for each in self.loads)
+
+    @property
+    def stuck_queues(self) -> int:
+        """Number of queues in which a member is stuck."""
+        return sum(each.stuck_queue_count for each in self.loads)
+
+
+def _sum(rates: Iterable[float]) -> float | None:
+    known = list(rates)
+    return sum(known) if known else None
 
 
 def group_rows(responses: Sequence[tuple[Agent, wire.ListGroupsResponse]], members: Members) -> list[GroupRow]:
@@ -97,13 +130,17 @@ def _row(group: str, known: Sequence[tuple[Agent, GroupState, wire.GroupSummary]
     most = max(summary.members for summary in summaries)
     count = len(frozenset().union(*listed.values()))
     ready = [listed[agent] for agent, state, _ in known if agent in listed and state in RELIABLE]
-    models = {enum_name(summary, "message_model") for summary in summaries}
+    models = {enum_name(summary, "message_model") for summary in summaries if summary.message_model}
+    loads = tuple(summary.load for summary in summaries if summary.HasField("load"))
     flags = {
         "CONFLICT": len(models) > 1 or any(summary.is_conflicting for summary in summaries),
         "PINNED": any(summary.is_pinned for summary in summaries),
         "WARMING": wire.GROUP_STATE_WARMING in states,
         "DRAINING": wire.GROUP_STATE_DRAINING in states,
         "DIFFERS": len(set(ready)) > 1,
+        "NO MEMBERS": not most and states.isdisjoint({wire.GROUP_STATE_WARMING}),
+        "STUCK": any(load.stuck_queue_count for load in loads),
+        "BEHIND": any(load.behind_queue_count for load in loads),
     }
     return GroupRow(
         group,
@@ -113,6 +150,7 @@ def _row(group: str, known: Sequence[tuple[Agent, GroupState, wire.GroupSummary]
         tuple(sorted(models)),
         tuple(sorted({topic for summary in summaries for topic in summary.topics})),
         tuple(flag for flag, is_set in flags.items() if is_set),
+        loads,
     )
 
 
@@ -250,13 +288,16 @@ def groups_parts(
     if not rows:
         yield Text(f"no consumer group has members at {counted_agents([agent for agent, _ in responses])}")
     else:
-        table = new_table("GROUP", "MEMBERS", "AGENTS", "MODEL", "TOPICS", "FLAGS", right=("MEMBERS", "AGENTS"))
+        numbers = ("MEMBERS", "AGENTS", "LAG", "IN/S", "OUT/S")
+        table = new_table("GROUP", *numbers, "MODEL", "TOPICS", "FLAGS", right=numbers)
         for row in rows:
             table.add_row(
                 printable(row.group),
                 str(row.members) if row.is_exact else f">={row.members}",
                 f"{len(row.agents)}/{len(responses)}",
-                "/".join(row.models),
+                "-" if row.lag is None else str(row.lag),
+                *("-" if rate is None else rate_text(rate) for rate in (row.put_rate, row.commit_rate)),
+                "/".join(row.models) or "-",
                 printable(" ".join(row.topics)) or "-",
                 _flags(row.flags),
             )

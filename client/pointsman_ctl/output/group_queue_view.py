@@ -15,7 +15,7 @@ from pointsman.group_topics import is_retry_topic
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import Document, enum_name
 from pointsman.wire.wire_time import seconds_of
-from pointsman_ctl.output.operator_texts import counted, duration_text, printable
+from pointsman_ctl.output.operator_texts import counted, duration_text, printable, rate_text
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
 from pointsman_ctl.servers.found_agents import Agent
 
@@ -140,7 +140,7 @@ def queue_parts(view: GroupQueuesView) -> Iterable[RenderableType]:
             str(_number(row)),
             printable(row.queue.client_id) or "-",
             "-" if row.lag is None else str(row.lag),
-            *(("-", "-") if row.rates is None else map(_rate, row.rates)),
+            *(("-", "-") if row.rates is None else map(rate_text, row.rates)),
             _catch_up(row.catch_up_seconds),
             _time(row.still_seconds),
             _time(row.oldest_call_seconds),
@@ -172,7 +172,7 @@ def _sentence(row: QueueRow) -> str:
         return f"{queue.client_id or 'a member'} stands{at} of {row.place}: unmoved for {unmoved}, {lag} unread"
     if row.standing == "BEHIND":
         puts, commits = row.rates or (0.0, 0.0)
-        rates = f"{_rate(puts)}/s arrive, {_rate(commits)}/s are read"
+        rates = f"{rate_text(puts)}/s arrive, {rate_text(commits)}/s are read"
         return f"{queue.client_id} falls behind in {row.place}: {rates}, {lag} unread"
     return f"no member reads {row.place}: {lag} unread"
 
@@ -209,10 +209,6 @@ def _number(row: QueueRow) -> int:
 
 def _total(member: wire.MemberCounts) -> int:
     return member.retries + member.dead_letters + sum(each.count for each in member.rebalances)
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}"
 
 
 def _time(seconds: float | None) -> str:

@@ -120,6 +120,11 @@ def duration_text(seconds: float) -> str:
     return f"{hours}h {minutes_left:02}m" if days < 1 else f"{days}d {hours_left:02}h"
 
 
+def rate_text(per_second: float) -> str:
+    """Show a rate; small ones with a decimal place."""
+    return f"{per_second:.0f}" if per_second >= 10 or per_second == 0 else f"{per_second:.1f}"
+
+
 def time_text(at: datetime) -> str:
     """Show a UTC time with milliseconds."""
     return f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03}"

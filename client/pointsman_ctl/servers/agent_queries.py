@@ -40,8 +40,8 @@ class AgentServer(AgentLink):
         super().__init__(addr, channel, version)
         self.agent = agent_service_pb2_grpc.AgentServiceStub(channel)
 
-    async def list_groups(self, deadline: float) -> wire.ListGroupsResponse:
-        """Return all groups."""
+    async def list_groups(self, deadline: float, *, with_loads: bool = False) -> wire.ListGroupsResponse:  # noqa: ARG002  # agents know the loads in any case
+        """Return all groups; ``with_loads``: and what they have to read."""
         request = wire.ListGroupsRequest(page_size=PAGE_SIZE)
         return await self.all_pages(self.groups.ListGroups, request, deadline=deadline)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -50,6 +50,10 @@ class BrokerDeniedError(AccessDeniedError):
     """A RocketMQ broker denied access."""
 
 
+def _lag(progress: Iterable[offsets_wire.QueueProgress]) -> int:
+    return sum(max(0, each.max_offset - each.committed.offset) for each in progress)
+
+
 class RocketmqBroker:
     """One broker. All methods raise BrokerFailedError, and RequestRejectedError for a response with an error code."""
 
@@ -65,9 +69,14 @@ class RocketmqBroker:
         """Close the connection."""
         await self._link.close()
 
-    async def list_groups(self, deadline: float) -> wire.ListGroupsResponse:
-        """Return the groups with members."""
-        found = await self._of_each(await self._group_names(deadline), lambda group: self.group(group, deadline))
+    async def list_groups(self, deadline: float, *, with_loads: bool = False) -> wire.ListGroupsResponse:
+        """Return the groups with members; ``with_loads``: and their lag, and groups with unread messages alone."""
+        names = await self._group_names(deadline)
+        found = await self._of_each(names, lambda group: self.group(group, deadline))
+        lags: dict[str, int] = {}
+        if with_loads:
+            progress = await self._of_each(names, lambda group: self._progress(group, deadline))
+            lags = {name: _lag(queues) for name, queues in progress.items() if queues}
         summaries = [
             wire.GroupSummary(
                 group=name,
@@ -78,6 +87,11 @@ class RocketmqBroker:
             for name, each in ((name, connected.group) for name, connected in found.items())
             if each and each.members
         ]
+        known = {each.group for each in summaries}
+        summaries += [wire.GroupSummary(group=name) for name, lag in lags.items() if lag and name not in known]
+        for summary in summaries:
+            if summary.group in lags:
+                summary.load.lag = lags[summary.group]
         return wire.ListGroupsResponse(state=wire.GROUP_STATE_READY, groups=summaries)
 
     async def group(self, group: str, deadline: float) -> AgentGroup:

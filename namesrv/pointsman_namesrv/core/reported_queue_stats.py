@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -27,6 +27,8 @@ class QueuePuts(NamedTuple):
     queue_id: int
     put_rate: float
     depth: int
+    bytes: int = 0
+    """0: not known."""
 
 
 class QueueLag(NamedTuple):
@@ -37,6 +39,8 @@ class QueueLag(NamedTuple):
     queue_id: int
     lag: int
     put_rate: float
+    oldest_unread: float | None = None
+    """Age of the message at the committed offset in seconds; None: not known."""
 
 
 class TopicTotals(NamedTuple):
@@ -60,11 +64,18 @@ class GroupTotals(NamedTuple):
     lag: int
     highest_lag: int
     member_count: int
+    put_rate: float = 0.0
+    commit_rate: float | None = None
+    """None: not known yet."""
+    behind_queue_count: int = 0
+    stuck_queue_count: int = 0
 
 
 _Entry = QueuePuts | QueueLag | TopicTotals | GroupTotals
 KEYS = frozenset({"group", "topic", "queue_id"})
 """The fields that identify an entry of each list."""
+_IN_HISTORY: Mapping[type[_Entry], int] = {QueuePuts: 4, QueueLag: 5, TopicTotals: 7, GroupTotals: 6}
+"""Number of the leading fields that the history has: the others say how things are now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +132,8 @@ def _entry_violations(entry: _Entry, seen: set[tuple[object, ...]], *, path: str
     facts = entry._asdict()
     for field, value in facts.items():
         at = f"{path}.{field}"
+        if value is None:
+            continue
         if field == "queue_id":
             if not 0 <= value < MAX_QUEUES:
                 yield _not(at, value, f"must be from 0 to {MAX_QUEUES - 1}")
@@ -151,5 +164,5 @@ def _not(field: str, value: object, problem: str) -> FieldViolation:
 
 
 def _to_detail(entry: _Entry) -> dict[str, object]:
-    facts = entry._asdict()
-    return {field: round(fact, RATE_DIGITS) if isinstance(fact, float) else fact for field, fact in facts.items()}
+    facts = zip(entry._fields[: _IN_HISTORY[type(entry)]], entry, strict=False)
+    return {field: round(fact, RATE_DIGITS) if isinstance(fact, float) else fact for field, fact in facts}

@@ -33,6 +33,7 @@ from pointsman_namesrv.core.request_rules import name_violations, text_violation
 from pointsman_namesrv.history.recent import RecentEvents
 from pointsman_namesrv.rpc import admin_codec, broker_codec
 from pointsman_namesrv.rpc.inspection import Inspection, Node
+from pointsman_namesrv.rpc.live_queue_queries import LiveQueueQueries
 from pointsman_namesrv.rpc.watch_hub import WatchHub
 from pointsman_namesrv.settings.settings_keeper import Done, SettingsKeeper
 
@@ -51,12 +52,13 @@ class AdminServicer(Inspection):
         recent: RecentEvents,
         hub: WatchHub,
         *,
+        live_queues: LiveQueueQueries,
         record: RecordEvents,
         clock: Clock,
         node: Node,
         settings: SettingsKeeper,
     ) -> None:
-        super().__init__(core, recent, hub, clock=clock, node=node)
+        super().__init__(core, recent, hub, live_queues=live_queues, clock=clock, node=node)
         self._administration = Administration(core)
         self._record = record
         self._settings = settings

@@ -161,6 +161,8 @@ class Beat(NamedTuple):
     hand_over: bool
     sent_at_millis: int
     """0: not reported."""
+    live_queues: bytes
+    """Not read yet; empty: none."""
 
 
 def beat(message: registration_service_pb2.Beat) -> Beat:
@@ -178,6 +180,7 @@ def beat(message: registration_service_pb2.Beat) -> Beat:
         health(message.health),
         message.hand_over,
         message.sent_at_millis,
+        message.live_queues,
     )
 
 
@@ -284,10 +287,19 @@ def queue_stats(message: registration_service_pb2.QueueStats, *, path: str) -> Q
         put_rate=message.put_rate,
         lag=message.lag,
         top_put_rates=tuple(
-            QueuePuts(each.topic, each.queue_id, each.put_rate, each.depth) for each in message.top_put_rates
+            QueuePuts(each.topic, each.queue_id, each.put_rate, each.depth, each.bytes)
+            for each in message.top_put_rates
         ),
         top_lags=tuple(
-            QueueLag(each.group, each.topic, each.queue_id, each.lag, each.put_rate) for each in message.top_lags
+            QueueLag(
+                each.group,
+                each.topic,
+                each.queue_id,
+                each.lag,
+                each.put_rate,
+                seconds_of(each.oldest_unread) if each.HasField("oldest_unread") else None,
+            )
+            for each in message.top_lags
         ),
         top_topics=tuple(
             TopicTotals(
@@ -302,7 +314,18 @@ def queue_stats(message: registration_service_pb2.QueueStats, *, path: str) -> Q
             for each in message.top_topics
         ),
         top_groups=tuple(
-            GroupTotals(each.group, each.topic, each.queue_count, each.lag, each.highest_lag, each.member_count)
+            GroupTotals(
+                each.group,
+                each.topic,
+                each.queue_count,
+                each.lag,
+                each.highest_lag,
+                each.member_count,
+                each.put_rate,
+                each.commit_rate if each.HasField("commit_rate") else None,
+                each.behind_queue_count,
+                each.stuck_queue_count,
+            )
             for each in message.top_groups
         ),
     )

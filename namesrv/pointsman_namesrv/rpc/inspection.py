@@ -21,8 +21,10 @@ from pointsman_namesrv.core.request_rules import name_violations
 from pointsman_namesrv.core.saved_settings import settings_of
 from pointsman_namesrv.history.recent import RecentEvents
 from pointsman_namesrv.rpc import admin_codec, broker_codec
+from pointsman_namesrv.rpc.live_queue_queries import LiveQueueQueries, Pause
 from pointsman_namesrv.rpc.route_codec import route_response
 from pointsman_namesrv.rpc.watch_hub import WatchHub
+from pointsman_namesrv.slices import Slices
 
 DEFAULT_BROKERS = 500
 MAX_BROKERS = 1_000
@@ -62,10 +64,20 @@ class Node:
 class Inspection:
     """Responses from the core's tables, the recent events and the watch hub."""
 
-    def __init__(self, core: NameServer, recent: RecentEvents, hub: WatchHub, *, clock: Clock, node: Node) -> None:
+    def __init__(
+        self,
+        core: NameServer,
+        recent: RecentEvents,
+        hub: WatchHub,
+        *,
+        live_queues: LiveQueueQueries,
+        clock: Clock,
+        node: Node,
+    ) -> None:
         self._core = core
         self._recent = recent
         self._hub = hub
+        self._live_queues = live_queues
         self._clock = clock
         self._node = node
 
@@ -128,6 +140,12 @@ class Inspection:
 
     def _clusters(self) -> set[str]:
         return {*self._core.guard.clusters(), *(key.cluster for key in self._core.routes.groups)}
+
+    async def list_live_queues(
+        self, request: wire.ListLiveQueuesRequest, pause: Pause | None = None
+    ) -> wire.ListLiveQueuesResponse:
+        """Return what agents measured last. Raises ClusterNotFound."""
+        return await self._live_queues.answer(request, pause or Slices(self._clock).pause)
 
     # --- routes -----------------------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ ADMIN_RULES: Rules = {
     "ListBrokers": ADMINS,
     "ListBrokerEvents": ADMINS,
     "ListFlapping": ADMINS,
+    "ListLiveQueues": ADMINS,
     "ListWatchers": ADMINS,
     "ListRouteDigests": ADMINS,
     "ListSettings": ADMINS,

@@ -19,6 +19,7 @@ from pointsman.wire.refusals import FieldViolation, InvalidRequest, TooSlow, ref
 from pointsman_namesrv.core.broker_responses import BeatAnswer, BeatStatus
 from pointsman_namesrv.core.events import EventKind, RecordEvents
 from pointsman_namesrv.core.lifecycle import NodeLifecycle
+from pointsman_namesrv.core.live_queues import LiveQueueReports
 from pointsman_namesrv.core.model import BrokerIdentity
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import LimitExceeded
@@ -52,6 +53,7 @@ class RegistrationServicer:
         pauses: OwnPauses,
         save_settings: Callable[[], Awaitable[object]],
         metrics: Metrics,
+        live_queues: LiveQueueReports,
         coming_in: FairBound | None = None,
     ) -> None:
         self._core = core
@@ -62,6 +64,7 @@ class RegistrationServicer:
         self._pauses = pauses
         self._save_settings = save_settings
         self._metrics = metrics
+        self._live_queues = live_queues
         self._count_beat = {status: metrics.beats.labels(status).inc for status in BeatStatus}
         self._stream_ids = itertools.count(1)
         self._streams: set[asyncio.Task[None]] = set()
@@ -204,6 +207,10 @@ class RegistrationServicer:
             self._pauses.catch_up(now)
         return now
 
+    def _take_live_queues(self, beat: broker_codec.Beat) -> None:
+        is_kept = self._live_queues.take(beat.identity, beat.generation, beat.live_queues, now=self._clock.monotonic())
+        self._metrics.live_queues.labels("kept" if is_kept else "too_large").inc()
+
     def _ahead_ms(self, sent_at_millis: int) -> int:
         return sent_at_millis - round(self._clock.utc_now().timestamp() * 1_000)
 
@@ -221,6 +228,8 @@ class RegistrationServicer:
         if answer.status not in HOLDS:
             # A held identity was checked when it registered.
             refuse_if_any(identity_violations(beat.identity, path="beat.identity"))
+        elif beat.live_queues:
+            self._take_live_queues(beat)
         self._count_beat[answer.status]()
         if answer.events:
             self._record(answer.events)

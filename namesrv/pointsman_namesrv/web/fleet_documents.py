@@ -28,8 +28,8 @@ from pointsman_namesrv.rpc.inspection import Inspection
 from pointsman_namesrv.rpc.routes import RouteServicer
 from pointsman_namesrv.web.loop_documents import Pause, Query
 
-DEFAULT_EVENTS = 100
-MAX_EVENTS = 1_000
+DEFAULT_LIMIT = 100
+MAX_LIMIT = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +132,31 @@ async def route(fleet: Fleet, query: Query, _pause: Pause) -> object:
     }
 
 
+async def groups(fleet: Fleet, query: Query, pause: Pause) -> object:
+    """Return the consumer groups, those furthest behind first. Raises InvalidRequest, ClusterNotFound."""
+    return await _live(fleet, query, pause, "groups", "lags")
+
+
+async def queues(fleet: Fleet, query: Query, pause: Pause) -> object:
+    """As ``pointsmanctl queues``. Raises InvalidRequest, ClusterNotFound."""
+    return await _live(fleet, query, pause, "topics", "queues", "groups", "lags")
+
+
+async def _live(fleet: Fleet, query: Query, pause: Pause, *lists: str) -> object:
+    request = admin_service_pb2.ListLiveQueuesRequest(
+        cluster=query.text("cluster"), topic=query.text("topic"), limit=_limit(query.text("limit"))
+    )
+    found = await fleet.admin.list_live_queues(request, pause)
+    response = {
+        "addr": fleet.addr,
+        "node": fleet.node,
+        **{name: map(to_document, getattr(found, name)) for name in (*lists, "brokers")},
+        "brokerCount": found.broker_count,
+        "measuredBrokerCount": found.measured_broker_count,
+    }
+    return {"nodes": [response]}
+
+
 async def events(fleet: Fleet, query: Query, _pause: Pause) -> object:
     """Return the last events, oldest first, each as in ``pointsmanctl why``. Raises InvalidRequest."""
     cluster, broker = query.text("cluster"), query.text("broker")
@@ -187,8 +212,8 @@ def is_held(group: Group, replica: Replica) -> bool:
 
 def _limit(text: str) -> int:
     if not text:
-        return DEFAULT_EVENTS
+        return DEFAULT_LIMIT
     limit = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
-    if not 1 <= limit <= MAX_EVENTS:
-        raise InvalidRequest([FieldViolation("limit", f"must be a number from 1 to {MAX_EVENTS}, not {text!a}")])
+    if not 1 <= limit <= MAX_LIMIT:
+        raise InvalidRequest([FieldViolation("limit", f"must be a number from 1 to {MAX_LIMIT}, not {text!a}")])
     return limit

@@ -52,9 +52,22 @@ _PATHS: Mapping[str, _Path] = {
     "/v1/brokers": _Path("ListBrokers", ("cluster",)),
     "/v1/clusters": _Path("GetClusterInfo", ("cluster",)),
     "/v1/events": _Path("ListBrokerEvents", ("cluster", "broker", "limit")),
+    "/v1/groups": _Path("ListLiveQueues", ("cluster", "topic", "limit")),
+    "/v1/queues": _Path("ListLiveQueues", ("cluster", "topic", "limit")),
     ROUTES: _Path("GetTopicRoute", ("cluster", "zone")),
 }
-LISTED = ("/", "/v1/status", "/v1/brokers", "/v1/clusters", "/v1/events", "/v1/routes/TOPIC", "/metrics", "/healthz")
+LISTED = (
+    "/",
+    "/v1/status",
+    "/v1/brokers",
+    "/v1/clusters",
+    "/v1/events",
+    "/v1/groups",
+    "/v1/queues",
+    "/v1/routes/TOPIC",
+    "/metrics",
+    "/healthz",
+)
 
 
 class PathNotFound(Refusal):

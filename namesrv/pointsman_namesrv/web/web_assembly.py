@@ -23,6 +23,8 @@ def documents_of(fleet: Fleet, *, version: str, peers: Sequence[PeerResult], rep
         "clusters": fleet_documents.clusters,
         "routes": fleet_documents.route,
         "events": fleet_documents.events,
+        "groups": fleet_documents.groups,
+        "queues": fleet_documents.queues,
     }
 
     async def build(query: Query, pause: Pause) -> object:

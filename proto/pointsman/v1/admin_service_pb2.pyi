@@ -360,6 +360,410 @@ class FlapScore(_message.Message):
 Global___FlapScore: _TypeAlias = FlapScore  # noqa: Y015
 
 @_typing.final
+class ListLiveQueuesRequest(_message.Message):
+    """The queues to request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Only this cluster; empty: all."""
+    topic: _builtins.str
+    """Only this topic; empty: all."""
+    limit: _builtins.int
+    """Longest of each list, 1 to 1,000; 0: 100."""
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "limit", b"limit", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLiveQueuesRequest: _TypeAlias = ListLiveQueuesRequest  # noqa: Y015
+
+@_typing.final
+class ListLiveQueuesResponse(_message.Message):
+    """The queues of a fleet. An agent names at most 20 topics, queues, groups and lags of its broker, so of a fleet with more
+    than that the busiest and those furthest behind are here.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPICS_FIELD_NUMBER: _builtins.int
+    QUEUES_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    LAGS_FIELD_NUMBER: _builtins.int
+    BROKERS_FIELD_NUMBER: _builtins.int
+    BROKER_COUNT_FIELD_NUMBER: _builtins.int
+    MEASURED_BROKER_COUNT_FIELD_NUMBER: _builtins.int
+    NODE_FIELD_NUMBER: _builtins.int
+    broker_count: _builtins.int
+    """Number of broker names, and of those with a measurement."""
+    measured_broker_count: _builtins.int
+    node: _builtins.str
+    """Node name of the responding server."""
+    @_builtins.property
+    def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___LiveTopic]:
+        """The busiest first."""
+
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedCompositeFieldContainer[Global___LiveQueue]:
+        """The busiest first."""
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___LiveGroup]:
+        """Those furthest behind first."""
+
+    @_builtins.property
+    def lags(self) -> _containers.RepeatedCompositeFieldContainer[Global___LiveLag]:
+        """The queues in which a group is furthest behind, these first."""
+
+    @_builtins.property
+    def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___LiveBroker]:
+        """Brokers by name; those without a measurement first."""
+
+    def __init__(
+        self,
+        *,
+        topics: _abc.Iterable[Global___LiveTopic] | None = ...,
+        queues: _abc.Iterable[Global___LiveQueue] | None = ...,
+        groups: _abc.Iterable[Global___LiveGroup] | None = ...,
+        lags: _abc.Iterable[Global___LiveLag] | None = ...,
+        brokers: _abc.Iterable[Global___LiveBroker] | None = ...,
+        broker_count: _builtins.int = ...,
+        measured_broker_count: _builtins.int = ...,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_count", b"broker_count", "brokers", b"brokers", "groups", b"groups", "lags", b"lags", "measured_broker_count", b"measured_broker_count", "node", b"node", "queues", b"queues", "topics", b"topics"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListLiveQueuesResponse: _TypeAlias = ListLiveQueuesResponse  # noqa: Y015
+
+@_typing.final
+class LiveBroker(_message.Message):
+    """One broker name, measured by the agent of its replica with the lowest id."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
+    INTERVAL_FIELD_NUMBER: _builtins.int
+    DEPTH_FIELD_NUMBER: _builtins.int
+    PUT_RATE_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    broker_name: _builtins.str
+    """Broker name."""
+    problem: _builtins.str
+    """Why its queues are not known; empty: they are."""
+    depth: _builtins.int
+    """Messages in its queues."""
+    put_rate: _builtins.float
+    """Messages added per second."""
+    lag: _builtins.int
+    """Unread messages of all groups."""
+    @_builtins.property
+    def age(self) -> _duration_pb2.Duration:
+        """Age of the measurement."""
+
+    @_builtins.property
+    def interval(self) -> _duration_pb2.Duration:
+        """Time between two measurements."""
+
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        problem: _builtins.str = ...,
+        age: _duration_pb2.Duration | None = ...,
+        interval: _duration_pb2.Duration | None = ...,
+        depth: _builtins.int = ...,
+        put_rate: _builtins.float = ...,
+        lag: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "interval", b"interval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "broker_name", b"broker_name", "cluster", b"cluster", "depth", b"depth", "interval", b"interval", "lag", b"lag", "problem", b"problem", "put_rate", b"put_rate"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveBroker: _TypeAlias = LiveBroker  # noqa: Y015
+
+@_typing.final
+class LiveTopic(_message.Message):
+    """One topic over the brokers of a cluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    IDLE_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    PUT_RATE_FIELD_NUMBER: _builtins.int
+    HIGHEST_PUT_RATE_FIELD_NUMBER: _builtins.int
+    DEPTH_FIELD_NUMBER: _builtins.int
+    SKEW_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    topic: _builtins.str
+    """Topic name."""
+    queue_count: _builtins.int
+    """Its queues."""
+    idle_queue_count: _builtins.int
+    """Those to which no message was added."""
+    put_rate: _builtins.float
+    """Messages added per second."""
+    highest_put_rate: _builtins.float
+    """The same for the fastest queue."""
+    depth: _builtins.int
+    """Messages in all queues."""
+    skew: _builtins.float
+    """Put rate of the fastest queue, divided by the mean of all; 1 is even. 0: nothing was added."""
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueFinding]:
+        """The findings about it."""
+
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        queue_count: _builtins.int = ...,
+        idle_queue_count: _builtins.int = ...,
+        put_rate: _builtins.float = ...,
+        highest_put_rate: _builtins.float = ...,
+        depth: _builtins.int = ...,
+        skew: _builtins.float = ...,
+        findings: _abc.Iterable[Global___QueueFinding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "depth", b"depth", "findings", b"findings", "highest_put_rate", b"highest_put_rate", "idle_queue_count", b"idle_queue_count", "put_rate", b"put_rate", "queue_count", b"queue_count", "skew", b"skew", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveTopic: _TypeAlias = LiveTopic  # noqa: Y015
+
+@_typing.final
+class LiveQueue(_message.Message):
+    """One queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    PUT_RATE_FIELD_NUMBER: _builtins.int
+    DEPTH_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    broker_name: _builtins.str
+    """Broker name."""
+    topic: _builtins.str
+    """Topic name."""
+    queue_id: _builtins.int
+    """Number of the queue."""
+    put_rate: _builtins.float
+    """Messages added per second."""
+    depth: _builtins.int
+    """Messages in it."""
+    bytes: _builtins.int
+    """Memory that it takes at the broker, estimated there; 0: not known."""
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        put_rate: _builtins.float = ...,
+        depth: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "bytes", b"bytes", "cluster", b"cluster", "depth", b"depth", "put_rate", b"put_rate", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveQueue: _TypeAlias = LiveQueue  # noqa: Y015
+
+@_typing.final
+class LiveGroup(_message.Message):
+    """One consumer group in one topic over the brokers of a cluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    MEMBER_COUNT_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    HIGHEST_LAG_FIELD_NUMBER: _builtins.int
+    PUT_RATE_FIELD_NUMBER: _builtins.int
+    COMMIT_RATE_FIELD_NUMBER: _builtins.int
+    CATCH_UP_SECONDS_FIELD_NUMBER: _builtins.int
+    BEHIND_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    STUCK_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    FINDINGS_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    group: _builtins.str
+    """Name of the group."""
+    topic: _builtins.str
+    """Topic name."""
+    queue_count: _builtins.int
+    """Queues for which it has committed an offset."""
+    member_count: _builtins.int
+    """Its members, at the agent that knows most."""
+    lag: _builtins.int
+    """Unread messages."""
+    highest_lag: _builtins.int
+    """The same for the queue in which it is furthest behind."""
+    put_rate: _builtins.float
+    """Messages added per second to these queues."""
+    commit_rate: _builtins.float
+    """Messages per second by which its offsets rise; absent: not known yet."""
+    catch_up_seconds: _builtins.float
+    """Seconds until nothing is unread at these rates; absent: it does not catch up, or that is not known."""
+    behind_queue_count: _builtins.int
+    """Queues in which it falls behind."""
+    stuck_queue_count: _builtins.int
+    """Queues in which a member is stuck."""
+    @_builtins.property
+    def findings(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueueFinding]:
+        """The findings about it."""
+
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        queue_count: _builtins.int = ...,
+        member_count: _builtins.int = ...,
+        lag: _builtins.int = ...,
+        highest_lag: _builtins.int = ...,
+        put_rate: _builtins.float = ...,
+        commit_rate: _builtins.float | None = ...,
+        catch_up_seconds: _builtins.float | None = ...,
+        behind_queue_count: _builtins.int = ...,
+        stuck_queue_count: _builtins.int = ...,
+        findings: _abc.Iterable[Global___QueueFinding] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_catch_up_seconds", b"_catch_up_seconds", "_commit_rate", b"_commit_rate", "catch_up_seconds", b"catch_up_seconds", "commit_rate", b"commit_rate"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_catch_up_seconds", b"_catch_up_seconds", "_commit_rate", b"_commit_rate", "behind_queue_count", b"behind_queue_count", "catch_up_seconds", b"catch_up_seconds", "cluster", b"cluster", "commit_rate", b"commit_rate", "findings", b"findings", "group", b"group", "highest_lag", b"highest_lag", "lag", b"lag", "member_count", b"member_count", "put_rate", b"put_rate", "queue_count", b"queue_count", "stuck_queue_count", b"stuck_queue_count", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__catch_up_seconds: _TypeAlias = _typing.Literal["catch_up_seconds"]  # noqa: Y015
+    _WhichOneofArgType__catch_up_seconds: _TypeAlias = _typing.Literal["_catch_up_seconds", b"_catch_up_seconds"]  # noqa: Y015
+    _WhichOneofReturnType__commit_rate: _TypeAlias = _typing.Literal["commit_rate"]  # noqa: Y015
+    _WhichOneofArgType__commit_rate: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__catch_up_seconds) -> _WhichOneofReturnType__catch_up_seconds | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_rate) -> _WhichOneofReturnType__commit_rate | None: ...
+
+Global___LiveGroup: _TypeAlias = LiveGroup  # noqa: Y015
+
+@_typing.final
+class LiveLag(_message.Message):
+    """One group in one queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    OLDEST_UNREAD_FIELD_NUMBER: _builtins.int
+    cluster: _builtins.str
+    """Cluster."""
+    broker_name: _builtins.str
+    """Broker name."""
+    group: _builtins.str
+    """Name of the group."""
+    topic: _builtins.str
+    """Topic name."""
+    queue_id: _builtins.int
+    """Number of the queue."""
+    lag: _builtins.int
+    """Unread messages."""
+    @_builtins.property
+    def oldest_unread(self) -> _duration_pb2.Duration:
+        """Age of the oldest of them; absent: not known."""
+
+    def __init__(
+        self,
+        *,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        lag: _builtins.int = ...,
+        oldest_unread: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["oldest_unread", b"oldest_unread"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "cluster", b"cluster", "group", b"group", "lag", b"lag", "oldest_unread", b"oldest_unread", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveLag: _TypeAlias = LiveLag  # noqa: Y015
+
+@_typing.final
+class QueueFinding(_message.Message):
+    """What should be done about a topic or a group; the nightly report has the same findings for a day."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    SAYS_FIELD_NUMBER: _builtins.int
+    CURE_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """key_skew, idle_members, too_few_queues, falling_behind, stuck or no_members."""
+    says: _builtins.str
+    """What was found."""
+    cure: _builtins.str
+    """What to do."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        says: _builtins.str = ...,
+        cure: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cure", b"cure", "kind", b"kind", "says", b"says"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueueFinding: _TypeAlias = QueueFinding  # noqa: Y015
+
+@_typing.final
 class ListWatchersRequest(_message.Message):
     """The topic whose watchers are requested."""
 

@@ -50,6 +50,11 @@ class AdminServiceStub(object):
                 request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListFlappingRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListFlappingResponse.FromString,
                 _registered_method=True)
+        self.ListLiveQueues = channel.unary_unary(
+                '/pointsman.v1.AdminService/ListLiveQueues',
+                request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListLiveQueuesRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListLiveQueuesResponse.FromString,
+                _registered_method=True)
         self.ListWatchers = channel.unary_unary(
                 '/pointsman.v1.AdminService/ListWatchers',
                 request_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListWatchersRequest.SerializeToString,
@@ -143,6 +148,14 @@ class AdminServiceServicer(object):
 
     def ListFlapping(self, request, context):
         """Brokers by flap penalty, the highest first, departed ones included. NOT_FOUND: no such cluster.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLiveQueues(self, request, context):
+        """Topics, queues and consumer groups by the last measurements of the brokers' agents, with what should be done about
+        them. Agents measure every 30 s and send what they measured with a heartbeat. NOT_FOUND: no such cluster.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -276,6 +289,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListFlapping,
                     request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListFlappingRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListFlappingResponse.SerializeToString,
+            ),
+            'ListLiveQueues': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLiveQueues,
+                    request_deserializer=pointsman_dot_v1_dot_admin__service__pb2.ListLiveQueuesRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_admin__service__pb2.ListLiveQueuesResponse.SerializeToString,
             ),
             'ListWatchers': grpc.unary_unary_rpc_method_handler(
                     servicer.ListWatchers,
@@ -430,6 +448,33 @@ class AdminService(object):
             '/pointsman.v1.AdminService/ListFlapping',
             pointsman_dot_v1_dot_admin__service__pb2.ListFlappingRequest.SerializeToString,
             pointsman_dot_v1_dot_admin__service__pb2.ListFlappingResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLiveQueues(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.AdminService/ListLiveQueues',
+            pointsman_dot_v1_dot_admin__service__pb2.ListLiveQueuesRequest.SerializeToString,
+            pointsman_dot_v1_dot_admin__service__pb2.ListLiveQueuesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -41,6 +41,10 @@ class AdminServiceStub:
     """The last events of one broker name, oldest first, those of departed brokers included."""
     ListFlapping: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListFlappingRequest, _admin_service_pb2.ListFlappingResponse]
     """Brokers by flap penalty, the highest first, departed ones included. NOT_FOUND: no such cluster."""
+    ListLiveQueues: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListLiveQueuesRequest, _admin_service_pb2.ListLiveQueuesResponse]
+    """Topics, queues and consumer groups by the last measurements of the brokers' agents, with what should be done about
+    them. Agents measure every 30 s and send what they measured with a heartbeat. NOT_FOUND: no such cluster.
+    """
     ListWatchers: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListWatchersRequest, _admin_service_pb2.ListWatchersResponse]
     """The watchers of a topic on this node."""
     ListRouteDigests: _grpc.UnaryUnaryMultiCallable[_admin_service_pb2.ListRouteDigestsRequest, _admin_service_pb2.ListRouteDigestsResponse]
@@ -103,6 +107,10 @@ class AdminServiceAsyncStub(AdminServiceStub):
     """The last events of one broker name, oldest first, those of departed brokers included."""
     ListFlapping: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListFlappingRequest, _admin_service_pb2.ListFlappingResponse]  # type: ignore[assignment]
     """Brokers by flap penalty, the highest first, departed ones included. NOT_FOUND: no such cluster."""
+    ListLiveQueues: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListLiveQueuesRequest, _admin_service_pb2.ListLiveQueuesResponse]  # type: ignore[assignment]
+    """Topics, queues and consumer groups by the last measurements of the brokers' agents, with what should be done about
+    them. Agents measure every 30 s and send what they measured with a heartbeat. NOT_FOUND: no such cluster.
+    """
     ListWatchers: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListWatchersRequest, _admin_service_pb2.ListWatchersResponse]  # type: ignore[assignment]
     """The watchers of a topic on this node."""
     ListRouteDigests: _aio.UnaryUnaryMultiCallable[_admin_service_pb2.ListRouteDigestsRequest, _admin_service_pb2.ListRouteDigestsResponse]  # type: ignore[assignment]
@@ -180,6 +188,16 @@ class AdminServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_service_pb2.ListFlappingResponse, _abc.Awaitable[_admin_service_pb2.ListFlappingResponse]]:
         """Brokers by flap penalty, the highest first, departed ones included. NOT_FOUND: no such cluster."""
+
+    @_abc_1.abstractmethod
+    def ListLiveQueues(
+        self,
+        request: _admin_service_pb2.ListLiveQueuesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_service_pb2.ListLiveQueuesResponse, _abc.Awaitable[_admin_service_pb2.ListLiveQueuesResponse]]:
+        """Topics, queues and consumer groups by the last measurements of the brokers' agents, with what should be done about
+        them. Agents measure every 30 s and send what they measured with a heartbeat. NOT_FOUND: no such cluster.
+        """
 
     @_abc_1.abstractmethod
     def ListWatchers(

@@ -1268,6 +1268,7 @@ class GroupSummary(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     IS_CONFLICTING_FIELD_NUMBER: _builtins.int
     IS_PINNED_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """Its name."""
     members: _builtins.int
@@ -1282,6 +1283,10 @@ class GroupSummary(_message.Message):
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Subscriptions of all its members, sorted."""
 
+    @_builtins.property
+    def load(self) -> Global___GroupLoad:
+        """Its messages in this broker's queues, at the last measurement; absent: it has no committed offset in one."""
+
     def __init__(
         self,
         *,
@@ -1291,14 +1296,60 @@ class GroupSummary(_message.Message):
         topics: _abc.Iterable[_builtins.str] | None = ...,
         is_conflicting: _builtins.bool = ...,
         is_pinned: _builtins.bool = ...,
+        load: Global___GroupLoad | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["load", b"load"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "is_conflicting", b"is_conflicting", "is_pinned", b"is_pinned", "members", b"members", "message_model", b"message_model", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "is_conflicting", b"is_conflicting", "is_pinned", b"is_pinned", "load", b"load", "members", b"members", "message_model", b"message_model", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GroupSummary: _TypeAlias = GroupSummary  # noqa: Y015
+
+@_typing.final
+class GroupLoad(_message.Message):
+    """What a group has to read from one broker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LAG_FIELD_NUMBER: _builtins.int
+    PUT_RATE_FIELD_NUMBER: _builtins.int
+    COMMIT_RATE_FIELD_NUMBER: _builtins.int
+    BEHIND_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    STUCK_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    lag: _builtins.int
+    """Messages between its committed offsets and the ends of the queues, sum of all."""
+    put_rate: _builtins.float
+    """Messages added per second to these queues; absent: not known."""
+    commit_rate: _builtins.float
+    """Messages per second by which its offsets rise; absent: not known."""
+    behind_queue_count: _builtins.int
+    """Queues in which it falls behind."""
+    stuck_queue_count: _builtins.int
+    """Queues in which a member is stuck."""
+    def __init__(
+        self,
+        *,
+        lag: _builtins.int = ...,
+        put_rate: _builtins.float | None = ...,
+        commit_rate: _builtins.float | None = ...,
+        behind_queue_count: _builtins.int = ...,
+        stuck_queue_count: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "_put_rate", b"_put_rate", "commit_rate", b"commit_rate", "put_rate", b"put_rate"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "_put_rate", b"_put_rate", "behind_queue_count", b"behind_queue_count", "commit_rate", b"commit_rate", "lag", b"lag", "put_rate", b"put_rate", "stuck_queue_count", b"stuck_queue_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__commit_rate: _TypeAlias = _typing.Literal["commit_rate"]  # noqa: Y015
+    _WhichOneofArgType__commit_rate: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate"]  # noqa: Y015
+    _WhichOneofReturnType__put_rate: _TypeAlias = _typing.Literal["put_rate"]  # noqa: Y015
+    _WhichOneofArgType__put_rate: _TypeAlias = _typing.Literal["_put_rate", b"_put_rate"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_rate) -> _WhichOneofReturnType__commit_rate | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__put_rate) -> _WhichOneofReturnType__put_rate | None: ...
+
+Global___GroupLoad: _TypeAlias = GroupLoad  # noqa: Y015
 
 @_typing.final
 class ListGroupsResponse(_message.Message):

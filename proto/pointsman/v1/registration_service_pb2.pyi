@@ -475,6 +475,7 @@ class Beat(_message.Message):
     HEALTH_FIELD_NUMBER: _builtins.int
     HAND_OVER_FIELD_NUMBER: _builtins.int
     SENT_AT_MILLIS_FIELD_NUMBER: _builtins.int
+    LIVE_QUEUES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """The registration's fence; 0: the agent holds none."""
     hand_over: _builtins.bool
@@ -484,6 +485,10 @@ class Beat(_message.Message):
     sent_at_millis: _builtins.int
     """The agent's wall clock at sending, milliseconds since the epoch; 0: not reported. An agent reports it with the
     first heartbeat of a stream and every five minutes, because equal heartbeats are not decoded again.
+    """
+    live_queues: _builtins.bytes
+    """A serialized `LiveQueues`, if the agent has measured its broker's queues since the last heartbeat of this stream; at
+    most 16 KiB. It is read when somebody asks for it: no heartbeat fails because of it, or waits for it.
     """
     @_builtins.property
     def identity(self) -> _broker_pb2.BrokerIdentity:
@@ -506,10 +511,11 @@ class Beat(_message.Message):
         health: _broker_pb2.BrokerHealth | None = ...,
         hand_over: _builtins.bool = ...,
         sent_at_millis: _builtins.int = ...,
+        live_queues: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "health", b"health", "identity", b"identity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "generation", b"generation", "hand_over", b"hand_over", "health", b"health", "identity", b"identity", "sent_at_millis", b"sent_at_millis"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "generation", b"generation", "hand_over", b"hand_over", "health", b"health", "identity", b"identity", "live_queues", b"live_queues", "sent_at_millis", b"sent_at_millis"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -708,8 +714,48 @@ class UnregisterBrokerResponse(_message.Message):
 Global___UnregisterBrokerResponse: _TypeAlias = UnregisterBrokerResponse  # noqa: Y015
 
 @_typing.final
+class LiveQueues(_message.Message):
+    """A broker's queues at its agent's last measurement. A name server remembers the last one of each registration."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATS_FIELD_NUMBER: _builtins.int
+    AGE_FIELD_NUMBER: _builtins.int
+    INTERVAL_FIELD_NUMBER: _builtins.int
+    IS_WARMING_FIELD_NUMBER: _builtins.int
+    is_warming: _builtins.bool
+    """Whether the agent has just started and does not know all members of groups yet."""
+    @_builtins.property
+    def stats(self) -> Global___QueueStats:
+        """The measurement; put rates are those since the measurement before."""
+
+    @_builtins.property
+    def age(self) -> _duration_pb2.Duration:
+        """Its age when it was sent."""
+
+    @_builtins.property
+    def interval(self) -> _duration_pb2.Duration:
+        """Time between two measurements: longer than configured while one takes more than a hundredth of it."""
+
+    def __init__(
+        self,
+        *,
+        stats: Global___QueueStats | None = ...,
+        age: _duration_pb2.Duration | None = ...,
+        interval: _duration_pb2.Duration | None = ...,
+        is_warming: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "interval", b"interval", "stats", b"stats"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age", b"age", "interval", b"interval", "is_warming", b"is_warming", "stats", b"stats"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveQueues: _TypeAlias = LiveQueues  # noqa: Y015
+
+@_typing.final
 class ReportQueueStatsRequest(_message.Message):
-    """Queue measurements of a broker's agent."""
+    """Queue measurements of a broker's agent, for the history."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -825,6 +871,7 @@ class QueuePuts(_message.Message):
     QUEUE_ID_FIELD_NUMBER: _builtins.int
     PUT_RATE_FIELD_NUMBER: _builtins.int
     DEPTH_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     queue_id: _builtins.int
@@ -833,6 +880,8 @@ class QueuePuts(_message.Message):
     """Messages added per second."""
     depth: _builtins.int
     """Messages in the queue."""
+    bytes: _builtins.int
+    """Memory that the queue takes at the broker, estimated there; 0: not known. Not in the history."""
     def __init__(
         self,
         *,
@@ -840,10 +889,11 @@ class QueuePuts(_message.Message):
         queue_id: _builtins.int = ...,
         put_rate: _builtins.float = ...,
         depth: _builtins.int = ...,
+        bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["depth", b"depth", "put_rate", b"put_rate", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "depth", b"depth", "put_rate", b"put_rate", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -860,6 +910,7 @@ class QueueLag(_message.Message):
     QUEUE_ID_FIELD_NUMBER: _builtins.int
     LAG_FIELD_NUMBER: _builtins.int
     PUT_RATE_FIELD_NUMBER: _builtins.int
+    OLDEST_UNREAD_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """Name of the group."""
     topic: _builtins.str
@@ -870,6 +921,10 @@ class QueueLag(_message.Message):
     """Messages between the group's committed offset and the end."""
     put_rate: _builtins.float
     """Messages added per second."""
+    @_builtins.property
+    def oldest_unread(self) -> _duration_pb2.Duration:
+        """Age of the message at the committed offset; absent: not known. Not in the history."""
+
     def __init__(
         self,
         *,
@@ -878,10 +933,11 @@ class QueueLag(_message.Message):
         queue_id: _builtins.int = ...,
         lag: _builtins.int = ...,
         put_rate: _builtins.float = ...,
+        oldest_unread: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["oldest_unread", b"oldest_unread"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "lag", b"lag", "put_rate", b"put_rate", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "lag", b"lag", "oldest_unread", b"oldest_unread", "put_rate", b"put_rate", "queue_id", b"queue_id", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -945,6 +1001,10 @@ class GroupTotals(_message.Message):
     LAG_FIELD_NUMBER: _builtins.int
     HIGHEST_LAG_FIELD_NUMBER: _builtins.int
     MEMBER_COUNT_FIELD_NUMBER: _builtins.int
+    PUT_RATE_FIELD_NUMBER: _builtins.int
+    COMMIT_RATE_FIELD_NUMBER: _builtins.int
+    BEHIND_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    STUCK_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """Name of the group."""
     topic: _builtins.str
@@ -957,6 +1017,14 @@ class GroupTotals(_message.Message):
     """The same for the queue in which it is furthest behind."""
     member_count: _builtins.int
     """Clients in the group; 0: none known."""
+    put_rate: _builtins.float
+    """Messages added per second to these queues. This and the following are not in the history."""
+    commit_rate: _builtins.float
+    """Messages per second by which its offsets rose since the measurement before; absent: not known yet."""
+    behind_queue_count: _builtins.int
+    """Queues in which it falls behind."""
+    stuck_queue_count: _builtins.int
+    """Queues in which a member is stuck."""
     def __init__(
         self,
         *,
@@ -966,12 +1034,18 @@ class GroupTotals(_message.Message):
         lag: _builtins.int = ...,
         highest_lag: _builtins.int = ...,
         member_count: _builtins.int = ...,
+        put_rate: _builtins.float = ...,
+        commit_rate: _builtins.float | None = ...,
+        behind_queue_count: _builtins.int = ...,
+        stuck_queue_count: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "commit_rate", b"commit_rate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "highest_lag", b"highest_lag", "lag", b"lag", "member_count", b"member_count", "queue_count", b"queue_count", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "behind_queue_count", b"behind_queue_count", "commit_rate", b"commit_rate", "group", b"group", "highest_lag", b"highest_lag", "lag", b"lag", "member_count", b"member_count", "put_rate", b"put_rate", "queue_count", b"queue_count", "stuck_queue_count", b"stuck_queue_count", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__commit_rate: _TypeAlias = _typing.Literal["commit_rate"]  # noqa: Y015
+    _WhichOneofArgType__commit_rate: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__commit_rate) -> _WhichOneofReturnType__commit_rate | None: ...
 
 Global___GroupTotals: _TypeAlias = GroupTotals  # noqa: Y015
 

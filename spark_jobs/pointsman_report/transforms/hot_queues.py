@@ -13,6 +13,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from pointsman import queue_findings
 from pointsman_report.parameters import HealthParameters
 from pointsman_report.schemas.health_tables import HOT_QUEUES
 
@@ -41,7 +42,7 @@ def key_skew(topics: DataFrame, *, parameters: HealthParameters) -> DataFrame:
     # With few messages in many queues one is always ahead, a different one each time.
     value = F.col("hottest_put_rate") * F.col("queues") / F.col("put_rate")
     says = F.format_string(
-        "queue %d of topic %s on %s gets %.1f of %.1f messages per second, %.1f times the mean of the %d queues",
+        queue_findings.SKEW,
         "hottest_queue_id",
         "topic",
         "hottest_broker_name",
@@ -67,12 +68,7 @@ def key_skew(topics: DataFrame, *, parameters: HealthParameters) -> DataFrame:
 
 
 def cure_of_skew(skew: Column, queues: Column) -> Column:
-    """How to spread a hot key; messages are then ordered only within a sub-shard."""
-    return F.format_string(
-        "one large key: send_by_key with sharding=SubShards({key: %d}) and second=, which keeps order within a second "
-        "value; a few large ones: ExplicitTable gives each a queue; else shard by a key that has more values",
-        F.least(F.ceil(skew), queues).cast("long"),
-    )
+    return F.format_string(queue_findings.CURE_OF_SKEW, F.least(F.ceil(skew), queues).cast("long"))
 
 
 def too_many_queues(topics: DataFrame, *, parameters: HealthParameters) -> DataFrame:
@@ -169,7 +165,7 @@ def _findings(found: DataFrame, parameters: HealthParameters) -> DataFrame:
 
 def _says(falls: Column, one: Column, too_few: Column) -> Column:
     idle = F.format_string(
-        "%d of %d members of group %s have no queue of topic %s (%d queues)",
+        queue_findings.IDLE_MEMBERS,
         F.col("members") - F.col("all_queues"),
         "members",
         "consumer_group",
@@ -186,7 +182,7 @@ def _says(falls: Column, one: Column, too_few: Column) -> Column:
     in_one = F.format_string(
         "; %d of them in queue %d on %s", "highest_lag", "farthest_queue_id", "farthest_broker_name"
     )
-    shared = F.format_string("; each of its %d members already has a queue (%d queues)", "members", "all_queues")
+    shared = F.format_string(queue_findings.TOO_FEW_QUEUES, "members", "all_queues")
     return (
         F.when(~falls, idle)
         .when(one, F.concat(behind, in_one))
@@ -196,20 +192,17 @@ def _says(falls: Column, one: Column, too_few: Column) -> Column:
 
 
 def _cure(falls: Column, no_members: Column, one: Column, too_few: Column, parameters: HealthParameters) -> Column:
-    more = F.format_string(
-        "start more members (up to %d get a queue each), raise consume_concurrency, or speed up the listener",
-        "all_queues",
-    )
+    more = F.format_string(queue_findings.CURE_OF_FALLING_BEHIND, "all_queues")
     stuck = F.lit(
         "check for a message that the listener fails on: an ordered consumer retries it indefinitely unless "
         "max_reconsume_times is set; otherwise the listener is slow: raise consume_concurrency"
     )
     skewed = one & (F.col("skew") > parameters.skew_above)
     return (
-        F.when(~falls, "add queues (write_queues and read_queues) or stop members")
-        .when(no_members, "the group has no members: start its consumers")
+        F.when(~falls, queue_findings.CURE_OF_IDLE_MEMBERS)
+        .when(no_members, queue_findings.CURE_OF_NO_MEMBERS)
         .when(skewed, cure_of_skew(F.col("skew"), F.col("topic_queues")))
         .when(one, stuck)
-        .when(too_few, "more members would be idle: add queues first, then members; or raise consume_concurrency")
+        .when(too_few, queue_findings.CURE_OF_TOO_FEW_QUEUES)
         .otherwise(more)
     )

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -23,11 +23,12 @@ from pointsman.v1 import registration_service_pb2 as messages
 from pointsman.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from pointsman_agent.core.group_progress import ProgressMeter
 from pointsman_agent.core.measured_queue_stats import QueueEnd, QueueMeter, QueueStats, Tally
+from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.queue_stats import collector
-from pointsman_agent.queue_stats.collector import Commit, QueueStatsCollector
-from pointsman_agent.queue_stats.ends import QueueEnds, QueueEndsError, UnknownQueueEnds
+from pointsman_agent.queue_stats.collector import Commit, NoReaders, QueueStatsCollector
+from pointsman_agent.queue_stats.ends import QueueContents, QueueEnds, QueueEndsError, UnknownQueueEnds
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 from pointsman_agent.queue_stats.redis_queue_ends import BATCH_QUEUES, RedisQueueEnds
 from pointsman_agent.queue_stats.reporter import Reporter
@@ -121,6 +122,27 @@ async def test_no_message_body_is_transferred(tmp_path: Path) -> None:
 
 
 @pytest.mark.redis
+async def test_memory_of_queues_and_the_time_of_the_first_message_from_an_offset(tmp_path: Path) -> None:
+    other, missing = QueueKey("orders", 1), QueueKey("missing", 0)
+    async with redis_process(tmp_path) as redis, asking(redis) as ends, Redis(port=redis.port) as client:
+        for number in range(4):
+            born_at = (1_700_000_000 + number) * 1_000
+            await redis.command("XADD", stream_key(*ORDERS), "0-*", "body", MEGABYTE, "born_at", str(born_at))
+        await put(redis, other)
+        await redis.command("XTRIM", stream_key(*ORDERS), "MAXLEN", "2")
+        before = (await client.info("stats"))["total_net_output_bytes"]
+        sizes = await ends.bytes_of([ORDERS, other, missing])
+        found = await ends.born_at([(ORDERS, 0), (ORDERS, 3), (ORDERS, 4), (other, 0), (missing, 0)])
+        after = (await client.info("stats"))["total_net_output_bytes"]
+        assert (await ends.bytes_of([]), await ends.born_at([])) == ({}, {})
+
+    assert found == {(ORDERS, 0): 1_700_000_002.0, (ORDERS, 3): 1_700_000_003.0}
+    assert set(sizes) == {ORDERS, other}
+    assert sizes[ORDERS] > 2_000_000 > sizes[other] > 0
+    assert after - before < 50_000
+
+
+@pytest.mark.redis
 async def test_a_user_without_scripting_permission_gets_the_same_result(tmp_path: Path) -> None:
     missing, text = QueueKey("missing", 0), QueueKey("text", 0)
     async with redis_process(tmp_path) as redis:
@@ -131,6 +153,8 @@ async def test_a_user_without_scripting_permission_gets_the_same_result(tmp_path
         async with asking(redis) as scripts, asking(redis, username="plain", password="secret") as plain:
             ends = await plain.ends([ORDERS, missing, text])
             assert ends == await scripts.ends([ORDERS, missing, text])
+            assert set(await plain.bytes_of([ORDERS])) == {ORDERS}
+            assert await plain.born_at([(ORDERS, 1)]) == {}
 
     assert ends == {ORDERS: QueueEnd(1, 3, 2), missing: QueueEnd(0, 0, 0)}
 
@@ -195,10 +219,13 @@ class ScriptedEnds:
         self.held: dict[QueueKey, int] = {}
         self.fault: Exception | None = None
         self.hangs = False
+        self.waits: Callable[[], Awaitable[None]] | None = None
         self.asked = 0
 
     async def ends(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, QueueEnd]:
         self.asked += 1
+        if self.waits is not None:
+            await self.waits()
         if self.hangs:
             await asyncio.Event().wait()
         if self.fault is not None:
@@ -214,10 +241,27 @@ def topic_set(**queue_nums: int) -> TopicSet:
     return TopicSet.from_content((TopicConfig(name, nums, 1, 6) for name, nums in queue_nums.items()), state_version=0)
 
 
+class ScriptedReaders(NoReaders):
+    """Three members of one group, which wait in its queue 7."""
+
+    def member_counts(self) -> Mapping[str, int]:
+        return {"g": 3}
+
+    def waiting(self) -> Collection[OffsetKey]:
+        return {OffsetKey("g", "orders", 7)}
+
+
 class Collecting:
     """A collector with a scripted broker, and what it reported."""
 
-    def __init__(self, clock: ManualClock, *, source: QueueEnds | None = None, interval: float = 600.0) -> None:
+    def __init__(
+        self,
+        clock: ManualClock,
+        *,
+        source: QueueEnds | None = None,
+        contents: QueueContents | None = None,
+        interval: float = 600.0,
+    ) -> None:
         self.clock = clock
         self.broker = ScriptedEnds()
         self.topics = topic_set(orders=2)
@@ -230,9 +274,11 @@ class Collecting:
             source or self.broker,
             topics=lambda: self.topics,
             committed=lambda: list(self.commits),
-            members=lambda: {"g": 3},
+            readers=ScriptedReaders(),
+            contents=contents,
             report=self._report,
             interval=interval,
+            live_interval=60.0,
             clock=clock,
             metrics=self.metrics,
             meter=QueueMeter(),
@@ -284,6 +330,74 @@ async def test_metrics_show_the_last_minute_and_reports_the_full_period(clock: M
     assert (stats.period, stats.put_rate, stats.depth, stats.lag) == (600.0, 5.5, 3_400, 3_360)
     (group,) = stats.top_groups
     assert (group.group, group.queue_count, group.highest_lag, group.member_count) == ("g", 2, 3_300, 3)
+
+
+class ScriptedContents:
+    """A broker that knows queue 0 of orders alone; with ``fault`` it does not respond."""
+
+    def __init__(self) -> None:
+        self.fault: QueueEndsError | None = None
+
+    async def bytes_of(self, queues: Collection[QueueKey]) -> Mapping[QueueKey, int]:
+        if self.fault is not None:
+            raise self.fault
+        return {ORDERS: 4_096} if ORDERS in queues else {}
+
+    async def born_at(self, messages: Collection[tuple[QueueKey, int]]) -> Mapping[tuple[QueueKey, int], float]:
+        return {(ORDERS, 40): 1_000.0} if (ORDERS, 40) in messages else {}
+
+
+async def test_the_last_measurement_can_be_seen_with_how_groups_advance_and_what_queues_hold(
+    clock: ManualClock,
+) -> None:
+    contents = ScriptedContents()
+    collecting = Collecting(clock, contents=contents)
+    collecting.broker.held |= {ORDERS: 100, QueueKey("orders", 1): 0}
+    collecting.commits = [("g", "orders", 0, 40), ("lonely", "orders", 1, 0)]
+    now = clock.utc_now().timestamp()
+    async with collecting.running():
+        first = collecting.collector.live
+        assert first is not None
+        assert (first.stats.lag, first.stats.top_groups[0].commit_rate, first.interval) == (60, None, 60.0)
+        (lag,) = first.stats.top_lags
+        assert lag.oldest_unread == pytest.approx(now - 1_000.0)
+        collecting.broker.held[ORDERS] += 6_000
+        collecting.commits[0] = ("g", "orders", 0, 340)
+        await clock.advance(60)
+        live = collecting.collector.live
+        assert live is not None
+        contents.fault = QueueEndsError("gone")
+        await clock.advance(60)
+        assert collecting.metric("pointsman_agent_top_queue_bytes", topic="orders", queue="0") is None
+
+    assert live.at == first.at + 60.0
+    (queue,), (group, lonely) = live.stats.top_put_rates, live.stats.top_groups
+    assert (queue.put_rate, queue.bytes) == (100.0, 4_096)
+    assert (group.lag, group.put_rate, group.commit_rate, group.behind_queue_count) == (5_760, 100.0, 5.0, 0)
+    assert (lonely.group, lonely.commit_rate, lonely.member_count) == ("lonely", 0.0, 0)
+    assert collecting.progress.loads["g"].lag == 5_760
+    assert collecting.metric("pointsman_agent_group_commits_per_second", group="g", topic="orders") == 0.0
+    assert collecting.metric("pointsman_agent_group_members", group="lonely") == 0.0
+
+
+async def test_measurements_that_take_long_become_rare(clock: ManualClock) -> None:
+    collecting = Collecting(clock)
+    collecting.broker.held[ORDERS] = 1
+    collecting.broker.waits = lambda: clock.sleep(2.0)
+    async with collecting.running():
+        await clock.advance(2.0)
+        assert collecting.broker.asked == 1
+        assert collecting.metric("pointsman_agent_queue_measurement_seconds") == 2.0
+        assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 200.0
+        await clock.advance(197.9)
+        assert collecting.broker.asked == 1
+        collecting.broker.waits = None
+        await clock.advance(0.1)
+        assert collecting.broker.asked == 2
+        assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 60.0
+        collecting.broker.waits = lambda: clock.sleep(20.0)
+        await clock.advance(80.0)
+        assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 600.0
 
 
 async def test_each_period_is_reported_once_and_contains_nothing_before_it(clock: ManualClock) -> None:

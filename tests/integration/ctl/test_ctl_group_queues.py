@@ -9,6 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman_agent.core.measured_queue_stats import GroupLoad
 from pointsman_agent.core.queue import QueueKey
 from tests.kit.agent.group_clients import reads
 from tests.kit.ctl.fleet import Fleet, a_fleet
@@ -24,6 +25,26 @@ async def fleet(clock: ManualClock) -> AsyncIterator[Fleet]:
 
 def reading(*queues: wire.QueueReading) -> wire.GroupReading:
     return wire.GroupReading(group="g", topics=[wire.TopicReading(topic="orders", queues=queues)], retries=3)
+
+
+async def test_groups_show_what_they_have_to_read_and_those_that_nobody_reads(fleet: Fleet) -> None:
+    await fleet.join(fleet.one, A, reads("g"))
+    await fleet.join(fleet.two, A, reads("g"))
+    fleet.one.progress.end_round(
+        {"g": GroupLoad(90, 12.0, 2.5, 1, 0), "read": GroupLoad(), "left": GroupLoad(7, 0.0, None)}
+    )
+    fleet.two.progress.end_round({"g": GroupLoad(10, 3.0, 3.0, 0, 1)})
+    printed, document = await fleet.ctl("groups"), (await fleet.json("groups")).document
+
+    assert printed.out == (
+        "GROUP  MEMBERS  AGENTS  LAG  IN/S  OUT/S  MODEL       TOPICS  FLAGS\n"
+        "g            1     2/2  100    15    5.5  CLUSTERING  orders  STUCK BEHIND\n"
+        "left         0     1/2    7     0      -  -           -       NO MEMBERS\n"
+    )
+    g, left = document["groups"]
+    numbers = ("lag", "putRate", "commitRate", "behindQueues", "stuckQueues")
+    assert [g[name] for name in numbers] == [100, 15.0, 5.5, 1, 1]
+    assert [left[name] for name in (*numbers, "flags")] == [7, 0.0, None, 0, 0, ["NO MEMBERS"]]
 
 
 async def test_a_member_that_hangs_is_named_with_the_place_where_it_stands_and_one_without_queues_is_idle(

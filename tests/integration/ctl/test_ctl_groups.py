@@ -58,9 +58,9 @@ async def test_groups_are_merged_from_all_masters_and_each_client_counts_once(fl
 
     assert table == Ended(
         0,
-        "GROUP    MEMBERS  AGENTS  MODEL         TOPICS  FLAGS\n"
-        "audit          1     1/2  BROADCASTING  bills   -\n"
-        "billing        2     2/2  CLUSTERING    orders  -\n",
+        "GROUP    MEMBERS  AGENTS  LAG  IN/S  OUT/S  MODEL         TOPICS  FLAGS\n"
+        "audit          1     1/2    -     -      -  BROADCASTING  bills   -\n"
+        "billing        2     2/2    -     -      -  CLUSTERING    orders  -\n",
         "",
     )
     assert printed.document["groups"][1] == {
@@ -70,6 +70,11 @@ async def test_groups_are_merged_from_all_masters_and_each_client_counts_once(fl
         "agents": sorted([fleet.one.addr, fleet.two.addr]),
         "messageModels": ["CLUSTERING"],
         "topics": ["orders"],
+        "lag": None,
+        "putRate": None,
+        "commitRate": None,
+        "behindQueues": 0,
+        "stuckQueues": 0,
         "flags": [],
     }
     agents = {agent["addr"]: agent for agent in printed.document["agents"]}
@@ -86,6 +91,7 @@ async def test_groups_are_merged_from_all_masters_and_each_client_counts_once(fl
                 "topics": ["orders"],
                 "isConflicting": False,
                 "isPinned": False,
+                "load": None,
             }
         ],
     }
@@ -226,7 +232,7 @@ async def test_an_agent_that_warms_up_is_named_and_its_members_are_no_disagreeme
 
     where = f"{warming.addr} (c1/b/0)"
     assert listed.out.splitlines()[1:] == [
-        "billing        2     2/2  CLUSTERING  orders  WARMING",
+        "billing        2     2/2    -     -      -  CLUSTERING  orders  WARMING",
         f"WARMING: {where}",
     ]
     assert f"WARMING: {where} may not know all members yet" in shown.out.splitlines()

@@ -126,9 +126,10 @@ async def test_groups_are_merged_from_the_brokers(fleet: Fleet, kind: str) -> No
     table = await fleet.ctl(kind, "groups")
     assert table == Ended(
         0,
-        "GROUP    MEMBERS  AGENTS  MODEL       TOPICS  FLAGS\n"
-        "audit          2     2/2  CLUSTERING  orders  DIFFERS\n"
-        "billing        2     2/2  CLUSTERING  orders  DIFFERS\n" + ("" if kind == GRPC else f"{NOT_LISTED}\n"),
+        "GROUP    MEMBERS  AGENTS  LAG  IN/S  OUT/S  MODEL       TOPICS  FLAGS\n"
+        "audit          2     2/2    -     -      -  CLUSTERING  orders  DIFFERS\n"
+        "billing        2     2/2   10     -      -  CLUSTERING  orders  DIFFERS\n"
+        + ("" if kind == GRPC else f"{NOT_LISTED}\n"),
         "",
     )
     document = await fleet.json(kind, "groups")

@@ -82,6 +82,7 @@ class Recorded(MetricsHook):
         self.idle: list[bool] = []
         self.aside: list[bool] = []
         self.queues: dict[str, int] = {}
+        self.lost_locks = 0
         self.trimmed_messages = 0
         self.filtered_messages = 0
         self.blocked: dict[MessageQueue, float] = {}
@@ -105,6 +106,9 @@ class Recorded(MetricsHook):
 
     def standing_aside(self, *, is_aside: bool, **_: object) -> None:
         self.aside.append(is_aside)
+
+    def lock_lost(self, **_: object) -> None:
+        self.lost_locks += 1
 
     def filtered(self, *, messages: int, **_: object) -> None:
         self.filtered_messages += messages

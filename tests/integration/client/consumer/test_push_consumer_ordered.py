@@ -221,3 +221,4 @@ async def test_an_ordered_consumer_that_lost_its_lock_continues_where_the_other_
     await setup.clock.advance(10)
     assert bodies[-1] == "5"
     assert set(bodies) == {"0", "1", "2", "5"}
+    assert setup.hook.lost_locks == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pointsman_agent.core.group_progress import Progress, ProgressMeter, Standing, standing
+from pointsman_agent.core.measured_queue_stats import GroupLoad
 from pointsman_agent.core.member_readings import QueueReading, QueueReport
 from pointsman_agent.core.offsets import OffsetKey
 
@@ -16,8 +17,9 @@ def course(*rounds: tuple[float, int, int]) -> Progress | None:
     """Return the progress after rounds of time, committed offset and end."""
     meter = ProgressMeter()
     for now, committed, end in rounds:
-        meter.take(KEY, committed, max_offset=end, now=now)
-        meter.end_round()
+        taken = meter.take(KEY, committed, max_offset=end, now=now)
+        assert taken == meter.of(KEY)
+        meter.end_round({})
     return meter.of(KEY)
 
 
@@ -43,10 +45,11 @@ def test_the_course_of_an_offset(rounds: tuple[tuple[float, int, int], ...], exp
 def test_an_offset_that_is_no_longer_committed_is_forgotten() -> None:
     meter = ProgressMeter()
     meter.take(KEY, 1, max_offset=2, now=0.0)
-    meter.end_round()
+    meter.end_round({"billing": GroupLoad(lag=1)})
     assert meter.of(KEY) is not None
-    meter.end_round()
-    assert meter.of(KEY) is None
+    assert meter.loads == {"billing": GroupLoad(lag=1)}
+    meter.end_round({})
+    assert (meter.of(KEY), meter.loads) == (None, {})
 
 
 def report(*, call: float | None = None, is_waiting: bool = False) -> QueueReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from random import Random
 
 import pytest
@@ -11,9 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pointsman.v1 import registration_service_pb2 as wire
-from pointsman_agent.core.measured_queue_stats import MAX_MESSAGES, MAX_PERIOD, TOP, QueueEnd, QueueMeter, Tally
+from pointsman_agent.core.measured_queue_stats import (
+    MAX_MESSAGES,
+    MAX_PERIOD,
+    TOP,
+    GroupLoad,
+    QueueEnd,
+    QueueMeter,
+    Tally,
+)
 from pointsman_agent.core.queue import QueueKey
-from pointsman_agent.queue_stats.reporter import from_status, to_message
+from pointsman_agent.queue_stats.collector import LiveQueues
+from pointsman_agent.queue_stats.reporter import MAX_LIVE_BYTES, from_status, to_live_message, to_message
 
 ORDERS = QueueKey("orders", 0)
 
@@ -144,9 +153,42 @@ def test_a_lag_is_the_distance_of_the_committed_offset_from_the_end_and_never_ne
         tally.add_commit("g", QueueKey("orders", queue_id), committed, max_offset=50, put_rate=1.5)
     stats = tally.finish()
 
-    assert [astuple(each) for each in stats.top_lags] == [("g", "orders", 0, 10, 1.5)]
-    assert [astuple(each) for each in stats.top_groups] == [("g", "orders", 3, 10, 10, 0)]
+    assert [astuple(each) for each in stats.top_lags] == [("g", "orders", 0, 10, 1.5, 40, None)]
+    assert [astuple(each) for each in stats.top_groups] == [("g", "orders", 3, 10, 10, 0, 4.5, None, 0, 0)]
     assert stats.lag == 10
+
+
+def test_a_group_falls_behind_in_the_queues_whose_lag_grows_and_is_not_short() -> None:
+    tally = Tally()
+    for queue_id, (lag, put_rate, commit_rate, is_waiting) in enumerate(
+        [
+            (601, 10.0, 9.0, False),
+            (600, 10.0, 9.0, False),
+            (601, 10.0, 10.0, False),
+            (601, 10.0, None, False),
+            (601, 10.0, 0.0, True),
+        ]
+    ):
+        tally.add_commit(
+            "g",
+            QueueKey("orders", queue_id),
+            100,
+            max_offset=100 + lag,
+            put_rate=put_rate,
+            commit_rate=commit_rate,
+            is_waiting=is_waiting,
+        )
+    tally.add_commit("g", QueueKey("invoices", 0), 5, max_offset=7, put_rate=0.0, commit_rate=3.0)
+    tally.add_commit("new", QueueKey("orders", 0), 0, max_offset=701, put_rate=10.0)
+    stuck = {("g", "orders"): 2, ("g", "elsewhere"): 1}
+    orders, new, _invoices = tally.finish(stuck=stuck).top_groups
+
+    assert (orders.put_rate, orders.commit_rate, orders.behind_queue_count, orders.stuck_queue_count) == (50, 28, 1, 2)
+    assert (new.put_rate, new.commit_rate, new.behind_queue_count, new.stuck_queue_count) == (10, None, 0, 0)
+    assert tally.loads(stuck) == {
+        "g": GroupLoad(lag=3_006, put_rate=50, commit_rate=31, behind_queue_count=1, stuck_queue_count=2),
+        "new": GroupLoad(lag=701, put_rate=10, commit_rate=None),
+    }
 
 
 def test_a_topic_reports_how_evenly_its_queues_are_filled() -> None:
@@ -156,7 +198,7 @@ def test_a_topic_reports_how_evenly_its_queues_are_filled() -> None:
     stats = tally.finish(unmeasured=3)
 
     assert [astuple(each) for each in stats.top_topics] == [("orders", 4, 2, 9.0, 8.0, 16, 10)]
-    assert [astuple(each) for each in stats.top_put_rates] == [("orders", 0, 8.0, 10), ("orders", 2, 1.0, 0)]
+    assert [astuple(each) for each in stats.top_put_rates] == [("orders", 0, 8.0, 10, 0), ("orders", 2, 1.0, 0, 0)]
     assert (stats.period, stats.queue_count, stats.unmeasured_queue_count, stats.topic_count) == (603.0, 4, 3, 1)
     assert (stats.depth, stats.put_rate) == (16, 9.0)
 
@@ -237,9 +279,12 @@ def shuffled(facts: dict, random: Random) -> dict:  # type: ignore[type-arg]  # 
 def test_a_message_contains_all_measurements() -> None:
     tally = Tally()
     tally.add_queue(QueueKey("orders", 3), depth=9, put_rate=1.25, seconds=600.5)
-    tally.add_commit("g", QueueKey("orders", 3), 5, max_offset=9, put_rate=1.25)
+    tally.add_commit("g", QueueKey("orders", 3), 5, max_offset=9, put_rate=1.25, commit_rate=0.5)
+    stats = tally.finish(unmeasured=1, members={"g": 2}, stuck={("g", "orders"): 1})
+    (puts,), (lag,) = stats.top_put_rates, stats.top_lags
+    known = replace(stats, top_put_rates=(replace(puts, bytes=512),), top_lags=(replace(lag, oldest_unread=1.5),))
 
-    assert to_message(tally.finish(unmeasured=1, members={"g": 2})) == wire.QueueStats(
+    assert to_message(known) == wire.QueueStats(
         period={"seconds": 600, "nanos": 500_000_000},  # type: ignore[arg-type]  # a Duration
         queue_count=1,
         unmeasured_queue_count=1,
@@ -247,15 +292,68 @@ def test_a_message_contains_all_measurements() -> None:
         depth=9,
         put_rate=1.25,
         lag=4,
-        top_put_rates=[wire.QueuePuts(topic="orders", queue_id=3, put_rate=1.25, depth=9)],
-        top_lags=[wire.QueueLag(group="g", topic="orders", queue_id=3, lag=4, put_rate=1.25)],
+        top_put_rates=[wire.QueuePuts(topic="orders", queue_id=3, put_rate=1.25, depth=9, bytes=512)],
+        top_lags=[
+            wire.QueueLag(
+                group="g",
+                topic="orders",
+                queue_id=3,
+                lag=4,
+                put_rate=1.25,
+                oldest_unread={"seconds": 1, "nanos": 500_000_000},  # type: ignore[arg-type]  # a Duration
+            )
+        ],
         top_topics=[
             wire.TopicTotals(
                 topic="orders", queue_count=1, put_rate=1.25, highest_put_rate=1.25, depth=9, highest_depth=9
             )
         ],
-        top_groups=[wire.GroupTotals(group="g", topic="orders", queue_count=1, lag=4, highest_lag=4, member_count=2)],
+        top_groups=[
+            wire.GroupTotals(
+                group="g",
+                topic="orders",
+                queue_count=1,
+                lag=4,
+                highest_lag=4,
+                member_count=2,
+                put_rate=1.25,
+                commit_rate=0.5,
+                stuck_queue_count=1,
+            )
+        ],
     )
+
+
+def live_with(names: str) -> LiveQueues:
+    """A measurement whose lists are full."""
+    tally = Tally()
+    for n in range(TOP):
+        queue = QueueKey(f"{names}{n:02}", 3)
+        tally.add_queue(queue, depth=9, put_rate=1.0 + n, seconds=30.0)
+        tally.add_commit(f"{names}{n:02}", queue, 5, max_offset=9, put_rate=1.0)
+    return LiveQueues(tally.finish(), at=100.0, interval=30.0, is_warming=True)
+
+
+def test_a_heartbeat_carries_the_measurement_with_its_age() -> None:
+    live = live_with("orders")
+    message = wire.LiveQueues.FromString(to_live_message(live, now=112.5))
+
+    assert message.stats == to_message(live.stats)
+    assert (message.age.ToMilliseconds(), message.interval.ToMilliseconds(), message.is_warming) == (
+        12_500,
+        30_000,
+        True,
+    )
+
+
+def test_a_measurement_with_long_names_loses_the_ends_of_its_lists() -> None:
+    live = live_with("n" * 125)
+    body = to_live_message(live, now=100.0)
+    stats = wire.LiveQueues.FromString(body).stats
+
+    assert len(to_message(live.stats).SerializeToString()) > MAX_LIVE_BYTES >= len(body)
+    assert (stats.queue_count, len(stats.top_put_rates), len(stats.top_groups)) == (20, 10, 10)
+    assert stats.top_put_rates[0].put_rate == 20.0
 
 
 def test_a_status_of_a_later_version_is_not_known_to_be_recorded() -> None:
