@@ -101,8 +101,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=[item for item in items if not is_wanted(item)])
     items[:] = sorted(filter(is_wanted, items), key=layer)
     for item in items:
-        is_search = is_hypothesis_test(getattr(item, "obj", None))
-        if (is_search or full) and config.getoption("--timeout") is None:
+        is_search, own = is_hypothesis_test(getattr(item, "obj", None)), item.get_closest_marker("timeout")
+        has_longer = own is not None and own.args[0] > SEARCH_SECONDS
+        if (is_search or full) and not has_longer and config.getoption("--timeout") is None:
             item.add_marker(pytest.mark.timeout(SEARCH_SECONDS))
 
 

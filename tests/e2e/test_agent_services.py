@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -35,12 +36,15 @@ from pointsman_agent.config import (
 )
 from tests.kit.agent.process import agent_process
 from tests.kit.broker.redis.process import RedisProcess, redis_process
+from tests.kit.ctl.command import ctl
 from tests.kit.name_server.process import RealNameServer, real_name_server
 from tests.kit.waiting import eventually, read_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(240)]
 
 PATIENCE_SECONDS = 90.0
+UNREAD_SINCE = 1_700_000_000
+"""Seconds since 1970."""
 
 
 def config(name_server: str, redis: RedisProcess) -> AgentConfig:
@@ -118,6 +122,19 @@ async def test_consumers_find_the_agent_by_the_route_and_offsets_outlive_its_dea
                 lambda found: found == ":1",
                 seconds=PATIENCE_SECONDS,
             )
+            await redis.command("XADD", "orders:queue:1", "0-*", "k", "v", "born_at", str(UNREAD_SINCE * 1_000))
+            queues = await read_until(
+                lambda: ctl("--namesrv", server.addr, "--output", "json", "queues"),
+                lambda printed: any(lag["lag"] == 1 for lag in printed.document["nodes"][0]["lags"]),
+                seconds=PATIENCE_SECONDS,
+            )
+            (node,) = queues.document["nodes"]
+            (lag,) = node["lags"]
+            assert (lag["group"], lag["topic"], lag["queueId"]) == ("billing", "orders", 1)
+            assert lag["oldestUnreadSeconds"] > time.time() - UNREAD_SINCE - 60
+            assert [(each["topic"], each["queueCount"], each["depth"]) for each in node["topics"]] == [("orders", 2, 3)]
+            assert [(each["group"], each["memberCount"]) for each in node["groups"]] == [("billing", 1)]
+            assert node["measuredBrokerCount"] == node["brokerCount"] == 1
             held.cancel()
         async with (
             agent_process(tmp_path / "second", config(server.addr, redis)),

@@ -53,12 +53,15 @@ class Node:
         self.now = START
         self.generations: dict[Agent, int] = {}
         self.events: list[Event] = []
+        self.boots = 0
         self.core = self.boot()
 
     def boot(self) -> NameServer:
         rules, guard = LivenessRules(), GuardRules(enabled=False)
+        # Generations of another boot are others, as random ones are.
+        first, self.boots = 1_000 * self.number + 100 * self.boots, self.boots + 1
         # The start is long ago: the end of a stream counts.
-        return NameServer(rules=rules, guard_rules=guard, first_generation=self.number * 1_000, started_at=START - 200)
+        return NameServer(rules=rules, guard_rules=guard, first_generation=first, started_at=START - 200)
 
     def hear(self, agent: Agent, message: str) -> None:
         match message:

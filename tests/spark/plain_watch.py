@@ -178,8 +178,9 @@ def whole_checkpoints(own: list[Row]) -> list[Checkpoint]:
         if row["event"] != "CHECKPOINT":
             continue
         rows = [row] if row["detail"]["i"] == 1 else [*rows, row]
-        if [one["detail"]["i"] for one in rows] == list(range(1, row["detail"]["n"] + 1)):
-            found.append(Checkpoint(rows[0]["seq"], row["seq"], max(map(when, rows))))
+        same = [one for one in rows if one["detail"]["n"] == row["detail"]["n"]]
+        if [one["detail"]["i"] for one in same] == list(range(1, row["detail"]["n"] + 1)):
+            found.append(Checkpoint(same[0]["seq"], row["seq"], max(map(when, same))))
     return found
 
 

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.e2e, pytest.mark.timeout(1_200)]
 
 REPORT_JOB = Path(make_zip.__file__).with_name("report_job.py")
 SUBMIT_SECONDS = 600.0
-FIRST, SECOND, LAST = (MIDNIGHT.date() + timedelta(days=n) for n in range(3))
+FIRST, LAST = (MIDNIGHT.date() + timedelta(days=n) for n in range(2))
 QUEUES = {"orders": {"read_queues": 4, "write_queues": 4, "perm": 6}}
 
 
@@ -37,13 +37,13 @@ class Warehouses:
 
 
 def write_nights(history: Path) -> None:
-    """Three days of two name servers: one broker flaps, one crashes, one is only late; some lines are bad."""
+    """Two days of two name servers: one broker flaps, one crashes, one is only late; some lines are bad."""
     servers = [NameServer(node=f"ns{n}:9876", boot_id=f"b{n}").start() for n in (1, 2)]
     for server in servers:
         for name in ("a", "b", "c"):
             server.say("REGISTERED", moment(10), broker(name))
             server.say("TOPICS", moment(11), broker(name), detail={"topics": QUEUES})
-        for day in range(3):
+        for day in range(2):
             for n in range(6):
                 server.outage(broker("a"), moment(1_000 + 60 * n, day=day), until=moment(1_020 + 60 * n, day=day))
             server.say("LATE_HEARTBEAT", moment(5_000, day=day), broker("c"), interval_ms=9_000)
@@ -51,10 +51,10 @@ def write_nights(history: Path) -> None:
         server.rows.sort(key=lambda row: row["event_at"])
         for number, row in enumerate(server.rows, start=1):
             row["seq"] = number
-        server.stop(moment(80_000, day=2))
+        server.stop(moment(80_000, day=1))
     write_history(history / "ns1", servers[0].rows)
     write_history(history / "ns2", servers[1].rows, packed=True)
-    bad = history / "ns1" / "raw" / f"dt={SECOND}" / "bad.jsonl"
+    bad = history / "ns1" / "raw" / f"dt={LAST}" / "bad.jsonl"
     bad.write_text("{\n", encoding="utf-8")
 
 
@@ -70,7 +70,7 @@ def computed(tmp_path_factory: pytest.TempPathFactory, packed: Path, run_days: D
     folder = tmp_path_factory.mktemp("cluster")
     write_nights(folder / "history")
     histories = [f"--history={folder / 'history' / name}" for name in ("ns1", "ns2")]
-    runs = [["nightly", f"--date={FIRST}"], ["backfill", f"--from={SECOND}", f"--to={LAST}"]]
+    runs = [["nightly", f"--date={FIRST}"], ["backfill", f"--from={LAST}", f"--to={LAST}"]]
     assert run_days.spark.sparkContext.master == "local[1]"
     for run in runs:
         assert main([*run, *histories, f"--warehouse={folder / 'here'}", "--quiet"]) == 1

@@ -10,6 +10,7 @@ from pointsman_agent.config import AgentConfig
 from pointsman_agent.topic_source import TopicSource
 from pointsman_agent.topic_source.rocketmq import RocketmqTopicSource
 from pointsman_agent.topic_source.toml import TomlTopicSource
+from pointsman_agent.topic_source.with_group_topics import WithGroupTopics
 
 READ_TIMEOUT_SECONDS: Mapping[str, float] = {"toml": 120.0, "rocketmq": 30.0, "redis": 10.0}
 """Deadline of a read of each source. Files need processor time, on a thread: half a minute on a busy core for 100,000
@@ -39,18 +40,29 @@ def build_topic_source(
             environment=environment,
             on_skipped=on_skipped,
         )
-    if topics.source == "redis":
-        from pointsman_agent.topic_source.redis_topics import RedisTopicSource  # noqa: PLC0415  # needs the extra `redis`
+    if not config.is_redis:
+        return TomlTopicSource(config, file=file, environment=environment, flags=flags, clock=clock)
+    from pointsman_agent.topic_source import redis_topics  # noqa: PLC0415  # needs the extra `redis`
 
-        # The probe's login, if it probes Redis: both use the same server.
-        probe = config.probe
-        goes_to_redis = probe.kind == "redis"
-        return RedisTopicSource(
-            (probe.target if goes_to_redis else "") or config.broker.addr,
+    target, username, password = config.redis_login
+    state_version = config.broker.state_version
+
+    def at_redis(pattern: str, on_skipped: Callable[[int], None] | None) -> TopicSource:
+        return redis_topics.RedisTopicSource(
+            target,
             max_topics=topics.max_topics,
-            state_version=config.broker.state_version,
-            username=probe.username if goes_to_redis else "",
-            password=probe.password if goes_to_redis else "",
+            state_version=state_version,
+            username=username,
+            password=password,
+            pattern=pattern,
             on_skipped=on_skipped,
         )
-    return TomlTopicSource(config, file=file, environment=environment, flags=flags, clock=clock)
+
+    if topics.source == "redis":
+        return at_redis(redis_topics.PATTERN, on_skipped)
+    return WithGroupTopics(
+        TomlTopicSource(config, file=file, environment=environment, flags=flags, clock=clock),
+        at_redis(redis_topics.GROUP_PATTERN, None),
+        state_version=state_version,
+        clock=clock,
+    )

@@ -30,6 +30,8 @@ except ModuleNotFoundError as error:
     ) from error
 
 PATTERN = "*:queue:[0-9]*"
+GROUP_PATTERN = "%[RD]*:queue:[0-9]*"
+"""Retry topics and dead letters of consumer groups."""
 KEYS_A_STEP = 500
 """COUNT of SCAN: keys per step; Redis serves other clients between steps."""
 
@@ -62,6 +64,7 @@ class RedisTopicSource:
         state_version: int,
         username: str = "",
         password: str = "",
+        pattern: str = PATTERN,
         on_skipped: Callable[[int], None] | None = None,
     ) -> None:
         self._target = target
@@ -70,6 +73,7 @@ class RedisTopicSource:
         self._state_version = state_version
         self._username = username or None
         self._password = password or None
+        self._pattern = pattern
         self._on_skipped = on_skipped
         self._thread = SingleCallThread("topics-redis", busy=TopicSourceError)
         self._queue_nums: dict[str, int] | None = None
@@ -104,7 +108,7 @@ class RedisTopicSource:
         cursor = 0
         try:
             for _ in range(MAX_STEPS):
-                cursor, keys = await redis.scan(cursor, match=PATTERN, count=KEYS_A_STEP, _type="STREAM")
+                cursor, keys = await redis.scan(cursor, match=self._pattern, count=KEYS_A_STEP, _type="STREAM")
                 for key in keys:
                     found.take(key if isinstance(key, bytes) else key.encode())
                 if cursor == 0:

@@ -46,7 +46,7 @@ from pointsman_ctl.output.consumer_group_view import (
 )
 from pointsman_ctl.output.error_report import ErrorReport
 from pointsman_ctl.output.group_queue_view import group_queues_view, queue_parts, to_queues_document
-from pointsman_ctl.output.operator_texts import printable, utc_of
+from pointsman_ctl.output.operator_texts import counted, printable, utc_of
 from pointsman_ctl.output.output_layout import failure_line
 from pointsman_ctl.servers.agent_queries import AgentGroup, AgentServer
 from pointsman_ctl.servers.rocketmq_broker import RocketmqBroker
@@ -213,7 +213,9 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
     if view.known or not result.received:
         parts = [*group_parts(view), *(queue_parts(queues) if with_queues else ())]
         return finish(invocation, result, document, parts)
-    return fail_unknown_group(invocation, result, f"consumer group {group} has no members")
+    unread = sum(row.lag or 0 for row in queues.rows)
+    left = f" and {counted(unread, 'unread message')}" if unread else ""
+    return fail_unknown_group(invocation, result, f"consumer group {group} has no members{left}")
 
 
 def fail_unknown_group(invocation: Invocation, result: QueryResult[object], problem: str) -> int:

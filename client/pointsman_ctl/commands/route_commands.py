@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pointsman.group_topics import is_group_topic
 from pointsman.v1 import broker_pb2, route_service_pb2
 from pointsman.wire.json_document import (
     MASTER_ID,
@@ -68,11 +69,13 @@ def route(invocation: Invocation, topic: str, cluster: str, zone: str) -> None:
 
 @click.command()
 @in_cluster
+@click.option("--system", "with_system", is_flag=True, help="List retry topics and dead letters of groups, too.")
 @pass_invocation
-def topics(invocation: Invocation, cluster: str) -> None:
+def topics(invocation: Invocation, cluster: str, *, with_system: bool) -> None:
     """List topic names, one per line.
 
-    Queries the first server in the list that responds. A WARMING server adds a warning that the list may be incomplete.
+    Without the retry topics (%RETRY%GROUP) and dead letters (%DLQ%GROUP) of consumer groups. Queries the first server
+    in the list that responds. A WARMING server adds a warning that the list may be incomplete.
 
     \b
     JSON: topics[], nodeState
@@ -80,13 +83,14 @@ def topics(invocation: Invocation, cluster: str) -> None:
     \b
     Examples:
       pointsmanctl topics
-      pointsmanctl topics --cluster DefaultCluster | grep '^%RETRY%'
+      pointsmanctl topics --cluster DefaultCluster --system | grep '^%DLQ%'
     """
     response = invocation.query_first(lambda server, deadline: server.topics(deadline, cluster=cluster))
     document = to_document(response)
     del document["nextPageToken"]
+    document["topics"] = shown = [each for each in response.topics if with_system or not is_group_topic(each)]
     # Nothing else, so that the output can be piped.
-    invocation.show(document, map(Text, response.topics))
+    invocation.show(document, map(Text, shown))
     invocation.warn_if_warming(response.node_state)
 
 

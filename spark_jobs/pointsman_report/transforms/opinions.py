@@ -358,19 +358,19 @@ def _left_out(stated: DataFrame, rare: DataFrame) -> DataFrame:
 
 
 def _complete_checkpoints(rare: DataFrame) -> DataFrame:
-    """``first_seq``, ``last_seq`` and time of each checkpoint with all of its n rows."""
+    """``first_seq``, ``last_seq`` and time of each checkpoint with all of its n rows.
+
+    The last rows of one may follow the first rows of another whose end is missing, too: they state another n.
+    """
     number = {name: F.get_json_object("detail", f"$.{name}").try_cast("long") for name in ("i", "n")}
     rows = rare.filter((F.col("event") == "CHECKPOINT") & of_a_replica()).withColumns(number)
     timeline = Window.partitionBy(*OBSERVER).orderBy("seq")
     numbered = rows.withColumn("nth", F.count(F.when(F.col("i") == 1, 1)).over(timeline))
-    whole = numbered.groupBy(*OBSERVER, "nth").agg(
+    whole = numbered.groupBy(*OBSERVER, "nth", "n").agg(
         F.min("seq").alias("first_seq"),
         F.max("seq").alias("last_seq"),
         F.unix_micros(F.max("event_at")).alias("last_us"),
         F.count("*").alias("rows"),
         F.count_distinct("i").alias("different"),
-        F.min("n").alias("least"),
-        F.max("n").alias("most"),
     )
-    complete = (F.col("rows") == F.col("most")) & (F.col("different") == F.col("most"))
-    return whole.filter(complete & (F.col("least") == F.col("most"))).drop("nth", "rows", "different", "least", "most")
+    return whole.filter("rows = n and different = n").drop("nth", "n", "rows", "different")

@@ -56,6 +56,19 @@ async def test_topics_prints_all_pages_with_one_name_per_line() -> None:
     assert server.calls["ListTopics"] == 3
 
 
+async def test_topics_of_groups_are_listed_with_system_alone() -> None:
+    async with scripted_route_server() as server:
+        server.topic_names = ["%DLQ%g", "%RETRY%g", "orders"]
+        plain, system = (
+            await ctl("--namesrv", server.addr, "topics"),
+            await ctl("--namesrv", server.addr, "topics", "--system"),
+        )
+        document = json.loads((await ctl("--namesrv", server.addr, "-o", "json", "topics")).out)
+
+    assert (plain.out, system.out) == ("orders\n", "%DLQ%g\n%RETRY%g\norders\n")
+    assert document["topics"] == ["orders"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [

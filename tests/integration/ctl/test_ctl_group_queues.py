@@ -41,6 +41,11 @@ async def test_groups_show_what_they_have_to_read_and_those_that_nobody_reads(fl
         "g            1     2/2  100    15    5.5  CLUSTERING  orders  STUCK BEHIND\n"
         "left         0     1/2    7     0      -  -           -       NO MEMBERS\n"
     )
+    fleet.one.offsets.commit("left", {QueueKey("orders", 3): 93})
+    fleet.one.ends.table[QueueKey("orders", 3)] = 100
+    one = await fleet.ctl("group", "left")
+    assert (one.code, one.out) == (1, "")
+    assert "consumer group left has no members and 7 unread messages at the 2 agents" in one.err
     g, left = document["groups"]
     numbers = ("lag", "putRate", "commitRate", "behindQueues", "stuckQueues")
     assert [g[name] for name in numbers] == [100, 15.0, 5.5, 1, 1]
