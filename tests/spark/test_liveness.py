@@ -627,7 +627,6 @@ def test_the_end_of_another_checkpoint_does_not_make_one_incomplete(stories: Sto
     assert [(row["start_at"], row["end_at"]) for row in downs] == [
         (moment(100), moment(100)),
         (moment(600), moment(600)),
-        (moment(900), moment(900)),
     ]
 
 
