@@ -71,7 +71,7 @@ def _measured(beat: bytes) -> bytes:
         ],
     )
     body = wire.LiveQueues(stats=stats).SerializeToString()
-    return beat + wire.KeepAliveRequest(beat=wire.Beat(live_queues=body)).SerializeToString()
+    return beat + wire.KeepAliveRequest(live_queues=body).SerializeToString()
 
 
 def open_stream(channel: grpc.aio.Channel) -> _Stream:

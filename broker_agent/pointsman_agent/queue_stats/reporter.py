@@ -23,7 +23,7 @@ from pointsman_agent.queue_stats.collector import LiveQueues
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 
 MAX_LIVE_BYTES = 16 * 1024
-"""Bound of `Beat.live_queues`; 80 entries with names of 20 characters take 5 kB."""
+"""Bound of `KeepAliveRequest.live_queues`; 80 entries with names of 20 characters take 5 kB."""
 RECORDED = "recorded"
 FAILED = "failed"
 

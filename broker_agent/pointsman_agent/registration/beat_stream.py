@@ -31,10 +31,13 @@ class BeatStream:
         self._inbox: asyncio.Queue[wire.BeatAnswer | FailedCall] = asyncio.Queue()
         self._reader = tasks.create_task(self._read())
 
-    async def send(self, beat: wire.Beat) -> None:
-        """Send a heartbeat. On a broken stream nothing is sent; :meth:`receive` returns the failure."""
+    async def send(self, beat: wire.Beat, live_queues: bytes = b"") -> None:
+        """Send a heartbeat, with a measurement of the queues if there is a new one.
+
+        On a broken stream nothing is sent; :meth:`receive` returns the failure.
+        """
         try:
-            await self._call.write(wire.KeepAliveRequest(beat=beat))
+            await self._call.write(wire.KeepAliveRequest(beat=beat, live_queues=live_queues))
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
             return
 

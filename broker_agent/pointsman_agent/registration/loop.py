@@ -286,10 +286,9 @@ class RegistrationLoop:
             generation=self._session.generation,
             hand_over=hand_over,
             sent_at=self._clock.utc_now() if sends_clock else None,
-            live_queues=live_queues,
         )
         try:
-            answer = await within(self._clock, self._timeouts.beat, _exchange(stream, beat))
+            answer = await within(self._clock, self._timeouts.beat, _exchange(stream, beat, live_queues))
         except TimeoutError:
             return UNANSWERED
         if not isinstance(answer, FailedCall) and from_beat_status(answer.status) in HOLDS:
@@ -466,6 +465,6 @@ class RegistrationLoop:
         return {"name_server": self.name_server}
 
 
-async def _exchange(stream: BeatStream, beat: wire.Beat) -> wire.BeatAnswer | FailedCall:
-    await stream.send(beat)
+async def _exchange(stream: BeatStream, beat: wire.Beat, live_queues: bytes) -> wire.BeatAnswer | FailedCall:
+    await stream.send(beat, live_queues)
     return await stream.receive()

@@ -99,7 +99,6 @@ def to_beat(
     generation: int,
     hand_over: bool,
     sent_at: datetime | None = None,
-    live_queues: bytes = b"",
 ) -> wire.Beat:
     """Build a heartbeat; ``sent_at`` is the agent's wall clock, if given."""
     return wire.Beat(
@@ -109,7 +108,6 @@ def to_beat(
         health=to_health(own),
         hand_over=hand_over,
         sent_at_millis=0 if sent_at is None else round(sent_at.timestamp() * 1_000),
-        live_queues=live_queues,
     )
 
 

@@ -161,8 +161,6 @@ class Beat(NamedTuple):
     hand_over: bool
     sent_at_millis: int
     """0: not reported."""
-    live_queues: bytes
-    """Not read yet; empty: none."""
 
 
 def beat(message: registration_service_pb2.Beat) -> Beat:
@@ -180,8 +178,21 @@ def beat(message: registration_service_pb2.Beat) -> Beat:
         health(message.health),
         message.hand_over,
         message.sent_at_millis,
-        message.live_queues,
     )
+
+
+def live_queues_behind(request: bytes, beat: bytes) -> bytes | None:
+    """Return the measurement of a ``KeepAliveRequest`` that begins with the bytes of one with a heartbeat alone.
+
+    Messages may be cut between fields, so the rest is one, too. Empty: it has no measurement. None: it does not begin
+    with them, or has another heartbeat behind them.
+    """
+    if not request.startswith(beat):
+        return None
+    if len(request) == len(beat):
+        return b""
+    rest = registration_service_pb2.KeepAliveRequest.FromString(request[len(beat) :])
+    return None if rest.HasField("beat") else rest.live_queues
 
 
 def registration(message: registration_service_pb2.BrokerRegistration, *, bounds: IntervalBounds) -> Registration:

@@ -104,7 +104,8 @@ class RegistrationServicer:
         beat = broker_codec.beat(request.beat)
         if caller is not None:
             check_writes(caller, beat.identity.cluster, beat.identity.broker_name)
-        return wire.HeartbeatResponse(answer=broker_codec.beat_answer(self._beat(beat)))
+        answer = self._beat(beat, live_queues=request.live_queues)
+        return wire.HeartbeatResponse(answer=broker_codec.beat_answer(answer))
 
     async def keep_alive(self, requests: AsyncIterator[bytes], send: Write, peer: Peer) -> None:
         """Record heartbeats until the stream ends; its end counts against each broker whose last heartbeat it carried.
@@ -125,15 +126,18 @@ class RegistrationServicer:
         self._streams.add(task)
         self._metrics.streams.inc()
         try:
-            last_request, last_answer, response = b"", BeatAnswer(BeatStatus.OK), b""
+            last_beat, last_answer, response = b"", BeatAnswer(BeatStatus.OK), b""
             async with asyncio.timeout(FIRST_BEAT_SECONDS) as first_beat:
                 async for request in requests:
                     at_work = True
-                    if request != last_request or not response:
-                        beat = broker_codec.beat(wire.KeepAliveRequest.FromString(request).beat)
+                    live_queues = broker_codec.live_queues_behind(request, last_beat) if response else None
+                    if live_queues is None:
+                        message = wire.KeepAliveRequest.FromString(request)
+                        beat = broker_codec.beat(message.beat)
                         check_writes(peer.caller, beat.identity.cluster, beat.identity.broker_name)
-                        last_request = request
-                    answer = self._beat(beat, stream=stream)
+                        live_queues, message.live_queues = message.live_queues, b""
+                        last_beat = message.SerializeToString()
+                    answer = self._beat(beat, stream=stream, live_queues=live_queues)
                     if answer.status in HOLDS:
                         if not held:
                             first_beat.reschedule(None)
@@ -207,14 +211,14 @@ class RegistrationServicer:
             self._pauses.catch_up(now)
         return now
 
-    def _take_live_queues(self, beat: broker_codec.Beat) -> None:
-        is_kept = self._live_queues.take(beat.identity, beat.generation, beat.live_queues, now=self._clock.monotonic())
+    def _take_live_queues(self, beat: broker_codec.Beat, body: bytes) -> None:
+        is_kept = self._live_queues.take(beat.identity, beat.generation, body, now=self._clock.monotonic())
         self._metrics.live_queues.labels("kept" if is_kept else "too_large").inc()
 
     def _ahead_ms(self, sent_at_millis: int) -> int:
         return sent_at_millis - round(self._clock.utc_now().timestamp() * 1_000)
 
-    def _beat(self, beat: broker_codec.Beat, *, stream: int | None = None) -> BeatAnswer:
+    def _beat(self, beat: broker_codec.Beat, *, stream: int | None = None, live_queues: bytes = b"") -> BeatAnswer:
         answer = self._core.beat(
             beat.identity,
             beat.generation,
@@ -228,8 +232,8 @@ class RegistrationServicer:
         if answer.status not in HOLDS:
             # A held identity was checked when it registered.
             refuse_if_any(identity_violations(beat.identity, path="beat.identity"))
-        elif beat.live_queues:
-            self._take_live_queues(beat)
+        elif live_queues:
+            self._take_live_queues(beat, live_queues)
         self._count_beat[answer.status]()
         if answer.events:
             self._record(answer.events)

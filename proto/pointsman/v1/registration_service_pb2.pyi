@@ -475,7 +475,6 @@ class Beat(_message.Message):
     HEALTH_FIELD_NUMBER: _builtins.int
     HAND_OVER_FIELD_NUMBER: _builtins.int
     SENT_AT_MILLIS_FIELD_NUMBER: _builtins.int
-    LIVE_QUEUES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """The registration's fence; 0: the agent holds none."""
     hand_over: _builtins.bool
@@ -485,10 +484,6 @@ class Beat(_message.Message):
     sent_at_millis: _builtins.int
     """The agent's wall clock at sending, milliseconds since the epoch; 0: not reported. An agent reports it with the
     first heartbeat of a stream and every five minutes, because equal heartbeats are not decoded again.
-    """
-    live_queues: _builtins.bytes
-    """A serialized `LiveQueues`, if the agent has measured its broker's queues since the last heartbeat of this stream; at
-    most 16 KiB. It is read when somebody asks for it: no heartbeat fails because of it, or waits for it.
     """
     @_builtins.property
     def identity(self) -> _broker_pb2.BrokerIdentity:
@@ -511,11 +506,10 @@ class Beat(_message.Message):
         health: _broker_pb2.BrokerHealth | None = ...,
         hand_over: _builtins.bool = ...,
         sent_at_millis: _builtins.int = ...,
-        live_queues: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "health", b"health", "identity", b"identity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "generation", b"generation", "hand_over", b"hand_over", "health", b"health", "identity", b"identity", "live_queues", b"live_queues", "sent_at_millis", b"sent_at_millis"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_version", b"data_version", "generation", b"generation", "hand_over", b"hand_over", "health", b"health", "identity", b"identity", "sent_at_millis", b"sent_at_millis"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -566,6 +560,9 @@ class HeartbeatRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BEAT_FIELD_NUMBER: _builtins.int
+    LIVE_QUEUES_FIELD_NUMBER: _builtins.int
+    live_queues: _builtins.bytes
+    """As in KeepAliveRequest."""
     @_builtins.property
     def beat(self) -> Global___Beat:
         """The heartbeat."""
@@ -574,10 +571,11 @@ class HeartbeatRequest(_message.Message):
         self,
         *,
         beat: Global___Beat | None = ...,
+        live_queues: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "live_queues", b"live_queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -614,6 +612,11 @@ class KeepAliveRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     BEAT_FIELD_NUMBER: _builtins.int
+    LIVE_QUEUES_FIELD_NUMBER: _builtins.int
+    live_queues: _builtins.bytes
+    """A serialized `LiveQueues`, if the agent has measured its broker's queues since its last heartbeat; at most 16 KiB. It
+    is read when somebody asks for it: no heartbeat fails because of it, or waits for it.
+    """
     @_builtins.property
     def beat(self) -> Global___Beat:
         """The heartbeat."""
@@ -622,10 +625,11 @@ class KeepAliveRequest(_message.Message):
         self,
         *,
         beat: Global___Beat | None = ...,
+        live_queues: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["beat", b"beat", "live_queues", b"live_queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

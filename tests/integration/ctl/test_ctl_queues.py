@@ -54,9 +54,9 @@ async def addr() -> AsyncIterator[str]:
     """A name server with one measured broker and one that is not."""
     async with serving() as (server, peer):
         await peer.register("orders", who=wire.identity("b", addr="10.0.0.2:10911"))
-        request = wire.beat(await peer.register("orders", "bills"))
-        request.live_queues = messages.LiveQueues(stats=STATS, age=Duration(seconds=4)).SerializeToString()
-        await peer.registration.Heartbeat(messages.HeartbeatRequest(beat=request))
+        beat = wire.beat(await peer.register("orders", "bills"))
+        live = messages.LiveQueues(stats=STATS, age=Duration(seconds=4)).SerializeToString()
+        await peer.registration.Heartbeat(messages.HeartbeatRequest(beat=beat, live_queues=live))
         yield server.addr
 
 

@@ -70,6 +70,8 @@ class ScriptedRegistrationServer(RegistrationServiceServicer):
         self.beat_answers: deque[wire.BeatAnswer | grpc.StatusCode | Odd] = deque()
         self.unregister_outcomes: deque[Odd | grpc.StatusCode] = deque()
         self.generation = 100
+        self.live_queues: list[bytes] = []
+        """The measurement that each heartbeat carried; empty: none."""
         self.keeps_streams_open = False
         """Whether the server's side of a stream stays open when the agent has closed its own."""
         self.unasked_answers: asyncio.Queue[wire.BeatAnswer] = asyncio.Queue()
@@ -159,6 +161,7 @@ class ScriptedRegistrationServer(RegistrationServiceServicer):
         self.events.put_nowait(StreamOpened())
         try:
             async for request in request_iterator:
+                self.live_queues.append(request.live_queues)
                 self.events.put_nowait(request.beat)
                 answer = self.beat_answers.popleft() if self.beat_answers else None
                 if answer is Odd.HANG:

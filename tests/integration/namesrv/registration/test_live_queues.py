@@ -61,9 +61,8 @@ def live(stats: messages.QueueStats = STATS, *, age: int = 3) -> bytes:
 
 async def beat(peer: Peer, generation: int, body: bytes, **more: Any) -> int:
     """Send a heartbeat with a measurement; return its status."""
-    request = wire.beat(generation, **more)
-    request.live_queues = body
-    answer = await peer.registration.Heartbeat(messages.HeartbeatRequest(beat=request))
+    request = messages.HeartbeatRequest(beat=wire.beat(generation, **more), live_queues=body)
+    answer = await peer.registration.Heartbeat(request)
     return answer.answer.status
 
 
@@ -102,8 +101,7 @@ async def test_on_a_stream_the_last_measurement_stays_while_equal_heartbeats_fol
     generation = await peer.register("orders")
     stream = peer.registration.KeepAlive()
     for body in (live(age=0), b"", b"", live(age=1)):
-        request = messages.KeepAliveRequest(beat=wire.beat(generation))
-        request.beat.live_queues = body
+        request = messages.KeepAliveRequest(beat=wire.beat(generation), live_queues=body)
         await stream.write(request)
         await stream.read()
         (broker,) = (await listed(peer)).brokers
