@@ -103,8 +103,8 @@ class Metrics:
         )
         self.live_queues = Counter(
             "pointsman_namesrv_live_queue_reports",
-            "Measurements of a broker's queues received with heartbeats, by result: kept; too_large, also for lack of "
-            "room; invalid, when somebody asked for it",
+            "Measurements of a broker's queues received with heartbeats, by result: kept, too_large (alone or with all "
+            "others), invalid (found when it was requested)",
             ["result"],
             registry=self.registry,
         )

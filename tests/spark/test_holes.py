@@ -152,6 +152,28 @@ def test_missing_rows_are_listed_on_the_day_of_the_last_row_before_them(stories:
 
 
 @story
+def is_left_out_of_one_before_the_end_of_another(one: NameServer, two: NameServer, b: Row) -> None:
+    """Rows are missing before a checkpoint, which has another broker alone, and the first rows of the next one."""
+    two.rows.clear()
+    one.say("REGISTERED", moment(10), b)
+    one.say("EXPIRED", moment(100), b, reason="SILENCE", interval_ms=2_000)
+    one.lose("NAMESRV_ALIVE", moment(500))
+    one.say("CHECKPOINT", moment(600), broker("x1"), reason="DROPPED", detail={"i": 1, "n": 1})
+    one.lose("CHECKPOINT", moment(900), broker("x1"), reason="DROPPED", detail={"i": 1, "n": 2})
+    one.say("CHECKPOINT", moment(900), broker("x2"), reason="DROPPED", detail={"i": 2, "n": 2})
+    one.stop(moment(5_000))
+
+
+def test_the_end_of_another_checkpoint_does_not_make_one_incomplete(stories: Stories) -> None:
+    downs = [r for r in stories.downs("is_left_out_of_one_before_the_end_of_another") if r["broker_name"] == "b"]
+
+    assert [(row["start_at"], row["end_at"]) for row in downs] == [
+        (moment(100), moment(100)),
+        (moment(600), moment(600)),
+    ]
+
+
+@story
 def is_silent_for_hours(one: NameServer, two: NameServer, b: Row) -> None:
     """It states that it writes a row each minute; no row is missing. The other has no such rhythm."""
     for server in (one, two):

@@ -611,26 +611,6 @@ def test_a_broker_that_was_down_before_lost_rows_and_is_not_registered_after_the
 
 
 @story
-def is_left_out_of_one_before_the_end_of_another(one: NameServer, two: NameServer, b: Row) -> None:
-    """The first rows of a later checkpoint, which has more brokers, were lost too."""
-    is_down_over_a_gap_and_left_out(one, two, b)
-    stopped = one.rows.pop()
-    for i in (1, 2):
-        one.lose("CHECKPOINT", moment(900), broker(f"x{i}"), reason="DROPPED", detail={"i": i, "n": 3})
-    one.say("CHECKPOINT", moment(900), broker("x3"), reason="DROPPED", detail={"i": 3, "n": 3})
-    one.say(stopped["event"], moment(5_000))
-
-
-def test_the_end_of_another_checkpoint_does_not_make_one_incomplete(stories: Stories) -> None:
-    downs = [r for r in stories.downs("is_left_out_of_one_before_the_end_of_another") if r["broker_name"] == "b"]
-
-    assert [(row["start_at"], row["end_at"]) for row in downs] == [
-        (moment(100), moment(100)),
-        (moment(600), moment(600)),
-    ]
-
-
-@story
 def is_left_out_of_what_is_not_whole(one: NameServer, two: NameServer, b: Row) -> None:
     """Its own row of the checkpoint was lost."""
     two.rows.clear()

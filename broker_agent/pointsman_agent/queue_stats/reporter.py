@@ -159,7 +159,7 @@ def to_message(stats: QueueStats) -> wire.QueueStats:
 
 
 def to_live_message(live: LiveQueues, *, now: float) -> bytes:
-    """Build what a heartbeat carries: without the ends of the lists, if names are so long that it would not fit."""
+    """Build what a heartbeat carries: without the ends of the lists, if names are too long for it to fit."""
     message = wire.LiveQueues(
         stats=to_message(live.stats),
         age=_duration(max(0.0, now - live.at)),

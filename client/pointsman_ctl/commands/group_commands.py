@@ -88,7 +88,7 @@ def groups(invocation: Invocation, choice: AgentChoice) -> int:
       DIFFERS     agents know different members
       WARMING     an agent has just started and may not know all members yet
       DRAINING    an agent is stopping and moves its consumers to other brokers
-      NO MEMBERS  it has unread messages, and nobody reads them
+      NO MEMBERS  it has unread messages, and no member
       STUCK       in a queue a member is stuck
       BEHIND      in a queue more arrives than it reads
     `pointsmanctl group GROUP` names members and queues.

@@ -43,7 +43,7 @@ def queues(invocation: Invocation, topic: str, cluster: str, limit: int, *, hot:
               oldestUnreadSeconds},
             brokers[].{cluster, brokerName, problem, ageSeconds,
               intervalSeconds, depth, putRate, lag}}
-          or {addr, error}; findings[] are {kind, says, cure}
+          or {addr, error}; findings[] are {kind, text, remedy}
 
     \b
     Examples:

@@ -31,8 +31,8 @@ def fleet_queue_parts(found: admin.ListLiveQueuesResponse, *, is_hot: bool) -> I
     findings = [finding for topic in found.topics for finding in topic.findings]
     findings += [finding for group in found.groups for finding in group.findings]
     for finding in findings:
-        yield Text(printable(f"{finding.kind.replace('_', ' ').upper()}: {finding.says}"), style=ALARM)
-        yield Text(printable(f"  To do: {finding.cure}"))
+        yield Text(printable(f"{finding.kind.replace('_', ' ').upper()}: {finding.text}"), style=ALARM)
+        yield Text(printable(f"  To do: {finding.remedy}"))
     if is_hot and not findings:
         yield Text("no queue is hot, and no group needs action")
     yield from _measured(found.brokers, found.measured_broker_count, found.broker_count)

@@ -1,4 +1,4 @@
-"""The last measurement of each broker's queues, as its agent's heartbeat brought it: bytes, read when somebody asks."""
+"""The last measurement of each broker's queues, as its agent's heartbeat brought it: bytes, read on request."""
 
 from __future__ import annotations
 

@@ -175,4 +175,4 @@ def _group(group: GroupNow, findings: Iterable[Finding]) -> wire.LiveGroup:
 
 
 def _findings(findings: Iterable[Finding]) -> Iterator[wire.QueueFinding]:
-    return (wire.QueueFinding(kind=each.kind, says=each.says, cure=each.cure) for each in findings)
+    return (wire.QueueFinding(kind=each.kind, text=each.says, remedy=each.cure) for each in findings)

@@ -740,24 +740,24 @@ class QueueFinding(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     KIND_FIELD_NUMBER: _builtins.int
-    SAYS_FIELD_NUMBER: _builtins.int
-    CURE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    REMEDY_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
     """key_skew, idle_members, too_few_queues, falling_behind, stuck or no_members."""
-    says: _builtins.str
+    text: _builtins.str
     """What was found."""
-    cure: _builtins.str
+    remedy: _builtins.str
     """What to do."""
     def __init__(
         self,
         *,
         kind: _builtins.str = ...,
-        says: _builtins.str = ...,
-        cure: _builtins.str = ...,
+        text: _builtins.str = ...,
+        remedy: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cure", b"cure", "kind", b"kind", "says", b"says"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "remedy", b"remedy", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -615,7 +615,7 @@ class KeepAliveRequest(_message.Message):
     LIVE_QUEUES_FIELD_NUMBER: _builtins.int
     live_queues: _builtins.bytes
     """A serialized `LiveQueues`, if the agent has measured its broker's queues since its last heartbeat; at most 16 KiB. It
-    is read when somebody asks for it: no heartbeat fails because of it, or waits for it.
+    is read when an operator asks for it: no heartbeat fails because of it, or waits for it.
     """
     @_builtins.property
     def beat(self) -> Global___Beat:

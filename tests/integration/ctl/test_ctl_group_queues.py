@@ -27,7 +27,7 @@ def reading(*queues: wire.QueueReading) -> wire.GroupReading:
     return wire.GroupReading(group="g", topics=[wire.TopicReading(topic="orders", queues=queues)], retries=3)
 
 
-async def test_groups_show_what_they_have_to_read_and_those_that_nobody_reads(fleet: Fleet) -> None:
+async def test_groups_show_what_they_have_to_read_and_those_without_members(fleet: Fleet) -> None:
     await fleet.join(fleet.one, A, reads("g"))
     await fleet.join(fleet.two, A, reads("g"))
     fleet.one.progress.end_round(

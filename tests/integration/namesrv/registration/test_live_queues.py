@@ -1,4 +1,4 @@
-"""Measurements that heartbeats carry: remembered unread, merged when somebody asks, and never a heartbeat's failure."""
+"""Measurements that heartbeats carry: remembered unread, merged when an operator asks, never failing one."""
 
 from __future__ import annotations
 

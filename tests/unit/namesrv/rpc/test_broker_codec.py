@@ -1,4 +1,4 @@
-"""A heartbeat with a measurement behind it, told apart from any other bytes without decoding the heartbeat."""
+"""A heartbeat with a measurement behind it, recognised without decoding the heartbeat."""
 
 from __future__ import annotations
 
