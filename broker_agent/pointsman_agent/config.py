@@ -385,8 +385,8 @@ class QueueStatsSection:
     """Measurement of queue depths and group lags."""
 
     live_interval_seconds: float = 30.0
-    """Interval at which they are measured, for metrics, name servers and `pointsmanctl`. An agent lengthens it, to at
-    most ten minutes, so that a measurement takes no more than a hundredth of the time."""
+    """Interval at which they are measured, for metrics, name servers and `pointsmanctl`. A measurement that takes longer
+    than 0.3 s is repeated after 100 times as long, at most after ten minutes."""
     interval_seconds: float = 600.0
     """Interval at which averages are reported for the history and the nightly report; 0: never. If it is the shorter
     one, queues are measured at this interval."""

@@ -24,8 +24,11 @@ from pointsman_agent.queue_stats.ends import QueueContents, QueueEnds, QueueEnds
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 
 REST_FOR_EACH_SECOND = 100.0
-"""A measurement begins no sooner after the last one than this multiple of the time it took: with many queues, or a slow
-broker, measurements use a hundredth of a core here and there."""
+"""The time from one long measurement to the next, as a multiple of the time it took: with many queues, or a slow broker,
+measurements use at most a hundredth of a core of the agent and of the broker."""
+LONG_SECONDS = 0.3
+"""A measurement that takes no longer is not long: it uses a hundredth of the default interval, and few queues take as
+long on a busy machine."""
 LONGEST_INTERVAL_SECONDS = 600.0
 """Longest interval that this leads to."""
 MAX_QUEUES = 50_000
@@ -156,8 +159,9 @@ class QueueStatsCollector:
 
     def _pace(self, took: float) -> float:
         """Return the seconds from the begin of a measurement that took this long to that of the next."""
-        longest = max(self._live_interval, LONGEST_INTERVAL_SECONDS)
-        return min(max(self._live_interval, REST_FOR_EACH_SECOND * took), longest)
+        if took <= LONG_SECONDS:
+            return self._live_interval
+        return max(self._live_interval, min(REST_FOR_EACH_SECOND * took, LONGEST_INTERVAL_SECONDS))
 
     async def _with_contents(self, stats: QueueStats) -> QueueStats:
         """Add the memory of the busiest queues, and the age of the oldest unread messages, if the broker has them."""

@@ -395,6 +395,9 @@ async def test_measurements_that_take_long_become_rare(clock: ManualClock) -> No
         await clock.advance(0.1)
         assert collecting.broker.asked == 2
         assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 60.0
+        collecting.broker.waits = lambda: clock.sleep(0.3)
+        await clock.advance(60.3)
+        assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 60.0
         collecting.broker.waits = lambda: clock.sleep(20.0)
         await clock.advance(80.0)
         assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 600.0
