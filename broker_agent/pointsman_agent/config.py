@@ -385,7 +385,7 @@ class QueueStatsSection:
     """Measurement of queue depths and group lags."""
 
     live_interval_seconds: float = 30.0
-    """Interval at which they are measured, for metrics, name servers and `pointsmanctl`. A measurement that takes longer
+    """Interval at which they are measured, for metrics, name servers and `pointsmanctl`. One that takes longer
     than 0.3 s is repeated after 100 times as long, at most after ten minutes."""
     interval_seconds: float = 600.0
     """Interval at which averages are reported for the history and the nightly report; 0: never. If it is the shorter

@@ -24,7 +24,7 @@ from pointsman_agent.queue_stats.ends import QueueContents, QueueEnds, QueueEnds
 from pointsman_agent.queue_stats.queue_stats_metrics import QueueStatsMetrics
 
 REST_FOR_EACH_SECOND = 100.0
-"""The time from one long measurement to the next, as a multiple of the time it took: with many queues, or a slow broker,
+"""Time from one long measurement to the next, as a multiple of what it took: with many queues, or a slow broker,
 measurements use at most a hundredth of a core of the agent and of the broker."""
 LONG_SECONDS = 0.3
 """A measurement that takes no longer is not long: it uses a hundredth of the default interval, and few queues take as
