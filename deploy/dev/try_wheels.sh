@@ -63,7 +63,7 @@ wants "pip install 'pointsman-client[testing]'" "$venv/bin/python" -c 'from poin
 wants "pip install 'pointsman-client[cli]'" "$venv/bin/pointsmanctl" --help
 into client "$(wheel proto)" "$(wheel client)[cli,otel,prometheus,redis,rocketmq,testing]" "$(wheel namesrv)" "$(wheel agent)" 'protobuf<7'
 answers pointsmanctl
-"$venv/bin/python" -c 'import pointsman_client.opentelemetry, pointsman_client.prometheus, pointsman_client.redis_streams'
+"$venv/bin/python" -c 'import pointsman_client.opentelemetry, pointsman_client.opentelemetry_metrics, pointsman_client.prometheus, pointsman_client.redis_streams'
 cat >first_message.py <<'END'
 from pointsman_client import ConsumeFrom, Message
 from pointsman_client.sync import NameServerClient, Producer, PushConsumer
