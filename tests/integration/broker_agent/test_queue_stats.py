@@ -261,6 +261,7 @@ class Collecting:
         source: QueueEnds | None = None,
         contents: QueueContents | None = None,
         interval: float = 600.0,
+        live_interval: float = 60.0,
     ) -> None:
         self.clock = clock
         self.broker = ScriptedEnds()
@@ -278,7 +279,7 @@ class Collecting:
             contents=contents,
             report=self._report,
             interval=interval,
-            live_interval=60.0,
+            live_interval=live_interval,
             clock=clock,
             metrics=self.metrics,
             meter=QueueMeter(),
@@ -395,12 +396,21 @@ async def test_measurements_that_take_long_become_rare(clock: ManualClock) -> No
         await clock.advance(0.1)
         assert collecting.broker.asked == 2
         assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 60.0
-        collecting.broker.waits = lambda: clock.sleep(0.3)
-        await clock.advance(60.3)
-        assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 60.0
         collecting.broker.waits = lambda: clock.sleep(20.0)
         await clock.advance(80.0)
         assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 600.0
+
+
+async def test_a_short_interval_is_kept_while_measurements_are_not_long(clock: ManualClock) -> None:
+    collecting = Collecting(clock, live_interval=1.0)
+    collecting.broker.held[ORDERS] = 1
+    collecting.broker.waits = lambda: clock.sleep(0.25)
+    async with collecting.running():
+        await clock.advance(0.25)
+        assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 1.0
+        collecting.broker.waits = lambda: clock.sleep(0.5)
+        await clock.advance(1.25)
+        assert collecting.metric("pointsman_agent_queue_measurement_interval_seconds") == 50.0
 
 
 async def test_each_period_is_reported_once_and_contains_nothing_before_it(clock: ManualClock) -> None:

@@ -69,6 +69,7 @@ async def test_dead_letters_get_a_route_as_soon_as_they_exist(tmp_path: Path) ->
         "%DLQ%billing": LETTERS,
         "%RETRY%billing": TopicConfig("%RETRY%billing", 4, 0, 4),
     }
+    assert len(after.topics) == 4
     assert after.data_version != before.data_version
 
 

@@ -100,7 +100,7 @@ async def test_on_a_stream_the_last_measurement_stays_while_equal_heartbeats_fol
 ) -> None:
     generation = await peer.register("orders")
     stream = peer.registration.KeepAlive()
-    for body in (live(age=0), b"", b"", live(age=1)):
+    for body in (live(age=0), b"", b"", live(age=1), live(age=1)):
         request = messages.KeepAliveRequest(beat=wire.beat(generation), live_queues=body)
         await stream.write(request)
         await stream.read()

@@ -88,6 +88,13 @@ def test_a_hot_queue_is_named_with_what_to_do() -> None:
     assert "SubShards({key: 4})" in found.cure
 
 
+def test_a_hot_queue_that_no_measurement_names_is_no_finding() -> None:
+    busier = replace(measured({"orders": (90.0, 0.0)}), top_put_rates=())
+    (orders,) = fleet((A, measured({"orders": (12.0, 0.0)})), (B, busier)).topics(10)
+
+    assert (orders.highest_put_rate, orders.hottest, list(orders.findings())) == (90.0, None, [])
+
+
 @pytest.mark.parametrize(
     "topics",
     [{"orders": (9.0, 1.0, 1.0, 1.0)}, {"orders": (0.9, 0.0, 0.0, 0.0)}, {"%RETRY%g": (9.0, 0.0, 0.0, 0.0)}],
