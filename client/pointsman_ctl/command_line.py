@@ -152,7 +152,6 @@ class CommandsByTask(click.Group):
         """Write the commands of each task; the command ``options`` shows the options."""
         del ctx
         width = max(len(name) for name in self.commands)
-        formatter.write_paragraph()
         for task, commands in TASKS:
             formatter.write_heading(task)
             with formatter.indentation():

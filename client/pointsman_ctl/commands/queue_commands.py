@@ -21,7 +21,7 @@ from pointsman_ctl.output.output_layout import failure_line, node_documents
 @click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="Rows of each table.")
 @pass_invocation
 def queues(invocation: Invocation, topic: str, cluster: str, limit: int, *, hot: bool) -> int:
-    """List topics, queues and lags, the busiest first, and what to do about them.
+    """List the busiest topics and queues, and what to do.
 
     Agents measure their broker's queues every 30 s, less often while that takes long, and send the top 20 of each list
     with a heartbeat. IN/S is messages per second that arrive, SKEW the rate of a topic's fastest queue divided by the

@@ -503,5 +503,7 @@ async def test_the_curl_commands_of_the_readme_work_as_pasted(server: NameServer
         "nodes",
         "clusters",
         "nodes",
+        "nodes",
+        "nodes",
         "absentBrokers",
     ]
