@@ -88,7 +88,7 @@ def test_a_hot_queue_is_named_with_what_to_do() -> None:
     assert "SubShards({key: 4})" in found.cure
 
 
-def test_a_hot_queue_that_no_measurement_names_is_no_finding() -> None:
+def test_a_hot_queue_that_no_measurement_names_gives_none() -> None:
     busier = replace(measured({"orders": (90.0, 0.0)}), top_put_rates=())
     (orders,) = fleet((A, measured({"orders": (12.0, 0.0)})), (B, busier)).topics(10)
 
