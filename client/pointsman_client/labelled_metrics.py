@@ -1,4 +1,4 @@
-"""What the client measures, by name and labels; the peers of applications' metrics give it instruments."""
+"""All metrics of the client with their labels, for every metrics library."""
 
 from __future__ import annotations
 

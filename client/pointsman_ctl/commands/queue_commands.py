@@ -13,12 +13,15 @@ from pointsman_ctl.output.error_report import ErrorReport
 from pointsman_ctl.output.fleet_queue_view import fleet_queue_parts
 from pointsman_ctl.output.output_layout import failure_line, node_documents
 
+MAX_ROWS = 1_000
+"""The most that a name server returns of each list."""
+
 
 @click.command()
 @click.argument("topic", required=False, callback=read_name, shell_complete=complete_topics)
 @click.option("--hot", is_flag=True, help="Show only what should be changed: hot queues, and groups that need action.")
 @in_cluster
-@click.option("--limit", type=click.IntRange(1, 1_000), default=20, show_default=True, help="Rows of each table.")
+@click.option("--limit", type=click.IntRange(1, MAX_ROWS), default=20, show_default=True, help="Rows of each table.")
 @pass_invocation
 def queues(invocation: Invocation, topic: str, cluster: str, limit: int, *, hot: bool) -> int:
     """List the busiest topics and queues, and what to do.
@@ -52,7 +55,8 @@ def queues(invocation: Invocation, topic: str, cluster: str, limit: int, *, hot:
       pointsmanctl queues orders --limit 5
       pointsmanctl -o json queues | jq '.nodes[0].topics[] | select(.skew > 3)'
     """
-    request = admin.ListLiveQueuesRequest(cluster=cluster, topic=topic, limit=limit)
+    # What should be changed may be far down in the lists.
+    request = admin.ListLiveQueuesRequest(cluster=cluster, topic=topic, limit=MAX_ROWS if hot else limit)
     nodes = invocation.query_every(
         lambda server, deadline: server.call(server.admin.ListLiveQueues, request, deadline=deadline)
     )
@@ -61,7 +65,7 @@ def queues(invocation: Invocation, topic: str, cluster: str, limit: int, *, hot:
     best = max(known, key=lambda each: each.measured_broker_count, default=None)
     parts = [failure_line(node) for node in nodes if node.response is None]
     code = invocation.finish(
-        nodes, node_documents(nodes), [*(fleet_queue_parts(best, is_hot=hot) if best else ()), *parts]
+        nodes, node_documents(nodes), [*(fleet_queue_parts(best, is_hot=hot, limit=limit) if best else ()), *parts]
     )
     if topic and best is not None and not (best.topics or best.queues or best.groups):
         hint = f"see `pointsmanctl route {topic}`; a broker with more than 20 topics names the busiest"

@@ -17,15 +17,18 @@ MAX_PROBLEMS = 10
 """Brokers without a measurement that are named."""
 
 
-def fleet_queue_parts(found: admin.ListLiveQueuesResponse, *, is_hot: bool) -> Iterable[RenderableType]:
-    """Show the tables, the findings, and which brokers are not in them; ``is_hot``: only what has a finding."""
+def fleet_queue_parts(found: admin.ListLiveQueuesResponse, *, is_hot: bool, limit: int) -> Iterable[RenderableType]:
+    """Show the tables, the findings, and which brokers are not in them.
+
+    ``is_hot``: only what has a finding. ``limit``: rows of each table.
+    """
     topics = [each for each in found.topics if each.findings or not is_hot]
     hot = {(each.cluster, each.topic) for each in topics}
     queues = [each for each in found.queues if not is_hot or (each.cluster, each.topic) in hot]
     groups = {(each.cluster, each.group, each.topic) for each in found.groups if each.findings}
     lags = [each for each in found.lags if not is_hot or (each.cluster, each.group, each.topic) in groups]
-    for table, rows in ((_topics(topics), topics), (_queues(queues), queues), (_lags(lags), lags)):
-        if rows:
+    for table in (_topics(topics[:limit]), _queues(queues[:limit]), _lags(lags[:limit])):
+        if table.row_count:
             yield table
             yield ""
     findings = [finding for topic in found.topics for finding in topic.findings]

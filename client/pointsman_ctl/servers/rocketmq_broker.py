@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from pointsman_client import (
     AgentFailedError,
     BrokerTimeoutError,
     BrokerUnreachableError,
+    PointsmanError,
     RequestRejectedError,
 )
 from pointsman_client.rocketmq import Link, RocketmqOptions
@@ -50,10 +51,6 @@ class BrokerDeniedError(AccessDeniedError):
     """A RocketMQ broker denied access."""
 
 
-def _lag(progress: Iterable[offsets_wire.QueueProgress]) -> int:
-    return sum(max(0, each.max_offset - each.committed.offset) for each in progress)
-
-
 class RocketmqBroker:
     """One broker. All methods raise BrokerFailedError, and RequestRejectedError for a response with an error code."""
 
@@ -75,8 +72,8 @@ class RocketmqBroker:
         found = await self._of_each(names, lambda group: self.group(group, deadline))
         lags: dict[str, int] = {}
         if with_loads:
-            progress = await self._of_each(names, lambda group: self._progress(group, deadline))
-            lags = {name: _lag(queues) for name, queues in progress.items() if queues}
+            known = await self._of_each(names, lambda group: self._lag(group, deadline))
+            lags = {name: lag for name, lag in known.items() if lag is not None}
         summaries = [
             wire.GroupSummary(
                 group=name,
@@ -87,8 +84,8 @@ class RocketmqBroker:
             for name, each in ((name, connected.group) for name, connected in found.items())
             if each and each.members
         ]
-        known = {each.group for each in summaries}
-        summaries += [wire.GroupSummary(group=name) for name, lag in lags.items() if lag and name not in known]
+        with_members = {each.group for each in summaries}
+        summaries += [wire.GroupSummary(group=name) for name, lag in lags.items() if lag and name not in with_members]
         for summary in summaries:
             if summary.group in lags:
                 summary.load.lag = lags[summary.group]
@@ -121,6 +118,14 @@ class RocketmqBroker:
         groups = [group] if group else await self._group_names(deadline)
         found = await self._of_each(groups, lambda name: self._progress(name, deadline))
         return offsets_wire.ListOffsetsResponse(progress=[each for progress in found.values() for each in progress])
+
+    async def _lag(self, group: str, deadline: float) -> int | None:
+        """Return the number of unread messages; None: not known, or the broker does not report it in time."""
+        try:
+            progress = await self._progress(group, deadline)
+        except PointsmanError:
+            return None
+        return sum(max(0, each.max_offset - each.committed.offset) for each in progress) if progress else None
 
     async def _progress(self, group: str, deadline: float) -> list[offsets_wire.QueueProgress]:
         body = await self._request(Request.GET_CONSUME_STATS, {"consumerGroup": group, "topic": ""}, deadline)

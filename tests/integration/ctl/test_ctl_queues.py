@@ -110,6 +110,32 @@ async def test_hot_shows_what_has_a_finding_alone(addr: str) -> None:
     assert rows(cool.out)[0] == "no queue is hot, and no group needs action"
 
 
+async def test_hot_finds_what_is_beyond_the_rows_that_are_shown(addr: str) -> None:
+    lines = rows((await queues(addr, "--hot", "--limit", "1")).out)
+    assert SKEW in lines
+    assert NO_MEMBERS in lines
+    assert sum(line.startswith("c1 ") for line in lines) == 3
+    cool = rows((await queues(addr, "--limit", "1")).out)
+    assert sum(line.startswith("c1 ") for line in cool) == 3
+
+
+async def test_hot_finds_a_group_with_a_short_lag_behind_many_others() -> None:
+    """Its members are idle, and 20 other groups lag more."""
+    stats = messages.QueueStats(
+        top_groups=[
+            messages.GroupTotals(group=f"g{n}", topic="orders", queue_count=4, lag=n, member_count=9 if n == 0 else 1)
+            for n in range(20)
+        ]
+    )
+    async with serving() as (server, peer):
+        generation = await peer.register("orders")
+        live = messages.LiveQueues(stats=stats).SerializeToString()
+        await peer.registration.Heartbeat(messages.HeartbeatRequest(beat=wire.beat(generation), live_queues=live))
+        printed = await queues(server.addr, "--hot", "--limit", "5")
+
+    assert "IDLE MEMBERS: 5 of 9 members of group g0 have no queue of topic orders (4 queues)" in rows(printed.out)
+
+
 async def test_one_topic_and_one_that_no_measurement_names(addr: str) -> None:
     one, none = await queues(addr, "bills", "--limit", "1"), await queues(addr, "nothing")
 

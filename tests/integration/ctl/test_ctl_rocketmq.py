@@ -141,6 +141,16 @@ async def test_groups_are_merged_from_the_brokers(fleet: Fleet, kind: str) -> No
     }
 
 
+async def test_groups_are_listed_by_brokers_that_do_not_report_offsets(fleet: Fleet) -> None:
+    for broker in (fleet.a, fleet.b):
+        broker.answers[Request.GET_CONSUME_STATS] = Answer(code=Code.NO_PERMISSION, remark="denied")
+    document = await fleet.json(REMOTING, "groups")
+    assert [(each["group"], each["members"], each["lag"]) for each in document["groups"]] == [
+        ("audit", 2, None),
+        ("billing", 2, None),
+    ]
+
+
 @through_both
 async def test_members_have_their_language_and_version(fleet: Fleet, kind: str) -> None:
     table = await fleet.ctl(kind, "group", "billing")
