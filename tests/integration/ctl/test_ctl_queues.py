@@ -110,7 +110,7 @@ async def test_hot_shows_what_has_a_finding_alone(addr: str) -> None:
     assert rows(cool.out)[0] == "no queue is hot, and no group needs action"
 
 
-async def test_hot_shows_no_more_rows_than_the_limit(addr: str) -> None:
+async def test_hot_keeps_to_the_limit_of_rows(addr: str) -> None:
     lines = rows((await queues(addr, "--hot", "--limit", "1")).out)
     assert SKEW in lines
     assert NO_MEMBERS in lines
