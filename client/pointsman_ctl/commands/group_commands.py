@@ -161,9 +161,9 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
       IDLE          holds no queues
 
     With --queues: IN/S and OUT/S are messages per second that arrive and by which the offset rises, at the agent's last
-    measurement (30 s). CATCH-UP is the time until LAG is 0 at these rates, UNMOVED the time for which the offset has
-    not moved although there are unread messages, OLDEST CALL that of the listener. NO READER: no member reports the
-    queue. "-" is not known: RocketMQ brokers know LAG alone.
+    measurement (30 s). CATCH-UP is the time until LAG is 0 at these rates, LAST COMMIT the time since the last commit,
+    UNMOVED the time for which the offset has not moved although there are unread messages, OLDEST CALL that of the
+    listener. NO READER: no member reports the queue. "-" is not known: RocketMQ brokers know LAG alone.
 
     \b
     JSON: group, isAgreed, messageModels[],
@@ -176,8 +176,9 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
             known,
           queues[].{topic, agent, brokers[], queueId, clientId, position,
             inFlight, isWaiting, committedOffset, maxOffset, lag, putRate,
-            commitRate, catchUpSeconds, unmovedSeconds, oldestCallSeconds,
-            standing}; null if not known; RocketMQ brokers' with --queues,
+            commitRate, catchUpSeconds, sinceCommitSeconds, unmovedSeconds,
+            oldestCallSeconds, standing}; null if not known; RocketMQ
+            brokers' with --queues,
           pins[].{agent, pinnedClientIds[], pinnedUntil},
           agents[].{addr, brokers[], group.{membership.{group, state,
               revision.{boot, counter}, messageModel, clientIds[],

@@ -63,6 +63,11 @@ class QueueRow:
         return seconds_of(self.queue.still_for) if self.queue.HasField("still_for") else None
 
     @property
+    def since_commit_seconds(self) -> float | None:
+        """Time since the last commit, even of the same offset; None: none since the agent started, or not known."""
+        return seconds_of(self.queue.since_commit) if self.queue.HasField("since_commit") else None
+
+    @property
     def oldest_call_seconds(self) -> float | None:
         """Time for which the oldest listener call has run; None: none runs, or it is not known."""
         reading = self.queue.reading
@@ -130,7 +135,7 @@ def queue_parts(view: GroupQueuesView) -> Iterable[RenderableType]:
     if not rows:
         yield Text("no queue is read, and no offset is committed")
         return
-    numbers = ("QUEUE", "LAG", "IN/S", "OUT/S", "CATCH-UP", "UNMOVED", "OLDEST CALL")
+    numbers = ("QUEUE", "LAG", "IN/S", "OUT/S", "CATCH-UP", "LAST COMMIT", "UNMOVED", "OLDEST CALL")
     table = new_table("TOPIC", "BROKER", "QUEUE", "OWNER", *numbers[1:], "FLAGS", right=numbers)
     for row in rows:
         flag = row.flag
@@ -142,6 +147,7 @@ def queue_parts(view: GroupQueuesView) -> Iterable[RenderableType]:
             "-" if row.lag is None else str(row.lag),
             *(("-", "-") if row.rates is None else map(rate_text, row.rates)),
             _catch_up(row.catch_up_seconds),
+            _time(row.since_commit_seconds),
             _time(row.still_seconds),
             _time(row.oldest_call_seconds),
             Text(flag, style=STYLES.get(flag, WARNING)) if flag else "-",
@@ -195,6 +201,7 @@ def to_queues_document(view: GroupQueuesView) -> list[Document]:
             "putRate": None if row.rates is None else row.rates[0],
             "commitRate": None if row.rates is None else row.rates[1],
             "catchUpSeconds": row.catch_up_seconds if row.catch_up_seconds not in {None, math.inf} else None,
+            "sinceCommitSeconds": row.since_commit_seconds,
             "unmovedSeconds": row.still_seconds,
             "oldestCallSeconds": row.oldest_call_seconds,
             "standing": row.standing or None,

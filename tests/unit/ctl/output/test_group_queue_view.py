@@ -36,6 +36,7 @@ def queue(
     rates: tuple[float, float] | None = (2.0, 2.0),
     still: int | None = None,
     call: int | None = None,
+    since_commit: int | None = None,
     standing: wire.QueueStanding.ValueType = wire.QUEUE_STANDING_UNSPECIFIED,
 ) -> wire.GroupQueue:
     puts, commits = rates or (None, None)
@@ -50,6 +51,7 @@ def queue(
         put_rate=puts,
         commit_rate=commits,
         still_for=None if still is None else Duration(seconds=still),
+        since_commit=None if since_commit is None else Duration(seconds=since_commit),
         standing=standing,
     )
 
@@ -110,7 +112,7 @@ def test_queues_are_sorted_with_the_retry_topic_last_and_members_counted_once() 
 def test_the_table_shows_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     parts = queue_parts(
         view(
-            queue(0, end=110, rates=(2.0, 12.0)),
+            queue(0, end=110, rates=(2.0, 12.0), since_commit=3),
             queue(1, owner="", committed=4, end=9, rates=None),
             queue(2, end=110, rates=(11.0, 0.0), still=300, call=301, standing=wire.QUEUE_STANDING_STUCK_CALL),
             queue(3, topic="%RETRY%g"),
@@ -119,10 +121,10 @@ def test_the_table_shows_what_is_known(capsys: pytest.CaptureFixture[str]) -> No
     )
     _, *lines = shown(capsys, parts)
     assert lines == [
-        "orders c1/a/0 0 10.0.0.1@x 100 2.0 12 10.0s - - -",
-        "orders c1/a/0 1 - 5 - - - - - -",
-        "orders c1/a/0 2 10.0.0.1@x 100 11 0 never 5m 00s 5m 01s STUCK",
-        "%RETRY%g c1/a/0 4 10.0.0.1@x 2 2.0 2.0 never - - -",
+        "orders c1/a/0 0 10.0.0.1@x 100 2.0 12 10.0s 3.0s - - -",
+        "orders c1/a/0 1 - 5 - - - - - - -",
+        "orders c1/a/0 2 10.0.0.1@x 100 11 0 never - 5m 00s 5m 01s STUCK",
+        "%RETRY%g c1/a/0 4 10.0.0.1@x 2 2.0 2.0 never - - - -",
         "1 queue of the retry topic without messages hidden",
     ]
 
@@ -184,11 +186,15 @@ def test_a_broadcasting_member_and_one_that_reports_nothing_are_not_idle() -> No
 
 def test_programs_get_null_for_what_is_not_known() -> None:
     unknown, known = to_queues_document(
-        view(queue(0, owner="", committed=None, end=None, rates=None), queue(1, end=110, rates=(1.0, 0.0), call=7))
+        view(
+            queue(0, owner="", committed=None, end=None, rates=None),
+            queue(1, end=110, rates=(1.0, 0.0), call=7, since_commit=3),
+        )
     )
     assert {name for name, value in unknown.items() if value is None} == {
         "clientId", "position", "inFlight", "isWaiting", "committedOffset", "maxOffset", "lag", "putRate",
-        "commitRate", "catchUpSeconds", "unmovedSeconds", "oldestCallSeconds", "standing",
+        "commitRate", "catchUpSeconds", "sinceCommitSeconds", "unmovedSeconds", "oldestCallSeconds", "standing",
     }  # fmt: skip
     assert (known["lag"], known["catchUpSeconds"], known["oldestCallSeconds"]) == (100, None, 7.0)
+    assert known["sinceCommitSeconds"] == 3.0
     assert (known["queueId"], known["clientId"], known["agent"], known["brokers"]) == (1, X, "a:1", ["c1/a/0"])
