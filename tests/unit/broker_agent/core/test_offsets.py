@@ -55,11 +55,11 @@ def test_a_reset_moves_an_offset_back(offsets: Offsets) -> None:
 def test_the_time_of_the_last_commit_is_kept_as_long_as_its_offset(offsets: Offsets) -> None:
     offsets.commit("g", {Q0: 5, Q1: 5}, now=1_000)
     offsets.commit("g", {Q0: 5}, now=2_000)
-    offsets.commit("g", {Q0: 4, Q1: 4}, now=3_000)
+    offsets.commit("g", {Q0: 4, Q1: 5}, now=3_000)
     offsets.commit("g", {Q0: 6, Q1: 6})
-    assert offsets.commit_times("g") == {Q0: 2_000, Q1: 1_000}
+    assert offsets.commit_times("g") == {Q0: 2_000, Q1: 3_000}
     offsets.discard("g", {Q0: 6}, {})
-    assert offsets.commit_times("g") == {Q1: 1_000}
+    assert offsets.commit_times("g") == {Q1: 3_000}
     offsets.discard("g", {Q1: 6}, {})
     assert offsets.commit_times("g") == {}
 
