@@ -195,7 +195,7 @@ async def test_brokers_that_require_tls_and_an_account(
             environment.setenv("JAVA_TOOL_OPTIONS", options)
             stack.callback(mq.name_server(java.addr).end)
             stack.callback(mq.broker("a", 0, **settings).end)
-        run = partial(Brokers("", ("", "")).ctl, "--tls-ca", ca, name_server=f"rocketmq://{java.addr}")
+        run = partial(Brokers("", ("", ""), mq).ctl, "--tls-ca", ca, name_server=f"rocketmq://{java.addr}")
         signed = [["--access-key-file", str(accounts[name])] for name in ("right", "wrong")]
         async with asyncio.timeout(120):
             # The broker registers before it serves.

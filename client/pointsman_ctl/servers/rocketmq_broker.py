@@ -149,11 +149,11 @@ class RocketmqBroker:
 
         async def one(client_id: str) -> Mapping[tuple[str, int], QueueCache]:
             async with turns:
-                now = asyncio.get_running_loop().time()
-                if now >= last or len(silent) >= MAX_SILENT_CLIENTS:
+                if len(silent) >= MAX_SILENT_CLIENTS:
                     return {}
+                until = min(last, asyncio.get_running_loop().time() + CLIENT_SECONDS)
                 try:
-                    return await self._running_info(group, client_id, names, min(last, now + CLIENT_SECONDS))
+                    return await self._running_info(group, client_id, names, until)
                 except BrokerFailedError as error:
                     if error.status is grpc.StatusCode.DEADLINE_EXCEEDED:
                         silent.append(client_id)

@@ -292,7 +292,7 @@ async def test_a_client_without_a_usable_response_leaves_its_queues_unknown(flee
     ("delay", "least", "most"),
     [
         pytest.param(0.0, MAX_CLIENTS, MAX_CLIENTS, id="at-most-100"),
-        pytest.param(0.5, 2 * MAX_SILENT_CLIENTS, 8 * MAX_SILENT_CLIENTS, id="for-3-seconds"),
+        pytest.param(0.5, 2 * MAX_SILENT_CLIENTS, 6 * MAX_SILENT_CLIENTS, id="for-3-seconds"),
         pytest.param(60.0, MAX_SILENT_CLIENTS, 2 * MAX_SILENT_CLIENTS - 1, id="none-after-4-without-a-response"),
     ],
 )
