@@ -74,7 +74,14 @@ class ClientServices:
             clock=clock,
             boot=secrets.randbits(64),
             max_watchers=config.groups.max_watchers,
-            queues=GroupQueues(self.offsets.of_group, ends=ends, meter=self.meter, progress=self.progress, clock=clock),
+            queues=GroupQueues(
+                self.offsets.of_group,
+                commit_times=self.offsets.commit_times,
+                ends=ends,
+                meter=self.meter,
+                progress=self.progress,
+                clock=clock,
+            ),
             lock_owner=lambda client_id: self.locks.owner_of(client_id, now=clock.monotonic()),
         )
         self.flusher = Flusher(

@@ -112,8 +112,14 @@ async def group_server(pipe: Connection) -> None:
     """Serve groups as the agent does."""
     rules = GroupRules(warm_up=0.0)
     clock = SystemClock()
+    offsets = Offsets()
     queues = GroupQueues(
-        Offsets().of_group, ends=UnknownQueueEnds(), meter=QueueMeter(), progress=ProgressMeter(), clock=clock
+        offsets.of_group,
+        commit_times=offsets.commit_times,
+        ends=UnknownQueueEnds(),
+        meter=QueueMeter(),
+        progress=ProgressMeter(),
+        clock=clock,
     )
     groups = ConsumerGroups(rules, clock=clock, boot=1, max_watchers=20_000, queues=queues)
     server = AgentServer(longest_silence=rules.expiry, clock=clock, registry=CollectorRegistry())

@@ -38,6 +38,7 @@ class Brokers:
     grpc_addr: str
     name_servers: tuple[str, str]
     """The addresses of both."""
+    mq: RocketMQ
 
     async def ctl(self, *arguments: str, name_server: str = "") -> Ended:
         return await ctl("--namesrv", name_server or self.grpc_addr, "--timeout", "20", *arguments)
@@ -46,6 +47,12 @@ class Brokers:
         ended = await self.ctl("-o", "json", *arguments, name_server=name_server)
         assert (ended.code, ended.err) == (0, "")
         return json.loads(ended.out)
+
+    async def queues(self, group: str, name_server: str) -> list[dict[str, Any]]:
+        """Return the group's queues of TOPIC; none while the group has no members."""
+        ended = await self.ctl("-o", "json", "group", group, "--queues", name_server=name_server)
+        rows = json.loads(ended.out)["queues"] if ended.code == 0 else []
+        return [row for row in rows if row["topic"] == TOPIC]
 
 
 @pytest.fixture(scope="module", params=VERSIONS)
@@ -64,7 +71,7 @@ def brokers(request: pytest.FixtureRequest, jars: Jars, tmp_path_factory: pytest
         stack.callback(mq.broker("a").end)
         for each in (pointsman, java):
             until(lambda: each.addrs("a") and each.perms(TOPIC), what=f"the broker at {each.addr}")  # noqa: B023
-        yield Brokers(addr, (addr, f"rocketmq://{java.addr}"))
+        yield Brokers(addr, (addr, f"rocketmq://{java.addr}"), mq)
 
 
 async def test_groups_members_and_offsets_are_those_of_the_broker(brokers: Brokers) -> None:
@@ -98,6 +105,12 @@ async def test_groups_members_and_offsets_are_those_of_the_broker(brokers: Broke
                 table = await brokers.ctl("group", GROUP, name_server=name_server)
                 assert "CLIENT" in table.out
                 assert consumer.client_id in table.out
+                # 4.9 lists a topic from the first commit on, after 5 s, and a client responds 10 times per second.
+                of_topic = await read_until(
+                    partial(brokers.queues, GROUP, name_server),
+                    lambda rows: {row["clientId"] for row in rows} == {consumer.client_id},
+                )
+                assert None not in {each["cachedMessages"] for each in of_topic}
         for name_server in brokers.name_servers:
             offsets = await brokers.json("offsets", GROUP, name_server=name_server)
             progress = [each for each in offsets["offsets"] if each["topic"] == TOPIC]
@@ -113,6 +126,23 @@ async def test_groups_members_and_offsets_are_those_of_the_broker(brokers: Broke
             return bool((await brokers.json("offsets", GROUP))["totals"][0]["lag"] == 3)
 
         await read_until(is_behind)
+
+
+async def test_a_consumer_in_java_reports_its_queues_and_its_last_pull(brokers: Brokers) -> None:
+    consumer = brokers.mq.consumer(TOPIC, group="java")
+    try:
+        for name_server in brokers.name_servers:
+            found = await read_until(
+                partial(brokers.queues, "java", name_server),
+                lambda rows: {row["sinceLastPullSeconds"] is None for row in rows} == {False},
+            )
+            (member,) = (await brokers.json("group", "java", name_server=name_server))["members"]
+            assert member["client"].startswith("JAVA ")
+            assert {each["clientId"] for each in found} == {member["clientId"]}
+            assert {each["cachedMessages"] for each in found} == {0}
+            assert all(0 <= each["sinceLastPullSeconds"] < 60 for each in found)
+    finally:
+        await asyncio.to_thread(consumer.end)
 
 
 async def test_a_group_without_members_is_not_found(brokers: Brokers) -> None:
@@ -165,7 +195,7 @@ async def test_brokers_that_require_tls_and_an_account(
             environment.setenv("JAVA_TOOL_OPTIONS", options)
             stack.callback(mq.name_server(java.addr).end)
             stack.callback(mq.broker("a", 0, **settings).end)
-        run = partial(Brokers("", ("", "")).ctl, "--tls-ca", ca, name_server=f"rocketmq://{java.addr}")
+        run = partial(Brokers("", ("", ""), mq).ctl, "--tls-ca", ca, name_server=f"rocketmq://{java.addr}")
         signed = [["--access-key-file", str(accounts[name])] for name in ("right", "wrong")]
         async with asyncio.timeout(120):
             # The broker registers before it serves.

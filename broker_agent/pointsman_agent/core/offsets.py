@@ -103,6 +103,7 @@ class Offsets:
         """Called before the first change after :meth:`take`, so that the writer need not poll."""
         self._max_offsets = max_offsets
         self._groups: dict[str, dict[QueueKey, int]] = {}
+        self._commit_times: dict[str, dict[QueueKey, int]] = {}
         self._count = 0
         self._added: dict[str, int] = {}
         """Offsets and begins that each peer added, since the start of the process."""
@@ -122,11 +123,18 @@ class Offsets:
         return len(self._unwritten) + len(self._in_flight)
 
     def commit(
-        self, group: str, offsets: Mapping[QueueKey, int], *, reset: bool = False, peer: str = ""
+        self,
+        group: str,
+        offsets: Mapping[QueueKey, int],
+        *,
+        reset: bool = False,
+        peer: str = "",
+        now: int | None = None,
     ) -> dict[QueueKey, int]:
         """Commit offsets; return the queues that retain a higher one, with it. With ``reset`` none does.
 
-        ``peer``: the sender, empty for this agent. Raises TooManyOffsets.
+        ``peer``: the sender, empty for this agent. ``now``: milliseconds of the wall clock; None: these are copies of
+        earlier commits, and no time of a commit is recorded. Raises TooManyOffsets.
         """
         committed = self._groups.get(group, {})
         missing = sum(queue not in committed for queue in offsets)
@@ -142,6 +150,9 @@ class Offsets:
         self._count += missing
         if committed:
             self._groups[group] = committed
+        if now is not None and len(kept) < len(offsets):
+            taken = (queue for queue in offsets if queue not in kept)
+            self._commit_times.setdefault(group, {}).update(dict.fromkeys(taken, now))
         return kept
 
     def begin(self, group: str, moments: Mapping[str, int], *, peer: str = "") -> dict[str, int]:
@@ -230,6 +241,13 @@ class Offsets:
         """The committed offsets of a group; it must not be changed, nor kept."""
         return self._groups.get(group, {})
 
+    def commit_times(self, group: str) -> Mapping[QueueKey, int]:
+        """When a group's offsets were last committed since the start of the process, in milliseconds since the epoch.
+
+        It must not be changed, nor kept.
+        """
+        return self._commit_times.get(group, {})
+
     def page(
         self, *, limit: int, group: str = "", after: tuple[str, str, int] | None = None
     ) -> list[tuple[OffsetKey, int]]:
@@ -311,6 +329,10 @@ class Offsets:
             raise AssertionError("a group without offsets is kept")
         if self._count != sum(map(len, self._groups.values())):
             raise AssertionError(f"counted {self._count} offsets")
+        if not all(self._commit_times.values()):
+            raise AssertionError("a group without times of commits is kept")
+        if any(times.keys() - self._groups.get(group, {}).keys() for group, times in self._commit_times.items()):
+            raise AssertionError("the time of a commit is kept without its offset")
         if not all(self._begins.values()) or self._begin_count != sum(map(len, self._begins.values())):
             raise AssertionError(f"counted {self._begin_count} begins of topics")
         for key, change in self._unwritten.items():
@@ -364,6 +386,8 @@ class Offsets:
         else:
             self._count -= 1
             _drop(self._groups, key.group, key.queue)
+            if key.queue in self._commit_times.get(key.group, ()):
+                _drop(self._commit_times, key.group, key.queue)
 
     def _note(self, change: OffsetChange) -> None:
         if not self._unwritten and self.before_first_change is not None:

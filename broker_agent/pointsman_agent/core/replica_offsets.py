@@ -64,10 +64,10 @@ class ReplicaOffsets:
     def commit(
         self, group: str, offsets: Mapping[QueueKey, int], *, reset: bool, now: int, peer: str = ""
     ) -> dict[QueueKey, int]:
-        """See :meth:`Offsets.commit`; ``now``, for begins, is milliseconds of the wall clock. Raises TooManyOffsets."""
+        """See :meth:`Offsets.commit`; ``now`` is also for begins. Raises TooManyOffsets."""
         if self._is_master():
             self.adopt()
-            kept = self.stored.commit(group, offsets, reset=reset, peer=peer)
+            kept = self.stored.commit(group, offsets, reset=reset, peer=peer, now=now)
             self.stored.begin_committed(group, offsets, now=now)
             self.stored.saw([group], now=now)
             return kept

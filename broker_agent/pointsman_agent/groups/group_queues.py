@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from pointsman.clock import Clock
+from pointsman.clock import Clock, utc_millis
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_agent.core.group_progress import LONG_CALL_SECONDS, ProgressMeter, Standing, standing
 from pointsman_agent.core.measured_queue_stats import GroupLoad, QueueMeter
@@ -24,19 +24,22 @@ Members = Mapping[str, MemberReading | None]
 class GroupQueues:
     """Combines readings of members, committed offsets and measurements.
 
-    ``committed(group)`` returns the committed offsets of a group.
+    ``committed(group)`` returns the committed offsets of a group, ``commit_times(group)`` when they were committed, in
+    milliseconds since the epoch.
     """
 
     def __init__(
         self,
         committed: Callable[[str], Mapping[QueueKey, int]],
         *,
+        commit_times: Callable[[str], Mapping[QueueKey, int]],
         ends: QueueEnds,
         meter: QueueMeter,
         progress: ProgressMeter,
         clock: Clock,
     ) -> None:
         self._committed = committed
+        self._commit_times = commit_times
         self._ends = ends
         self._meter = meter
         self._progress = progress
@@ -108,6 +111,8 @@ class GroupQueues:
         found = self._standing(key, report, committed=committed, end=end, all_report=None not in members.values())
         if found is not None:
             message.standing = _STANDINGS[found]
+        if (committed_at := self._commit_times(key.group).get(key.queue)) is not None:
+            message.since_commit.CopyFrom(duration(max(0, utc_millis(self._clock) - committed_at) / 1000))
         if progress is not None and progress.commit_rate is not None:
             message.put_rate, message.commit_rate = self._meter.last_rate(key.queue), progress.commit_rate
             if (still_for := progress.still_for(now=now)) is not None:

@@ -48,7 +48,7 @@ from pointsman_ctl.output.error_report import ErrorReport
 from pointsman_ctl.output.group_queue_view import group_queues_view, queue_parts, to_queues_document
 from pointsman_ctl.output.operator_texts import counted, printable, utc_of
 from pointsman_ctl.output.output_layout import failure_line
-from pointsman_ctl.servers.agent_queries import AgentGroup, AgentServer
+from pointsman_ctl.servers.agent_queries import AgentGroup, AgentQueues, AgentServer
 from pointsman_ctl.servers.rocketmq_broker import RocketmqBroker
 
 MAX_TARGETS = 16
@@ -161,9 +161,11 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
       IDLE          holds no queues
 
     With --queues: IN/S and OUT/S are messages per second that arrive and by which the offset rises, at the agent's last
-    measurement (30 s). CATCH-UP is the time until LAG is 0 at these rates, UNMOVED the time for which the offset has
-    not moved although there are unread messages, OLDEST CALL that of the listener. NO READER: no member reports the
-    queue. "-" is not known: RocketMQ brokers know LAG alone.
+    measurement (30 s). CATCH-UP is the time until LAG is 0 at these rates, LAST COMMIT the time since the last commit,
+    UNMOVED the time for which the offset has not moved although there are unread messages, OLDEST CALL that of the
+    listener. NO READER: no member reports the queue. RocketMQ brokers know LAG; their clients report OWNER, CACHED,
+    messages pulled and not finished, and LAST PULL, the time since the last pull. A client has 1 s to respond, the
+    clients of a broker 3 s. "-" is not known.
 
     \b
     JSON: group, isAgreed, messageModels[],
@@ -176,7 +178,8 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
             known,
           queues[].{topic, agent, brokers[], queueId, clientId, position,
             inFlight, isWaiting, committedOffset, maxOffset, lag, putRate,
-            commitRate, catchUpSeconds, unmovedSeconds, oldestCallSeconds,
+            commitRate, catchUpSeconds, sinceCommitSeconds, unmovedSeconds,
+            oldestCallSeconds, cachedMessages, sinceLastPullSeconds,
             standing}; null if not known; RocketMQ brokers' with --queues,
           pins[].{agent, pinnedClientIds[], pinnedUntil},
           agents[].{addr, brokers[], group.{membership.{group, state,
@@ -198,13 +201,11 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
       pointsmanctl -o json group billing | jq -r '.members[].clientId'
     """
 
-    async def ask(
-        server: AgentServer | RocketmqBroker, deadline: float
-    ) -> tuple[AgentGroup, wire.ListGroupQueuesResponse]:
+    async def ask(server: AgentServer | RocketmqBroker, deadline: float) -> tuple[AgentGroup, AgentQueues]:
         found = await server.group(group, deadline)
         if with_queues or server.knows_readers:
             return found, await server.group_queues(group, deadline)
-        return found, wire.ListGroupQueuesResponse()
+        return found, AgentQueues(wire.ListGroupQueuesResponse())
 
     result = query_agents(agent_and_broker_round(invocation, choice), ask)
     queues = group_queues_view((agent, queues) for agent, (_, queues) in result.received)
@@ -369,12 +370,10 @@ def to_groups_document(result: QueryResult[wire.ListGroupsResponse], rows: Seque
     return {"groups": groups, "agents": to_agents_document(result, of_agent)}
 
 
-def to_group_document(
-    group: str, result: QueryResult[tuple[AgentGroup, wire.ListGroupQueuesResponse]], view: GroupView
-) -> Document:
+def to_group_document(group: str, result: QueryResult[tuple[AgentGroup, AgentQueues]], view: GroupView) -> Document:
     """Render one group: its members, its queues, and the response of each agent."""
 
-    def of_agent(response: tuple[AgentGroup, wire.ListGroupQueuesResponse]) -> Document:
+    def of_agent(response: tuple[AgentGroup, AgentQueues]) -> Document:
         found = response[0].group
         return {"group": to_document(found) if found is not None else None}
 

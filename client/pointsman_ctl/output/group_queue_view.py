@@ -17,6 +17,7 @@ from pointsman.wire.json_document import Document, enum_name
 from pointsman.wire.wire_time import seconds_of
 from pointsman_ctl.output.operator_texts import counted, duration_text, printable, rate_text
 from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table
+from pointsman_ctl.servers.agent_queries import AgentQueues, QueueCache
 from pointsman_ctl.servers.found_agents import Agent
 
 FLAGS = {"STUCK_CALL": "STUCK", "STUCK_OFFSET": "STUCK", "BEHIND": "BEHIND", "NO_READER": "NO READER"}
@@ -33,6 +34,13 @@ class QueueRow:
 
     agent: Agent
     queue: wire.GroupQueue
+    cache: QueueCache | None = None
+    """What its client reports, where the broker is RocketMQ's."""
+
+    @property
+    def owner(self) -> str:
+        """Client id of the member that reads it; empty: none is known."""
+        return self.queue.client_id or (self.cache.client_id if self.cache is not None else "")
 
     @property
     def lag(self) -> int | None:
@@ -61,6 +69,11 @@ class QueueRow:
     def still_seconds(self) -> float | None:
         """Time for which the offset has not moved although there are unread messages; None: it moves."""
         return seconds_of(self.queue.still_for) if self.queue.HasField("still_for") else None
+
+    @property
+    def since_commit_seconds(self) -> float | None:
+        """Time since the last commit, even of the same offset; None: none since the agent started, or not known."""
+        return seconds_of(self.queue.since_commit) if self.queue.HasField("since_commit") else None
 
     @property
     def oldest_call_seconds(self) -> float | None:
@@ -111,12 +124,15 @@ class GroupQueuesView:
             yield "IDLE"
 
 
-def group_queues_view(responses: Iterable[tuple[Agent, wire.ListGroupQueuesResponse]]) -> GroupQueuesView:
+def group_queues_view(responses: Iterable[tuple[Agent, AgentQueues]]) -> GroupQueuesView:
     """Merge the responses of all agents. Of what a member reports to several agents the highest counts are kept."""
     rows, counts = [], dict[str, wire.MemberCounts]()
-    for agent, response in responses:
-        rows += [QueueRow(agent, queue) for queue in response.queues]
-        for member in response.members:
+    for agent, queues in responses:
+        caches = queues.caches
+        rows += [
+            QueueRow(agent, each, caches.get((each.topic, each.reading.queue_id))) for each in queues.response.queues
+        ]
+        for member in queues.response.members:
             known = counts.get(member.client_id)
             if known is None or _total(known) < _total(member):
                 counts[member.client_id] = member
@@ -130,7 +146,9 @@ def queue_parts(view: GroupQueuesView) -> Iterable[RenderableType]:
     if not rows:
         yield Text("no queue is read, and no offset is committed")
         return
-    numbers = ("QUEUE", "LAG", "IN/S", "OUT/S", "CATCH-UP", "UNMOVED", "OLDEST CALL")
+    has_caches = any(row.cache is not None for row in rows)
+    of_caches = ("CACHED", "LAST PULL") if has_caches else ()
+    numbers = ("QUEUE", "LAG", "IN/S", "OUT/S", "CATCH-UP", "LAST COMMIT", "UNMOVED", "OLDEST CALL", *of_caches)
     table = new_table("TOPIC", "BROKER", "QUEUE", "OWNER", *numbers[1:], "FLAGS", right=numbers)
     for row in rows:
         flag = row.flag
@@ -138,12 +156,14 @@ def queue_parts(view: GroupQueuesView) -> Iterable[RenderableType]:
             printable(row.queue.topic),
             row.agent.name,
             str(_number(row)),
-            printable(row.queue.client_id) or "-",
+            printable(row.owner) or "-",
             "-" if row.lag is None else str(row.lag),
             *(("-", "-") if row.rates is None else map(rate_text, row.rates)),
             _catch_up(row.catch_up_seconds),
+            _time(row.since_commit_seconds),
             _time(row.still_seconds),
             _time(row.oldest_call_seconds),
+            *(_cache(row.cache) if has_caches else ()),
             Text(flag, style=STYLES.get(flag, WARNING)) if flag else "-",
         )
     yield table
@@ -185,7 +205,7 @@ def to_queues_document(view: GroupQueuesView) -> list[Document]:
             "agent": row.agent.addr,
             "brokers": list(row.agent.brokers),
             "queueId": _number(row),
-            "clientId": row.queue.client_id or None,
+            "clientId": row.owner or None,
             "position": row.queue.reading.position if row.queue.client_id else None,
             "inFlight": row.queue.reading.in_flight if row.queue.client_id else None,
             "isWaiting": row.queue.reading.is_waiting if row.queue.client_id else None,
@@ -195,8 +215,11 @@ def to_queues_document(view: GroupQueuesView) -> list[Document]:
             "putRate": None if row.rates is None else row.rates[0],
             "commitRate": None if row.rates is None else row.rates[1],
             "catchUpSeconds": row.catch_up_seconds if row.catch_up_seconds not in {None, math.inf} else None,
+            "sinceCommitSeconds": row.since_commit_seconds,
             "unmovedSeconds": row.still_seconds,
             "oldestCallSeconds": row.oldest_call_seconds,
+            "cachedMessages": None if row.cache is None else row.cache.cached,
+            "sinceLastPullSeconds": None if row.cache is None else row.cache.since_pull_seconds,
             "standing": row.standing or None,
         }
         for row in view.rows
@@ -213,6 +236,10 @@ def _total(member: wire.MemberCounts) -> int:
 
 def _time(seconds: float | None) -> str:
     return "-" if seconds is None else duration_text(seconds)
+
+
+def _cache(cache: QueueCache | None) -> tuple[str, str]:
+    return ("-", "-") if cache is None else (str(cache.cached), _time(cache.since_pull_seconds))
 
 
 def _catch_up(seconds: float | None) -> str:

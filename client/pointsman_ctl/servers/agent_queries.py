@@ -27,6 +27,26 @@ class AgentGroup:
     """Language and version by client id, such as ``JAVA 5.3.3``; only RocketMQ brokers know them."""
 
 
+@dataclass(frozen=True, slots=True)
+class QueueCache:
+    """What a client of RocketMQ's protocol reports of a queue that it reads."""
+
+    client_id: str
+    cached: int
+    """Messages that it has pulled and not finished."""
+    since_pull_seconds: float | None
+    """Time since its last pull, by its clock; None: it does not report it."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentQueues:
+    """The queues of one group at an agent."""
+
+    response: wire.ListGroupQueuesResponse
+    caches: Mapping[tuple[str, int], QueueCache] = field(default_factory=dict)
+    """By topic and queue id, of queues whose client responded; only RocketMQ brokers pass this on."""
+
+
 class AgentServer(AgentLink):
     """One agent. All methods raise AgentFailedError and RequestRejectedError.
 
@@ -55,10 +75,10 @@ class AgentServer(AgentLink):
             raise
         return AgentGroup(response)
 
-    async def group_queues(self, group: str, deadline: float) -> wire.ListGroupQueuesResponse:
+    async def group_queues(self, group: str, deadline: float) -> AgentQueues:
         """Return the queues of a group, and what its members report of themselves."""
         request = wire.ListGroupQueuesRequest(group=group, page_size=PAGE_SIZE)
-        return await self.all_pages(self.groups.ListGroupQueues, request, deadline=deadline)
+        return AgentQueues(await self.all_pages(self.groups.ListGroupQueues, request, deadline=deadline))
 
     async def list_locks(self, group: str, deadline: float) -> locks_wire.ListQueueLocksResponse:
         """Return the locks of a group; of all groups if ``group`` is empty."""

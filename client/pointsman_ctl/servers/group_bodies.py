@@ -2,13 +2,14 @@
 
 Brokers check no names that clients send: any text is read, and made printable where it is shown.
 
-Sources: RocketMQ ``SubscriptionGroupWrapper`` (request code 201), ``ConsumerConnection`` (203), ``ConsumeStats`` (208).
+Sources: RocketMQ ``SubscriptionGroupWrapper`` (request code 201), ``ConsumerConnection`` (203), ``ConsumeStats`` (208),
+``ConsumerRunningInfo`` (307).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
 from pointsman.group_topics import retry_topic
@@ -25,9 +26,11 @@ from pointsman.rocketmq.bodies import (
 from pointsman.rocketmq.frames import MAX_FRAME_BYTES, version_text
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import offset_service_pb2 as offsets_wire
+from pointsman_ctl.servers.agent_queries import QueueCache
 
+MAX_RUNNING_INFO_BYTES = 1 << 20
+"""Of one client: 2,500 queues have fewer."""
 _FLAT_OBJECT = rb'(\{(?:[^{}"]|"(?:[^"\\]|\\.)*+")*+\})'
-_TABLE = re.compile(rb'"offsetTable"\s*:\s*\{\s*')
 _ENTRY = re.compile(_FLAT_OBJECT + rb"\s*:\s*" + _FLAT_OBJECT + rb"\s*,?\s*")
 """An entry of a map whose keys are objects, as fastjson writes it."""
 _CONSUME_TYPES = {"CONSUME_ACTIVELY": wire.CONSUME_TYPE_PULL, "CONSUME_PASSIVELY": wire.CONSUME_TYPE_PUSH}
@@ -98,21 +101,52 @@ def read_progress(group: str, body: bytes) -> list[offsets_wire.QueueProgress]:
             ),
             max_offset=number_of(offsets, "brokerOffset", most=2**63 - 1),
         )
-        for queue, offsets in _offset_table(body)
+        for queue, offsets in _table(body, "offsetTable")
         if offsets.get("consumerOffset") != -1
     ]
 
 
-def _offset_table(body: bytes) -> Iterator[tuple[Object, Object]]:
-    start = _TABLE.search(body)
+def read_broker_names(body: bytes) -> frozenset[str]:
+    """Read the broker names of the queues in offsets of a group, as clients name these queues. Raises BadBodyError."""
+    return frozenset(_text(queue, "brokerName") for queue, _ in _table(body, "offsetTable"))
+
+
+def read_running_info(
+    client_id: str, body: bytes, *, broker_names: Collection[str], now: float
+) -> dict[tuple[str, int], QueueCache]:
+    """Read what a client reports of the queues at these brokers that it reads. Raises BadBodyError.
+
+    ``now``: seconds since the epoch. Queues that it has already given up are left out, and those of ``mqPopTable``,
+    which no client owns.
+    """
+    if len(body) > MAX_RUNNING_INFO_BYTES:
+        raise BadBodyError(f"the body has {len(body)} bytes, at most {MAX_RUNNING_INFO_BYTES} are read")
+    caches = {}
+    for queue, facts in _table(body, "mqTable"):
+        # "droped" is RocketMQ's spelling up to 4.9 and of fastjson's property.
+        if _text(queue, "brokerName") not in broker_names or facts.get("droped") or facts.get("dropped"):
+            continue
+        # Not every client sends it, and 0 is never.
+        pulled_at = number_of({"lastPullTimestamp": 0, **facts}, "lastPullTimestamp", most=2**63 - 1) / 1000
+        place = _text(queue, "topic"), number_of(queue, "queueId", most=2**31 - 1)
+        caches[place] = QueueCache(
+            client_id,
+            number_of(facts, "cachedMsgCount", most=2**31 - 1),
+            max(0.0, now - pulled_at) if pulled_at else None,
+        )
+    return caches
+
+
+def _table(body: bytes, name: str) -> Iterator[tuple[Object, Object]]:
+    start = re.search(rb'"%b"\s*:\s*\{\s*' % name.encode(), body)
     if start is None:
-        raise BadBodyError(f"the body {shown(body[:MAX_SHOWN])} has no offsetTable")
+        raise BadBodyError(f"the body {shown(body[:MAX_SHOWN])} has no {name}")
     at = start.end()
     while (entry := _ENTRY.match(body, at)) is not None:
         yield read_object(entry[1]), read_object(entry[2])
         at = entry.end()
     if body[at : at + 1] != b"}":
-        raise BadBodyError(f"offsetTable cannot be read from {shown(body[at : at + MAX_SHOWN])}")
+        raise BadBodyError(f"{name} cannot be read from {shown(body[at : at + MAX_SHOWN])}")
 
 
 def _text(data: object, name: str) -> str:

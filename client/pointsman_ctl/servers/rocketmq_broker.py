@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -26,12 +28,28 @@ from pointsman_client import (
     RequestRejectedError,
 )
 from pointsman_client.rocketmq import Link, RocketmqOptions
-from pointsman_ctl.servers.agent_queries import AgentGroup
-from pointsman_ctl.servers.group_bodies import read_connections, read_groups, read_progress
+from pointsman_ctl.servers.agent_queries import AgentGroup, AgentQueues, QueueCache
+from pointsman_ctl.servers.group_bodies import (
+    read_broker_names,
+    read_connections,
+    read_groups,
+    read_progress,
+    read_running_info,
+)
 from pointsman_ctl.servers.rocketmq_name_server import RocketmqAccess
 
 MAX_CONCURRENT_CALLS = 8
 """Per broker: its pool for operators is small (``adminBrokerThreadPoolNums``, 16)."""
+MAX_CLIENTS = 100
+"""Clients of a group that are queried; the first by client id."""
+CLIENT_SECONDS = 1.0
+"""Time for the response of one client."""
+CLIENTS_SECONDS = 3.0
+"""Time for the responses of all clients of a group."""
+MAX_SILENT_CLIENTS = 4
+"""After this number without a response in time no further client is queried. Also the number queried at the same time:
+the broker waits 10 s for each, in a thread of the same pool."""
+NO_QUEUES = b'{"offsetTable":{}}'
 _MAX_REMARK = 300
 _JAVA = re.compile(r"^(?:[a-z]\w*\.)+(?=[A-Z])|, [\w.$<>]+\(\w+\.java:\d+\)\s*$")
 """Package and place of an exception in a remark (``UtilAll.exceptionSimpleDesc``)."""
@@ -99,19 +117,64 @@ class RocketmqBroker:
         with self._bad_bodies(Request.GET_CONSUMER_CONNECTION_LIST):
             return AgentGroup(*read_connections(group, body))
 
-    async def group_queues(self, group: str, deadline: float) -> wire.ListGroupQueuesResponse:
-        """Return the queues of a group with offsets and ends; a broker knows nothing else without changing anything."""
-        return wire.ListGroupQueuesResponse(
-            queues=[
-                wire.GroupQueue(
-                    topic=each.committed.topic,
-                    reading=wire.QueueReading(queue_id=each.committed.queue_id),
-                    committed=each.committed.offset,
-                    max_offset=each.max_offset,
-                )
-                for each in await self._progress(group, deadline)
-            ]
+    async def group_queues(self, group: str, deadline: float) -> AgentQueues:
+        """Return the queues of a group with offsets and ends, and what its clients report of them in time.
+
+        The broker passes each client's request on to the client, which changes nothing at either.
+        """
+        body, connected = await asyncio.gather(self._consume_stats(group, deadline), self.group(group, deadline))
+        with self._bad_bodies(Request.GET_CONSUME_STATS):
+            progress, names = read_progress(group, body), read_broker_names(body)
+        return AgentQueues(
+            wire.ListGroupQueuesResponse(
+                queues=[
+                    wire.GroupQueue(
+                        topic=each.committed.topic,
+                        reading=wire.QueueReading(queue_id=each.committed.queue_id),
+                        committed=each.committed.offset,
+                        max_offset=each.max_offset,
+                    )
+                    for each in progress
+                ]
+            ),
+            await self._caches(group, sorted(connected.clients)[:MAX_CLIENTS], names, deadline),
         )
+
+    async def _caches(
+        self, group: str, client_ids: Sequence[str], names: Collection[str], deadline: float
+    ) -> dict[tuple[str, int], QueueCache]:
+        """Return what the clients that respond in time report; of two clients of a queue, that with the later pull."""
+        last = min(deadline, asyncio.get_running_loop().time() + CLIENTS_SECONDS)
+        turns, silent = asyncio.Semaphore(MAX_SILENT_CLIENTS), list[str]()
+
+        async def one(client_id: str) -> Mapping[tuple[str, int], QueueCache]:
+            async with turns:
+                if len(silent) >= MAX_SILENT_CLIENTS:
+                    return {}
+                until = min(last, asyncio.get_running_loop().time() + CLIENT_SECONDS)
+                try:
+                    return await self._running_info(group, client_id, names, until)
+                except BrokerFailedError as error:
+                    if error.status is grpc.StatusCode.DEADLINE_EXCEEDED:
+                        silent.append(client_id)
+                except PointsmanError:
+                    pass  # it is disconnected, or the broker denies it
+                return {}
+
+        caches: dict[tuple[str, int], QueueCache] = {}
+        for of_client in await asyncio.gather(*map(one, client_ids)):
+            for place, cache in of_client.items():
+                if place not in caches or _since_pull(cache) < _since_pull(caches[place]):
+                    caches[place] = cache
+        return caches
+
+    async def _running_info(
+        self, group: str, client_id: str, names: Collection[str], deadline: float
+    ) -> Mapping[tuple[str, int], QueueCache]:
+        ext = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "false"}
+        body = await self._request(Request.GET_CONSUMER_RUNNING_INFO, ext, deadline)
+        with self._bad_bodies(Request.GET_CONSUMER_RUNNING_INFO):
+            return read_running_info(client_id, body or b"", broker_names=names, now=time.time())
 
     async def list_offsets(self, group: str, deadline: float) -> offsets_wire.ListOffsetsResponse:
         """Return the offsets of a group, or of all groups if it is empty."""
@@ -128,9 +191,14 @@ class RocketmqBroker:
         return sum(max(0, each.max_offset - each.committed.offset) for each in progress) if progress else None
 
     async def _progress(self, group: str, deadline: float) -> list[offsets_wire.QueueProgress]:
-        body = await self._request(Request.GET_CONSUME_STATS, {"consumerGroup": group, "topic": ""}, deadline)
+        body = await self._consume_stats(group, deadline)
         with self._bad_bodies(Request.GET_CONSUME_STATS):
-            return read_progress(group, body) if body is not None else []
+            return read_progress(group, body)
+
+    async def _consume_stats(self, group: str, deadline: float) -> bytes:
+        ext = {"consumerGroup": group, "topic": ""}
+        body = await self._request(Request.GET_CONSUME_STATS, ext, deadline)
+        return NO_QUEUES if body is None else body
 
     async def _group_names(self, deadline: float) -> list[str]:
         body = await self._request(Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}, deadline)
@@ -171,3 +239,7 @@ class RocketmqBroker:
         except BadBodyError as error:
             message = f"the response to {code.name} ({code}) cannot be read: {error}"
             raise BrokerFailedError(self.addr, grpc.StatusCode.INTERNAL, message) from error
+
+
+def _since_pull(cache: QueueCache) -> float:
+    return math.inf if cache.since_pull_seconds is None else cache.since_pull_seconds

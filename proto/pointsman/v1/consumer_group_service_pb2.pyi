@@ -1100,6 +1100,7 @@ class GroupQueue(_message.Message):
     COMMIT_RATE_FIELD_NUMBER: _builtins.int
     STILL_FOR_FIELD_NUMBER: _builtins.int
     STANDING_FIELD_NUMBER: _builtins.int
+    SINCE_COMMIT_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name."""
     client_id: _builtins.str
@@ -1124,6 +1125,10 @@ class GroupQueue(_message.Message):
         not measured twice yet.
         """
 
+    @_builtins.property
+    def since_commit(self) -> _duration_pb2.Duration:
+        """Time since the offset was last committed at this agent, even unchanged; absent: not since the agent started."""
+
     def __init__(
         self,
         *,
@@ -1136,10 +1141,11 @@ class GroupQueue(_message.Message):
         commit_rate: _builtins.float | None = ...,
         still_for: _duration_pb2.Duration | None = ...,
         standing: Global___QueueStanding.ValueType = ...,
+        since_commit: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "_committed", b"_committed", "_max_offset", b"_max_offset", "_put_rate", b"_put_rate", "commit_rate", b"commit_rate", "committed", b"committed", "max_offset", b"max_offset", "put_rate", b"put_rate", "reading", b"reading", "still_for", b"still_for"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "_committed", b"_committed", "_max_offset", b"_max_offset", "_put_rate", b"_put_rate", "commit_rate", b"commit_rate", "committed", b"committed", "max_offset", b"max_offset", "put_rate", b"put_rate", "reading", b"reading", "since_commit", b"since_commit", "still_for", b"still_for"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "_committed", b"_committed", "_max_offset", b"_max_offset", "_put_rate", b"_put_rate", "client_id", b"client_id", "commit_rate", b"commit_rate", "committed", b"committed", "max_offset", b"max_offset", "put_rate", b"put_rate", "reading", b"reading", "standing", b"standing", "still_for", b"still_for", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "_committed", b"_committed", "_max_offset", b"_max_offset", "_put_rate", b"_put_rate", "client_id", b"client_id", "commit_rate", b"commit_rate", "committed", b"committed", "max_offset", b"max_offset", "put_rate", b"put_rate", "reading", b"reading", "since_commit", b"since_commit", "standing", b"standing", "still_for", b"still_for", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__commit_rate: _TypeAlias = _typing.Literal["commit_rate"]  # noqa: Y015
     _WhichOneofArgType__commit_rate: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate"]  # noqa: Y015

@@ -76,7 +76,7 @@ async def test_a_member_that_hangs_is_named_with_the_place_where_it_stands_and_o
 
     printed = await fleet.ctl("group", "g", "--queues")
     rows = [" ".join(line.split()) for line in printed.out.splitlines() if line.startswith("orders")]
-    assert rows == [f"orders {where} 0 {A} 96 - - - - 90.0s STUCK", f"orders {where} 1 {A} 0 - - - - - -"]
+    assert rows == [f"orders {where} 0 {A} 96 - - - - - 90.0s STUCK", f"orders {where} 1 {A} 0 - - - - - - -"]
 
     document = (await fleet.json("group", "g")).document
     assert [(each["queueId"], each["clientId"], each["standing"]) for each in document["queues"]] == [

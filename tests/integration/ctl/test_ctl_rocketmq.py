@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import ssl
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -20,6 +22,7 @@ from pointsman.rocketmq.frames import Command
 from pointsman_client import AccessKey
 from pointsman_ctl.commands.agent_round import NOT_LISTED
 from pointsman_ctl.output.error_report import ACCESS_KEY_HINT
+from pointsman_ctl.servers.rocketmq_broker import MAX_CLIENTS, MAX_SILENT_CLIENTS
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.config import RemotingConfig
 from tests.kit.agent.group_clients import Consumer, reads
@@ -206,8 +209,106 @@ async def test_the_queues_of_a_group_have_their_lag_and_nothing_that_a_broker_do
     rows = [line.split() for line in shown.out.splitlines() if line.startswith("orders")]
     assert shown.code == 0
     assert rows
-    assert {(row[3], *row[5:]) for row in rows} == {("-",) * 7}
+    assert {(row[3], *row[5:]) for row in rows} == {("-",) * 8}
     assert sum(int(row[4]) for row in rows) > 0
+
+
+def running_info(*queues: int, cached: int = 5, pulled_before: float = 2.0) -> Answer:
+    """What a client reports: queues at the broker ``a``."""
+    pulled_at = int((time.time() - pulled_before) * 1000)
+    entries = ",".join(
+        f'{{"brokerName":"a","queueId":{queue},"topic":"orders"}}:'
+        f'{{"cachedMsgCount":{cached},"droped":false,"lastPullTimestamp":{pulled_at}}}'
+        for queue in queues
+    )
+    return Answer(body=f'{{"mqTable":{{{entries}}},"properties":{{}}}}'.encode())
+
+
+@through_both
+async def test_clients_report_their_queues_and_one_that_does_not_respond_leaves_its_own_unknown(
+    fleet: Fleet, kind: str
+) -> None:
+    async def pass_on(command: Command, _: bytes) -> Answer:
+        if command.ext["clientId"] == "y@2":
+            await asyncio.sleep(60.0)
+        return running_info(0)
+
+    fleet.a.handlers[Request.GET_CONSUMER_RUNNING_INFO] = pass_on
+    await fleet.b.stop()
+    began_at = time.monotonic()
+    shown = await fleet.ctl(kind, "--timeout", "20", "group", "billing", "--queues")
+    assert time.monotonic() - began_at < 10.0
+    rows = [line.split() for line in shown.out.splitlines() if line.startswith("orders")]
+    assert "c1/b/0" in shown.err
+    assert [row[2:5] for row in rows] == [["0", "x@1", "3"], ["1", "-", "2"]]
+    assert rows[0][-3] == "5"
+    assert 2.0 <= float(rows[0][-2].removesuffix("s")) < 20.0
+    assert rows[1][-3:] == ["-", "-", "-"]
+    asked = [each for each in fleet.a.requests if each.code == Request.GET_CONSUMER_RUNNING_INFO]
+    assert {(each.ext["consumerGroup"], each.ext["clientId"], each.ext["jstackEnable"]) for each in asked} == {
+        ("billing", "x@1", "false"),
+        ("billing", "y@2", "false"),
+    }
+    assert {each.code for each in fleet.a.requests} == {
+        Request.GET_CONSUMER_CONNECTION_LIST,
+        Request.GET_CONSUME_STATS,
+        Request.GET_CONSUMER_RUNNING_INFO,
+    }
+
+
+async def test_of_two_clients_of_a_queue_the_one_that_pulled_last_owns_it(fleet: Fleet) -> None:
+    fleet.a.handlers[Request.GET_CONSUMER_RUNNING_INFO] = lambda command, _: (
+        running_info(0, 1, cached=9, pulled_before=30.0) if command.ext["clientId"] == "y@2" else running_info(0)
+    )
+    queues = [
+        each
+        for each in (await fleet.json(GRPC, "group", "billing", "--queues"))["queues"]
+        if each["agent"] == fleet.a.addr
+    ]
+    assert [(each["queueId"], each["clientId"], each["cachedMessages"]) for each in queues] == [
+        (0, "x@1", 5),
+        (1, "y@2", 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(Code.SYSTEM_ERROR, remark="The Consumer <billing> <x@1> not online"),
+        Answer(Code.NO_PERMISSION, remark="not signed"),
+        Answer(body=b"{"),
+    ],
+    ids=["offline", "denied", "unreadable"],
+)
+async def test_a_client_without_a_usable_response_leaves_its_queues_unknown(fleet: Fleet, answer: Answer) -> None:
+    fleet.a.answers[Request.GET_CONSUMER_RUNNING_INFO] = answer
+    document = await fleet.json(GRPC, "group", "billing", "--queues")
+    assert {
+        (each["clientId"], each["cachedMessages"], each["sinceLastPullSeconds"]) for each in document["queues"]
+    } == {(None, None, None)}
+
+
+@pytest.mark.parametrize(
+    ("delay", "least", "most"),
+    [
+        pytest.param(0.0, MAX_CLIENTS, MAX_CLIENTS, id="at-most-100"),
+        pytest.param(0.5, 2 * MAX_SILENT_CLIENTS, 6 * MAX_SILENT_CLIENTS, id="for-3-seconds"),
+        pytest.param(60.0, MAX_SILENT_CLIENTS, 2 * MAX_SILENT_CLIENTS - 1, id="none-after-4-without-a-response"),
+    ],
+)
+async def test_clients_are_queried_within_bounds(fleet: Fleet, delay: float, least: int, most: int) -> None:
+    async def pass_on(_: Command, __: bytes) -> Answer:
+        await asyncio.sleep(delay)
+        return running_info(0)
+
+    fleet.a.handlers[Request.GET_CONSUMER_CONNECTION_LIST] = lambda command, _: connections(
+        command.ext["consumerGroup"], *(f"x@{number}" for number in range(MAX_CLIENTS + 20))
+    )
+    fleet.a.handlers[Request.GET_CONSUMER_RUNNING_INFO] = pass_on
+    shown = await fleet.ctl(GRPC, "--timeout", "20", "group", "billing", "--queues")
+    assert shown.code == 0
+    queried = sum(each.code == Request.GET_CONSUMER_RUNNING_INFO for each in fleet.a.requests)
+    assert least <= queried <= most
 
 
 @through_both

@@ -87,7 +87,12 @@ class AgentServices:
             boot=boot,
             max_watchers=max_watchers,
             queues=GroupQueues(
-                self.offsets.of_group, ends=self.ends, meter=self.meter, progress=self.progress, clock=clock
+                self.offsets.of_group,
+                commit_times=self.offsets.commit_times,
+                ends=self.ends,
+                meter=self.meter,
+                progress=self.progress,
+                clock=clock,
             ),
         )
         self.replica_offsets = ReplicaOffsets(self.offsets, is_master=is_master)

@@ -123,3 +123,40 @@ def test_each_expression_of_a_dashboard_is_promql(dashboard: Dashboard, tmp_path
     done = subprocess.run(["promtool", "check", "rules", file], check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(rules)} rules found" in done.stdout
+
+
+def test_panels_show_the_skew_of_a_topic_and_the_time_to_catch_up_of_groups_whose_lag_falls(tmp_path: Path) -> None:
+    texts, prefix = expressions(GROUPS), "pointsman_agent"
+    series = {
+        f'{prefix}_topic_highest_queue_puts_per_second{{topic="orders",instance="a"}}': 30,
+        f'{prefix}_topic_puts_per_second{{topic="orders",instance="a"}}': 40,
+        f'{prefix}_topic_queues{{topic="orders",instance="a"}}': 4,
+        f'{prefix}_topic_highest_queue_puts_per_second{{topic="orders",instance="b"}}': 10,
+        f'{prefix}_topic_puts_per_second{{topic="orders",instance="b"}}': 20,
+        f'{prefix}_topic_queues{{topic="orders",instance="b"}}': 4,
+        f'{prefix}_topic_highest_queue_puts_per_second{{topic="idle"}}': 0,
+        f'{prefix}_topic_puts_per_second{{topic="idle"}}': 0,
+        f'{prefix}_topic_queues{{topic="idle"}}': 4,
+    }
+    for group, lag, puts, commits in (
+        ("falls", 100, 3, 5),
+        ("grows", 100, 5, 3),
+        ("stays", 100, 5, 5),
+        ("done", 0, 3, 5),
+    ):
+        labels = f'{{group="{group}",topic="orders"}}'
+        series |= {f"{prefix}_group_lag_messages{labels}": lag, f"{prefix}_group_puts_per_second{labels}": puts}
+        series[f"{prefix}_group_commits_per_second{labels}"] = commits
+    expected = {"Hot queues": ('{topic="orders"}', 4.0), "Time to catch up": ('{group="falls", topic="orders"}', 50.0)}
+    case = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": str(value)} for name, value in series.items()],
+        "promql_expr_test": [
+            {"expr": texts[title][0], "eval_time": "0m", "exp_samples": [{"labels": labels, "value": value}]}
+            for title, (labels, value) in expected.items()
+        ],
+    }
+    file = tmp_path / "panels.yaml"  # JSON is YAML
+    file.write_text(json.dumps({"tests": [case]}), encoding="utf-8")
+    done = subprocess.run(["promtool", "test", "rules", file], check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr

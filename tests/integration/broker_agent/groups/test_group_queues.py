@@ -12,6 +12,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from pointsman.manual_clock import ManualClock
 from pointsman.v1 import consumer_group_service_pb2 as wire
+from pointsman.v1 import offset_service_pb2 as offset_wire
+from pointsman.v1.offset_service_pb2_grpc import OffsetServiceStub
 from pointsman_agent.core.group_membership import MembershipBeat
 from pointsman_agent.core.group_progress import Standing
 from pointsman_agent.core.measured_queue_stats import QueueEnd
@@ -121,6 +123,24 @@ async def test_a_call_that_does_not_end_is_stuck_until_the_member_reports_its_en
     assert "pointsman_agent_stuck_queue{" not in generate_latest(registry).decode()
     stuck = [each for each in caplog.records if "stuck" in each.getMessage()]
     assert [each.getMessage() for each in stuck] == ["a queue is stuck", "a queue is no longer stuck"]
+
+
+async def test_a_queue_has_the_time_since_its_last_commit(
+    agent: AgentServices, consumer: Consumer, clock: ManualClock
+) -> None:
+    await report(consumer, reading(queue(0), queue(1)))
+    agent.ends.table[Q0] = 40
+    offset = offset_wire.QueueOffset(topic="orders", queue_id=0, offset=7)
+    async with grpc.aio.insecure_channel(agent.addr) as channel:
+        for _ in range(2):
+            await clock.advance(30.0)
+            await report(consumer)
+            request = offset_wire.CommitOffsetsRequest(group="g", offsets=[offset])
+            await OffsetServiceStub(channel).CommitOffsets(request)
+    await clock.advance(4.0)
+    found = await listed(consumer)
+    assert found[Q0].since_commit.ToTimedelta().total_seconds() == pytest.approx(4.0)
+    assert not found[Q1].HasField("since_commit")
 
 
 async def test_an_offset_that_does_not_move_is_stuck_unless_the_queue_is_waiting(

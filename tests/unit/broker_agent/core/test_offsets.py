@@ -52,6 +52,23 @@ def test_a_reset_moves_an_offset_back(offsets: Offsets) -> None:
     assert offsets.get("g", [Q0]) == {Q0: 0}
 
 
+def test_the_time_of_the_last_commit_is_kept_as_long_as_its_offset(offsets: Offsets) -> None:
+    offsets.commit("g", {Q0: 5, Q1: 5}, now=1_000)
+    offsets.commit("g", {Q0: 5}, now=2_000)
+    offsets.commit("g", {Q0: 4, Q1: 5}, now=3_000)
+    offsets.commit("g", {Q0: 6, Q1: 6})
+    assert offsets.commit_times("g") == {Q0: 2_000, Q1: 3_000}
+    offsets.discard("g", {Q0: 6}, {})
+    assert offsets.commit_times("g") == {Q1: 3_000}
+    offsets.discard("g", {Q1: 6}, {})
+    assert offsets.commit_times("g") == {}
+
+
+def test_an_offset_from_the_store_was_not_committed_here(offsets: Offsets) -> None:
+    offsets.absorb([(K0, 5)])
+    assert offsets.commit_times("g") == {}
+
+
 def test_one_offset_too_many_is_refused_and_nothing_of_its_batch_is_committed(offsets: Offsets) -> None:
     offsets.commit("g", {QueueKey("orders", n): 1 for n in range(3)})
     with pytest.raises(TooManyOffsets, match="at most 4 offsets are kept"):

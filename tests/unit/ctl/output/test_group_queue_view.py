@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -20,6 +20,7 @@ from pointsman_ctl.output.group_queue_view import (
     standing_lines,
     to_queues_document,
 )
+from pointsman_ctl.servers.agent_queries import AgentQueues, QueueCache
 from pointsman_ctl.servers.found_agents import Agent
 
 ONE, TWO = Agent("a:1", ("c1/a/0",)), Agent("b:1", ("c1/b/0",))
@@ -36,6 +37,7 @@ def queue(
     rates: tuple[float, float] | None = (2.0, 2.0),
     still: int | None = None,
     call: int | None = None,
+    since_commit: int | None = None,
     standing: wire.QueueStanding.ValueType = wire.QUEUE_STANDING_UNSPECIFIED,
 ) -> wire.GroupQueue:
     puts, commits = rates or (None, None)
@@ -50,6 +52,7 @@ def queue(
         put_rate=puts,
         commit_rate=commits,
         still_for=None if still is None else Duration(seconds=still),
+        since_commit=None if since_commit is None else Duration(seconds=since_commit),
         standing=standing,
     )
 
@@ -58,8 +61,14 @@ def counts(client_id: str, retries: int = 0) -> wire.MemberCounts:
     return wire.MemberCounts(client_id=client_id, retries=retries)
 
 
-def view(*queues: wire.GroupQueue, members: Iterable[wire.MemberCounts] = ()) -> GroupQueuesView:
-    return group_queues_view([(ONE, wire.ListGroupQueuesResponse(queues=queues, members=members))])
+def view(
+    *queues: wire.GroupQueue,
+    members: Iterable[wire.MemberCounts] = (),
+    caches: Mapping[tuple[str, int], QueueCache] | None = None,
+) -> GroupQueuesView:
+    return group_queues_view(
+        [(ONE, AgentQueues(wire.ListGroupQueuesResponse(queues=queues, members=members), caches or {}))]
+    )
 
 
 def shown(capsys: pytest.CaptureFixture[str], parts: Iterable[RenderableType]) -> list[str]:
@@ -87,12 +96,14 @@ def test_lag_and_the_time_to_catch_up(of: wire.GroupQueue, lag: int | None, catc
 def test_queues_are_sorted_with_the_retry_topic_last_and_members_counted_once() -> None:
     merged = group_queues_view(
         [
-            (TWO, wire.ListGroupQueuesResponse(queues=[queue(1)], members=[counts(X, 3)])),
+            (TWO, AgentQueues(wire.ListGroupQueuesResponse(queues=[queue(1)], members=[counts(X, 3)]))),
             (
                 ONE,
-                wire.ListGroupQueuesResponse(
-                    queues=[queue(2, topic="%RETRY%g"), queue(2), queue(1), queue(topic="bills")],
-                    members=[counts(X, 2), counts(Y)],
+                AgentQueues(
+                    wire.ListGroupQueuesResponse(
+                        queues=[queue(2, topic="%RETRY%g"), queue(2), queue(1), queue(topic="bills")],
+                        members=[counts(X, 2), counts(Y)],
+                    )
                 ),
             ),
         ]
@@ -110,7 +121,7 @@ def test_queues_are_sorted_with_the_retry_topic_last_and_members_counted_once() 
 def test_the_table_shows_what_is_known(capsys: pytest.CaptureFixture[str]) -> None:
     parts = queue_parts(
         view(
-            queue(0, end=110, rates=(2.0, 12.0)),
+            queue(0, end=110, rates=(2.0, 12.0), since_commit=3),
             queue(1, owner="", committed=4, end=9, rates=None),
             queue(2, end=110, rates=(11.0, 0.0), still=300, call=301, standing=wire.QUEUE_STANDING_STUCK_CALL),
             queue(3, topic="%RETRY%g"),
@@ -119,12 +130,32 @@ def test_the_table_shows_what_is_known(capsys: pytest.CaptureFixture[str]) -> No
     )
     _, *lines = shown(capsys, parts)
     assert lines == [
-        "orders c1/a/0 0 10.0.0.1@x 100 2.0 12 10.0s - - -",
-        "orders c1/a/0 1 - 5 - - - - - -",
-        "orders c1/a/0 2 10.0.0.1@x 100 11 0 never 5m 00s 5m 01s STUCK",
-        "%RETRY%g c1/a/0 4 10.0.0.1@x 2 2.0 2.0 never - - -",
+        "orders c1/a/0 0 10.0.0.1@x 100 2.0 12 10.0s 3.0s - - -",
+        "orders c1/a/0 1 - 5 - - - - - - -",
+        "orders c1/a/0 2 10.0.0.1@x 100 11 0 never - 5m 00s 5m 01s STUCK",
+        "%RETRY%g c1/a/0 4 10.0.0.1@x 2 2.0 2.0 never - - - -",
         "1 queue of the retry topic without messages hidden",
     ]
+
+
+def test_messages_and_the_last_pull_of_clients_of_rocketmq_brokers_have_columns_where_one_responds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    of_client = {("orders", 0): QueueCache(Y, 7, 2.0), ("orders", 1): QueueCache(Y, 0, None)}
+    queues = [queue(number, owner="", end=12, rates=None) for number in range(3)]
+    head, *lines = shown(capsys, queue_parts(view(*queues, caches=of_client)))
+    assert head.endswith("OLDEST CALL CACHED LAST PULL FLAGS")
+    assert lines == [
+        "orders c1/a/0 0 10.0.0.2@y 2 - - - - - - 7 2.0s -",
+        "orders c1/a/0 1 10.0.0.2@y 2 - - - - - - 0 - -",
+        "orders c1/a/0 2 - 2 - - - - - - - - -",
+    ]
+    head, *_ = shown(capsys, queue_parts(view(*queues)))
+    assert "CACHED" not in head
+    known, _, unknown = to_queues_document(view(*queues, caches=of_client))
+    names = ("clientId", "cachedMessages", "sinceLastPullSeconds", "position")
+    assert [known[name] for name in names] == [Y, 7, 2.0, None]
+    assert [unknown[name] for name in names] == [None] * 4
 
 
 def test_a_group_without_queues_says_so(capsys: pytest.CaptureFixture[str]) -> None:
@@ -184,11 +215,16 @@ def test_a_broadcasting_member_and_one_that_reports_nothing_are_not_idle() -> No
 
 def test_programs_get_null_for_what_is_not_known() -> None:
     unknown, known = to_queues_document(
-        view(queue(0, owner="", committed=None, end=None, rates=None), queue(1, end=110, rates=(1.0, 0.0), call=7))
+        view(
+            queue(0, owner="", committed=None, end=None, rates=None),
+            queue(1, end=110, rates=(1.0, 0.0), call=7, since_commit=3),
+        )
     )
     assert {name for name, value in unknown.items() if value is None} == {
         "clientId", "position", "inFlight", "isWaiting", "committedOffset", "maxOffset", "lag", "putRate",
-        "commitRate", "catchUpSeconds", "unmovedSeconds", "oldestCallSeconds", "standing",
+        "commitRate", "catchUpSeconds", "sinceCommitSeconds", "unmovedSeconds", "oldestCallSeconds", "cachedMessages",
+        "sinceLastPullSeconds", "standing",
     }  # fmt: skip
     assert (known["lag"], known["catchUpSeconds"], known["oldestCallSeconds"]) == (100, None, 7.0)
+    assert known["sinceCommitSeconds"] == 3.0
     assert (known["queueId"], known["clientId"], known["agent"], known["brokers"]) == (1, X, "a:1", ["c1/a/0"])

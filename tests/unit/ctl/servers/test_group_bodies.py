@@ -13,7 +13,15 @@ from hypothesis import strategies as st
 from pointsman.rocketmq.bodies import BadBodyError
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import to_document
-from pointsman_ctl.servers.group_bodies import read_connections, read_groups, read_progress
+from pointsman_ctl.servers.agent_queries import QueueCache
+from pointsman_ctl.servers.group_bodies import (
+    MAX_RUNNING_INFO_BYTES,
+    read_broker_names,
+    read_connections,
+    read_groups,
+    read_progress,
+    read_running_info,
+)
 
 CONNECTIONS = {
     "connectionSet": [
@@ -35,6 +43,20 @@ OFFSETS = (
     b'{"brokerName":"a","queueId":0,"topic":"%RETRY%billing"}:'
     b'{"brokerOffset":0,"consumerOffset":0,"lastTimestamp":0,"pullOffset":0}}}'
 )
+RUNNING = (
+    b'{"mqTable":{{"brokerName":"a","queueId":1,"topic":"orders"}:{"cachedMsgCount":5,"cachedMsgMaxOffset":11,'
+    b'"cachedMsgMinOffset":7,"cachedMsgSizeInMiB":0,"commitOffset":7,"droped":false,'
+    b'"lastConsumeTimestamp":1795360466000,"lastLockTimestamp":1795360460000,"lastPullTimestamp":1795360466500,'
+    b'"locked":false,"transactionMsgCount":0,"transactionMsgMaxOffset":0,"transactionMsgMinOffset":0,'
+    b'"tryUnlockTimes":0},{"brokerName":"b","queueId":0,"topic":"orders"}:{"cachedMsgCount":0,"droped":false,'
+    b'"lastPullTimestamp":1795360466000}},"mqPopTable":{},"properties":{"PROP_NAMESERVER_ADDR":"10.0.0.9:9876",'
+    b'"PROP_CONSUMEORDERLY":"false"},"statusTable":{"orders":{"pullRT":2.5}},'
+    b'"subscriptionSet":[{"subString":"*","topic":"orders"}],"userConsumerInfo":{}}'
+)
+
+
+def running(body: bytes = RUNNING, *, names: tuple[str, ...] = ("a",)) -> dict[tuple[str, int], QueueCache]:
+    return read_running_info("x@1", body, broker_names=names, now=1795360468.5)
 
 
 def test_groups_are_listed_by_name() -> None:
@@ -86,6 +108,42 @@ def test_names_are_read_as_clients_gave_them() -> None:
 def test_a_queue_of_a_static_topic_without_an_offset_is_left_out() -> None:
     progress = read_progress("billing", OFFSETS.replace(b'"consumerOffset":7', b'"consumerOffset":-1'))
     assert [each.committed.topic for each in progress] == ["%RETRY%billing"]
+
+
+def test_a_client_reports_the_queues_of_one_broker_with_messages_and_last_pull() -> None:
+    assert running() == {("orders", 1): QueueCache("x@1", 5, 2.0)}
+    assert running(names=("b",)) == {("orders", 0): QueueCache("x@1", 0, 2.5)}
+    assert running(names=("c",)) == {}
+    assert running(b'{"mqTable":{}}') == {}
+    assert read_broker_names(OFFSETS) == {"a"}
+
+
+def test_a_client_whose_clock_is_ahead_or_that_has_not_pulled_yet() -> None:
+    ahead = RUNNING.replace(b'"lastPullTimestamp":1795360466500', b'"lastPullTimestamp":1795360469500')
+    never = RUNNING.replace(b'"lastPullTimestamp":1795360466500', b'"lastPullTimestamp":0')
+    silent = RUNNING.replace(b'"lastPullTimestamp":1795360466500,', b"")
+    assert [running(each)["orders", 1].since_pull_seconds for each in (ahead, never, silent)] == [0.0, None, None]
+
+
+@pytest.mark.parametrize("name", [b"droped", b"dropped"])
+def test_a_queue_that_a_client_has_given_up_is_left_out(name: bytes) -> None:
+    assert running(RUNNING.replace(b'"droped":false', b'"%b":true' % name)) == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "problem"),
+    [
+        (b"", "has no mqTable"),
+        (RUNNING[:60], "mqTable cannot be read"),
+        (RUNNING.replace(b'"cachedMsgCount":5', b'"cachedMsgCount":-5'), "cachedMsgCount = -5"),
+        (RUNNING.replace(b"1795360466500", b"9223372036854775808"), "lastPullTimestamp = "),
+        (RUNNING.replace(b'"queueId":1', b'"queueId":"1"'), "queueId = '1'"),
+        (RUNNING.replace(b"}},", b"}}," + b" " * MAX_RUNNING_INFO_BYTES), "bytes, at most 1048576 are read"),
+    ],
+)
+def test_bad_reports_of_clients(body: bytes, problem: str) -> None:
+    with pytest.raises(BadBodyError, match=problem):
+        running(body)
 
 
 @pytest.mark.parametrize(
@@ -148,9 +206,18 @@ def test_bad_offsets(body: bytes) -> None:
         read_progress("billing", body)
 
 
-@given(st.binary(max_size=200) | st.integers(0, len(OFFSETS)).map(lambda cut: OFFSETS[:cut] + b'{{"\\' + OFFSETS[cut:]))
+def damaged(body: bytes) -> st.SearchStrategy[bytes]:
+    return st.integers(0, len(body)).map(lambda cut: body[:cut] + b'{{"\\' + body[cut:])
+
+
+@given(st.binary(max_size=200) | damaged(OFFSETS) | damaged(RUNNING))
 def test_no_body_raises_another_error(body: bytes) -> None:
-    for read in (lambda: read_groups(body), lambda: read_connections("g", body), lambda: read_progress("g", body)):
+    for read in (
+        lambda: read_groups(body),
+        lambda: read_connections("g", body),
+        lambda: read_progress("g", body),
+        lambda: running(body),
+    ):
         with suppress(BadBodyError):
             read()
 
