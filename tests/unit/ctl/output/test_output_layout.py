@@ -77,6 +77,7 @@ def test_w1_the_route_has_rocketmqs_keys_and_text_as_broker_ids() -> None:
     printed = json.loads(json.dumps(to_route_document(W1)))
 
     queue = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "cluster": "DefaultCluster"}
+    queue |= {"queueWeight": 1}
     assert printed["queueDatas"] == [{"brokerName": "broker-a", **queue}, {"brokerName": "broker-b", **queue}]
     assert [(data["cluster"], data["brokerName"], data["brokerAddrs"]) for data in printed["brokerDatas"]] == [
         ("DefaultCluster", "broker-a", {"0": "192.168.1.10:10911", "1": "192.168.1.11:10911"}),
