@@ -90,7 +90,8 @@ def read_route_document(document: Mapping[str, Any]) -> route_service_pb2.TopicR
             "digest": base64.b64encode(bytes.fromhex(revision["digest"])).decode(),
         },
         "queueDatas": [
-            {**data, "queueWeight": 0} if data.get("queueWeight") == 1 else data for data in document["queueDatas"]
+            {**data, "queueWeight": 0} if isinstance(data, dict) and data.get("queueWeight") == 1 else data
+            for data in document["queueDatas"]
         ],
         "brokerDatas": [
             {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from itertools import groupby
+from itertools import groupby, pairwise
 
 import pytest
 from hypothesis import given
@@ -106,6 +106,17 @@ def test_a_skipped_brokers_turns_are_divided_by_weight_and_it_comes_back_without
     assert without_a[C] == pytest.approx(3_100, abs=4)
     assert skips == pytest.approx(9_000, abs=4)
     assert back[A] == pytest.approx(90, abs=1)
+
+
+def test_after_a_failure_the_rotation_continues_anywhere_by_weight() -> None:
+    info = info_of({A: 1, B: 1, C: 1}, {A: 5})
+    brokers = []
+    for _ in range(1_400):
+        info.start_anywhere()
+        brokers.append(info.next().broker_key)
+
+    assert 900 < brokers.count(A) < 1_100
+    assert (B, B) in pairwise(brokers), "in turn it would never come twice"
 
 
 def test_with_no_wanted_broker_there_is_no_queue_and_all_were_skipped() -> None:

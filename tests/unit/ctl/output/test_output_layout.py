@@ -73,6 +73,16 @@ def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return width
 
 
+def test_weights_have_a_column_where_there_are_some(capsys: pytest.CaptureFixture[str]) -> None:
+    route = topic_route(groups=[broker_data("a"), broker_data("b")])
+    assert "WEIGHT" not in shown(capsys, route_parts(route))[0]
+
+    route.queue_datas[0].queue_weight = 3
+    lines = [line.split() for line in shown(capsys, route_parts(route))[:3]]
+
+    assert [line[-2:] for line in lines] == [["PERM", "WEIGHT"], ["rw", "3"], ["rw", "1"]]
+
+
 def test_w1_the_route_has_rocketmqs_keys_and_text_as_broker_ids() -> None:
     printed = json.loads(json.dumps(to_route_document(W1)))
 
