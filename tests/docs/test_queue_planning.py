@@ -13,7 +13,7 @@ import pytest
 from pointsman_client import MessageQueue
 from pointsman_client.core.allocation import AllocationRequest, AllocationStrategy, Averagely, AveragelyByCircle
 from pointsman_client.core.sharding import HashRing, ModuloMap, ShardingMap, SubShards
-from pointsman_client.core.weighted_queues import publish_info
+from pointsman_client.core.weighted_queues import new_publish_info
 
 PAGE = Path(__file__).parents[2].joinpath("docs/queue-planning.md").read_text(encoding="utf-8")
 KEYS = [f"{random.Random(number).getrandbits(64):x}" for number in range(20_000)]
@@ -76,7 +76,7 @@ def test_the_shares_of_a_broker_with_a_weight() -> None:
     brokers = {"broker-a": 3, "broker-b": 1}
     four = tuple(MessageQueue("orders", "c1", name, number) for name in brokers for number in range(4))
     weights = {("c1", name): weight for name, weight in brokers.items()}
-    info = publish_info(four, weights, rng=random.Random(1))
+    info = new_publish_info(four, weights, rng=random.Random(1))
     sent = Counter(info.next() for _ in range(16_000))
     for name, weight in brokers.items():
         of_broker = [sent[queue] / 160 for queue in four if queue.broker_name == name]

@@ -20,7 +20,7 @@ def to_queue_weights(route: TopicRoute) -> Mapping[BrokerKey, int]:
     return weights if len(set(weights.values())) > 1 else {}
 
 
-def publish_info(
+def new_publish_info(
     queues: tuple[MessageQueue, ...], weights: Mapping[BrokerKey, int], *, rng: random.Random
 ) -> PublishInfo:
     """Return the rotation of these queues; a broker without a weight has weight 1."""

@@ -14,7 +14,7 @@ from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import STATIC_TOPIC, MessageQueue, why_not_writable
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.core.send_outcome import Outcome, OutcomeRules, SendMode, SendResult
-from pointsman_client.core.weighted_queues import publish_info
+from pointsman_client.core.weighted_queues import new_publish_info
 from pointsman_client.errors import (
     BrokerRefusedError,
     BrokerUnreachableError,
@@ -324,7 +324,7 @@ class Sender:
         if info is None or info.queues != queues or info.weights != weights:
             if info is None and len(self._infos) >= MAX_TOPICS:
                 del self._infos[next(iter(self._infos))]
-            info = self._infos[topic] = publish_info(queues, weights, rng=self._rng)
+            info = self._infos[topic] = new_publish_info(queues, weights, rng=self._rng)
         info.queues = queues
         return info
 

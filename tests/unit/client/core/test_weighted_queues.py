@@ -20,7 +20,7 @@ from pointsman_client.core.fault_strategy import (
 )
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.route import QueueData, Revision, TopicRoute
-from pointsman_client.core.weighted_queues import WeightedPublishInfo, publish_info, to_queue_weights
+from pointsman_client.core.weighted_queues import WeightedPublishInfo, new_publish_info, to_queue_weights
 
 A, B, C = (("c1", name) for name in "abc")
 Broker = tuple[str, str]
@@ -31,7 +31,7 @@ def queues_of(counts: dict[Broker, int]) -> tuple[MessageQueue, ...]:
 
 
 def info_of(counts: dict[Broker, int], weights: dict[Broker, int], *, seed: int = 1) -> PublishInfo:
-    return publish_info(queues_of(counts), weights, rng=random.Random(seed))
+    return new_publish_info(queues_of(counts), weights, rng=random.Random(seed))
 
 
 def route(*weights: int) -> TopicRoute:
