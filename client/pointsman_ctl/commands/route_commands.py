@@ -35,9 +35,10 @@ from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, state_
 def route(invocation: Invocation, topic: str, cluster: str, zone: str) -> None:
     """Show the queues and brokers of TOPIC.
 
-    Queries the first server in the list that responds. PERM: r readable, w writable. A broker name without a broker of
-    id 0 has NO MASTER: it can be read but not written. If all brokers of the topic are down, it shows why and since
-    when, and exits 1. The JSON has the keys of RocketMQ's TopicRouteData, and more.
+    Queries the first server in the list that responds. PERM: r readable, w writable. WEIGHT: messages for each queue
+    while others get one, shown if it is not 1 everywhere. A broker name without a broker of id 0 has NO MASTER: it can
+    be read but not written. If all brokers of the topic are down, it shows why and since when, and exits 1. The JSON
+    has the keys of RocketMQ's TopicRouteData, and more.
 
     \b
     JSON: topic, orderTopicConf, filterServerTable,
