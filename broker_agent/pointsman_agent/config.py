@@ -18,6 +18,7 @@ from pointsman.names import (
     MAX_FILTER_SERVERS,
     MAX_LABEL_LENGTH,
     MAX_LABELS,
+    MAX_QUEUE_WEIGHT,
     MAX_QUEUES,
     MAX_TOPIC_SYS_FLAG,
     MIN_EXPIRY_INTERVALS,
@@ -236,6 +237,9 @@ class TopicRow:
     """Permission of the topic."""
     topic_sys_flag: int = 0
     """RocketMQ's flags of the topic: unit 1, unit-sub 2."""
+    queue_weight: int = 1
+    """Share of each queue in sends without a key or queue: a queue of weight 3 gets three messages while one of weight
+    1 gets one."""
 
     def problems(self) -> Iterable[str]:
         """Return the invalid values."""
@@ -244,6 +248,7 @@ class TopicRow:
         yield from outside("write_queues", self.write_queues, 0, MAX_QUEUES)
         yield from not_one_of("perm", self.perm, PERMS)
         yield from outside("topic_sys_flag", self.topic_sys_flag, 0, MAX_TOPIC_SYS_FLAG)
+        yield from outside("queue_weight", self.queue_weight, 1, MAX_QUEUE_WEIGHT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,8 @@ MAX_QUEUES = 65_535
 MAX_TOPIC_SYS_FLAG = 3
 """Topic flag bits: unit 1, unit-sub 2."""
 
+MAX_QUEUE_WEIGHT = 100
+
 MAX_BROKER_ID = 2**31 - 1
 MAX_TEXT_LENGTH = 1_024
 """Bound on free text (zone, host, versions, probe detail)."""

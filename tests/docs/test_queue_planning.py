@@ -13,6 +13,7 @@ import pytest
 from pointsman_client import MessageQueue
 from pointsman_client.core.allocation import AllocationRequest, AllocationStrategy, Averagely, AveragelyByCircle
 from pointsman_client.core.sharding import HashRing, ModuloMap, ShardingMap, SubShards
+from pointsman_client.core.weighted_queues import new_publish_info
 
 PAGE = Path(__file__).parents[2].joinpath("docs/queue-planning.md").read_text(encoding="utf-8")
 KEYS = [f"{random.Random(number).getrandbits(64):x}" for number in range(20_000)]
@@ -69,3 +70,15 @@ def test_by_circle_a_member_has_queues_of_all_brokers(strategy: AllocationStrate
     everywhere = tuple(MessageQueue("orders", "c1", broker, number) for broker in "ab" for number in range(4))
     own = strategy.allocate(AllocationRequest("g", "x", everywhere, ("x", "y")))
     assert {queue.broker_name for queue in own} == brokers
+
+
+def test_the_shares_of_a_broker_with_a_weight() -> None:
+    brokers = {"broker-a": 3, "broker-b": 1}
+    four = tuple(MessageQueue("orders", "c1", name, number) for name in brokers for number in range(4))
+    weights = {("c1", name): weight for name, weight in brokers.items()}
+    info = new_publish_info(four, weights, rng=random.Random(1))
+    sent = Counter(info.next() for _ in range(16_000))
+    for name, weight in brokers.items():
+        of_broker = [sent[queue] / 160 for queue in four if queue.broker_name == name]
+        each, whole = round(of_broker[0]), round(sum(of_broker))
+        assert re.search(rf"^\| {name} \| 4 \| {weight}[^|]* \| {each} % \| {whole} % \|$", PAGE, re.MULTILINE)

@@ -61,7 +61,7 @@ class Brokers(RuleBasedStateMachine):
         counter = self.counters[who] = self.counters.get(who, 0) + changed
         before = self.core.registration_of(who)
         incoming = self.word.begin(who)
-        incoming.add({topic: (queues, queues, 6, 0) for topic, queues in table.items()})
+        incoming.add({topic: (queues, queues, 6, 0, 1) for topic, queues in table.items()})
         mappings = {
             topic: QueueMapping(who.broker_name, "__global__", 2, epoch, False, ((0, 0),))
             for topic, epoch in static.items()

@@ -17,7 +17,7 @@ KNOWN_SETS = 2
 snapshot, or missed the last change, holds one of them."""
 
 _NAME = attrgetter("topic")
-_PARTS = attrgetter("read_queue_nums", "write_queue_nums", "perm", "topic_sys_flag")
+_PARTS = attrgetter("read_queue_nums", "write_queue_nums", "perm", "topic_sys_flag", "queue_weight")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ AMENDED_BIT = 2**63
 SORT_BATCH = 5_000
 """Topics sorted at a time. A sort does not release the interpreter lock, so a large one would block other threads."""
 
-_every_part = attrgetter("topic", "read_queue_nums", "write_queue_nums", "perm", "topic_sys_flag")
+_every_part = attrgetter("topic", "read_queue_nums", "write_queue_nums", "perm", "topic_sys_flag", "queue_weight")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -36,6 +36,8 @@ class TopicConfig:
     """Bits: priority 8, read 4, write 2, inherit 1."""
     topic_sys_flag: int = 0
     """Bits: unit 1, unit-sub 2."""
+    queue_weight: int = 1
+    """Messages that each queue gets from producers while a queue of weight 1 gets one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,10 @@ def _content_counter(ordered: Sequence[TopicConfig], *, salt: str = "") -> int:
     digest = hashlib.sha256(salt.encode())
     for each in ordered:
         # One line for each topic. Topic names contain neither character, so different sets have different texts.
+        # Without its default weight: an upgrade of the agent gives the same topics the same version.
+        weight = "" if each.queue_weight == 1 else f" {each.queue_weight}"
         digest.update(
-            f"{each.topic} {each.read_queue_nums} {each.write_queue_nums} {each.perm} {each.topic_sys_flag}\n".encode()
+            f"{each.topic} {each.read_queue_nums} {each.write_queue_nums} {each.perm} {each.topic_sys_flag}"
+            f"{weight}\n".encode()
         )
     return int.from_bytes(digest.digest()[:COUNTER_BYTES], "big")

@@ -200,4 +200,5 @@ def _to_topic(topic: TopicConfig) -> broker_pb2.TopicConfig:
         write_queue_nums=topic.write_queue_nums,
         perm=topic.perm,
         topic_sys_flag=topic.topic_sys_flag,
+        queue_weight=0 if topic.queue_weight == 1 else topic.queue_weight,
     )

@@ -129,6 +129,7 @@ def _to_topic(row: TopicRow) -> TopicConfig:
         write_queue_nums=row.write_queues,
         perm=PERMS[row.perm],
         topic_sys_flag=row.topic_sys_flag,
+        queue_weight=row.queue_weight,
     )
 
 

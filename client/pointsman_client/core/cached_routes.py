@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
@@ -11,6 +11,7 @@ from typing import TypeVar
 from pointsman_client.core.message_queue import MessageQueue, to_publish_queues, to_subscribe_queues
 from pointsman_client.core.route import BrokerData, BrokerKey, RouteChange, TopicRoute
 from pointsman_client.core.route_agreement import as_stale
+from pointsman_client.core.weighted_queues import to_queue_weights
 
 KeyT = TypeVar("KeyT", BrokerKey, str)
 
@@ -83,6 +84,11 @@ class CachedRoute:
     def publish_queues(self) -> tuple[MessageQueue, ...]:
         """See :func:`to_publish_queues`. Empty while no broker is up, also of an order topic."""
         return () if self.route.absent_brokers else to_publish_queues(self.route)
+
+    @cached_property
+    def queue_weights(self) -> Mapping[BrokerKey, int]:
+        """See :func:`to_queue_weights`."""
+        return to_queue_weights(self.route)
 
     @cached_property
     def subscribe_queues(self) -> tuple[MessageQueue, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect_right
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -183,6 +183,8 @@ class PublishInfo:
 
     def __init__(self, queues: tuple[MessageQueue, ...], *, rng: random.Random) -> None:
         self.queues = queues
+        self.weights: Mapping[BrokerKey, int] = {}
+        """Of each queue of a replica group; empty: all are the same."""
         self.brokers = tuple(dict.fromkeys(queue.broker_key for queue in queues))
         self._rng = rng
         self._index = rng.randrange(len(queues))

@@ -82,6 +82,9 @@ class QueueData:
     write_queue_nums: int
     perm: int
     topic_sys_flag: int
+    queue_weight: int = 1
+    """Messages without a key or queue that a producer sends to each of these queues while a queue of weight 1 gets
+    one."""
 
     @property
     def broker_key(self) -> BrokerKey:

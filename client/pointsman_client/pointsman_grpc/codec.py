@@ -47,7 +47,7 @@ def from_topic_route(route: TopicRoute) -> route_service_pb2.TopicRoute:
     return route_service_pb2.TopicRoute(
         topic=route.topic,
         revision=from_revision(route.revision),
-        queue_datas=[route_service_pb2.QueueData(**asdict(queue_data)) for queue_data in route.queue_datas],
+        queue_datas=map(_from_queue_data, route.queue_datas),
         broker_datas=map(_from_broker_data, route.broker_datas),
         order_topic_conf=route.order_topic_conf,
         absent_brokers=[
@@ -131,7 +131,13 @@ def _to_queue_data(queue_data: route_service_pb2.QueueData) -> QueueData:
         write_queue_nums=queue_data.write_queue_nums,
         perm=queue_data.perm,
         topic_sys_flag=queue_data.topic_sys_flag,
+        queue_weight=queue_data.queue_weight or 1,
     )
+
+
+def _from_queue_data(data: QueueData) -> route_service_pb2.QueueData:
+    weight = 0 if data.queue_weight == 1 else data.queue_weight
+    return route_service_pb2.QueueData(**asdict(data) | {"queue_weight": weight})
 
 
 def _to_broker_data(broker_data: broker_pb2.BrokerData) -> BrokerData:

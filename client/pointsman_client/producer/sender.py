@@ -14,6 +14,7 @@ from pointsman_client.core.message import OutgoingMessage
 from pointsman_client.core.message_queue import STATIC_TOPIC, MessageQueue, why_not_writable
 from pointsman_client.core.route import BrokerKey
 from pointsman_client.core.send_outcome import Outcome, OutcomeRules, SendMode, SendResult
+from pointsman_client.core.weighted_queues import new_publish_info
 from pointsman_client.errors import (
     BrokerRefusedError,
     BrokerUnreachableError,
@@ -315,10 +316,16 @@ class Sender:
 
     def _info_of(self, topic: str, queues: tuple[MessageQueue, ...]) -> PublishInfo:
         info = self._infos.get(topic)
-        if info is None or (info.queues is not queues and info.queues != queues):
+        if info is not None and info.queues is queues:
+            return info
+        # Another tuple: another route, maybe with the same queues and other weights.
+        cached = self._client.cached_route(topic)
+        weights = {} if cached is None else cached.queue_weights
+        if info is None or info.queues != queues or info.weights != weights:
             if info is None and len(self._infos) >= MAX_TOPICS:
                 del self._infos[next(iter(self._infos))]
-            info = self._infos[topic] = PublishInfo(queues, rng=self._rng)
+            info = self._infos[topic] = new_publish_info(queues, weights, rng=self._rng)
+        info.queues = queues
         return info
 
     def _master_addr(self, broker: BrokerKey) -> str | None:

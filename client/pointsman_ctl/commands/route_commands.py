@@ -35,15 +35,16 @@ from pointsman_ctl.output.output_layout import ALARM, WARNING, new_table, state_
 def route(invocation: Invocation, topic: str, cluster: str, zone: str) -> None:
     """Show the queues and brokers of TOPIC.
 
-    Queries the first server in the list that responds. PERM: r readable, w writable. A broker name without a broker of
-    id 0 has NO MASTER: it can be read but not written. If all brokers of the topic are down, it shows why and since
-    when, and exits 1. The JSON has the keys of RocketMQ's TopicRouteData, and more.
+    Queries the first server in the list that responds. PERM: r readable, w writable. WEIGHT: messages for each queue
+    while others get one, shown if it is not 1 everywhere. A broker name without a broker of id 0 has NO MASTER: it can
+    be read but not written. If all brokers of the topic are down, it shows why and since when, and exits 1. The JSON
+    has the keys of RocketMQ's TopicRouteData, and more.
 
     \b
     JSON: topic, orderTopicConf, filterServerTable,
           revision.{boot, counter, digest},
           queueDatas[].{cluster, brokerName, readQueueNums, writeQueueNums,
-            perm, topicSysFlag},
+            perm, topicSysFlag, queueWeight},
           brokerDatas[].{cluster, brokerName, brokerAddrs, zoneName,
             enableActingMaster, conditions[], replicas[].{brokerId, addr,
             haAddr, agentAddr, state, filterServers[]}},
@@ -151,10 +152,14 @@ def route_parts(route: route_service_pb2.TopicRoute) -> Iterable[RenderableType]
         yield Text("no broker in this cluster and zone has the topic; others have it", style=WARNING)
         return
     numbers = ("READ QUEUES", "WRITE QUEUES")
-    queues = new_table("CLUSTER", "BROKER", *numbers, "PERM", right=numbers)
+    # Few topics have weights: the column appears with them.
+    weighted = any(data.queue_weight > 1 for data in route.queue_datas)
+    columns = ("WEIGHT",) if weighted else ()
+    queues = new_table("CLUSTER", "BROKER", *numbers, "PERM", *columns, right=(*numbers, *columns))
     for data in route.queue_datas:
         counts = (str(data.read_queue_nums), str(data.write_queue_nums))
-        queues.add_row(data.cluster, data.broker_name, *counts, perm_text(data.perm))
+        weight = (str(data.queue_weight or 1),) if weighted else ()
+        queues.add_row(data.cluster, data.broker_name, *counts, perm_text(data.perm), *weight)
     yield queues
     yield ""
     yield _group_table(route.broker_datas)

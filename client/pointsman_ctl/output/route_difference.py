@@ -9,6 +9,8 @@ from pointsman.wire.json_document import enum_name
 from pointsman_ctl.output.operator_texts import logical_queues_text, perm_text, printable
 from pointsman_ctl.output.output_layout import ALARM
 
+UNWEIGHTED = ("queue weight", "1")
+"""Of most queues: shown only where it changes."""
 DIFFERENCE_STYLES = {"+": "green", "-": ALARM, "~": "yellow"}
 Key = tuple[str | int, ...]
 
@@ -30,6 +32,7 @@ def _queues(route: route_service_pb2.TopicRoute) -> dict[Key, dict[str, str]]:
             "read queues": str(data.read_queue_nums),
             "write queues": str(data.write_queue_nums),
             "perm": perm_text(data.perm),
+            UNWEIGHTED[0]: str(data.queue_weight or 1),
         }
 
     return {("queues of", data.cluster, data.broker_name): facts(data) for data in route.queue_datas}
@@ -86,7 +89,9 @@ def _lines(old: Mapping[Key, dict[str, str]], new: Mapping[Key, dict[str, str]])
             yield from _changes(_name(key), [(fact, before[fact], after[fact]) for fact in after])
         elif key[0] != "group":
             facts = after if after is not None else before or {}
-            text = ", ".join(f"{fact} {printable(value)}" for fact, value in facts.items() if value)
+            text = ", ".join(
+                f"{fact} {printable(value)}" for fact, value in facts.items() if value and (fact, value) != UNWEIGHTED
+            )
             yield f"{'+' if after is not None else '-'} {_name(key)}: {text}"
 
 

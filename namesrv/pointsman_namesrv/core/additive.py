@@ -88,7 +88,7 @@ class Incoming:
         self._max_topics = max_topics
         self._checked: dict[tuple[int, ...], QueueConfig] = {}
 
-    def add(self, topics: Mapping[str, tuple[int, int, int, int]]) -> None:
+    def add(self, topics: Mapping[str, tuple[int, int, int, int, int]]) -> None:
         """Add the next topics. Raises LimitExceeded."""
         good: dict[str, QueueConfig] = {}
         for topic, numbers in topics.items():
@@ -123,7 +123,7 @@ class Incoming:
         self.bad_topics += len(invalid)
         self.unmapped = frozenset(invalid)
 
-    def _check(self, topic: str, numbers: tuple[int, int, int, int]) -> QueueConfig | None:
+    def _check(self, topic: str, numbers: tuple[int, int, int, int, int]) -> QueueConfig | None:
         queues = QueueConfig(*numbers)
         fault = next(topic_violations(topic, queues, path="topic"), None)
         if fault is None:

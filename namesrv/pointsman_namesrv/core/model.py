@@ -81,6 +81,8 @@ class QueueConfig(NamedTuple):
     write_queue_nums: int
     perm: int
     topic_sys_flag: int = 0
+    queue_weight: int = 1
+    """Messages that each queue gets from producers while a queue of weight 1 gets one; unknown to RocketMQ."""
 
     def read_only(self) -> QueueConfig:
         """The same queues without the write bit."""

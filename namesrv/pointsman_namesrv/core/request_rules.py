@@ -13,6 +13,7 @@ from pointsman.names import (
     MAX_FILTER_SERVERS,
     MAX_LABEL_LENGTH,
     MAX_LABELS,
+    MAX_QUEUE_WEIGHT,
     MAX_QUEUES,
     MAX_TOPIC_SYS_FLAG,
     MIN_EXPIRY_INTERVALS,
@@ -84,6 +85,8 @@ def topic_violations(topic: str, queues: QueueConfig, *, path: str) -> Iterator[
         yield _violation(f"{path}.perm", queues.perm, "has bits outside priority 8, read 4, write 2, inherit 1")
     if queues.topic_sys_flag & ~MAX_TOPIC_SYS_FLAG:
         yield _violation(f"{path}.topic_sys_flag", queues.topic_sys_flag, "has bits outside unit 1, unit-sub 2")
+    if not 1 <= queues.queue_weight <= MAX_QUEUE_WEIGHT:
+        yield _violation(f"{path}.queue_weight", queues.queue_weight, f"must be from 1 to {MAX_QUEUE_WEIGHT}")
 
 
 def name_violations(field: str, name: str) -> Iterator[FieldViolation]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 
 from pointsman_namesrv.core.events import TopicsPayload
+from pointsman_namesrv.core.model import QueueConfig
 
 ROW_ENTRIES = 500
 """Maximum topics of one row, changed and removed together."""
@@ -30,6 +31,11 @@ def spread(topics: TopicsPayload) -> Iterator[dict[str, object]]:
         detail: dict[str, object] = {"part": part, "parts": parts, "full": topics.base is None}
         if topics.base is not None:
             detail["base"] = str(topics.base)
-        detail["topics"] = {name: list(queues) for name, queues in chunk if queues is not None}
+        detail["topics"] = {name: _numbers(queues) for name, queues in chunk if queues is not None}
         detail["removed"] = [name for name, queues in chunk if queues is None]
         yield detail
+
+
+def _numbers(queues: QueueConfig) -> list[int]:
+    """Return four numbers, and the weight unless it is 1: rows without weights stay as readers of four know them."""
+    return list(queues if queues.queue_weight != 1 else queues[:4])

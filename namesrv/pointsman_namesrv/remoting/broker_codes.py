@@ -242,7 +242,7 @@ class BrokerCodes:
             if not isinstance(data, dict) or not isinstance(data.get("brokerName"), str):
                 continue
             fields = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
-            queues = QueueConfig._make(data.get(field, 0) for field in fields)
+            queues = QueueConfig(*(data.get(field, 0) for field in fields))
             if not all(type(number) is int for number in queues):
                 raise InvalidRequest([FieldViolation("queueDatas", "holds something other than whole numbers")])
             refuse_if_any(list(topic_violations(topic, queues, path="topic")))

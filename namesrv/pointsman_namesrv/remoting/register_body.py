@@ -75,6 +75,8 @@ class TopicConfig(NamedTuple):
     write_queue_nums: int = 16
     perm: int = 6
     topic_sys_flag: int = 0
+    queue_weight: int = 1
+    """RocketMQ has no weights. The field makes the tuple equal to the core's."""
 
 
 class MappingInfo(NamedTuple):

@@ -238,11 +238,17 @@ def topics(
     queues are checked once, and share one tuple.
     """
     read: dict[str, QueueConfig] = {}
-    checked: dict[tuple[int, int, int, int], QueueConfig] = {}
+    checked: dict[tuple[int, int, int, int, int], QueueConfig] = {}
     violations: list[FieldViolation] = []
     for i, message in enumerate(messages, len(before)):
         name = message.topic
-        of_topic = (message.read_queue_nums, message.write_queue_nums, message.perm, message.topic_sys_flag)
+        of_topic = (
+            message.read_queue_nums,
+            message.write_queue_nums,
+            message.perm,
+            message.topic_sys_flag,
+            message.queue_weight or 1,
+        )
         queues = held.get(name)
         if queues is None or queues != of_topic:
             equal = checked.get(of_topic)

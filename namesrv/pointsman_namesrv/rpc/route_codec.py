@@ -50,6 +50,8 @@ def route_response(route: Route, *, boot: int, unix_offset: float = 0.0) -> Rout
                 write_queue_nums=queues.write_queue_nums,
                 perm=queues.perm,
                 topic_sys_flag=queues.topic_sys_flag,
+                # A route without weights has the same digest at a name server that does not know them.
+                queue_weight=0 if queues.queue_weight == 1 else queues.queue_weight,
             )
             for key, queues in route.queues
         ],

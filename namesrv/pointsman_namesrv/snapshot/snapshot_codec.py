@@ -102,6 +102,7 @@ def _topic(topic: str, queues: QueueConfig) -> broker_pb2.TopicConfig:
         write_queue_nums=queues.write_queue_nums,
         perm=queues.perm,
         topic_sys_flag=queues.topic_sys_flag,
+        queue_weight=0 if queues.queue_weight == 1 else queues.queue_weight,
     )
 
 

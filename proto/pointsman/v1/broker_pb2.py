@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19pointsman/v1/broker.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"W\n\x0e\x42rokerIdentity\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\x11\n\tbroker_id\x18\x03 \x01(\r\x12\x0c\n\x04\x61\x64\x64r\x18\x04 \x01(\t\"O\n\x0b\x44\x61taVersion\x12\x15\n\rstate_version\x18\x01 \x01(\x04\x12\x18\n\x10timestamp_millis\x18\x02 \x01(\x03\x12\x0f\n\x07\x63ounter\x18\x03 \x01(\x04\"u\n\x0bTopicConfig\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x17\n\x0fread_queue_nums\x18\x02 \x01(\r\x12\x18\n\x10write_queue_nums\x18\x03 \x01(\r\x12\x0c\n\x04perm\x18\x04 \x01(\r\x12\x16\n\x0etopic_sys_flag\x18\x05 \x01(\r\"\xc3\x01\n\x12StaticTopicMapping\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x03 \x01(\t\x12\r\n\x05scope\x18\x04 \x01(\t\x12\x14\n\x0ctotal_queues\x18\x05 \x01(\r\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\r\n\x05\x64irty\x18\x07 \x01(\x08\x12\x19\n\x11logical_queue_ids\x18\x08 \x03(\r\x12\x1a\n\x12physical_queue_ids\x18\t \x03(\r\"\xa2\x01\n\x0c\x42rokerHealth\x12)\n\x06status\x18\x01 \x01(\x0e\x32\x19.pointsman.v1.ProbeStatus\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12-\n\x08\x65vidence\x18\x03 \x01(\x0e\x32\x1b.pointsman.v1.ProbeEvidence\x12\x18\n\x0b\x65ver_passed\x18\x04 \x01(\x08H\x00\x88\x01\x01\x42\x0e\n\x0c_ever_passed\"\xb0\x01\n\tGroupView\x12\x15\n\rmin_broker_id\x18\x01 \x01(\r\x12\x17\n\x0fmin_broker_addr\x18\x02 \x01(\t\x12\x13\n\x0bmaster_addr\x18\x03 \x01(\t\x12\x0f\n\x07ha_addr\x18\x04 \x01(\t\x12\x19\n\x11master_agent_addr\x18\x05 \x01(\t\x12\x32\n\x0c\x61lso_at_addr\x18\x06 \x03(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\"\x97\x01\n\rBrokerReplica\x12\x11\n\tbroker_id\x18\x01 \x01(\r\x12\x0c\n\x04\x61\x64\x64r\x18\x02 \x01(\t\x12\x0f\n\x07ha_addr\x18\x03 \x01(\t\x12\x12\n\nagent_addr\x18\x04 \x01(\t\x12(\n\x05state\x18\x05 \x01(\x0e\x32\x19.pointsman.v1.BrokerState\x12\x16\n\x0e\x66ilter_servers\x18\x06 \x03(\t\"\x86\x01\n\nBrokerData\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12-\n\x08replicas\x18\x03 \x03(\x0b\x32\x1b.pointsman.v1.BrokerReplica\x12\x0c\n\x04zone\x18\x04 \x01(\t\x12\x15\n\racting_master\x18\x05 \x01(\x08\"\xc6\x07\n\x0c\x42rokerStatus\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.pointsman.v1.BrokerState\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0f\n\x07ha_addr\x18\x04 \x01(\t\x12\x12\n\nagent_addr\x18\x05 \x01(\t\x12\x0c\n\x04zone\x18\x06 \x01(\t\x12\x0c\n\x04host\x18\x07 \x01(\t\x12\x36\n\x06labels\x18\x08 \x03(\x0b\x32&.pointsman.v1.BrokerStatus.LabelsEntry\x12\x16\n\x0e\x62roker_version\x18\t \x01(\t\x12\x15\n\ragent_version\x18\n \x01(\t\x12\x13\n\x0bincarnation\x18\x0b \x01(\t\x12/\n\x0c\x64\x61ta_version\x18\x0c \x01(\x0b\x32\x19.pointsman.v1.DataVersion\x12\x13\n\x0btopic_count\x18\r \x01(\r\x12\x15\n\rbrings_topics\x18\x0e \x01(\x08\x12\x35\n\x12heartbeat_interval\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06\x65xpiry\x18\x10 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\rregistered_at\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x07silence\x18\x12 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bstream_open\x18\x13 \x01(\x08\x12*\n\x06health\x18\x14 \x01(\x0b\x32\x1a.pointsman.v1.BrokerHealth\x12\x15\n\racting_master\x18\x15 \x01(\x08\x12\x0e\n\x06reason\x18\x16 \x01(\t\x12\x13\n\x0bwrite_wiped\x18\x17 \x01(\x08\x12\x16\n\x0ein_maintenance\x18\x18 \x01(\x08\x12\x0f\n\x07penalty\x18\x19 \x01(\x01\x12\x0f\n\x07planned\x18\x1a \x01(\x08\x12,\n\tstate_for\x18\x1b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04rule\x18\x1c \x01(\t\x12\x17\n\x0fself_registered\x18\x1d \x01(\x08\x12\x32\n\x0c\x61lso_at_addr\x18\x1e \x03(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*_\n\x0bProbeStatus\x12\x1c\n\x18PROBE_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14PROBE_STATUS_PASSING\x10\x01\x12\x18\n\x14PROBE_STATUS_FAILING\x10\x02*c\n\rProbeEvidence\x12\x1e\n\x1aPROBE_EVIDENCE_UNSPECIFIED\x10\x00\x12\x17\n\x13PROBE_EVIDENCE_WEAK\x10\x01\x12\x19\n\x15PROBE_EVIDENCE_STRONG\x10\x02*\xaa\x01\n\x0b\x42rokerState\x12\x1c\n\x18\x42ROKER_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x42ROKER_STATE_UP\x10\x01\x12\x18\n\x14\x42ROKER_STATE_SUSPECT\x10\x02\x12\x1c\n\x18\x42ROKER_STATE_PROVISIONAL\x10\x03\x12\x1a\n\x16\x42ROKER_STATE_PROTECTED\x10\x04\x12\x14\n\x10\x42ROKER_STATE_OUT\x10\x05*n\n\tNodeState\x12\x1a\n\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12NODE_STATE_WARMING\x10\x01\x12\x14\n\x10NODE_STATE_READY\x10\x02\x12\x17\n\x13NODE_STATE_DRAINING\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19pointsman/v1/broker.proto\x12\x0cpointsman.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"W\n\x0e\x42rokerIdentity\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12\x11\n\tbroker_id\x18\x03 \x01(\r\x12\x0c\n\x04\x61\x64\x64r\x18\x04 \x01(\t\"O\n\x0b\x44\x61taVersion\x12\x15\n\rstate_version\x18\x01 \x01(\x04\x12\x18\n\x10timestamp_millis\x18\x02 \x01(\x03\x12\x0f\n\x07\x63ounter\x18\x03 \x01(\x04\"\x8b\x01\n\x0bTopicConfig\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x17\n\x0fread_queue_nums\x18\x02 \x01(\r\x12\x18\n\x10write_queue_nums\x18\x03 \x01(\r\x12\x0c\n\x04perm\x18\x04 \x01(\r\x12\x16\n\x0etopic_sys_flag\x18\x05 \x01(\r\x12\x14\n\x0cqueue_weight\x18\x06 \x01(\r\"\xc3\x01\n\x12StaticTopicMapping\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x0f\n\x07\x63luster\x18\x02 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x03 \x01(\t\x12\r\n\x05scope\x18\x04 \x01(\t\x12\x14\n\x0ctotal_queues\x18\x05 \x01(\r\x12\r\n\x05\x65poch\x18\x06 \x01(\x04\x12\r\n\x05\x64irty\x18\x07 \x01(\x08\x12\x19\n\x11logical_queue_ids\x18\x08 \x03(\r\x12\x1a\n\x12physical_queue_ids\x18\t \x03(\r\"\xa2\x01\n\x0c\x42rokerHealth\x12)\n\x06status\x18\x01 \x01(\x0e\x32\x19.pointsman.v1.ProbeStatus\x12\x0e\n\x06\x64\x65tail\x18\x02 \x01(\t\x12-\n\x08\x65vidence\x18\x03 \x01(\x0e\x32\x1b.pointsman.v1.ProbeEvidence\x12\x18\n\x0b\x65ver_passed\x18\x04 \x01(\x08H\x00\x88\x01\x01\x42\x0e\n\x0c_ever_passed\"\xb0\x01\n\tGroupView\x12\x15\n\rmin_broker_id\x18\x01 \x01(\r\x12\x17\n\x0fmin_broker_addr\x18\x02 \x01(\t\x12\x13\n\x0bmaster_addr\x18\x03 \x01(\t\x12\x0f\n\x07ha_addr\x18\x04 \x01(\t\x12\x19\n\x11master_agent_addr\x18\x05 \x01(\t\x12\x32\n\x0c\x61lso_at_addr\x18\x06 \x03(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\"\x97\x01\n\rBrokerReplica\x12\x11\n\tbroker_id\x18\x01 \x01(\r\x12\x0c\n\x04\x61\x64\x64r\x18\x02 \x01(\t\x12\x0f\n\x07ha_addr\x18\x03 \x01(\t\x12\x12\n\nagent_addr\x18\x04 \x01(\t\x12(\n\x05state\x18\x05 \x01(\x0e\x32\x19.pointsman.v1.BrokerState\x12\x16\n\x0e\x66ilter_servers\x18\x06 \x03(\t\"\x86\x01\n\nBrokerData\x12\x0f\n\x07\x63luster\x18\x01 \x01(\t\x12\x13\n\x0b\x62roker_name\x18\x02 \x01(\t\x12-\n\x08replicas\x18\x03 \x03(\x0b\x32\x1b.pointsman.v1.BrokerReplica\x12\x0c\n\x04zone\x18\x04 \x01(\t\x12\x15\n\racting_master\x18\x05 \x01(\x08\"\xc6\x07\n\x0c\x42rokerStatus\x12.\n\x08identity\x18\x01 \x01(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x12(\n\x05state\x18\x02 \x01(\x0e\x32\x19.pointsman.v1.BrokerState\x12\x12\n\ngeneration\x18\x03 \x01(\x04\x12\x0f\n\x07ha_addr\x18\x04 \x01(\t\x12\x12\n\nagent_addr\x18\x05 \x01(\t\x12\x0c\n\x04zone\x18\x06 \x01(\t\x12\x0c\n\x04host\x18\x07 \x01(\t\x12\x36\n\x06labels\x18\x08 \x03(\x0b\x32&.pointsman.v1.BrokerStatus.LabelsEntry\x12\x16\n\x0e\x62roker_version\x18\t \x01(\t\x12\x15\n\ragent_version\x18\n \x01(\t\x12\x13\n\x0bincarnation\x18\x0b \x01(\t\x12/\n\x0c\x64\x61ta_version\x18\x0c \x01(\x0b\x32\x19.pointsman.v1.DataVersion\x12\x13\n\x0btopic_count\x18\r \x01(\r\x12\x15\n\rbrings_topics\x18\x0e \x01(\x08\x12\x35\n\x12heartbeat_interval\x18\x0f \x01(\x0b\x32\x19.google.protobuf.Duration\x12)\n\x06\x65xpiry\x18\x10 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x31\n\rregistered_at\x18\x11 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12*\n\x07silence\x18\x12 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x13\n\x0bstream_open\x18\x13 \x01(\x08\x12*\n\x06health\x18\x14 \x01(\x0b\x32\x1a.pointsman.v1.BrokerHealth\x12\x15\n\racting_master\x18\x15 \x01(\x08\x12\x0e\n\x06reason\x18\x16 \x01(\t\x12\x13\n\x0bwrite_wiped\x18\x17 \x01(\x08\x12\x16\n\x0ein_maintenance\x18\x18 \x01(\x08\x12\x0f\n\x07penalty\x18\x19 \x01(\x01\x12\x0f\n\x07planned\x18\x1a \x01(\x08\x12,\n\tstate_for\x18\x1b \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0c\n\x04rule\x18\x1c \x01(\t\x12\x17\n\x0fself_registered\x18\x1d \x01(\x08\x12\x32\n\x0c\x61lso_at_addr\x18\x1e \x03(\x0b\x32\x1c.pointsman.v1.BrokerIdentity\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01*_\n\x0bProbeStatus\x12\x1c\n\x18PROBE_STATUS_UNSPECIFIED\x10\x00\x12\x18\n\x14PROBE_STATUS_PASSING\x10\x01\x12\x18\n\x14PROBE_STATUS_FAILING\x10\x02*c\n\rProbeEvidence\x12\x1e\n\x1aPROBE_EVIDENCE_UNSPECIFIED\x10\x00\x12\x17\n\x13PROBE_EVIDENCE_WEAK\x10\x01\x12\x19\n\x15PROBE_EVIDENCE_STRONG\x10\x02*\xaa\x01\n\x0b\x42rokerState\x12\x1c\n\x18\x42ROKER_STATE_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x42ROKER_STATE_UP\x10\x01\x12\x18\n\x14\x42ROKER_STATE_SUSPECT\x10\x02\x12\x1c\n\x18\x42ROKER_STATE_PROVISIONAL\x10\x03\x12\x1a\n\x16\x42ROKER_STATE_PROTECTED\x10\x04\x12\x14\n\x10\x42ROKER_STATE_OUT\x10\x05*n\n\tNodeState\x12\x1a\n\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12NODE_STATE_WARMING\x10\x01\x12\x14\n\x10NODE_STATE_READY\x10\x02\x12\x17\n\x13NODE_STATE_DRAINING\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,32 +35,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_BROKERSTATUS_LABELSENTRY']._loaded_options = None
   _globals['_BROKERSTATUS_LABELSENTRY']._serialized_options = b'8\001'
-  _globals['_PROBESTATUS']._serialized_start=2199
-  _globals['_PROBESTATUS']._serialized_end=2294
-  _globals['_PROBEEVIDENCE']._serialized_start=2296
-  _globals['_PROBEEVIDENCE']._serialized_end=2395
-  _globals['_BROKERSTATE']._serialized_start=2398
-  _globals['_BROKERSTATE']._serialized_end=2568
-  _globals['_NODESTATE']._serialized_start=2570
-  _globals['_NODESTATE']._serialized_end=2680
+  _globals['_PROBESTATUS']._serialized_start=2222
+  _globals['_PROBESTATUS']._serialized_end=2317
+  _globals['_PROBEEVIDENCE']._serialized_start=2319
+  _globals['_PROBEEVIDENCE']._serialized_end=2418
+  _globals['_BROKERSTATE']._serialized_start=2421
+  _globals['_BROKERSTATE']._serialized_end=2591
+  _globals['_NODESTATE']._serialized_start=2593
+  _globals['_NODESTATE']._serialized_end=2703
   _globals['_BROKERIDENTITY']._serialized_start=108
   _globals['_BROKERIDENTITY']._serialized_end=195
   _globals['_DATAVERSION']._serialized_start=197
   _globals['_DATAVERSION']._serialized_end=276
-  _globals['_TOPICCONFIG']._serialized_start=278
-  _globals['_TOPICCONFIG']._serialized_end=395
-  _globals['_STATICTOPICMAPPING']._serialized_start=398
-  _globals['_STATICTOPICMAPPING']._serialized_end=593
-  _globals['_BROKERHEALTH']._serialized_start=596
-  _globals['_BROKERHEALTH']._serialized_end=758
-  _globals['_GROUPVIEW']._serialized_start=761
-  _globals['_GROUPVIEW']._serialized_end=937
-  _globals['_BROKERREPLICA']._serialized_start=940
-  _globals['_BROKERREPLICA']._serialized_end=1091
-  _globals['_BROKERDATA']._serialized_start=1094
-  _globals['_BROKERDATA']._serialized_end=1228
-  _globals['_BROKERSTATUS']._serialized_start=1231
-  _globals['_BROKERSTATUS']._serialized_end=2197
-  _globals['_BROKERSTATUS_LABELSENTRY']._serialized_start=2152
-  _globals['_BROKERSTATUS_LABELSENTRY']._serialized_end=2197
+  _globals['_TOPICCONFIG']._serialized_start=279
+  _globals['_TOPICCONFIG']._serialized_end=418
+  _globals['_STATICTOPICMAPPING']._serialized_start=421
+  _globals['_STATICTOPICMAPPING']._serialized_end=616
+  _globals['_BROKERHEALTH']._serialized_start=619
+  _globals['_BROKERHEALTH']._serialized_end=781
+  _globals['_GROUPVIEW']._serialized_start=784
+  _globals['_GROUPVIEW']._serialized_end=960
+  _globals['_BROKERREPLICA']._serialized_start=963
+  _globals['_BROKERREPLICA']._serialized_end=1114
+  _globals['_BROKERDATA']._serialized_start=1117
+  _globals['_BROKERDATA']._serialized_end=1251
+  _globals['_BROKERSTATUS']._serialized_start=1254
+  _globals['_BROKERSTATUS']._serialized_end=2220
+  _globals['_BROKERSTATUS_LABELSENTRY']._serialized_start=2175
+  _globals['_BROKERSTATUS_LABELSENTRY']._serialized_end=2220
 # @@protoc_insertion_point(module_scope)

@@ -218,6 +218,7 @@ class TopicConfig(_message.Message):
     WRITE_QUEUE_NUMS_FIELD_NUMBER: _builtins.int
     PERM_FIELD_NUMBER: _builtins.int
     TOPIC_SYS_FLAG_FIELD_NUMBER: _builtins.int
+    QUEUE_WEIGHT_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Topic name, RocketMQ's grammar."""
     read_queue_nums: _builtins.int
@@ -228,6 +229,8 @@ class TopicConfig(_message.Message):
     """Bits: priority 8, read 4, write 2, inherit 1."""
     topic_sys_flag: _builtins.int
     """Bits: unit 1, unit-sub 2."""
+    queue_weight: _builtins.int
+    """As in QueueData, 0 to 100; 0: 1."""
     def __init__(
         self,
         *,
@@ -236,10 +239,11 @@ class TopicConfig(_message.Message):
         write_queue_nums: _builtins.int = ...,
         perm: _builtins.int = ...,
         topic_sys_flag: _builtins.int = ...,
+        queue_weight: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["perm", b"perm", "read_queue_nums", b"read_queue_nums", "topic", b"topic", "topic_sys_flag", b"topic_sys_flag", "write_queue_nums", b"write_queue_nums"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["perm", b"perm", "queue_weight", b"queue_weight", "read_queue_nums", b"read_queue_nums", "topic", b"topic", "topic_sys_flag", b"topic_sys_flag", "write_queue_nums", b"write_queue_nums"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -492,6 +492,7 @@ class QueueData(_message.Message):
     WRITE_QUEUE_NUMS_FIELD_NUMBER: _builtins.int
     PERM_FIELD_NUMBER: _builtins.int
     TOPIC_SYS_FLAG_FIELD_NUMBER: _builtins.int
+    QUEUE_WEIGHT_FIELD_NUMBER: _builtins.int
     cluster: _builtins.str
     """Cluster name."""
     broker_name: _builtins.str
@@ -504,6 +505,10 @@ class QueueData(_message.Message):
     """Bits: priority 8, read 4, write 2, inherit 1."""
     topic_sys_flag: _builtins.int
     """Bits: unit 1, unit-sub 2."""
+    queue_weight: _builtins.int
+    """How many messages without a key or queue a producer sends to each of these queues, while a queue of weight 1 gets
+    one; 2 to 100. 0: 1, so a route without weights has the digest that older name servers give it.
+    """
     def __init__(
         self,
         *,
@@ -513,10 +518,11 @@ class QueueData(_message.Message):
         write_queue_nums: _builtins.int = ...,
         perm: _builtins.int = ...,
         topic_sys_flag: _builtins.int = ...,
+        queue_weight: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "cluster", b"cluster", "perm", b"perm", "read_queue_nums", b"read_queue_nums", "topic_sys_flag", b"topic_sys_flag", "write_queue_nums", b"write_queue_nums"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "cluster", b"cluster", "perm", b"perm", "queue_weight", b"queue_weight", "read_queue_nums", b"read_queue_nums", "topic_sys_flag", b"topic_sys_flag", "write_queue_nums", b"write_queue_nums"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

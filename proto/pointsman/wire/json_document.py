@@ -49,7 +49,9 @@ def enum_name(message: Message, field: str) -> str:
 
 def to_route_document(route: route_service_pb2.TopicRoute) -> Document:
     """Render a route like RocketMQ's ``TopicRouteData``, with Pointsman's additional fields."""
-    return to_document(route) | {
+    document = to_document(route)
+    return document | {
+        "queueDatas": [data | {"queueWeight": data["queueWeight"] or 1} for data in document["queueDatas"]],
         "brokerDatas": [to_broker_data_document(data) for data in route.broker_datas],
         "filterServerTable": {
             replica.addr: list(replica.filter_servers)
@@ -87,7 +89,10 @@ def read_route_document(document: Mapping[str, Any]) -> route_service_pb2.TopicR
             "counter": revision["counter"],
             "digest": base64.b64encode(bytes.fromhex(revision["digest"])).decode(),
         },
-        "queueDatas": document["queueDatas"],
+        "queueDatas": [
+            {**data, "queueWeight": 0} if isinstance(data, dict) and data.get("queueWeight") == 1 else data
+            for data in document["queueDatas"]
+        ],
         "brokerDatas": [
             {
                 **data,

@@ -23,6 +23,7 @@ from pointsman_agent.config import (
 from pointsman_agent.core.probe_verdict import ProbeResult
 from pointsman_agent.core.registration_session import RegistrationState
 from pointsman_agent.probe import Probe
+from pointsman_agent.topic_source import TopicSource
 from tests.kit.waiting import eventually
 
 BROKER_ADDR = "10.0.0.1:10911"
@@ -114,10 +115,18 @@ async def running_agent(
     *,
     clock: Clock | None = None,
     probe: Probe | None = None,
+    topic_source: TopicSource | None = None,
     draw: Callable[[float, float], float] = max,
 ) -> AsyncIterator[RunningAgent]:
     """Run an agent for the length of the block. Waits have their maximum length unless ``draw`` sets another."""
-    agent = Agent(config, probe=probe, clock=clock or SystemClock(), version="0.0.0-test", draw=draw)
+    agent = Agent(
+        config,
+        probe=probe,
+        topic_source=topic_source,
+        clock=clock or SystemClock(),
+        version="0.0.0-test",
+        draw=draw,
+    )
     stop = asyncio.Event()
     task = asyncio.create_task(agent.run(stop))
     try:

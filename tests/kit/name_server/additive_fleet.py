@@ -18,7 +18,7 @@ A = BrokerIdentity("c1", "broker.a-1.example", 0, "10.0.0.1:10911")
 SLAVE = BrokerIdentity("c1", "broker.a-1.example", 1, "10.0.0.2:10911")
 B = BrokerIdentity("c1", "b", 0, "10.0.0.5:10911")
 KEY = A.group_key
-EIGHT = (8, 8, 6, 0)
+EIGHT = (8, 8, 6, 0, 1)
 START = 1_000.0
 
 
@@ -77,9 +77,9 @@ class AdditiveFleet:
         return self.core.routes.groups[who.group_key].replicas[who.broker_id].state.phase
 
 
-def _numbers(topic: str) -> tuple[int, int, int, int]:
+def _numbers(topic: str) -> tuple[int, int, int, int, int]:
     queues = topic.partition("=")[2]
-    return (int(queues), int(queues), 6, 0) if queues else EIGHT
+    return (int(queues), int(queues), 6, 0, 1) if queues else EIGHT
 
 
 def kinds(events: tuple[Event, ...]) -> list[str]:

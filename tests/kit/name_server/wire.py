@@ -21,8 +21,10 @@ def data_version(version: Version) -> broker_pb2.DataVersion:
     return broker_pb2.DataVersion(state_version=version[0], timestamp_millis=version[1], counter=version[2])
 
 
-def topic(name: str, queues: int = 4, perm: int = 6) -> broker_pb2.TopicConfig:
-    return broker_pb2.TopicConfig(topic=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm)
+def topic(name: str, queues: int = 4, perm: int = 6, weight: int = 0) -> broker_pb2.TopicConfig:
+    return broker_pb2.TopicConfig(
+        topic=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm, queue_weight=weight
+    )
 
 
 def registration(

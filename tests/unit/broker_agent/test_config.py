@@ -121,6 +121,9 @@ def test_a_bad_value_is_one_error_that_names_its_field(tmp_path: Path, section: 
         ("write_queues", "65536"),
         ("perm", '"rwx"'),
         ("topic_sys_flag", "4"),
+        ("queue_weight", "0"),
+        ("queue_weight", "101"),
+        ("queue_weight", "1.5"),
         ("read_queues", "4.5"),
     ],
 )

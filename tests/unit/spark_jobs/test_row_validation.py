@@ -55,6 +55,15 @@ def test_good_rows_and_unknown_fields_and_events_pass(tmp_path: Path, capsys: py
     assert capsys.readouterr().out == "1 files: 2 good rows, 0 bad lines\n"
 
 
+@pytest.mark.parametrize(("queues", "valid"), [([4, 4, 6], False), ([4, 4, 6, 0], True), ([4, 4, 6, 0, 3], True)])
+def test_a_topic_has_four_numbers_and_perhaps_a_weight(queues: list[int], valid: bool) -> None:
+    detail = {"part": 1, "parts": 1, "full": True, "topics": {"orders": queues}, "removed": []}
+
+    row = GOOD | {"event": "TOPICS", "data_version": "0.0.1", "detail": detail}
+
+    assert Draft202012Validator(row_schema()).is_valid(row) is valid
+
+
 def test_a_row_that_is_not_about_a_replica_has_no_state(tmp_path: Path) -> None:
     nothing: dict[str, Any] = dict.fromkeys(("broker_id", "state", "since_ms", "planned"))
     rows = (GOOD | nothing | {"event": event} for event in ("PERM_CHANGED", "GUARD_ON", "NAMESRV_ALIVE"))

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from pathlib import Path
 
-from pointsman_agent.config import StopSection
+from pointsman.config import to_toml
+from pointsman_agent.config import StopSection, load
 from pointsman_agent.core.probe_verdict import ProbeResult, Role
 from pointsman_agent.core.registration_session import RegistrationState
+from pointsman_agent.topic_source.toml import TomlTopicSource
+from pointsman_client import NameServerClient
 from pointsman_namesrv.app import NameServerApp
 from pointsman_namesrv.core.replica_state import Phase
 from tests.kit.agent.in_process import ScriptedProbe, agent_config, running_agent, with_probe
 from tests.kit.name_server.in_process import running_name_server
+from tests.kit.name_server.peer import register_at
+from tests.kit.name_server.wire import identity
 from tests.kit.waiting import eventually
 
 ANSWERS = ProbeResult(True, "answers", incarnation="run-1", role=Role.MASTER)
@@ -71,3 +77,32 @@ async def test_a_name_server_that_lost_its_state_gets_a_full_registration_again(
             await eventually(lambda: agent.registrations(addr) == 2)
             assert states(restarted) == [Phase.UP]
             assert agent.beats(addr, "unknown_broker") == 1
+
+
+async def test_a_weight_in_the_file_reaches_running_clients_after_sighup(tmp_path: Path) -> None:
+    async with running_name_server() as server:
+        file = tmp_path / "agent.toml"
+        config = agent_config([server.addr])
+        (row,) = config.topics.topic
+        # Without SIGHUP it would be read after the test.
+        topics = replace(config.topics, check_interval_seconds=3_600.0)
+
+        def write(weight: int) -> None:
+            rows = (replace(row, queue_weight=weight),)
+            file.write_text(to_toml(replace(config, topics=replace(topics, topic=rows))), encoding="utf-8")
+
+        write(1)
+        started_with = load(file, {})
+        source = TomlTopicSource(started_with, file=file, environment={})
+        await register_at(server.addr, "orders", who=identity("b", 0, "10.0.0.9:1"))
+        async with (
+            running_agent(started_with, topic_source=source) as agent,
+            NameServerClient([server.addr]) as client,
+        ):
+            await agent.counts_beats(server.addr, 1)
+            await client.topic_route("orders")
+            await eventually(lambda: client.describe("orders")["watched"])
+            for weight, weights in ((3, {("c1", "a"): 3, ("c1", "b"): 1}), (1, {})):
+                write(weight)
+                agent.agent.poll_now()
+                await eventually(lambda: (cached := client.cached_route("orders")) and cached.queue_weights == weights)  # noqa: B023  # awaited here

@@ -212,3 +212,17 @@ async def test_environment_and_flags_override_a_changed_file(file: Path, caplog:
 
     assert names(await source.read()) == ["bills"]
     assert caplog.records == []
+
+
+async def test_a_weight_that_changes_alone_is_a_new_version(file: Path, source: TomlTopicSource) -> None:
+    first = await source.read()
+    write(file, HEAD + table("orders") + "queue_weight = 3\n")
+    heavy = await source.read()
+    write(file, HEAD + table("orders") + "queue_weight = 1\n")
+    light = await source.read()
+
+    assert [each.queue_weight for (each,) in (first.topics, heavy.topics, light.topics)] == [1, 3, 1]
+    assert first == light
+    assert heavy.data_version != first.data_version
+    write(file, HEAD + table("orders") + "queue_weight = 0\n")
+    assert "topic[0].queue_weight: 0 is not from 1 to 100" in await problem(source)

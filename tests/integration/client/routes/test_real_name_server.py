@@ -45,6 +45,7 @@ async def test_w1_the_route_is_printed_with_rocketmqs_keys(addr: str) -> None:
     assert (ended.code, ended.err) == (0, "")
     route = ended.document
     queue = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "cluster": "DefaultCluster"}
+    queue |= {"queueWeight": 1}
     assert route["queueDatas"] == [{"brokerName": "broker-a", **queue}, {"brokerName": "broker-b", **queue}]
     assert [data["brokerAddrs"] for data in route["brokerDatas"]] == [
         {"0": "192.168.1.10:10911", "1": "192.168.1.11:10911"},

@@ -158,6 +158,7 @@ def _bad_topic(**fields: int | str) -> list[RegisterBrokerRequest]:
         pytest.param(_bad_topic(write_queue_nums=2**32 - 1), "topics[0].write_queue_nums", "4294967295", id="queues"),
         pytest.param(_bad_topic(perm=16), "topics[0].perm", "16", id="perm"),
         pytest.param(_bad_topic(topic_sys_flag=4), "topics[0].topic_sys_flag", "4", id="flag"),
+        pytest.param(_bad_topic(queue_weight=101), "topics[0].queue_weight", "101", id="weight"),
         pytest.param(
             list(wire.registration(wire.topic("orders"), wire.topic("orders"))),
             "topics[1].topic",

@@ -13,6 +13,8 @@ from pointsman_namesrv.config import RemotingConfig, RoutesConfig
 from pointsman_namesrv.core.model import GroupKey
 from tests.kit.broker.rocketmq.frames import ask, broker_ext, register, register_body, topic_config
 from tests.kit.broker.rocketmq.peer import RemotingPeer, remoting_peer
+from tests.kit.name_server import wire
+from tests.kit.name_server.peer import peer_of
 
 A = GroupKey("DefaultCluster", "broker-a")
 SLAVE = broker_ext(broker_id=1, addr="10.0.0.2:10911", haServerAddr="10.0.0.2:10912")
@@ -37,6 +39,20 @@ async def test_a_route_has_upstreams_shape(rocketmq: RemotingPeer) -> None:
         b'{"brokerDatas":[{"brokerAddrs":{"0":"10.0.0.1:10911"},"brokerName":"broker-a","cluster":"DefaultCluster",'
         b'"enableActingMaster":false}],"filterServerTable":{},"queueDatas":[{"brokerName":"broker-a","perm":6,'
         b'"readQueueNums":8,"topicSysFlag":0,"writeQueueNums":8}]}'
+    )
+
+
+async def test_a_weight_changes_nothing_for_rocketmqs_clients(server: NameServerApp, rocketmq: RemotingPeer) -> None:
+    answers = []
+    async with peer_of(server.addr) as agent:
+        for version, weight in enumerate((0, 1, 7), 1):
+            await agent.register(wire.topic("orders", weight=weight), version=(0, 0, version))
+            answers.append((await rocketmq.ask(105, {"topic": "orders"})).body)
+
+    assert len(set(answers)) == 1
+    assert (
+        b'"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":4,"topicSysFlag":0,"writeQueueNums":4}]'
+        in (answers[0])
     )
 
 

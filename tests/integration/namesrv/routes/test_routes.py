@@ -94,6 +94,19 @@ async def test_the_same_route_has_the_same_digest_on_another_node_in_any_order_o
     assert here.revision.boot != there.revision.boot
 
 
+async def test_a_weight_is_part_of_the_route_and_a_weight_of_1_is_as_none(peer: Peer) -> None:
+    digests = []
+    for version, weight in enumerate((0, 3, 1, 100), 1):
+        await peer.register(wire.topic("orders", weight=weight), version=(0, 0, version))
+        answer = await route(peer)
+        assert answer.queue_datas[0].queue_weight == (0 if weight == 1 else weight)
+        digests.append(answer.revision.digest)
+
+    none, three, one, hundred = digests
+    assert none == one, "a name server without weights has the same digest"
+    assert len({none, three, hundred}) == 3
+
+
 async def test_for_a_known_digest_of_any_node_the_response_is_only_the_revision(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:

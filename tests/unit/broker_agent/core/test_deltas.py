@@ -37,6 +37,18 @@ def test_a_delta_leads_from_one_set_to_the_other_and_is_minimal(before: dict[str
         assert delta.base == held.data_version
 
 
+def test_a_weight_alone_is_a_change() -> None:
+    topics = [TopicConfig(name, 4, 4, 6) for name in "abcde"]
+    heavy = TopicConfig("a", 4, 4, 6, queue_weight=3)
+
+    delta = small_delta(
+        TopicSet.from_content(topics, state_version=0), TopicSet.from_content([heavy, *topics[1:]], state_version=0)
+    )
+
+    assert delta is not None
+    assert (delta.changed, delta.removed) == ((heavy,), ())
+
+
 def test_a_delta_holds_at_most_what_one_message_may() -> None:
     held = topic_set(numbered(range(20_000)))
 

@@ -34,6 +34,7 @@ def test_order_does_not_matter(shuffled: list[TopicConfig]) -> None:
         replace(TOPICS[1], write_queue_nums=2),
         replace(TOPICS[1], perm=6),
         replace(TOPICS[1], topic_sys_flag=0),
+        replace(TOPICS[1], queue_weight=2),
     ],
 )
 def test_every_part_of_a_topic_counts(other: TopicConfig) -> None:

@@ -161,6 +161,15 @@ def test_a_change_of_topics_names_its_base_and_only_what_changed() -> None:
     )
 
 
+@pytest.mark.parametrize(("weight", "sent"), [(1, 0), (2, 2), (100, 100)])
+def test_a_weight_of_1_is_not_sent(weight: int, sent: int) -> None:
+    delta = TopicDelta(DataVersion(1, 2, 3), (TopicConfig("orders", 4, 4, 6, queue_weight=weight),), ())
+
+    (changed,) = to_update(PROFILE, own(3), delta, generation=7).changed
+
+    assert changed.queue_weight == sent
+
+
 def test_the_servers_data_version_is_read_where_it_is_sent() -> None:
     held = broker_pb2.DataVersion(state_version=1, timestamp_millis=2, counter=3)
 

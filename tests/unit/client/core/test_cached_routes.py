@@ -50,7 +50,7 @@ def one_field_changed(message: Message) -> list[tuple[str, Message]]:
         elif field.type == FieldDescriptor.TYPE_BOOL:
             setattr(whole, field.name, not value)
         else:
-            setattr(whole, field.name, value + 1)
+            setattr(whole, field.name, value + 2)
         changed.append((field.name, whole))
     return changed
 

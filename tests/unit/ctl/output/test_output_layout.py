@@ -73,10 +73,21 @@ def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return width
 
 
+def test_weights_have_a_column_where_there_are_some(capsys: pytest.CaptureFixture[str]) -> None:
+    route = topic_route(groups=[broker_data("a"), broker_data("b")])
+    assert "WEIGHT" not in shown(capsys, route_parts(route))[0]
+
+    route.queue_datas[0].queue_weight = 3
+    lines = [line.split() for line in shown(capsys, route_parts(route))[:3]]
+
+    assert [line[-2:] for line in lines] == [["PERM", "WEIGHT"], ["rw", "3"], ["rw", "1"]]
+
+
 def test_w1_the_route_has_rocketmqs_keys_and_text_as_broker_ids() -> None:
     printed = json.loads(json.dumps(to_route_document(W1)))
 
     queue = {"readQueueNums": 4, "writeQueueNums": 4, "perm": 6, "topicSysFlag": 0, "cluster": "DefaultCluster"}
+    queue |= {"queueWeight": 1}
     assert printed["queueDatas"] == [{"brokerName": "broker-a", **queue}, {"brokerName": "broker-b", **queue}]
     assert [(data["cluster"], data["brokerName"], data["brokerAddrs"]) for data in printed["brokerDatas"]] == [
         ("DefaultCluster", "broker-a", {"0": "192.168.1.10:10911", "1": "192.168.1.11:10911"}),

@@ -40,6 +40,16 @@ def test_a_change_in_place_is_one_line_with_before_and_after() -> None:
     ]
 
 
+def test_a_changed_weight_is_a_line_and_a_weight_of_1_is_not_in_one() -> None:
+    light, heavy = topic_route(groups=[A]), topic_route(groups=[A])
+    heavy.queue_datas[0].queue_weight = 3
+
+    assert route_difference(light, heavy) == ["~ queues of c1/broker-a: queue weight 1 -> 3"]
+    assert route_difference(topic_route(groups=[]), heavy)[0] == (
+        "+ queues of c1/broker-a: read queues 4, write queues 4, perm rw, queue weight 3"
+    )
+
+
 def test_a_moved_queue_of_a_static_topic_is_a_line() -> None:
     def of(*pairs: tuple[int, int], epoch: int) -> route_service_pb2.TopicRoute:
         route = topic_route(groups=[A])

@@ -42,7 +42,7 @@ def test_each_registration_only_adds(fleet: AdditiveFleet) -> None:
     assert fleet.register("t3", counter=2) == ["TOPICS"]
     assert fleet.register("t1=4", "t2", counter=3) == ["TOPICS"]
     assert fleet.register("t1=4", "t2", "t3", counter=3) == []
-    assert fleet.topics() == {"t1": (4, 4, 6, 0), "t2": EIGHT, "t3": EIGHT}
+    assert fleet.topics() == {"t1": (4, 4, 6, 0, 1), "t2": EIGHT, "t3": EIGHT}
     fleet.core.check_invariants()
 
 
@@ -82,7 +82,7 @@ def test_a_frame_that_was_overtaken_sets_back_until_the_next(fleet: AdditiveFlee
     assert fleet.register("t1", "t2", counter=8) == ["TOPICS"]
     assert fleet.topics() == {"t1": EIGHT, "t2": EIGHT, "t3": EIGHT}
     assert fleet.register("t1=4", "t2", "t3", counter=9) == ["TOPICS"]
-    assert fleet.topics()["t1"] == (4, 4, 6, 0)
+    assert fleet.topics()["t1"] == (4, 4, 6, 0, 1)
 
 
 def test_a_brokers_facts_apart_from_its_topics_may_change(fleet: AdditiveFleet) -> None:
@@ -321,7 +321,7 @@ def test_one_topic_may_be_given_to_a_known_name(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     assert kinds(fleet.word.add_topic(A.broker_name, "t9", QueueConfig(4, 4, 6), now=fleet.now)) == ["TOPICS"]
     assert fleet.word.add_topic(A.broker_name, "t9", QueueConfig(4, 4, 6), now=fleet.now) == ()
-    assert fleet.topics()["t9"] == (4, 4, 6, 0)
+    assert fleet.topics()["t9"] == (4, 4, 6, 0, 1)
     with pytest.raises(InvalidRequest):
         fleet.word.add_topic(A.broker_name, "not a name", QueueConfig(4, 4, 6), now=fleet.now)
 
@@ -337,11 +337,11 @@ def test_the_held_version_is_known_by_address(fleet: AdditiveFleet) -> None:
 def test_what_changed_while_a_registration_was_read_is_kept(fleet: AdditiveFleet) -> None:
     fleet.register("t1", "t2")
     incoming = fleet.word.begin(A)
-    incoming.add({"t1": (4, 4, 6, 0), "t3": EIGHT})
+    incoming.add({"t1": (4, 4, 6, 0, 1), "t3": EIGHT})
     fleet.register("t4", counter=2)
     claim = Claim(identity=A, data_version=DataVersion(0, 1_003, 3))
     fleet.word.register(claim, incoming, stream=1, now=fleet.now)
-    assert fleet.topics() == {"t1": (4, 4, 6, 0), "t2": EIGHT, "t3": EIGHT, "t4": EIGHT}
+    assert fleet.topics() == {"t1": (4, 4, 6, 0, 1), "t2": EIGHT, "t3": EIGHT, "t4": EIGHT}
 
 
 def test_a_registration_is_one_heartbeat(fleet: AdditiveFleet) -> None:
@@ -354,7 +354,9 @@ def test_a_registration_is_one_heartbeat(fleet: AdditiveFleet) -> None:
 def test_a_bad_topic_does_not_affect_others(fleet: AdditiveFleet) -> None:
     incoming = fleet.word.begin(A)
     retry = "%RETRY%" + "g" * 255
-    incoming.add({"good": EIGHT, "bad name": EIGHT, "%RETRY%g+topic": EIGHT, retry: EIGHT, "many": (70_000, 8, 6, 0)})
+    incoming.add(
+        {"good": EIGHT, "bad name": EIGHT, "%RETRY%g+topic": EIGHT, retry: EIGHT, "many": (70_000, 8, 6, 0, 1)}
+    )
     fleet.word.register(Claim(identity=A), incoming, stream=1, now=fleet.now)
     assert set(fleet.topics()) == {"good", "%RETRY%g+topic", retry}
     assert incoming.bad_topics == 2

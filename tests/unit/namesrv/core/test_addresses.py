@@ -197,7 +197,7 @@ def test_brokers_of_one_host_with_different_ports_do_not_concern_each_other(core
     for number, port in enumerate((10911, 20911, 30911)):
         claim = Claim(identity=BrokerIdentity("DefaultCluster", f"broker-{number}", 0, f"10.0.0.1:{port}"))
         incoming = wire.begin(claim.identity)
-        incoming.add({"TopicTest": (4, 4, 6, 0), f"topic-{number}": (4, 4, 6, 0)})
+        incoming.add({"TopicTest": (4, 4, 6, 0, 1), f"topic-{number}": (4, 4, 6, 0, 1)})
         events = wire.register(claim, incoming, stream=number, now=START).events
         assert EventKind.ADDRESS_CONFLICT not in {event.kind for event in events}
     core.end_stream(registered(core)[0], core.replicas()[0][1].generation, stream=0, now=START + 1)
@@ -215,7 +215,7 @@ def test_a_rocketmq_broker_that_returns_under_another_name_ends_the_earlier_one(
 
     def claim(identity: BrokerIdentity, stream: int, *, now: float) -> None:
         incoming = wire.begin(identity)
-        incoming.add({"TopicTest": (4, 4, 6, 0), "orders": (4, 4, 6, 0)})
+        incoming.add({"TopicTest": (4, 4, 6, 0, 1), "orders": (4, 4, 6, 0, 1)})
         wire.register(Claim(identity=identity), incoming, stream=stream, now=now)
 
     claim(OLD, 1, now=START)

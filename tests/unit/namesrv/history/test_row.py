@@ -83,3 +83,11 @@ def test_the_memory_of_an_event_grows_with_its_topics_and_its_texts() -> None:
     assert weight(broker_event(detail={"text": "x" * 5_000})) > small + 5_000
     assert weight(broker_event(detail={"buckets": {str(n): QUEUES for n in range(100)}})) > small + 100 * 100
     assert weight(broker_event(detail={"tops": [{"lag": n, "queue_id": n} for n in range(100)]})) > small + 300 * 100
+
+
+def test_only_a_weight_that_is_not_1_is_in_a_row() -> None:
+    event = topics_event({"light": QueueConfig(4, 8, 6, 0, 1), "heavy": QueueConfig(4, 8, 6, 0, 3)})
+
+    (found,) = details(event)
+
+    assert found["topics"] == {"light": [4, 8, 6, 0], "heavy": [4, 8, 6, 0, 3]}

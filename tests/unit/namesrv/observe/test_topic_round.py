@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pointsman_namesrv.core.events import Event
-from pointsman_namesrv.core.model import GroupKey, Position, QueueConfig
+from pointsman_namesrv.core.model import DataVersion, GroupKey, Position, QueueConfig
 from pointsman_namesrv.observe import topic_round
 from pointsman_namesrv.observe.fleet_view import FleetView, Listed
 from pointsman_namesrv.observe.polled_events import Watch
@@ -39,6 +39,14 @@ def test_first_a_full_set_then_the_differences_then_nothing() -> None:
     assert (second.topics.changed, second.topics.removed) == ({"T": EIGHT, "U": FOUR}, ("S",))
     assert second.topics.base == first.broker.data_version
     assert take(recorded, {"T": EIGHT, "U": FOUR}, watch) is None
+
+
+def test_the_version_is_stable_across_releases() -> None:
+    event = take(RecordedTopics(), {"S": FOUR, "T": FOUR}, watching())
+
+    assert event is not None
+    assert event.broker is not None
+    assert event.broker.data_version == DataVersion(counter=57_601_308_199_854_154)
 
 
 def test_two_observers_give_the_same_set_the_same_version() -> None:

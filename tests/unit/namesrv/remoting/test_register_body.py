@@ -46,7 +46,7 @@ def test_recorded_registrations_are_read_completely(name: str) -> None:
     reader, topics = read(frame.body)
     table = json.loads(frame.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
     assert topics == {
-        topic: (c["readQueueNums"], c["writeQueueNums"], c["perm"], c["topicSysFlag"]) for topic, c in table.items()
+        topic: (c["readQueueNums"], c["writeQueueNums"], c["perm"], c["topicSysFlag"], 1) for topic, c in table.items()
     }
     assert (reader.bad_topics, reader.mappings, reader.filter_servers) == (0, {}, [])
 
@@ -56,7 +56,7 @@ def test_a_compressed_body_is_known_by_its_first_byte(version: int) -> None:
     body = zlib.compress(COMPRESSED if version == 479 else COMPRESSED[:-4])
     reader, topics = read(body, version=version)
     assert reader.data_version == Version(0, 1_700_000_000_000, 3)
-    assert topics == {"TopicTest": (8, 8, 6, 0), "TBW102": (8, 8, 7, 0)}
+    assert topics == {"TopicTest": (8, 8, 6, 0, 1), "TBW102": (8, 8, 7, 0, 1)}
 
 
 def test_a_large_table_comes_in_slices() -> None:

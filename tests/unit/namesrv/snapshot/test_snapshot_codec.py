@@ -36,7 +36,14 @@ texts = st.text(st.characters(exclude_categories=("C", "Z")), max_size=20)
 addrs = st.builds("{}:{}".format, st.from_regex(r"[a-z]([a-z0-9]{0,8})", fullmatch=True), st.integers(1, 65_535))
 uint64s = st.integers(0, 2**64 - 1)
 versions = st.builds(DataVersion, uint64s, st.integers(-(2**63), 2**63 - 1), uint64s)
-queues = st.builds(QueueConfig, st.integers(0, 65_535), st.integers(0, 65_535), st.integers(0, 15), st.integers(0, 3))
+queues = st.builds(
+    QueueConfig,
+    st.integers(0, 65_535),
+    st.integers(0, 65_535),
+    st.integers(0, 15),
+    st.integers(0, 3),
+    st.integers(1, 100),
+)
 ever_passed = st.sampled_from([None, False, True])
 # Evidence belongs to a probe that fails.
 healths = st.builds(Health, st.sampled_from(ProbeVerdict), texts, st.just(Evidence.WEAK), ever_passed) | st.builds(
