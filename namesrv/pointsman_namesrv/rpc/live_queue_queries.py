@@ -80,7 +80,7 @@ class LiveQueueQueries:
         ]
 
     def _departed(self, cluster: str) -> list[wire.LiveBroker]:
-        """Return brokers of which no replica is registered: without them a lag would fall because its broker is down."""
+        """Return brokers that were lost: else a group's lag would fall without a word when its broker is killed."""
         groups = self._core.routes.groups
         absent = self._core.departed.all_absent(groups, cluster)
         keys = {each.identity.group_key for each in absent if each.phase is Phase.GONE} - groups.keys()
