@@ -119,7 +119,7 @@ class Fleet:
             await asyncio.sleep(1 / per_second)
 
     async def backlog(self, topic: str, count: int) -> None:
-        """Send many at once, over connections that are closed again."""
+        """Send many together, over connections that are closed again."""
         async with Producer(self.server.addr, transport=RedisStreamsTransport) as producer:
             await asyncio.gather(*(producer.send(Message(topic, b"backlog")) for _ in range(count)))
 
@@ -146,7 +146,7 @@ def line_with(parts: tuple[str, ...], text: str) -> str:
 
 @dataclass(frozen=True)
 class Hung:
-    """A consumer whose listener does not end, from the start of the fleet on; it is stuck after the tests before its own."""
+    """A consumer whose listener does not end, from the start of the fleet on, since it is stuck after a minute only."""
 
     client_id: str
     since: float
@@ -374,7 +374,7 @@ async def test_a_broker_that_is_killed_with_a_backlog_is_named_by_each_list_of_g
 
         async def missing() -> str:
             (node,) = (await fleet.document("/v1/groups"))["nodes"]
-            found = next((each for each in node["brokers"] if each["brokerName"] == "broker-c"), {})
+            found: dict[str, Any] = next((each for each in node["brokers"] if each["brokerName"] == "broker-c"), {})
             return f"broker-c: {found['problem']}" if found.get("problem") else ""
 
         await fleet.is_seen(
