@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -29,6 +29,7 @@ from tests.kit.http_answer import ask
 from tests.kit.name_server.process import RealNameServer, real_name_server
 from tests.kit.operations.prometheus_process import Prometheus, prometheus
 from tests.kit.waiting import eventually, read_until, running
+from tests.leaks import nothing_left
 
 pytestmark = [pytest.mark.e2e, pytest.mark.redis, pytest.mark.timeout(400), pytest.mark.asyncio(loop_scope="module")]
 
@@ -150,6 +151,13 @@ class Hung:
 
     client_id: str
     since: float
+
+
+@pytest.fixture(autouse=True)
+def no_leak() -> Iterator[None]:
+    """Sockets may stay: clients of the fleet, which all tests share, connect again during a test."""
+    with nothing_left(but="socket"):
+        yield
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -320,8 +328,10 @@ async def test_members_that_come_and_go_are_a_rebalance_storm(fleet: Fleet) -> N
     async def listener(_: ReceivedMessage) -> None:
         pass
 
+    enough = asyncio.Event()
+
     async def come_and_go() -> None:
-        while True:
+        while not enough.is_set():
             async with fleet.consumer("mailer", "mails", listener):
                 await asyncio.sleep(0.8)
             await asyncio.sleep(0.8)
@@ -336,7 +346,8 @@ async def test_members_that_come_and_go_are_a_rebalance_storm(fleet: Fleet) -> N
             return ""
 
         since = time.monotonic()
-        async with running(come_and_go()):
+        members = asyncio.create_task(come_and_go())
+        try:
             await fleet.is_seen(
                 "rebalance storm",
                 {
@@ -346,6 +357,9 @@ async def test_members_that_come_and_go_are_a_rebalance_storm(fleet: Fleet) -> N
                 since=since,
                 patience=HEARTBEAT_PATIENCE_SECONDS,
             )
+        finally:
+            enough.set()
+            await members
 
 
 @pytest.mark.slow
