@@ -19,6 +19,7 @@ from pointsman_namesrv.core.live_queues import LiveQueueReports
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.core.name_server import NameServer
 from pointsman_namesrv.core.node_refusals import TopicNotFound
+from pointsman_namesrv.core.replica_state import Phase
 from pointsman_namesrv.core.reported_queue_stats import QueueStats
 from pointsman_namesrv.node_metrics import Metrics
 from pointsman_namesrv.rpc import admin_codec, broker_codec
@@ -26,6 +27,7 @@ from pointsman_namesrv.rpc import admin_codec, broker_codec
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 1_000
 NOT_MEASURED = "no measurement: its agent has just registered, is too old to send it, or there is none"
+GONE = "departed: its queues and their lag are in no list and in no sum"
 
 Pause = Callable[[], Awaitable[None]]
 """Awaited between two brokers: yields to other tasks when the slice is over."""
@@ -54,6 +56,7 @@ class LiveQueueQueries:
         for key, replicas in self._by_name(request.cluster):
             brokers.append(self._add(fleet, key, replicas))
             await pause()
+        brokers += self._departed(request.cluster)
         brokers.sort(key=lambda each: (not each.problem, each.cluster, each.broker_name))
         response = wire.ListLiveQueuesResponse(
             topics=map(_topic, fleet.topics(limit)),
@@ -75,6 +78,13 @@ class LiveQueueQueries:
             (key, [replica for _, replica in found])
             for key, found in groupby(members, key=lambda member: member[0].key)
         ]
+
+    def _departed(self, cluster: str) -> list[wire.LiveBroker]:
+        """Return brokers that were lost: else a group's lag would fall without a word when its broker is killed."""
+        groups = self._core.routes.groups
+        absent = self._core.departed.all_absent(groups, cluster)
+        keys = {each.identity.group_key for each in absent if each.phase is Phase.GONE} - groups.keys()
+        return [wire.LiveBroker(cluster=key.cluster, broker_name=key.broker_name, problem=GONE) for key in keys]
 
     def _add(self, fleet: FleetQueues, key: GroupKey, replicas: Iterable[Replica]) -> wire.LiveBroker:
         """Add the measurement of the replica with the lowest id that has one: slaves have copies of the queues."""

@@ -169,6 +169,18 @@ async def test_a_measurement_ends_with_its_registration(server: NameServerApp, p
     assert (len(server.live_queues), (await listed(peer)).broker_count) == (0, 0)
 
 
+async def test_a_broker_that_departed_is_named_while_its_lag_is_in_no_sum(peer: Peer, clock: ManualClock) -> None:
+    first = await peer.register("orders", heartbeat=1, expiry=3)
+    await beat(peer, first, live())
+    await clock.advance(6)
+    (broker,) = (found := await listed(peer)).brokers
+    assert (found.broker_count, found.measured_broker_count, list(found.groups)) == (1, 0, [])
+    assert (broker.broker_name, broker.problem.partition(":")[0]) == (wire.identity().broker_name, "departed")
+
+    await beat(peer, await peer.register("orders", version=(0, 0, 2)), live(), version=(0, 0, 2))
+    assert [each.problem for each in (await listed(peer)).brokers] == [""]
+
+
 async def test_a_slave_counts_only_while_its_master_is_not_measured(peer: Peer) -> None:
     master, slave = await peer.register("orders"), await peer.register("orders", who=SLAVE)
     await beat(peer, slave, live(messages.QueueStats(depth=1)), who=SLAVE)
