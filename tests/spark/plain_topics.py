@@ -110,7 +110,7 @@ def _played(
             topics = {}
         for row in parts:
             topics = {name: queues for name, queues in topics.items() if name not in row["detail"]["removed"]}
-            topics |= {name: (read, write, perm) for name, (read, write, perm, _) in row["detail"]["topics"].items()}
+            topics |= {name: (read, write, perm) for name, (read, write, perm, *_) in row["detail"]["topics"].items()}
         by_instant[order[0]] = topics
     for at, now in [*sorted(by_instant.items()), (until, {})]:
         for name, (queues, since) in list(holds.items()):

@@ -15,6 +15,8 @@ from tests.spark.topic_days import Stretch
 
 DAYS = 3
 NAMES = ("t1", "t2", "t3", "t4")
+WEIGHT = {"t3": (3,)}
+"""A fifth number of a topic, if it is not 1."""
 Topics = dict[str, list[int]]
 
 
@@ -34,7 +36,9 @@ class Held:
         """Change some; return new or changed topics, removed ones, and the previous version."""
         before, base = self.topics, self.version
         names = [name for name in NAMES if rng.random() < 0.6]
-        self.topics = {name: [4, rng.choice((0, 4, 4, 8)), rng.choice((4, 6, 6)), 0] for name in names}
+        self.topics = {
+            name: [4, rng.choice((0, 4, 4, 8)), rng.choice((4, 6, 6)), 0, *WEIGHT.get(name, ())] for name in names
+        }
         for name in names:
             if name in before and rng.random() < 0.5:
                 self.topics[name] = before[name]
