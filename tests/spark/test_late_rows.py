@@ -5,6 +5,7 @@ Only the first stage runs here: other tests cover the later stages.
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from datetime import date, timedelta
@@ -19,7 +20,6 @@ from pointsman_report.jobs.history_reading import Work
 from pointsman_report.jobs.ingest_history import ingest
 from pointsman_report.jobs.pipeline import compute
 from pointsman_report.parameters import Parameters
-from pointsman_report.report_errors import ReportError
 from pointsman_report.run import Run
 from pointsman_report.schemas import WAREHOUSE_VERSION
 from tests.spark.histories import MIDNIGHT, NameServer, moment, write_history
@@ -92,6 +92,8 @@ def test_late_rows_are_computed_from_their_day_on_and_once(place: Place, run_day
     computed = run_days.rows(place.path, "computed_days", DAY, DAY + timedelta(days=9))
     assert [(row["rows"], row["continues"]) for row in computed] == [(3, False), (1, True), (0, True)]
     assert {row["warehouse_version"] for row in computed} == {WAREHOUSE_VERSION}
+    label = json.loads((place.path / "_warehouse.json").read_text(encoding="utf-8"))
+    assert label == {"warehouse_version": WAREHOUSE_VERSION, "table_format": "parquet"}
 
     again = place.night(2)
     assert (again.late_days, again.files_read, again.files, again.first_day) == ((), 0, run.files, run.last_day)
@@ -149,25 +151,3 @@ def test_a_nightly_run_reads_no_file_of_an_hourly_ingest_again_and_its_late_rows
     assert ingest(spark, [str(place.history)], str(place.path), log=place.said.append).files == 0
     run = place.night(1)
     assert (run.files_read, run.late_days) == (0, (DAY,))
-
-
-@pytest.mark.parametrize("version", [WAREHOUSE_VERSION - 1, WAREHOUSE_VERSION + 1])
-def test_a_warehouse_of_another_version_is_refused(place: Place, version: int) -> None:
-    place.write("a", 1)
-    place.night(0)
-    label = place.path / "_warehouse.json"
-    label.write_text(label.read_text().replace(str(WAREHOUSE_VERSION), str(version)), encoding="utf-8")
-
-    wanted = f"has version {version}, but this release needs version {WAREHOUSE_VERSION}: backfill a new folder"
-    with pytest.raises(ReportError, match=wanted):
-        place.night(0)
-
-
-def test_a_warehouse_without_a_label_is_of_the_first_version(place: Place) -> None:
-    place.write("a", 1)
-    place.night(0)
-    (place.path / "_warehouse.json").unlink()
-    (place.path / "broker_state" / f"dt={DAY}").mkdir(parents=True)
-
-    with pytest.raises(ReportError, match="has version 1, but this release"):
-        place.night(0)

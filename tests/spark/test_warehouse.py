@@ -31,11 +31,15 @@ def partition(root: Path, table: str, text: str) -> None:
     (folder / "part").write_text(text, encoding="utf-8")
 
 
+def write_label(root: Path, version: int) -> None:
+    label = {"warehouse_version": version, "table_format": "parquet"}
+    (root / "_warehouse.json").write_text(json.dumps(label), encoding="utf-8")
+
+
 @pytest.fixture
 def warehouse(spark: SparkSession, tmp_path: Path) -> Warehouse:
     """A warehouse with a day, and the same day staged again, without a Spark job."""
-    label = {"warehouse_version": WAREHOUSE_VERSION, "table_format": "parquet"}
-    (tmp_path / "_warehouse.json").write_text(json.dumps(label), encoding="utf-8")
+    write_label(tmp_path, WAREHOUSE_VERSION)
     found = Warehouse(spark, str(tmp_path))
     for table in TABLES:
         partition(tmp_path, table, "old")
@@ -52,6 +56,22 @@ def test_publishing_replaces_the_day_in_every_table(warehouse: Warehouse, tmp_pa
 
     assert contents(tmp_path) == ["new"] * len(TABLES)
     assert warehouse.published
+
+
+@pytest.mark.parametrize("version", [WAREHOUSE_VERSION - 1, WAREHOUSE_VERSION + 1])
+def test_a_warehouse_of_another_version_is_refused(warehouse: Warehouse, tmp_path: Path, version: int) -> None:
+    write_label(tmp_path, version)
+
+    wanted = f"has version {version}, but this release needs version {WAREHOUSE_VERSION}: backfill a new folder"
+    with pytest.raises(ReportError, match=wanted), warehouse.locked():
+        pass
+
+
+def test_a_warehouse_without_a_label_is_of_the_first_version(warehouse: Warehouse, tmp_path: Path) -> None:
+    (tmp_path / "_warehouse.json").unlink()
+
+    with pytest.raises(ReportError, match="has version 1, but this release"), warehouse.locked():
+        pass
 
 
 def test_an_interrupt_while_publishing_puts_every_table_back(
