@@ -277,7 +277,8 @@ class MachineRoomNearby:
 class Pinned:
     """Applies another strategy to the pinned members only, for a trial or for debugging; the others get no queues.
 
-    A pin without present members has no effect, and configured queues (``ByConfig``) stay as they are.
+    A pin without present members has no effect. Configured queues (``ByConfig``) stay with their members, which alone
+    know them.
 
     The agents report the same pins to all members and end them after their time (``pointsmanctl pin``). Consumers wrap
     their strategy at each rebalance.
@@ -295,7 +296,7 @@ class Pinned:
     def allocate(self, request: AllocationRequest) -> tuple[MessageQueue, ...]:
         """Return the member's share."""
         chosen = tuple(client_id for client_id in request.client_ids if client_id in self._client_ids)
-        if not chosen:
+        if not chosen or isinstance(self._inner, ByConfig):
             return tuple(self._inner.allocate(request))
         if not is_member(request) or request.client_id not in chosen:
             return ()

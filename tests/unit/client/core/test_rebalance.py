@@ -97,6 +97,12 @@ def test_w13_a_pin_of_the_agents_gives_everything_to_one_and_it_ends_by_itself()
     assert share(FOUR, TWO_MEMBERS) == Share(frozenset(FOUR[:2]))
 
 
+def test_a_pin_leaves_configured_queues_with_their_members_which_alone_know_them() -> None:
+    pinned = Members(("a@1", "b@1"), pinned=("b@1",))
+    assert share(FOUR, pinned, strategy=ByConfig(FOUR[:2])) == Share(frozenset(FOUR[:2]))
+    assert share(FOUR, pinned, client_id="b@1", strategy=ByConfig(FOUR[2:])) == Share(frozenset(FOUR[2:]))
+
+
 def test_w15_a_member_beyond_the_number_of_queues_gets_a_reason_for_being_idle() -> None:
     many = Members(tuple(f"{name}@1" for name in "abcde"))
     assert share(FOUR, many, client_id="e@1") == Share(frozenset(), IdleReason.MORE_MEMBERS_THAN_QUEUES)
