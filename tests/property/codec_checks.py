@@ -117,7 +117,7 @@ def check_body(data: bytes) -> None:
             if not isinstance(fields, dict):
                 continue
             names = ("readQueueNums", "writeQueueNums", "perm", "topicSysFlag")
-            defaults = register_body.TopicConfig()
+            defaults = register_body.TopicConfig()[: len(names)]
             numbers = [fields.get(name, default) for name, default in zip(names, defaults, strict=True)]
             if all(type(number) is int for number in numbers):
                 expected[topic] = register_body.TopicConfig(*numbers)

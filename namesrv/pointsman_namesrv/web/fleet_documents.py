@@ -13,6 +13,7 @@ from pointsman.wire.json_document import (
     Document,
     to_broker_data_document,
     to_document,
+    to_queue_data_document,
     to_route_document,
 )
 from pointsman.wire.refusals import FieldViolation, InvalidRequest, NotReady, Refusal, refuse_if_any
@@ -126,7 +127,7 @@ async def route(fleet: Fleet, query: Query, _pause: Pause) -> object:
         if replica.filter_servers
     )
     return to_route_document(bare) | {
-        "queueDatas": map(to_document, found.queue_datas),
+        "queueDatas": map(to_queue_data_document, found.queue_datas),
         "brokerDatas": map(to_broker_data_document, found.broker_datas),
         "filterServerTable": dict(servers),
     }

@@ -49,9 +49,8 @@ def enum_name(message: Message, field: str) -> str:
 
 def to_route_document(route: route_service_pb2.TopicRoute) -> Document:
     """Render a route like RocketMQ's ``TopicRouteData``, with Pointsman's additional fields."""
-    document = to_document(route)
-    return document | {
-        "queueDatas": [data | {"queueWeight": data["queueWeight"] or 1} for data in document["queueDatas"]],
+    return to_document(route) | {
+        "queueDatas": [to_queue_data_document(data) for data in route.queue_datas],
         "brokerDatas": [to_broker_data_document(data) for data in route.broker_datas],
         "filterServerTable": {
             replica.addr: list(replica.filter_servers)
@@ -60,6 +59,11 @@ def to_route_document(route: route_service_pb2.TopicRoute) -> Document:
             if replica.filter_servers
         },
     }
+
+
+def to_queue_data_document(data: route_service_pb2.QueueData) -> Document:
+    """Render the queues of one broker; a weight that is not stated is 1."""
+    return to_document(data) | {"queueWeight": data.queue_weight or 1}
 
 
 def to_broker_data_document(data: broker_pb2.BrokerData) -> Document:
