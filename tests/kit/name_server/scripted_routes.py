@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import socket
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -307,9 +308,8 @@ async def silent_listener() -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def refused_addr() -> AsyncIterator[str]:
-    """Yield an address without a listener."""
-    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
-    host, port = server.sockets[0].getsockname()
-    server.close()
-    await server.wait_closed()
-    yield f"{host}:{port}"
+    """Yield an address without a listener, which no other process gets in the meantime."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        host, port = held.getsockname()
+        yield f"{host}:{port}"
