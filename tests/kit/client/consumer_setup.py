@@ -71,6 +71,7 @@ class Setup:
             if condition():
                 return
             await self.clock.advance(0.25)
+            await asyncio.sleep(0.005)  # of real time: the outbox reads and writes its file in a thread
         assert condition(), "what was waited for did not come"
 
 
