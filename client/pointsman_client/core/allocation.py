@@ -277,11 +277,10 @@ class MachineRoomNearby:
 class Pinned:
     """Applies another strategy to the pinned members only, for a trial or for debugging; the others get no queues.
 
-    A pin without present members has no effect. Configured queues (``ByConfig``) stay with their members, which alone
-    know them.
+    A pin without present members has no effect.
 
     The agents report the same pins to all members and end them after their time (``pointsmanctl pin``). Consumers wrap
-    their strategy at each rebalance.
+    their strategy at each rebalance, except ``ByConfig``: its queues stay with their members, which alone know them.
     """
 
     def __init__(self, inner: AllocationStrategy, client_ids: Iterable[str]) -> None:
@@ -296,7 +295,7 @@ class Pinned:
     def allocate(self, request: AllocationRequest) -> tuple[MessageQueue, ...]:
         """Return the member's share."""
         chosen = tuple(client_id for client_id in request.client_ids if client_id in self._client_ids)
-        if not chosen or isinstance(self._inner, ByConfig):
+        if not chosen:
             return tuple(self._inner.allocate(request))
         if not is_member(request) or request.client_id not in chosen:
             return ()

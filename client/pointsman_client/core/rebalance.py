@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
-from pointsman_client.core.allocation import AllocationRequest, AllocationStrategy, Pinned, Zones
+from pointsman_client.core.allocation import AllocationRequest, AllocationStrategy, ByConfig, Pinned, Zones
 from pointsman_client.core.message_queue import MessageQueue, QueueOrder
 from pointsman_client.core.stated_strategy import StatedStrategy, built_from, stated
 
@@ -234,10 +234,11 @@ def share_of_topic(
     request = AllocationRequest(
         group, client_id, tuple(sorted(queues, key=queue_order)), tuple(sorted(members.client_ids)), zones
     )
-    given = Pinned(strategy, members.pinned).allocate(request)
+    pinned = () if isinstance(strategy, ByConfig) else members.pinned
+    given = Pinned(strategy, pinned).allocate(request)
     # A configured list may have queues of other topics, which are allocated with those topics.
     share = frozenset(queue for queue in given if queue.topic == topic)
-    return Share(share, idle_reason(request, share, pinned=members.pinned))
+    return Share(share, idle_reason(request, share, pinned=pinned))
 
 
 def idle_reason(

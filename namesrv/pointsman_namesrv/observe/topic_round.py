@@ -103,5 +103,6 @@ def _event(broker: BrokerFacts, topics: Topics, recorded: Mapping[str, QueueConf
 def _version(topics: Topics) -> DataVersion:
     digest = hashlib.blake2b(digest_size=7)
     for name in sorted(topics):
+        # RocketMQ has no weights, the fifth number.
         digest.update(f"{name} {'.'.join(map(str, topics[name][:4]))}\n".encode())
     return DataVersion(counter=int.from_bytes(digest.digest(), "big"))

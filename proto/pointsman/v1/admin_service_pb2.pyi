@@ -406,7 +406,7 @@ class ListLiveQueuesResponse(_message.Message):
     MEASURED_BROKER_COUNT_FIELD_NUMBER: _builtins.int
     NODE_FIELD_NUMBER: _builtins.int
     broker_count: _builtins.int
-    """Number of broker names, and of those with a measurement."""
+    """Number of broker names, departed ones included, and of those with a measurement."""
     measured_broker_count: _builtins.int
     node: _builtins.str
     """Node name of the responding server."""

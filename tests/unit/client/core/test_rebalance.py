@@ -101,6 +101,7 @@ def test_a_pin_leaves_configured_queues_with_their_members_which_alone_know_them
     pinned = Members(("a@1", "b@1"), pinned=("b@1",))
     assert share(FOUR, pinned, strategy=ByConfig(FOUR[:2])) == Share(frozenset(FOUR[:2]))
     assert share(FOUR, pinned, client_id="b@1", strategy=ByConfig(FOUR[2:])) == Share(frozenset(FOUR[2:]))
+    assert share(FOUR, pinned, strategy=ByConfig()) == Share(frozenset(), IdleReason.STRATEGY)
 
 
 def test_w15_a_member_beyond_the_number_of_queues_gets_a_reason_for_being_idle() -> None:
