@@ -171,6 +171,8 @@ def test_mqadmin_shows_why_settings_cannot_be_changed(fleet: Fleet) -> None:
 
 
 def test_another_connection_does_not_unregister_a_broker_and_is_refused(fleet: Fleet) -> None:
+    both_up = 'pointsman_namesrv_brokers{cluster="C",role="master",state="UP"}'
+    until(lambda: fleet.ours.metric(both_up) == 2, what="the brokers to register on connections after the restart")
     addr = fleet.ours.addrs("a")["0"]
     assert fleet.ours.ask(104, clusterName="C", brokerName="a", brokerId="0", brokerAddr=addr)[0] == 1
     assert fleet.ours.addrs("a") == {"0": addr}
