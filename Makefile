@@ -9,6 +9,8 @@ BIN := $(VENV)/bin
 WORKERS ?= 3
 STAMP := $(VENV)/.installed
 CONSTRAINTS := deploy/dev/constraints.txt
+# Many environments forbid bytecode. The tests start hundreds of processes, which would each compile the product again.
+unexport PYTHONDONTWRITEBYTECODE
 PROTOC := .build/protoc/bin/python
 PROTOS := $(sort $(wildcard proto/pointsman/v1/*.proto))
 SERVICES := $(sort $(wildcard proto/pointsman/v1/*_service.proto))
