@@ -29,3 +29,5 @@ CURE_OF_FALLING_BEHIND = (
     "start more members (up to %d get a queue each), raise consume_concurrency, or speed up the listener"
 )
 CURE_OF_NO_MEMBERS = "the group has no members: start its consumers"
+
+CURE_OF_DEAD_LETTERS = "the logs of its consumers name each with its error: repair the listener, then consume %s"

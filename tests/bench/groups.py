@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import statistics
 import time
@@ -40,6 +41,9 @@ LEAVES = 30
 PAUSE_SECONDS = 0.2
 """Between two leaves: the agent pauses between rounds, too."""
 
+READERS, READ_QUEUES = 1_000, 100
+"""Consumers that also say how they read their queues: an agent keeps at most 100,000."""
+
 SERVICE = "/pointsman.v1.ConsumerGroupService"
 KEEP, WATCH, LEAVE = f"{SERVICE}/KeepMembership", f"{SERVICE}/WatchGroup", f"{SERVICE}/LeaveGroups"
 
@@ -58,11 +62,20 @@ async def measure(report: Report) -> None:
             report.progress("opening streams")
             our_bytes = await _grown(ours, members, "open")
             bare_bytes = await _grown(bare, echoes, "open")
-            turns = {"ours": Turn(ours, _beating(members)), "bare": Turn(bare, _beating(echoes))}
+            turns = {
+                "ours": Turn(ours, _beating(members)),
+                "reading": Turn(ours, _beating(members, READ_QUEUES)),
+                "bare": Turn(bare, _beating(echoes)),
+            }
             costs = await in_turns(turns, report, title="heartbeats")
             report.figure(
                 "heartbeats per CPU second, share of a bare echo's",
                 f"{costs.ratio('ours', 'bare'):.2f} ({costs.median('ours'):.1f} against {costs.median('bare'):.1f} us)",
+            )
+            more, size = costs.median("reading") - costs.median("ours"), len(_readings("group-0", False, READ_QUEUES))
+            report.figure(
+                f"{READ_QUEUES} changed queues in a heartbeat",
+                f"{more:.0f} us more, {more / READ_QUEUES:.1f} us per queue, {size:,} bytes",
             )
             report.progress("opening watches")
             watch_bytes = await _grown(ours, members, "watch")
@@ -87,9 +100,9 @@ async def _grown(server: Worker, clients: Iterable[Worker], command: str) -> flo
     return float(await server.ask("rss") - before) / CONSUMERS
 
 
-def _beating(clients: list[Worker]) -> Load:
+def _beating(clients: list[Worker], queues: int = 0) -> Load:
     async def load(seconds: float) -> int:
-        return sum(await asyncio.gather(*(client.ask("beat", seconds) for client in clients)))
+        return sum(await asyncio.gather(*(client.ask("beat", seconds, queues) for client in clients)))
 
     return load
 
@@ -164,8 +177,11 @@ class _Fleet:
 
         await _each(one, self._groups)
 
-    async def beat(self, seconds: float) -> int:
-        """Send heartbeats for ``seconds``, one consumer after the other, some concurrently; return how many."""
+    async def beat(self, seconds: float, queues: int) -> int:
+        """Send heartbeats for ``seconds``, one consumer after the other, some concurrently; return how many.
+
+        Each says how its consumer reads this many queues, all of which changed.
+        """
         until = time.monotonic() + seconds
 
         async def some(numbers: list[int]) -> int:
@@ -173,11 +189,12 @@ class _Fleet:
             for number in itertools.cycle(numbers):
                 if time.monotonic() > until:
                     return count
-                await self._beat(number)
+                is_second = count // len(numbers) % 2 == 1
+                await self._beat(number, _readings(self._groups[number], is_second, queues) if queues else b"")
                 count += 1
             return count
 
-        numbers = list(self._streams)
+        numbers = list(self._streams)[: READERS // CLIENTS if queues else None]
         return sum(await asyncio.gather(*(some(numbers[i::CONCURRENT_CALLS]) for i in range(CONCURRENT_CALLS))))
 
     async def watch(self) -> None:
@@ -226,9 +243,9 @@ class _Fleet:
             self._received[group].append(time.monotonic())
             self._changed.set()
 
-    async def _beat(self, number: int) -> None:
+    async def _beat(self, number: int, readings: bytes = b"") -> None:
         stream = self._streams[number]
-        await stream.write(self._beats[number])
+        await stream.write(self._beats[number] + readings)
         assert isinstance(await stream.read(), bytes), "the stream ended"
 
 
@@ -245,6 +262,19 @@ def _beat(number: int, group: str) -> bytes:
         subscriptions=subscriptions,
     )
     return wire.KeepMembershipRequest(client_id=_client_id(number), groups=[held]).SerializeToString()
+
+
+@functools.cache
+def _readings(group: str, is_second: bool, count: int) -> bytes:
+    """How a consumer reads its queues, to be added to a heartbeat: protobuf merges the two."""
+    queues = [
+        wire.QueueReading(queue_id=number, position=1_000_000 + is_second, committed=999_000 + is_second, in_flight=32)
+        for number in range(count)
+    ]
+    for queue in queues:
+        queue.oldest_call.FromMilliseconds(40)
+    reading = wire.GroupReading(group=group, topics=[wire.TopicReading(topic="topic-0", queues=queues)])
+    return wire.KeepMembershipRequest(readings=[reading]).SerializeToString()
 
 
 async def _each(call: Callable[[int], Awaitable[None]], numbers: Iterable[int]) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pointsman import queue_findings
-from pointsman.group_topics import is_group_topic
+from pointsman.group_topics import DLQ_PREFIX, dlq_topic, is_group_topic
 from pointsman_namesrv.core.model import GroupKey
 from pointsman_namesrv.core.reported_queue_stats import GroupTotals, QueueLag, QueuePuts, QueueStats, TopicTotals
 
@@ -135,11 +135,17 @@ class FleetQueues:
     _topics: dict[tuple[str, str], TopicNow] = field(default_factory=dict)
     _groups: dict[tuple[str, str], dict[str, GroupNow]] = field(default_factory=dict)
     """By cluster and group, then by topic."""
+    _dead_letters: dict[tuple[str, str], float] = field(default_factory=dict)
+    """Messages per second by cluster and the topic of the dead letters."""
 
     def add(self, key: GroupKey, stats: QueueStats, *, is_warming: bool) -> None:
         """Add a broker; ``is_warming``: its agent does not know all members yet."""
-        for topic in filter(self._is_wanted, stats.top_topics):
-            self._add_topic(key, topic)
+        for topic in stats.top_topics:
+            if topic.topic.startswith(DLQ_PREFIX) and topic.put_rate:
+                at = key.cluster, topic.topic
+                self._dead_letters[at] = self._dead_letters.get(at, 0.0) + topic.put_rate
+            if self._is_wanted(topic):
+                self._add_topic(key, topic)
         for queue in filter(self._is_wanted, stats.top_put_rates):
             self.queues.append(BrokerQueue(key, queue))
             of_topic = self._topics.get((key.cluster, queue.topic))
@@ -175,7 +181,13 @@ class FleetQueues:
 
         others = (each for each in self._groups[group.cluster, group.group].values() if not is_group_topic(each.topic))
         widest = max(others, key=lambda each: (width(each), each.topic), default=group)
-        return list(group.findings(queue_count=width(group), is_widest=widest is group))
+        found = list(group.findings(queue_count=width(group), is_widest=widest is group))
+        letters = dlq_topic(group.group)
+        rate = self._dead_letters.get((group.cluster, letters), 0.0) if widest is group else 0.0
+        if rate:
+            says = f"group {group.group} sends messages to its dead letters, {rate:.2g} per second"
+            found.append(Finding("dead_letters", says, queue_findings.CURE_OF_DEAD_LETTERS % letters))
+        return found
 
     def _is_wanted(self, entry: TopicTotals | QueuePuts | QueueLag | GroupNow) -> bool:
         return not self.topic or entry.topic == self.topic

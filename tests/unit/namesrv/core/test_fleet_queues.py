@@ -176,6 +176,23 @@ def test_what_is_said_of_a_group_names_the_numbers() -> None:
     ]
 
 
+def test_dead_letters_that_arrive_are_found_once_for_their_group() -> None:
+    both = (group(), group(topic="invoices"), group("audit"))
+    letters = {"%DLQ%billing": (0.03,), "%DLQ%audit": (0.0,)}
+    merged = fleet((A, measured(letters, *both)), (B, measured(letters)), (ELSEWHERE, measured({}, *both)))
+    assert findings(merged) == ["billing orders: dead_letters"]
+
+    only_orders = fleet((A, measured(letters, *both)), topic="orders")
+    billing = next(each for each in only_orders.groups(10) if each.group == "billing")
+    assert only_orders.findings(billing, lambda *_: 8) == [
+        Finding(
+            "dead_letters",
+            "group billing sends messages to its dead letters, 0.03 per second",
+            "the logs of its consumers name each with its error: repair the listener, then consume %DLQ%billing",
+        )
+    ]
+
+
 def test_only_one_topic_is_shown_if_it_is_named() -> None:
     lags = (QueueLag("billing", "orders", 1, 5, 1.0), QueueLag("billing", "invoices", 0, 9, 1.0))
     stats = measured({"orders": (1.0,), "invoices": (2.0,)}, group(), group(topic="invoices"), lags=lags)
