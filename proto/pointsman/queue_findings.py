@@ -30,4 +30,8 @@ CURE_OF_FALLING_BEHIND = (
 )
 CURE_OF_NO_MEMBERS = "the group has no members: start its consumers"
 
+STORM_ABOVE, STORM_WINDOW_SECONDS = 20, 600.0
+"""A group whose membership changes more often than this in this time is rebalanced all the time; as the alert."""
+CURE_OF_STORM = "`pointsmanctl group %s` shows who has just joined: a member that crashes, or set hold_down_seconds"
+
 CURE_OF_DEAD_LETTERS = "the logs of its consumers name each with its error: repair the listener, then consume %s"

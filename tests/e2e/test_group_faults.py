@@ -328,6 +328,7 @@ async def test_members_that_come_and_go_are_a_rebalance_storm(fleet: Fleet) -> N
     async def listener(_: ReceivedMessage) -> None:
         pass
 
+    await fleet.backlog("mails", 10)  # an agent reports groups that have committed
     enough = asyncio.Event()
 
     async def come_and_go() -> None:
@@ -352,6 +353,7 @@ async def test_members_that_come_and_go_are_a_rebalance_storm(fleet: Fleet) -> N
                 "rebalance storm",
                 {
                     "pointsmanctl group": counted,
+                    "/v1/groups": fleet.finding("/v1/groups", "rebalance_storm", group="mailer"),
                     "Prometheus": fleet.alert("PointsmanRebalanceStorm", group="mailer"),
                 },
                 since=since,

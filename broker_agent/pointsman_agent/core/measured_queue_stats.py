@@ -101,6 +101,8 @@ class GroupTotals:
     """Queues in which it falls behind."""
     stuck_queue_count: int
     """Queues in which a member is stuck."""
+    membership_changes: int
+    """In the last ten minutes, see :class:`pointsman_agent.core.membership_changes.MembershipChanges`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,11 +337,13 @@ class Tally:
         *,
         unmeasured: int = 0,
         members: Mapping[str, int] | None = None,
+        changes: Mapping[str, int] | None = None,
         stuck: Mapping[tuple[str, str], int] | None = None,
     ) -> QueueStats:
         """Return the result.
 
-        ``unmeasured``: queues with unknown ends; ``members``: clients by group; ``stuck``: see :meth:`loads`.
+        ``unmeasured``: queues with unknown ends; ``members``, ``changes``: clients and recent changes of membership by
+        group; ``stuck``: see :meth:`loads`.
         """
         fastest = heapq.nsmallest(TOP, self._topics.items(), key=_by_rate)
         farthest = heapq.nsmallest(TOP, self._groups.items(), key=_by_lag)
@@ -354,7 +358,9 @@ class Tally:
             top_put_rates=self._puts.finish(),
             top_lags=self._lags.finish(),
             top_topics=tuple(_topic_totals(topic, of_topic) for topic, of_topic in fastest),
-            top_groups=tuple(_group_totals(*key, of_group, members or {}, stuck or {}) for key, of_group in farthest),
+            top_groups=tuple(
+                _group_totals(*key, of_group, members or {}, changes or {}, stuck or {}) for key, of_group in farthest
+            ),
         )
 
 
@@ -385,7 +391,12 @@ def _topic_totals(topic: str, of_topic: _Sum) -> TopicTotals:
 
 
 def _group_totals(
-    group: str, topic: str, of_group: _Sum, members: Mapping[str, int], stuck: Mapping[tuple[str, str], int]
+    group: str,
+    topic: str,
+    of_group: _Sum,
+    members: Mapping[str, int],
+    changes: Mapping[str, int],
+    stuck: Mapping[tuple[str, str], int],
 ) -> GroupTotals:
     return GroupTotals(
         group=group,
@@ -398,4 +409,5 @@ def _group_totals(
         commit_rate=of_group.commit_rate,
         behind_queue_count=of_group.behind,
         stuck_queue_count=stuck.get((group, topic), 0),
+        membership_changes=changes.get(group, 0),
     )

@@ -31,6 +31,7 @@ from pointsman_agent.core.group_membership import (
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules
 from pointsman_agent.core.groups import Groups
 from pointsman_agent.core.member_readings import GroupReading, MemberReadings
+from pointsman_agent.core.membership_changes import MembershipChanges
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
 from pointsman_agent.groups import group_codec, group_queues
@@ -81,6 +82,7 @@ class ConsumerGroups:
         self.differences = GroupDifferences(self.core, clock=clock)
         self.tallies = Tallies()
         self.readings = MemberReadings()
+        self._membership_changes = MembershipChanges()
         self._queues = queues
         self.stuck = StuckQueues(
             self.core.names,
@@ -111,6 +113,10 @@ class ConsumerGroups:
     def stuck_counts(self) -> Mapping[tuple[str, str], int]:
         """Return by group and topic the number of queues in which a member is stuck."""
         return self.stuck.counts()
+
+    def membership_changes(self) -> Mapping[str, int]:
+        """Return by group how often its membership changed in the last ten minutes."""
+        return self._membership_changes.counts(now=self._clock.monotonic())
 
     def waiting(self) -> Collection[OffsetKey]:
         """Return the queues in which a member has nothing to do now."""
@@ -346,6 +352,7 @@ class ConsumerGroups:
     def _apply(self, changes: Changes) -> None:
         """Publish the changes made by a call of the core."""
         self.tallies.take(changes)
+        self._membership_changes.note(changes.groups, now=self._clock.monotonic())
         self.watches.notify(changes)
         self.differences.note(changes.groups)
         self.differences.note(group for removal in changes.removals for group in removal.groups)

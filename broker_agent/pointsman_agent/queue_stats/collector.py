@@ -60,6 +60,10 @@ class Readers(Protocol):
         """Return by group and topic the number of queues in which a member is stuck."""
         ...
 
+    def membership_changes(self) -> Mapping[str, int]:
+        """Return by group how often its membership changed in the last ten minutes."""
+        ...
+
     def waiting(self) -> Collection[OffsetKey]:
         """Return the queues in which a member has nothing to do now."""
         ...
@@ -78,6 +82,10 @@ class NoReaders:
 
     def stuck_counts(self) -> Mapping[tuple[str, str], int]:
         """See :meth:`Readers.stuck_counts`."""
+        return {}
+
+    def membership_changes(self) -> Mapping[str, int]:
+        """See :meth:`Readers.membership_changes`."""
         return {}
 
     def waiting(self) -> Collection[OffsetKey]:
@@ -265,7 +273,12 @@ class QueueStatsCollector:
             await self._clock.sleep(0)
         if is_live:
             progress.end_round(tally.loads(stuck))
-        return tally.finish(unmeasured=self._unmeasured, members=self._readers.member_counts(), stuck=stuck)
+        return tally.finish(
+            unmeasured=self._unmeasured,
+            members=self._readers.member_counts(),
+            changes=self._readers.membership_changes(),
+            stuck=stuck,
+        )
 
 
 def _queues(topics: TopicSet) -> Iterator[QueueKey]:

@@ -150,6 +150,7 @@ def to_message(stats: QueueStats) -> wire.QueueStats:
                 commit_rate=each.commit_rate,
                 behind_queue_count=each.behind_queue_count,
                 stuck_queue_count=each.stuck_queue_count,
+                membership_changes=each.membership_changes,
             )
             for each in stats.top_groups
         ],

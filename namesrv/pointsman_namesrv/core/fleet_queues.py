@@ -74,6 +74,8 @@ class GroupNow:
     commit_rate: float | None = None
     behind_queue_count: int = 0
     stuck_queue_count: int = 0
+    membership_changes: int = 0
+    """In the last ten minutes, as the agent counts that saw most."""
 
     @property
     def catch_up_seconds(self) -> float | None:
@@ -182,6 +184,9 @@ class FleetQueues:
         others = (each for each in self._groups[group.cluster, group.group].values() if not is_group_topic(each.topic))
         widest = max(others, key=lambda each: (width(each), each.topic), default=group)
         found = list(group.findings(queue_count=width(group), is_widest=widest is group))
+        if widest is group and group.membership_changes > queue_findings.STORM_ABOVE:
+            says = f"the members of group {group.group} changed {group.membership_changes} times in ten minutes"
+            found.append(Finding("rebalance_storm", says, queue_findings.CURE_OF_STORM % group.group))
         letters = dlq_topic(group.group)
         rate = self._dead_letters.get((group.cluster, letters), 0.0) if widest is group else 0.0
         if rate:
@@ -214,3 +219,4 @@ class FleetQueues:
             group.commit_rate = (group.commit_rate or 0.0) + totals.commit_rate
         group.behind_queue_count += totals.behind_queue_count
         group.stuck_queue_count += totals.stuck_queue_count
+        group.membership_changes = max(group.membership_changes, totals.membership_changes)

@@ -69,6 +69,8 @@ class GroupTotals(NamedTuple):
     """None: not known yet."""
     behind_queue_count: int = 0
     stuck_queue_count: int = 0
+    membership_changes: int = 0
+    """In the last ten minutes."""
 
 
 _Entry = QueuePuts | QueueLag | TopicTotals | GroupTotals

@@ -342,6 +342,7 @@ def queue_stats(message: registration_service_pb2.QueueStats, *, path: str) -> Q
                 each.commit_rate if each.HasField("commit_rate") else None,
                 each.behind_queue_count,
                 each.stuck_queue_count,
+                each.membership_changes,
             )
             for each in message.top_groups
         ),

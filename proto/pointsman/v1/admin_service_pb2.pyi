@@ -743,7 +743,9 @@ class QueueFinding(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     REMEDY_FIELD_NUMBER: _builtins.int
     kind: _builtins.str
-    """key_skew, idle_members, too_few_queues, falling_behind, stuck, no_members or dead_letters."""
+    """key_skew, idle_members, too_few_queues, falling_behind, stuck, no_members, dead_letters or
+    rebalance_storm.
+    """
     text: _builtins.str
     """What was found."""
     remedy: _builtins.str

@@ -1009,6 +1009,7 @@ class GroupTotals(_message.Message):
     COMMIT_RATE_FIELD_NUMBER: _builtins.int
     BEHIND_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
     STUCK_QUEUE_COUNT_FIELD_NUMBER: _builtins.int
+    MEMBERSHIP_CHANGES_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """Name of the group."""
     topic: _builtins.str
@@ -1029,6 +1030,8 @@ class GroupTotals(_message.Message):
     """Queues in which it falls behind."""
     stuck_queue_count: _builtins.int
     """Queues in which a member is stuck."""
+    membership_changes: _builtins.int
+    """How often its membership changed in the last ten minutes, at most 100."""
     def __init__(
         self,
         *,
@@ -1042,10 +1045,11 @@ class GroupTotals(_message.Message):
         commit_rate: _builtins.float | None = ...,
         behind_queue_count: _builtins.int = ...,
         stuck_queue_count: _builtins.int = ...,
+        membership_changes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "commit_rate", b"commit_rate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "behind_queue_count", b"behind_queue_count", "commit_rate", b"commit_rate", "group", b"group", "highest_lag", b"highest_lag", "lag", b"lag", "member_count", b"member_count", "put_rate", b"put_rate", "queue_count", b"queue_count", "stuck_queue_count", b"stuck_queue_count", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate", "behind_queue_count", b"behind_queue_count", "commit_rate", b"commit_rate", "group", b"group", "highest_lag", b"highest_lag", "lag", b"lag", "member_count", b"member_count", "membership_changes", b"membership_changes", "put_rate", b"put_rate", "queue_count", b"queue_count", "stuck_queue_count", b"stuck_queue_count", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__commit_rate: _TypeAlias = _typing.Literal["commit_rate"]  # noqa: Y015
     _WhichOneofArgType__commit_rate: _TypeAlias = _typing.Literal["_commit_rate", b"_commit_rate"]  # noqa: Y015

@@ -247,6 +247,9 @@ class ScriptedReaders(NoReaders):
     def member_counts(self) -> Mapping[str, int]:
         return {"g": 3}
 
+    def membership_changes(self) -> Mapping[str, int]:
+        return {"g": 4}
+
     def waiting(self) -> Collection[OffsetKey]:
         return {OffsetKey("g", "orders", 7)}
 
@@ -331,6 +334,7 @@ async def test_metrics_show_the_last_minute_and_reports_the_full_period(clock: M
     assert (stats.period, stats.put_rate, stats.depth, stats.lag) == (600.0, 5.5, 3_400, 3_360)
     (group,) = stats.top_groups
     assert (group.group, group.queue_count, group.highest_lag, group.member_count) == ("g", 2, 3_300, 3)
+    assert group.membership_changes == 4
 
 
 class ScriptedContents:

@@ -49,6 +49,7 @@ STATS = messages.QueueStats(
             put_rate=20.0,
             commit_rate=5.0,
             behind_queue_count=1,
+            membership_changes=21,
         )
     ],
 )
@@ -89,7 +90,7 @@ async def test_a_measurement_is_shown_with_its_age_and_what_to_do(
     assert [finding.kind for finding in topic.findings] == ["key_skew"]
     assert [(each.queue_id, each.put_rate, each.bytes) for each in found.queues] == [(3, 18.0, 4_096), (0, 2.0, 0)]
     assert (group.lag, group.commit_rate, group.HasField("catch_up_seconds")) == (900, 5.0, False)
-    assert [finding.kind for finding in group.findings] == ["too_few_queues"]
+    assert [finding.kind for finding in group.findings] == ["too_few_queues", "rebalance_storm"]
     assert (lag.broker_name, lag.queue_id, lag.oldest_unread.seconds) == ("a", 3, 45)
     assert (broker.problem, broker.age.seconds, broker.interval.seconds, broker.lag) == ("", 13, 30, 900)
     assert (found.broker_count, found.measured_broker_count, counted(server, "kept")) == (1, 1, 1)

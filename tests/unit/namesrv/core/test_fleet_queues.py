@@ -176,6 +176,18 @@ def test_what_is_said_of_a_group_names_the_numbers() -> None:
     ]
 
 
+def test_a_rebalance_storm_is_found_once_for_its_group() -> None:
+    calm = group("audit", membership_changes=20)
+    both = (group(membership_changes=3), group(topic="invoices", membership_changes=3), calm)
+    assert findings(fleet((A, measured({}, *both)))) == []
+    merged = fleet((A, measured({}, *both)), (B, measured({}, group(membership_changes=21))))
+    assert findings(merged) == ["billing orders: rebalance_storm"]
+    billing = next(each for each in merged.groups(10) if (each.group, each.topic) == ("billing", "orders"))
+    (storm,) = merged.findings(billing, lambda *_: 8)
+    assert storm.says == "the members of group billing changed 21 times in ten minutes"
+    assert storm.cure.startswith("`pointsmanctl group billing` shows who has just joined")
+
+
 def test_dead_letters_that_arrive_are_found_once_for_their_group() -> None:
     both = (group(), group(topic="invoices"), group("audit"))
     letters = {"%DLQ%billing": (0.03,), "%DLQ%audit": (0.0,)}

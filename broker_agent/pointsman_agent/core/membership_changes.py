@@ -1,0 +1,32 @@
+"""How often the membership of each group changed lately. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+from pointsman.queue_findings import STORM_WINDOW_SECONDS
+
+MOST = 100
+"""Changes that are counted per group; there may be more."""
+
+
+class MembershipChanges:
+    """Counts the changes that members were notified of in the last :data:`STORM_WINDOW_SECONDS`."""
+
+    def __init__(self) -> None:
+        self._times: dict[str, deque[float]] = {}
+
+    def note(self, groups: Iterable[str], *, now: float) -> None:
+        """Count one change of each group."""
+        for group in groups:
+            self._times.setdefault(group, deque(maxlen=MOST)).append(now)
+
+    def counts(self, *, now: float) -> Mapping[str, int]:
+        """Return the number of changes by group; groups without any are forgotten."""
+        for group, times in list(self._times.items()):
+            while times and times[0] <= now - STORM_WINDOW_SECONDS:
+                times.popleft()
+            if not times:
+                del self._times[group]
+        return {group: len(times) for group, times in self._times.items()}
