@@ -159,7 +159,7 @@ def spark() -> Iterator[SparkSession]:
     # Late: most runs need no Spark, and importing pyspark is slow.
     from pyspark.sql import SparkSession  # noqa: PLC0415
 
-    from pointsman_report.spark_session import LOCAL_SETTINGS, SETTINGS, SMALL_SETTINGS  # noqa: PLC0415
+    from pointsman_report.spark_session import LOCAL_SETTINGS, SETTINGS, SMALL_SETTINGS, resolve_classes  # noqa: PLC0415
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master("local[1]").appName("tests")
@@ -167,6 +167,7 @@ def spark() -> Iterator[SparkSession]:
     for key, value in (SETTINGS | LOCAL_SETTINGS | SMALL_SETTINGS | {"spark.default.parallelism": "1"}).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
+    resolve_classes(session)
     yield session
     session.stop()
 

@@ -34,11 +34,13 @@ class Files:
 
     def __init__(self, spark: SparkSession) -> None:
         # PySpark has no public way to list or move files on the paths that it reads.
-        self._jvm: Any = spark._jvm  # noqa: SLF001
+        jvm: Any = spark._jvm  # noqa: SLF001
+        self._jvm = jvm
+        self._to_path = jvm.org.apache.hadoop.fs.Path
         self._configuration = spark._jsc.hadoopConfiguration()  # noqa: SLF001
 
     def _path(self, path: str) -> tuple[Any, Any]:
-        hadoop_path = self._jvm.org.apache.hadoop.fs.Path(path)
+        hadoop_path = self._to_path(path)
         return hadoop_path, hadoop_path.getFileSystem(self._configuration)
 
     def exists(self, path: str) -> bool:

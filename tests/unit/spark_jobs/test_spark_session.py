@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark import SparkConf
@@ -14,6 +15,7 @@ from pointsman_report.spark_session import (
     default_memory,
     is_below,
     is_local,
+    resolve_classes,
     settings_for,
 )
 
@@ -142,3 +144,24 @@ def test_a_linked_folder_counts_as_its_target(tmp_path: Path) -> None:
 def test_unknown_input_does_not_count_as_small(tmp_path: Path) -> None:
     assert not is_below(1, [])
     assert is_below(1, [tmp_path / "nowhere"])
+
+
+class CountedLookups:
+    """Stands for a Java class or the view of all: notes what it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def __getattr__(self, name: str) -> CountedLookups:
+        self.asked.append(name)
+        return CountedLookups()
+
+
+def test_classes_and_their_methods_are_looked_up_once_also_by_a_second_session() -> None:
+    jvm = CountedLookups()
+    spark = SimpleNamespace(_jvm=jvm)
+    resolve_classes(spark)  # type: ignore[arg-type]  # only its view of Java's classes is used
+    resolve_classes(spark)  # type: ignore[arg-type]
+    assert len(jvm.asked) == len(set(jvm.asked))
+    assert jvm.functions.col is jvm.functions.col
+    assert jvm.functions.lit is not jvm.functions.col
