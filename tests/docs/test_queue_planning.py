@@ -109,7 +109,7 @@ HELD_BY = {
     "and lose their oldest messages at `max_length`": [
         "tests/integration/client/transports/test_transport_contract.py::test_a_queue_keeps_about_its_maximum_length",
     ],
-    "Give it a topic of its own for some days": [
+    "Give it a separate topic for some days": [
         "tests/e2e/test_temporary_topic.py::test_a_topic_is_added_drained_and_removed_and_no_message_is_lost_or_overtaken",
     ],
     "A topic that does not exist yet is logged as a warning, and read when it is there": [
