@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -28,6 +29,11 @@ class AgentProcess(DaemonProcess):
         self.folder.mkdir(parents=True, exist_ok=True)
         self._file.write_text(to_toml(self._config), encoding="utf-8")
         await super().start()
+
+    def reconfigure(self, config: AgentConfig) -> None:
+        """Write another configuration and have it read (SIGHUP)."""
+        self._file.write_text(to_toml(config), encoding="utf-8")
+        self.send_signal(signal.SIGHUP)
 
     async def beats(self, count: int, *, patience: float) -> None:
         """Wait until ``count`` heartbeats were answered."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from pointsman_client.core.rebalance import ConsumeFrom, MessageModel
+from pointsman_client.core.route import TopicRoute
 from tests.kit.client.consumer_setup import Setup, numbers
 from tests.kit.client.memory_group import queue_of, route_of
 from tests.kit.client.seen import Seen
@@ -63,6 +65,30 @@ async def test_a_group_that_is_stopped_while_the_topic_grows_reads_the_new_queue
     await setup.join("x", seen, consume_from=LAST)
     await setup.clock.advance(5)
     assert sorted(seen.bodies) == sorted(new)
+
+
+async def test_a_queue_that_can_only_be_read_is_read_to_its_end_and_one_that_left_the_route_is_not(
+    setup: Setup,
+) -> None:
+    def only_read(read_queues: int) -> TopicRoute:
+        route = route_of("orders", {"a": 2})
+        (data,) = route.queue_datas
+        return replace(route, queue_datas=(replace(data, read_queue_nums=read_queues, write_queue_nums=1),))
+
+    seen = Seen()
+    await setup.join("x", seen)
+    await setup.clock.advance(2)
+    setup.routes.set(only_read(2))
+    await setup.clock.advance(2)
+    read = await put(setup, "read", each=5, a=2)
+    await setup.clock.advance(2)
+    assert sorted(seen.bodies) == sorted(read)
+
+    setup.routes.set(only_read(1))
+    await setup.clock.advance(2)
+    await put(setup, "late", each=5, a=2)
+    await setup.clock.advance(LONG_SECONDS)
+    assert sorted(seen.bodies) == sorted([*read, *numbers(5, "late-a0-")])
 
 
 async def test_growth_under_load_loses_none_of_10000_messages(setup: Setup) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pointsman.manual_clock import ManualClock
+from pointsman_client.core.message import Message, OutgoingMessage
 from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.send_outcome import SendStatus
 from pointsman_client.errors import (
@@ -43,6 +44,10 @@ async def brokers(tmp_path: Path) -> AsyncIterator[RedisBrokers]:
 
 async def send(transport: Transport, addr: str, *bodies: str, timeout_seconds: float = 30.0) -> Any:
     return await transport.send(addr, QUEUE, [outgoing(body) for body in bodies], timeout_seconds=timeout_seconds)
+
+
+def of_size(size: int) -> OutgoingMessage:
+    return OutgoingMessage(Message("orders", b"x" * size), "id", BORN_AT)
 
 
 async def pull(
@@ -297,6 +302,35 @@ async def test_replies_within_the_limit_are_read_one_by_one(brokers: RedisBroker
         assert message.body == body.encode()
     many = await send(transport, addr, *(["x"] * 5_000))
     assert many.queue_offsets == tuple(range(5, 5_005))
+
+
+async def test_a_pull_beyond_the_limit_fails_with_those_on_its_connection_until_it_requests_less(
+    brokers: RedisBrokers,
+) -> None:
+    transport, addr = brokers.open(max_reply_bytes=1_000_000), await brokers.add()
+    for _ in range(5):
+        await transport.send(addr, QUEUE, [of_size(300_000)], timeout_seconds=30)
+    for _ in range(2):
+        pulls = (pull(transport, addr, 0, max_messages=count) for count in (5, 1))
+        for failure in await asyncio.gather(*pulls, return_exceptions=True):
+            assert isinstance(failure, BrokerUnreachableError)
+            assert "a reply has more than 1000128 bytes" in failure.message
+    assert len((await pull(transport, addr, 0, max_messages=3)).messages) == 3
+
+
+@pytest.mark.parametrize("size", [64 * 1024, 256 * 1024])
+async def test_large_messages_are_counted_as_small_ones_are_and_need_memory_for_their_size(
+    brokers: RedisBrokers, size: int
+) -> None:
+    transport, addr = brokers.open(max_length=20), await brokers.add()
+    for _ in range(60):
+        await transport.send(addr, QUEUE, [of_size(size)], timeout_seconds=30)
+    length, memory = [
+        int((await brokers.server(addr).command(*words)).removeprefix(":"))
+        for words in (("XLEN", KEY), ("MEMORY", "USAGE", KEY, "SAMPLES", "0"))
+    ]
+    assert 20 <= length <= 30
+    assert 1.0 < memory / (length * size) < 1.3
 
 
 async def test_a_connection_that_breaks_before_the_response_leaves_the_result_of_a_send_unknown(

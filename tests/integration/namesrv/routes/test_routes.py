@@ -107,6 +107,15 @@ async def test_a_weight_is_part_of_the_route_and_a_weight_of_1_is_as_none(peer: 
     assert len({none, three, hundred}) == 3
 
 
+async def test_the_masters_weight_applies_and_a_slaves_when_it_is_promoted(peer: Peer) -> None:
+    await peer.register(wire.topic("orders", weight=3))
+    await peer.register(wire.topic("orders", weight=7), who=SLAVE)
+    assert (await route(peer)).queue_datas[0].queue_weight == 3
+    promoted = wire.identity(addr=SLAVE.addr)
+    await peer.register(wire.topic("orders", weight=7), who=promoted, version=(1, 0, 1))
+    assert (await route(peer)).queue_datas[0].queue_weight == 7
+
+
 async def test_for_a_known_digest_of_any_node_the_response_is_only_the_revision(
     server: NameServerApp, peer: Peer, clock: ManualClock
 ) -> None:
