@@ -28,6 +28,7 @@ from pointsman_agent.core.topic_set import TopicSet
 from pointsman_agent.groups.group_queues import GroupQueues
 from pointsman_agent.groups.group_servicer import ConsumerGroups
 from pointsman_agent.groups.member_lists import MemberListFile, MemberListKeeper, MemberListStore
+from pointsman_agent.groups.queue_pin_keeper import QueuePinFile, QueuePinStore
 from pointsman_agent.offsets.expiry import OffsetExpiry
 from pointsman_agent.offsets.file_store import FileStore
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
@@ -83,6 +84,7 @@ class ClientServices:
                 clock=clock,
             ),
             lock_owner=lambda client_id: self.locks.owner_of(client_id, now=clock.monotonic()),
+            pin_store=_build_pin_store(config, is_master=is_master, clock=clock),
         )
         self.flusher = Flusher(
             self.offsets,
@@ -170,7 +172,7 @@ class ClientServices:
         """Run the background tasks of the services until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.flusher.run())
-            tasks.create_task(self.member_lists.run())
+            tasks.create_task(self._keep_members())
             tasks.create_task(self._expiry.run())
             tasks.create_task(self._access.follow())
             if self._pending_flusher is not None:
@@ -185,12 +187,16 @@ class ClientServices:
     async def finish(self) -> None:
         """Write offsets and member lists to their stores, after :meth:`run` was cancelled."""
         flushed = (flusher.finish(LAST_WRITE_SECONDS) for flusher in self._flushers)
-        await asyncio.gather(*flushed, self.member_lists.finish())
+        await asyncio.gather(*flushed, self.member_lists.finish(), self.groups.close())
 
     def member_counts(self) -> Mapping[str, int] | None:
         """Return the number of members of each group; None while they may not have sent a heartbeat yet."""
         core = self.groups.core
         return core.member_counts() if core.state is GroupState.READY else None
+
+    async def _keep_members(self) -> None:
+        await self.groups.restore_queue_pins()
+        await self.member_lists.run()
 
     def _is_loaded(self) -> bool:
         return all(flusher.is_loaded for flusher in self._flushers)
@@ -236,6 +242,19 @@ def _build_member_lists(config: AgentConfig, *, is_master: Callable[[], bool], c
 
     target, username, password = config.redis_login
     return RedisMemberLists(
+        target, clock=clock, timeout=STORE_SECONDS, username=username, password=password, is_master=is_master
+    )
+
+
+def _build_pin_store(config: AgentConfig, *, is_master: Callable[[], bool], clock: Clock) -> QueuePinStore:
+    """Build the store of pinned queues, next to that of the offsets."""
+    if not config.keeps_offsets_in_redis:
+        path = Path(config.offsets.path)
+        return QueuePinFile(path.with_name(path.name + ".pins"), clock=clock)
+    from pointsman_agent.groups.redis_queue_pins import RedisQueuePins  # noqa: PLC0415  # needs the extra `redis`
+
+    target, username, password = config.redis_login
+    return RedisQueuePins(
         target, clock=clock, timeout=STORE_SECONDS, username=username, password=password, is_master=is_master
     )
 

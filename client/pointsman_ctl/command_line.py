@@ -20,6 +20,7 @@ from pointsman_ctl.commands import (
     kv_commands,
     node_commands,
     offset_commands,
+    pin_commands,
     queue_commands,
     route_commands,
     top_command,
@@ -124,8 +125,8 @@ TASKS: tuple[tuple[str, tuple[click.Command, ...]], ...] = (
             queue_commands.queues,
             offset_commands.offsets,
             offset_commands.locks,
-            group_commands.pin,
-            group_commands.unpin,
+            pin_commands.pin,
+            pin_commands.unpin,
         ),
     ),
     (

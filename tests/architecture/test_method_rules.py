@@ -49,7 +49,8 @@ def test_routes_are_for_every_role_and_changes_for_admins() -> None:
     assert set(node_server.ROUTE_RULES.values()) == {ANY_ROLE}
     others = {name: rule for name, rule in node_server.ADMIN_RULES.items() if rule != ADMINS}
     assert {name: rule.roles for name, rule in others.items()} == {"SetWritePerm": BROKERS.roles}
-    assert agent_servicer.RULES["Drain"] == group_servicer.RULES["PinGroup"] == ADMINS
+    assert agent_servicer.RULES["Drain"] == ADMINS
+    assert group_servicer.RULES["PinGroup"] == group_servicer.RULES["PinQueue"] == ADMINS
 
 
 def test_the_limits_are_on_registrations_and_on_calls_of_operators() -> None:
@@ -62,11 +63,11 @@ def test_the_limits_are_on_registrations_and_on_calls_of_operators() -> None:
     registers = {("RegistrationService", name) for name in ("RegisterBroker", "UpdateTopics")}
     assert {place for place, limit in limited.items() if limit is Limit.REGISTRATIONS} == registers
     operators = {("AdminService", name) for name in node_server.ADMIN_RULES}
-    operators |= {("AgentService", "Drain"), ("ConsumerGroupService", "PinGroup")}
+    operators |= {("AgentService", "Drain"), *(("ConsumerGroupService", name) for name in ("PinGroup", "PinQueue"))}
     assert {place for place, limit in limited.items() if limit is Limit.ADMIN_CALLS} == operators
 
 
 def test_clients_have_groups_locks_and_offsets() -> None:
     for _, rules in (TABLES["ConsumerGroupService"], TABLES["QueueLockService"], TABLES["OffsetService"]):
         for name, rule in rules.items():
-            assert name == "PinGroup" or CLIENTS.roles <= rule.roles
+            assert name in {"PinGroup", "PinQueue"} or CLIENTS.roles <= rule.roles

@@ -34,6 +34,8 @@ class Model:
         self.since: dict[str, float] = {}
         """Time of the first change that is not shown yet."""
         self.pins: dict[str, tuple[set[str], float]] = {}
+        self.queue_pins: dict[tuple[str, int], tuple[str, float]] = {}
+        """(group, queue) to the target and the end of its pin."""
         self.models: dict[str, str] = {}
         self.last_wants: dict[tuple[str, str], Any] = {}
         """(group, client id) to what a shown member wanted last, also after it left."""
@@ -69,7 +71,10 @@ class Model:
         shown = sorted(self.shown.get(group, ()))
         targets, until = self.pins.get(group, (set(), None))
         pinned = [each for each in shown if each in targets or each.split("@")[0] in targets]
-        return (shown, pinned, until, self.models.get(group))
+        return (shown, pinned, until, self.models.get(group), self.queue_pins_of(group))
+
+    def queue_pins_of(self, group: str) -> list[tuple[int, str, float]]:
+        return sorted((queue, *pin) for (name, queue), pin in self.queue_pins.items() if name == group)
 
     def settings(self, group: str) -> Any:
         """In what the members that see each other differ from the one that joined first, and that one."""
@@ -92,7 +97,7 @@ class Model:
 
     def due(self) -> float:
         """The next time at which something is due."""
-        moments = [self.next_scan, *(until for _, until in self.pins.values())]
+        moments = [self.next_scan, *(until for _, until in [*self.pins.values(), *self.queue_pins.values()])]
         moments += [each["grace"] for each in self.streams if each["grace"] is not None]
         moments += [since + HOLD_DOWNS.get(group, 0.0) for group, since in self.since.items()]
         return min([*moments, self.ready_at] if self.state == "warming" else moments)
@@ -211,6 +216,16 @@ class Model:
     def unpin(self, call: Call, now: float) -> Any:  # noqa: ARG002  # as above
         self.pins.pop(call["group"], None)
 
+    def pin_queue(self, call: Call, now: float) -> Any:
+        self.queue_pins[call["group"], call["queue"]] = (call["target"], now + call["seconds"])
+
+    def unpin_queues(self, call: Call, now: float) -> Any:  # noqa: ARG002  # as above
+        self.queue_pins = {
+            (group, queue): pin
+            for (group, queue), pin in self.queue_pins.items()
+            if group != call["group"] or call["queue"] not in {None, queue}
+        }
+
     def credit_pause(self, call: Call, now: float) -> Any:
         for stream in self.streams:
             stream["at"] = min(now, stream["at"] + call["seconds"])
@@ -231,6 +246,7 @@ class Model:
                 gone.append((stream["id"], "silence"))
                 self.drop(stream)
         self.pins = {group: pin for group, pin in self.pins.items() if pin[1] > now}
+        self.queue_pins = {queue: pin for queue, pin in self.queue_pins.items() if pin[1] > now}
         return sorted(gone)
 
     def drop(self, stream: Fact) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +14,7 @@ from pointsman_agent.core.group_agreement import agree
 from pointsman_agent.core.group_membership import MembershipBeat
 from pointsman_agent.core.group_rules import GroupRules, NoticeRules
 from pointsman_agent.core.groups import Groups
+from pointsman_agent.core.queue_pins import PinnedQueue, QueuePin, QueuePins
 from pointsman_agent.groups import group_codec
 from pointsman_client.core.allocation import (
     AllocationRequest,
@@ -63,10 +64,12 @@ class Joiner:
     is_pull: bool
     is_broadcasting: bool
     started_at: int
+    follows_queue_pins: bool = True
 
     def heartbeat(self, clock: ManualClock) -> wire.KeepMembershipRequest:
         settings = own_settings(self.strategy, is_ordered=self.is_ordered, started_at=clock.utc_now())
         settings.started_at.FromSeconds(self.started_at)
+        settings.follows_queue_pins = self.follows_queue_pins
         group = wire.GroupSubscription(
             group="g",
             consume_type=wire.CONSUME_TYPE_PULL if self.is_pull else wire.CONSUME_TYPE_PUSH,
@@ -153,6 +156,53 @@ def test_by_one_list_no_queue_is_unread_or_read_twice(members: list[Joiner], pin
     for client_id in listed.client_ids if not listed.pinned else ():
         request = AllocationRequest("g", client_id, QUEUES, listed.client_ids, ZONES)
         assert shares[client_id] == frozenset(holder.strategy.allocate(request))
+
+
+PINS = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 5)), max_size=6)
+
+
+@given(
+    strategy=st.sampled_from(STRATEGIES),
+    zones=st.lists(st.sampled_from(["z1", "z2"]), min_size=2, max_size=5),
+    pins=PINS,
+    group_pin=st.integers(0, 15),
+    old=st.integers(0, 30),
+)
+def test_with_pins_of_queues_each_queue_has_the_pinned_member_or_else_its_usual_one(
+    strategy: AllocationStrategy, zones: list[str], pins: list[tuple[int, int]], group_pin: int, old: int
+) -> None:
+    """The model goes by queues, the client by members. Members beyond the list, and queues, do not exist."""
+    clock = ManualClock()
+    first = Joiner(
+        "", strategy, is_ordered=False, topics=("orders",), is_pull=False, is_broadcasting=False, started_at=1
+    )
+    members = [
+        replace(first, client_id=f"10.0.0.{number}@1@{zone}", follows_queue_pins=number != old)
+        for number, zone in enumerate(zones)
+    ]
+    groups = joined(members, clock=clock)
+    until = clock.monotonic() + 60.0
+    if group_pin < len(members):
+        groups.pin("g", [members[group_pin].client_id], until=until, now=clock.monotonic())
+    without = sent_list(groups, clock=clock)
+    usual = {each.client_id: each.share(without) for each in members}
+    held = QueuePins()
+    pinned: dict[MessageQueue, str] = {}
+    for number, who in pins:
+        queue = QUEUES[number] if number < len(QUEUES) else MessageQueue("orders", "c1", "gone", number)
+        pinned[queue] = members[who].client_id if who < len(members) else "10.9.9.9@1"
+        place = PinnedQueue(queue.topic, queue.cluster, queue.broker_name, queue.queue_id)
+        held = held.with_pin("g", QueuePin(place, pinned[queue], until))
+    groups.put_queue_pins(held, now=clock.monotonic())
+    listed = sent_list(groups, clock=clock)
+    readers = {queue: {each.client_id for each in members if queue in each.share(listed)} for queue in QUEUES}
+    takes_part = {*(without.pinned or without.client_ids)}
+    has_effect = old >= len(members) and not isinstance(strategy, ByConfig)
+    for queue in QUEUES:
+        usual_readers = {client_id for client_id, share in usual.items() if queue in share}
+        is_moved = has_effect and pinned.get(queue) in takes_part
+        assert readers[queue] == ({pinned[queue]} if is_moved else usual_readers)
+    assert {queue for each in members for queue in each.share(listed)} <= {*QUEUES}
 
 
 @given(members=joiners(), seed=st.integers(0, 1_000))

@@ -18,6 +18,7 @@ from pointsman_agent.core.group_membership import (
 )
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
 from pointsman_agent.core.groups import Groups
+from pointsman_agent.core.queue_pins import PinnedQueue, QueuePin
 from tests.property import naive_groups as naive
 
 CLIENTS = ("a@1", "a@2", "b@1", "c@1", "d@1", "e@1")
@@ -34,6 +35,10 @@ def subscriptions(wants: Any) -> tuple[GroupSubscription, ...]:
         GroupSubscription(group, ConsumeType.PUSH, MessageModel(model), tuple(Subscription(t, "*") for t in topics))
         for group, model, topics in wants
     )
+
+
+def queue_of(number: int) -> PinnedQueue:
+    return PinnedQueue("t1", "c1", "a", number)
 
 
 class GroupsMachine(RuleBasedStateMachine):
@@ -145,6 +150,23 @@ class GroupsMachine(RuleBasedStateMachine):
     def unpin(self, group: str) -> None:
         self.expect(None, self.groups.unpin(group, now=self.now), call="unpin", group=group)
 
+    @rule(
+        group=st.sampled_from(naive.GROUPS),
+        queue=st.integers(0, 2),
+        to=st.sampled_from(CLIENTS),
+        seconds=TIMES.filter(bool),
+    )
+    def pin_queue(self, group: str, queue: int, to: str, seconds: float) -> None:
+        pins = self.groups.queue_pins.with_pin(group, QueuePin(queue_of(queue), to, self.now + seconds))
+        changes = self.groups.put_queue_pins(pins, now=self.now)
+        self.expect(None, changes, call="pin_queue", group=group, queue=queue, target=to, seconds=seconds)
+
+    @rule(group=st.sampled_from(naive.GROUPS), queue=st.sampled_from([None, 0, 1]))
+    def unpin_queues(self, group: str, queue: int | None) -> None:
+        pins = self.groups.queue_pins.without(group, queue_of(queue) if queue is not None else None)
+        changes = self.groups.put_queue_pins(pins, now=self.now)
+        self.expect(None, changes, call="unpin_queues", group=group, queue=queue)
+
     @rule(seconds=TIMES)
     def time_passes(self, seconds: float) -> None:
         """As the service does it: at each due time, and at the end."""
@@ -186,6 +208,7 @@ class GroupsMachine(RuleBasedStateMachine):
                 list(held.pinned_client_ids),
                 held.pinned_until,
                 held.message_model.value if held.message_model else None,
+                [(each.queue.queue_id, each.target, each.until) for each in held.queue_pins],
             )
             assert seen == model.view(name)
             members = groups.members(name)

@@ -5,7 +5,8 @@ divides the queues by that one. Every other member that differs stands aside and
 list names as dividing the queues compute with one strategy, and each queue is read.
 
 A member that does not state its settings, since its client is older than they are, cannot stand aside either: it counts
-as older than all that do, and as dividing the queues by the strategy that holds.
+as older than all that do, and as dividing the queues by the strategy that holds. A client older than pins of queues
+cannot follow these: while it divides queues they have no effect, else two members would read one queue, or none.
 
 RocketMQ compares nothing: there, members with different strategies leave queues unread.
 """
@@ -27,6 +28,9 @@ from pointsman_agent.core.group_membership import (
     Standing,
     Subscription,
 )
+
+MAX_NOT_FOLLOWING = 16
+"""Members that do not follow pins of queues and are named."""
 
 
 class Shape(NamedTuple):
@@ -73,6 +77,7 @@ def agree(members: Mapping[str, GroupSubscription]) -> Agreement:
     oldest, first = by_age[0]
     holder, settings = _holder(first, by_age) or (oldest, None)
     differing: dict[str, Standing] = {}
+    not_following: list[str] = []
     for client_id, subscription in sorted(by_age):
         own = subscription.settings
         differences = _common_differences(first, subscription)
@@ -90,8 +95,11 @@ def agree(members: Mapping[str, GroupSubscription]) -> Agreement:
                 follows = False
         if differences:
             differing[client_id] = Standing(tuple(differences), own is not None and not follows, strategy)
+        divides = own is None or follows
+        if divides and not (own is not None and own.follows_queue_pins) and len(not_following) < MAX_NOT_FOLLOWING:
+            not_following.append(client_id)
     is_stated = settings is not None or bool(differing)
-    return Agreement(holder if is_stated else "", settings, MappingProxyType(differing))
+    return Agreement(holder if is_stated else "", settings, MappingProxyType(differing), tuple(not_following))
 
 
 def may_differ(shapes: Iterable[Shape]) -> bool:

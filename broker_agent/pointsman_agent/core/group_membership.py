@@ -9,6 +9,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from pointsman_agent.core.group_rules import GroupLimitReached
+from pointsman_agent.core.queue_pins import QueuePin
+
+BY_CONFIG = "CONFIG"
+"""Name of the strategy whose queues only their members know (RocketMQ ``AllocateMessageQueueByConfig``)."""
 
 
 class ConsumeType(Enum):
@@ -102,6 +106,7 @@ class MemberSettings(NamedTuple):
     """The set of built-in strategies that the client can build."""
     started_at_ms: int
     """When the consumer was started, by its own clock; milliseconds since 1970."""
+    follows_queue_pins: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +144,18 @@ class Agreement:
     """Those of the holder; None: it states none, or every member receives all messages."""
     differing: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
     """By client id, sorted."""
+    not_following_queue_pins: tuple[str, ...] = ()
+    """The first members, sorted, that divide queues and do not follow pins of these."""
+
+    @property
+    def is_configured(self) -> bool:
+        """Whether each member knows its queues from its own configuration."""
+        return self.settings is not None and self.settings.strategy.name == BY_CONFIG
+
+    @property
+    def follows_queue_pins(self) -> bool:
+        """Whether all members that divide queues follow pins of these; otherwise no such pin has an effect."""
+        return not self.not_following_queue_pins and not self.is_configured
 
     def stands_aside(self, client_id: str) -> bool:
         """Whether a member holds no queues."""
@@ -171,6 +188,12 @@ class Membership:
     """None: the group has no members."""
     agreement: Agreement
     """Among the shown members."""
+    queue_pins: tuple[QueuePin, ...] = ()
+
+    def owner_of(self, pin: QueuePin) -> str:
+        """Return the member that is assigned the queue of a pin; empty: none."""
+        divides = self.message_model is not MessageModel.BROADCASTING and self.agreement.follows_queue_pins
+        return pin.owner(self.client_ids) if divides else ""
 
 
 @dataclass(frozen=True, slots=True)

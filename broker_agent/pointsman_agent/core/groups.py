@@ -23,6 +23,7 @@ from dataclasses import replace
 from pointsman_agent.core.client_stream import ClientStream, StreamsOfPeer, answer_of, weight, weight_of
 from pointsman_agent.core.consumer_group import ConsumerGroup, Pin
 from pointsman_agent.core.group_membership import (
+    BY_CONFIG,
     NOTHING,
     TAKEN_OVER,
     Agreement,
@@ -40,6 +41,7 @@ from pointsman_agent.core.group_membership import (
     Takeover,
 )
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
+from pointsman_agent.core.queue_pins import QueuePin, QueuePinRefused, QueuePins
 from pointsman_agent.core.recovery import Recovery
 
 
@@ -65,6 +67,8 @@ class Groups:
         self._graces: dict[tuple[str, int], float] = {}
         self._held: set[str] = set()
         self._pinned: set[str] = set()
+        self.queue_pins = QueuePins()
+        """Of all groups, also of those without members."""
         self._lenient_until = now
         self._due = now
 
@@ -175,6 +179,26 @@ class Groups:
         self._set_pin(held, None)
         return self._changes(self._settle_all([group], now=now, news={group}))
 
+    def check_queue_pin(self, group: str, pin: QueuePin) -> QueuePins:
+        """Return the pins of all groups with one more. Raises QueuePinRefused and GroupLimitReached."""
+        held = self.membership(group)
+        if held.message_model is MessageModel.BROADCASTING:
+            raise QueuePinRefused(f"group {group} broadcasts: each of its members reads all queues")
+        if held.agreement.is_configured:
+            raise QueuePinRefused(f"the members of group {group} read configured queues (strategy {BY_CONFIG})")
+        if unable := held.agreement.not_following_queue_pins:
+            names = ", ".join(unable)
+            raise QueuePinRefused(
+                f"the clients of these members of group {group} do not follow pins of queues: {names}"
+            )
+        return self.queue_pins.with_pin(group, pin)
+
+    def put_queue_pins(self, pins: QueuePins, *, now: float) -> Changes:
+        """Replace the pins of queues of all groups."""
+        changed, self.queue_pins = self.queue_pins.changed(pins), pins
+        self._due = min(self._due, pins.next_end())
+        return self._changes(self._show_queue_pins(changed, now=now))
+
     def recall(
         self, lists: Mapping[str, Iterable[str]] | None, *, with_offsets: Collection[str], now: float
     ) -> Changes:
@@ -208,12 +232,15 @@ class Groups:
         for name in unpinned:
             self._pinned.discard(name)
             self._set_pin(self._groups[name], None)
+        lasting = self.queue_pins.lasting(now)
+        without_pin, self.queue_pins = self.queue_pins.changed(lasting), lasting
         is_ready = self.state is GroupState.WARMING and now >= self._ready_at
         if is_ready:
             self._enter(GroupState.READY)
         touched = {name for removal in removals for name in removal.groups} | unpinned
         touched |= {name for name in self._held if is_ready or self._is_due(name, now=now)}
         changed = self._settle_all(touched, now=now, may_hold=not is_ready, news=unpinned)
+        changed |= self._show_queue_pins(without_pin, now=now)
         self._due = self._earliest()
         return Changes(changed, tuple(removals), is_state=is_ready)
 
@@ -259,8 +286,8 @@ class Groups:
 
     @property
     def pinned_count(self) -> int:
-        """Number of pinned groups."""
-        return len(self._pinned)
+        """Number of groups that are pinned, or have pinned queues."""
+        return len(self._pinned | self.queue_pins.by_group.keys())
 
     @property
     def is_recalled(self) -> bool:
@@ -302,7 +329,8 @@ class Groups:
         """Return a group as its members are sent it, also for a group without members."""
         held = self._groups.get(group)
         if held is None:
-            return Membership(group, self._counter, self.state_of(group), (), (), None, None, Agreement())
+            state, pins = self.state_of(group), self.queue_pins.of(group)
+            return Membership(group, self._counter, state, (), (), None, None, Agreement(), pins)
         return Membership(
             group,
             self.revision(group),
@@ -312,6 +340,7 @@ class Groups:
             held.pinned_until,
             held.message_model,
             held.shown_agreement,
+            self.queue_pins.of(group),
         )
 
     def members(self, group: str) -> list[MemberFacts]:
@@ -335,7 +364,9 @@ class Groups:
 
     def summary(self, group: str) -> GroupSummary:
         """One of :meth:`names`."""
-        return self._groups[group].summary()
+        return replace(
+            held := self._groups[group].summary(), is_pinned=held.is_pinned or bool(self.queue_pins.of(group))
+        )
 
     def check_invariants(self) -> None:
         """Hold clients and groups against each other; for tests."""
@@ -569,6 +600,13 @@ class Groups:
         group.pin = pin
         return before != (group.pinned_client_ids, group.pinned_until)
 
+    def _show_queue_pins(self, names: AbstractSet[str], *, now: float) -> frozenset[str]:
+        """Show these groups' pins of queues to their members, and return the groups."""
+        known = names & self._groups.keys()
+        if names - known:
+            self._counter += 1
+        return self._settle_all(known, now=now, news=known) | names
+
     def _settle_all(
         self, names: Iterable[str], *, now: float, may_hold: bool = True, news: AbstractSet[str] = frozenset()
     ) -> frozenset[str]:
@@ -611,6 +649,7 @@ class Groups:
             due.append(self._ready_at)
         due += (at for name in self._held if (at := self._groups[name].held_until) is not None)
         due += (pin.until for name in self._pinned if (pin := self._groups[name].pin) is not None)
+        due.append(self.queue_pins.next_end())
         return min(due)
 
     def _is_due(self, name: str, *, now: float) -> bool:

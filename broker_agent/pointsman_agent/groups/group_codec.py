@@ -12,6 +12,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from pointsman.client_id import pin_target_problem
 from pointsman.clock import Clock
 from pointsman.daemon.rpc.request_fields import by_violations
+from pointsman.names import MAX_QUEUES
 from pointsman.tag_expression import canonical, expression_problem
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.refusals import FieldViolation, refuse_if_any, shown
@@ -36,6 +37,7 @@ from pointsman_agent.core.group_membership import (
 from pointsman_agent.core.measured_queue_stats import GroupLoad
 from pointsman_agent.core.member_readings import GroupReading, QueueReading
 from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_pins import PinnedQueue, QueuePin
 from pointsman_agent.rpc.agent_fields import client_id_violations, name_violations
 
 MAX_GROUPS = 64
@@ -133,6 +135,18 @@ class PinOrder:
 
     group: str
     targets: tuple[str, ...]
+    """Empty: remove the pin, and those of its queues."""
+    seconds: float
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePinOrder:
+    """A checked ``PinQueueRequest``."""
+
+    group: str
+    queue: PinnedQueue
+    target: str
     """Empty: remove the pin."""
     seconds: float
     by: str
@@ -151,18 +165,31 @@ def pin_order(message: wire.PinGroupRequest) -> PinOrder:
             seen.add(target)
             if problem is not None:
                 yield FieldViolation(f"to[{i}]", f"{problem}: {shown(target)}")
-        if message.to and not message.HasField("duration"):
-            yield FieldViolation("duration", "is required with clients to pin to")
-        elif message.to and not 0 < seconds <= MAX_PIN_SECONDS:
-            yield FieldViolation(
-                "duration", f"must be above 0 s and at most {MAX_PIN_SECONDS:.0f} s, not {seconds:g} s"
-            )
-        elif not message.to and message.HasField("duration"):
-            yield FieldViolation("duration", f"must not be given when a pin is removed, not {seconds:g} s")
+        yield from _duration_violations(message, is_end=not message.to)
         yield from by_violations(message.by)
 
     refuse_if_any(violations())
     return PinOrder(message.group, tuple(message.to), seconds, message.by)
+
+
+def queue_pin_order(message: wire.PinQueueRequest) -> QueuePinOrder:
+    """Decode and check. Raises InvalidRequest."""
+
+    def violations() -> Iterator[FieldViolation]:
+        for field in ("group", "topic", "cluster", "broker_name"):
+            name = getattr(message, field)
+            if field != "cluster" or name or message.to:
+                yield from name_violations(field, name)
+        if message.queue_id >= MAX_QUEUES:
+            yield FieldViolation("queue_id", f"must be less than {MAX_QUEUES}, not {message.queue_id}")
+        if message.to and (problem := pin_target_problem(message.to)) is not None:
+            yield FieldViolation("to", f"{problem}: {shown(message.to)}")
+        yield from _duration_violations(message, is_end=not message.to)
+        yield from by_violations(message.by)
+
+    refuse_if_any(violations())
+    queue = PinnedQueue(message.topic, message.cluster, message.broker_name, message.queue_id)
+    return QueuePinOrder(message.group, queue, message.to, seconds_of(message.duration), message.by)
 
 
 # --- to the wire ----------------------------------------------------------------------------------------------
@@ -239,7 +266,14 @@ def membership(held: Membership, *, boot: int, wall: WallTime) -> wire.GroupMemb
             )
             for client_id, standing in agreement.differing.items()
         ],
+        queue_pins=[queue_pin(each, held.owner_of(each), wall=wall) for each in held.queue_pins],
+        not_following_queue_pins=agreement.not_following_queue_pins if held.queue_pins else (),
     )
+
+
+def queue_pin(pin: QueuePin, owner: str, *, wall: WallTime) -> wire.QueuePin:
+    """Convert the pin of a queue."""
+    return wire.QueuePin(**pin.queue._asdict(), to=pin.target, until=wall.timestamp(pin.until), client_id=owner)
 
 
 def member(facts: MemberFacts, *, wall: WallTime) -> wire.GroupMember:
@@ -355,6 +389,18 @@ def _subscription_violations(group: wire.GroupSubscription, *, path: str) -> Ite
             yield FieldViolation(f"{path}[{i}].expression", f"{problem}: {shown(subscription.expression)}")
 
 
+def _duration_violations(
+    message: wire.PinGroupRequest | wire.PinQueueRequest, *, is_end: bool
+) -> Iterator[FieldViolation]:
+    seconds = seconds_of(message.duration)
+    if is_end and message.HasField("duration"):
+        yield FieldViolation("duration", f"must not be given when a pin is removed, not {seconds:g} s")
+    elif not is_end and not message.HasField("duration"):
+        yield FieldViolation("duration", "is required with clients to pin to")
+    elif not is_end and not 0 < seconds <= MAX_PIN_SECONDS:
+        yield FieldViolation("duration", f"must be above 0 s and at most {MAX_PIN_SECONDS:.0f} s, not {seconds:g} s")
+
+
 def _too_many(field: str, count: int, bound: int) -> Iterator[FieldViolation]:
     if count > bound:
         yield FieldViolation(field, f"must have at most {bound} entries, not {count}")
@@ -380,6 +426,7 @@ def _member_settings(message: wire.MemberSettings) -> MemberSettings:
         message.is_ordered,
         message.known_strategies,
         message.started_at.ToMilliseconds(),
+        message.follows_queue_pins,
     )
 
 
@@ -397,6 +444,7 @@ def _settings(held: MemberSettings) -> wire.MemberSettings:
         is_ordered=held.is_ordered,
         known_strategies=held.known_strategies,
         started_at=started_at,
+        follows_queue_pins=held.follows_queue_pins,
     )
 
 

@@ -34,17 +34,20 @@ from pointsman_agent.core.member_readings import GroupReading, MemberReadings
 from pointsman_agent.core.membership_changes import MembershipChanges
 from pointsman_agent.core.offsets import OffsetKey
 from pointsman_agent.core.queue import QueueKey
+from pointsman_agent.core.queue_pins import QueuePin, QueuePinRefused, QueuePins
+from pointsman_agent.deadline import finish
 from pointsman_agent.groups import group_codec, group_queues
 from pointsman_agent.groups.group_differences import GroupDifferences
 from pointsman_agent.groups.group_queues import GroupQueues, Members
 from pointsman_agent.groups.group_timer import GroupTimer
 from pointsman_agent.groups.group_watches import GroupWatches
 from pointsman_agent.groups.membership_stream import MemberStream
+from pointsman_agent.groups.queue_pin_keeper import MemoryQueuePins, QueuePinKeeper, QueuePinStore
 from pointsman_agent.groups.silent_streams import SilentStreams
 from pointsman_agent.groups.stuck_queues import StuckQueues
 from pointsman_agent.groups.tallies import Gauges, GroupCollector, Tallies
 from pointsman_agent.rpc.agent_fields import DEFAULT_PAGE_SIZE, MAX_PAGE_SIZE, cut, name_violations, read_page
-from pointsman_agent.rpc.agent_refusals import HeldByOther, LimitExceeded, NotFound, stopping
+from pointsman_agent.rpc.agent_refusals import HeldByOther, LimitExceeded, NotFound, PinRefused, stopping
 from pointsman_agent.rpc.client_owners import ClientOwners
 
 RULES: Rules = {
@@ -56,6 +59,7 @@ RULES: Rules = {
     "ListGroupQueues": CLIENTS,
     "ListGroups": CLIENTS,
     "PinGroup": ADMINS,
+    "PinQueue": ADMINS,
 }
 SERVICE = wire.DESCRIPTOR.services_by_name["ConsumerGroupService"]
 
@@ -74,8 +78,9 @@ class ConsumerGroups:
         max_watchers: int,
         queues: GroupQueues,
         lock_owner: Callable[[str], str] = lambda _: "",
+        pin_store: QueuePinStore | None = None,
     ) -> None:
-        """``lock_owner`` returns the identity that took a client's queue locks."""
+        """``lock_owner`` returns the identity that took a client's queue locks. ``pin_store``: None, in memory."""
         self.core = Groups(rules, boot=boot, now=clock.monotonic())
         self.owners = ClientOwners(self.core.owner_of, lock_owner)
         self.watches = GroupWatches(self.core, encode=self._encode_membership, clock=clock, max_watchers=max_watchers)
@@ -101,6 +106,7 @@ class ConsumerGroups:
         self.members_changed = asyncio.Event()
         """Set when a client joined or left a group."""
         self._noted_version = 0
+        self._pins = QueuePinKeeper(pin_store or MemoryQueuePins(), clock=clock)
 
     def member_counts(self) -> Mapping[str, int]:
         """Return the number of clients of each group."""
@@ -160,6 +166,15 @@ class ConsumerGroups:
     def resume(self) -> None:
         """Accept clients again, after :meth:`drain`."""
         self._apply(self.core.resume(now=self._clock.monotonic()))
+
+    async def restore_queue_pins(self) -> None:
+        """Read the pins of queues from before the start. Call it before :meth:`recall`, so that no list is without."""
+        pins = await self._pins.load()
+        self._apply(self.core.put_queue_pins(pins, now=self._clock.monotonic()))
+
+    async def close(self) -> None:
+        """Close the store of the pins. The last call."""
+        await self._pins.close()
 
     def recall(self, lists: Mapping[str, Iterable[str]] | None, *, with_offsets: Collection[str]) -> None:
         """See :meth:`Groups.recall`."""
@@ -320,9 +335,13 @@ class ConsumerGroups:
             state=group_codec.state(self.core.state),
         )
 
-    def pin_group(self, request: wire.PinGroupRequest, peer: Peer) -> wire.PinGroupResponse:
-        """Pin a group, or remove its pin."""
-        order, now = group_codec.pin_order(request), self._clock.monotonic()
+    async def pin_group(self, request: wire.PinGroupRequest, peer: Peer) -> wire.PinGroupResponse:
+        """Pin a group, or remove its pin and those of its queues."""
+        order = group_codec.pin_order(request)
+        if not order.targets and self.core.queue_pins.of(order.group):
+            async with self._pins.changing:
+                await finish(self._change_queue_pins(self.core.queue_pins.without(order.group)))
+        now = self._clock.monotonic()
         until = now + order.seconds
         try:
             if order.targets:
@@ -332,22 +351,48 @@ class ConsumerGroups:
         except GroupLimitReached as reached:
             raise _limit_exceeded(reached) from reached
         self._apply(changes)
-        facts = {"group": order.group, "to": order.targets, "seconds": order.seconds}
-        who = author(order.by, peer.caller)
-        claimed = {"claimed_by": who.claimed} if who.claimed else {}
-        log.info(
+        text = (
             "operator assigned all queues of a group to some members"
             if order.targets
-            else "operator ended the pin of a group",
-            extra={"facts": {**facts, "by": who.name, **claimed, "peer": peer.addr}},
+            else "operator ended the pin of a group"
         )
+        _log_change(text, {"group": order.group, "to": order.targets, "seconds": order.seconds}, order.by, peer)
         held = self.core.membership(order.group)
         return wire.PinGroupResponse(
             pinned_client_ids=held.pinned_client_ids,
             until=self._wall.timestamp(held.pinned_until) if held.pinned_until is not None else None,
         )
 
+    async def pin_queue(self, request: wire.PinQueueRequest, peer: Peer) -> wire.PinQueueResponse:
+        """Pin one queue of a group, or remove its pin; stored before it applies."""
+        order = group_codec.queue_pin_order(request)
+        async with self._pins.changing:
+            now = self._clock.monotonic()
+            pin = QueuePin(order.queue, order.target, now + order.seconds)
+            try:
+                if order.target:
+                    pins = self.core.check_queue_pin(order.group, pin)
+                else:
+                    pins = self.core.queue_pins.without(order.group, order.queue)
+            except GroupLimitReached as reached:
+                raise _limit_exceeded(reached) from reached
+            except QueuePinRefused as refused:
+                raise PinRefused(str(refused)) from refused
+            await finish(self._change_queue_pins(pins))
+        text = "operator assigned a queue to a member" if order.target else "operator ended the pin of a queue"
+        facts = {"group": order.group, **order.queue._asdict(), "to": order.target, "seconds": order.seconds}
+        _log_change(text, facts, order.by, peer)
+        held = self.core.membership(order.group)
+        current = next((each for each in held.queue_pins if order.queue.is_of(each.queue)), None)
+        if current is None:
+            return wire.PinQueueResponse()
+        return wire.PinQueueResponse(pin=group_codec.queue_pin(current, held.owner_of(current), wall=self._wall))
+
     # --- steps --------------------------------------------------------------------------------------------------
+
+    async def _change_queue_pins(self, pins: QueuePins) -> None:
+        await self._pins.store(pins)
+        self._apply(self.core.put_queue_pins(pins, now=self._clock.monotonic()))
 
     def _apply(self, changes: Changes) -> None:
         """Publish the changes made by a call of the core."""
@@ -422,6 +467,12 @@ class ConsumerGroups:
 
     def _encode_membership(self, group: str) -> bytes:
         return wire.WatchGroupResponse(membership=self._membership(group)).SerializeToString()
+
+
+def _log_change(text: str, facts: Mapping[str, object], by: str, peer: Peer) -> None:
+    who = author(by, peer.caller)
+    claimed = {"claimed_by": who.claimed} if who.claimed else {}
+    log.info(text, extra={"facts": {**facts, "by": who.name, **claimed, "peer": peer.addr}})
 
 
 def _limit_exceeded(reached: GroupLimitReached) -> LimitExceeded:

@@ -110,7 +110,9 @@ class GroupCollector(Collector):
             value=gauges.held_groups(),
         )
         yield GaugeMetricFamily(
-            "pointsman_agent_groups_pinned", "Groups with pinned queue assignments.", value=gauges.pinned_groups()
+            "pointsman_agent_groups_pinned",
+            "Groups that are pinned or have pinned queues.",
+            value=gauges.pinned_groups(),
         )
         differences = gauges.differences
         yield GaugeMetricFamily(

@@ -4,6 +4,7 @@ Refusal (``wire/refusals.py``, with those of both daemons)
 ├── OutOfRange         OUT_OF_RANGE         a value is valid, but beyond the current end; names each
 ├── LimitExceeded      LIMIT_EXCEEDED       a limit of this agent is reached
 ├── NotFound           NOT_FOUND            the object does not exist here
+├── PinRefused         PIN_REFUSED          a queue of this group cannot be pinned, at least by its present members
 ├── HeldByOther        HELD_BY_OTHER        another client or operator holds what the call would change
 └── Unavailable        BACKEND_UNAVAILABLE  a backend of this agent is unreachable
 
@@ -36,6 +37,13 @@ class NotFound(Refusal):
 
     code = "NOT_FOUND"
     status = "NOT_FOUND"
+
+
+class PinRefused(Refusal):
+    """A queue of this group cannot be pinned."""
+
+    code = "PIN_REFUSED"
+    status = "FAILED_PRECONDITION"
 
 
 class HeldByOther(Refusal):

@@ -6,7 +6,7 @@ assignment does not change.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -70,6 +70,8 @@ class Members:
     holder: str = ""
     """The oldest member, whose settings hold; empty: not stated."""
     differing: tuple[DifferingMember, ...] = ()
+    queue_pins: tuple[tuple[MessageQueue, str], ...] = ()
+    """Queues that are pinned to one member each, sorted by queue, with that member."""
 
     def standing_of(self, client_id: str) -> DifferingMember | None:
         """Return how a member differs; None: it does not."""
@@ -162,7 +164,7 @@ class IdleReason(StrEnum):
     """Why a member has no queue."""
 
     MORE_MEMBERS_THAN_QUEUES = "more members than queues"
-    PINNED_ELSEWHERE = "the group's queues are pinned to other members"
+    PINNED_ELSEWHERE = "queues of the group are pinned to other members"
     STRATEGY = "the allocation strategy gives this member none"
     SETTINGS_DIFFER = "its settings differ from those of the group's oldest member"
 
@@ -234,21 +236,49 @@ def share_of_topic(
     request = AllocationRequest(
         group, client_id, tuple(sorted(queues, key=queue_order)), tuple(sorted(members.client_ids)), zones
     )
-    pinned = () if isinstance(strategy, ByConfig) else members.pinned
+    pinned, queue_pins = ((), ()) if isinstance(strategy, ByConfig) else (members.pinned, members.queue_pins)
     given = Pinned(strategy, pinned).allocate(request)
     # A configured list may have queues of other topics, which are allocated with those topics.
-    share = frozenset(queue for queue in given if queue.topic == topic)
-    return Share(share, idle_reason(request, share, pinned=pinned))
+    usual = frozenset(queue for queue in given if queue.topic == topic)
+    owners = owners_by_pins(request, queue_pins, pinned=pinned)
+    share = frozenset(queue for queue in usual if owners.get(queue, client_id) == client_id)
+    share |= {queue for queue, owner in owners.items() if owner == client_id}
+    return Share(share, idle_reason(request, share, pinned=pinned, usual=usual))
+
+
+def owners_by_pins(
+    request: AllocationRequest, queue_pins: Collection[tuple[MessageQueue, str]], *, pinned: Collection[str] = ()
+) -> Mapping[MessageQueue, str]:
+    """Return the readable queues of the request that a pin assigns to a member, with the member.
+
+    A pin to a client that takes no part has no effect, so that the queue has a reader: it is not a member, or the group
+    is pinned to others.
+    """
+    chosen = chosen_members(request, pinned)
+    queues = frozenset(request.queues)
+    return {queue: owner for queue, owner in queue_pins if queue in queues and owner in chosen}
+
+
+def chosen_members(request: AllocationRequest, pinned: Collection[str]) -> Collection[str]:
+    """Return the members that take part: those that the group is pinned to, or all if none of them is present."""
+    return [client_id for client_id in request.client_ids if client_id in pinned] or request.client_ids
 
 
 def idle_reason(
-    request: AllocationRequest, share: Collection[MessageQueue], *, pinned: Collection[str] = ()
+    request: AllocationRequest,
+    share: Collection[MessageQueue],
+    *,
+    pinned: Collection[str] = (),
+    usual: Collection[MessageQueue] = (),
 ) -> IdleReason | None:
-    """Return the reason why a member's share is empty; None: it is not, or the client is not a member."""
+    """Return the reason why a member's share is empty; None: it is not, or the client is not a member.
+
+    ``usual``: its share without pins of queues.
+    """
     if share or request.client_id not in request.client_ids:
         return None
-    chosen = [client_id for client_id in request.client_ids if client_id in pinned] or request.client_ids
-    if request.client_id not in chosen:
+    chosen = chosen_members(request, pinned)
+    if usual or request.client_id not in chosen:
         return IdleReason.PINNED_ELSEWHERE
     if len(chosen) > len(request.queues):
         return IdleReason.MORE_MEMBERS_THAN_QUEUES

@@ -1,4 +1,4 @@
-"""Consumer groups as the brokers' agents know them: the commands ``groups``, ``group``, ``pin`` and ``unpin``."""
+"""Consumer groups as the brokers' agents know them: the commands ``groups`` and ``group``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 
 import click
-from google.protobuf.duration_pb2 import Duration
-from rich.text import Text
 
-from pointsman.names import text_problem
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.wire.json_document import Document, enum_name, to_document
 from pointsman_client import PointsmanError
@@ -18,17 +15,14 @@ from pointsman_ctl.commands.agent_round import (
     AgentChoice,
     QueryResult,
     agent_and_broker_round,
-    agent_round,
     finish,
-    finish_change,
     missing_report,
     of_agents,
-    of_every_agent,
     query_agents,
     to_agents_document,
     warn_of_name_servers,
 )
-from pointsman_ctl.options.command_options import by_option, duration_option, read_name
+from pointsman_ctl.options.command_options import read_name
 from pointsman_ctl.options.invocation import Invocation, pass_invocation
 from pointsman_ctl.options.name_completion import chosen_cluster, completer
 from pointsman_ctl.output.consumer_group_view import (
@@ -46,13 +40,10 @@ from pointsman_ctl.output.consumer_group_view import (
 )
 from pointsman_ctl.output.error_report import ErrorReport
 from pointsman_ctl.output.group_queue_view import group_queues_view, queue_parts, to_queues_document
-from pointsman_ctl.output.operator_texts import counted, printable, utc_of
-from pointsman_ctl.output.output_layout import failure_line
+from pointsman_ctl.output.operator_texts import counted
 from pointsman_ctl.servers.agent_queries import AgentGroup, AgentQueues, AgentServer
 from pointsman_ctl.servers.rocketmq_broker import RocketmqBroker
 
-MAX_TARGETS = 16
-MAX_TARGET_LENGTH = 255
 MAX_CONCURRENT_CALLS = 8
 """Per agent."""
 
@@ -84,7 +75,7 @@ def groups(invocation: Invocation, choice: AgentChoice) -> int:
     \b
     FLAGS:
       CONFLICT    members differ in what must be equal
-      PINNED      some members have all queues
+      PINNED      an operator assigned queues to members
       DIFFERS     agents know different members
       WARMING     an agent has just started and may not know all members yet
       DRAINING    an agent is stopping and moves its consumers to other brokers
@@ -140,7 +131,7 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
 
     SINCE is when the member joined, LAST HEARTBEAT the time since its last heartbeat to any agent, SUBSCRIPTIONS its
     topics with their tags. AGENTS is the number of agents that know the member, of those that know the group. Lines
-    below the table show disagreements, differing settings, the pin, delayed changes, and queues that are stuck or fall
+    below the table show disagreements, differing settings, pins, delayed changes, and queues that are stuck or fall
     behind, by the members' last heartbeats (30 s). RocketMQ brokers are queried themselves: they know CLIENT, its
     language and version, and not SINCE and LAST HEARTBEAT. Brokers that are not counted are listed; then it exits 1, as
     for a group without members.
@@ -182,9 +173,12 @@ def group(invocation: Invocation, group: str, choice: AgentChoice, *, with_queue
             oldestCallSeconds, cachedMessages, sinceLastPullSeconds,
             standing}; null if not known; RocketMQ brokers' with --queues,
           pins[].{agent, pinnedClientIds[], pinnedUntil},
+          queuePins[].{agent, topic, cluster, brokerName, queueId, to,
+            clientId, until}; clientId is empty without effect,
           agents[].{addr, brokers[], group.{membership.{group, state,
               revision.{boot, counter}, messageModel, clientIds[],
-              pinnedClientIds[], pinnedUntil, settings, holder, differing[]},
+              pinnedClientIds[], pinnedUntil, settings, holder, differing[],
+              queuePins[], notFollowingQueuePins[]},
             members[].{clientId, peer, consumeType, joinedAt, silentForSeconds,
               subscriptions[], isConnected, isConflicting, differences[],
               standsAside, settings, messageModel}, notifies,
@@ -229,100 +223,6 @@ def fail_unknown_group(invocation: Invocation, result: QueryResult[object], prob
     return invocation.fail(
         ErrorReport("GROUP_NOT_FOUND", message, "see `pointsmanctl groups`, or query replicas with --all")
     )
-
-
-def _read_targets(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
-    targets = tuple(dict.fromkeys(values))
-    for target in targets:
-        problem = text_problem(target, longest=MAX_TARGET_LENGTH) if target else "must not be empty"
-        if problem is None and (" " in target or not target.isascii()):
-            problem = "may contain only printable ASCII characters without spaces"
-        if problem:
-            raise click.BadParameter(f"{target!r} {problem}")
-    if len(targets) > MAX_TARGETS:
-        raise click.BadParameter(f"has {len(targets)} members, at most {MAX_TARGETS} are allowed")
-    return targets
-
-
-@click.command()
-@click.argument("group", callback=read_name, shell_complete=complete_groups)
-@click.option(
-    "--to",
-    "targets",
-    multiple=True,
-    required=True,
-    callback=_read_targets,
-    metavar="ID|ADDRESS",
-    help="Client id, or its part before the @ for all clients of that host. Repeatable (max 16).",
-)
-@duration_option("7d", required=True, help="Duration, e.g. 90s, 30m, 2h or 1d (max 7d).")
-@of_every_agent
-@by_option
-@pass_invocation
-def pin(
-    invocation: Invocation, group: str, targets: tuple[str, ...], seconds: int, choice: AgentChoice, by: str
-) -> int:
-    """Assign all queues of GROUP to some members for a time.
-
-    To try a new version on one host, or to debug one consumer. The other members stay in the group without queues. A
-    pinned member may join later; while no pinned member is in the group, it is balanced as usual. The pin ends after
-    --for, with unpin, or when the agent restarts. Repeating the command replaces it. Sent to the agents of masters and
-    replicas, those of brokers that are OUT too; exits 1 if one failed.
-
-    \b
-    JSON: agents[].{addr, brokers[], absent[], pinnedClientIds[], until}
-          or {addr, brokers[], absent[], error}
-
-    \b
-    Examples:
-      pointsmanctl pin billing --to 10.0.0.7@4711 --for 1h
-      pointsmanctl pin billing --to 10.0.0.7 --to 10.0.0.8 --for 30m
-    """
-    request = wire.PinGroupRequest(group=group, to=targets, duration=Duration(seconds=seconds), by=by)
-    return _pin_everywhere(invocation, choice, request)
-
-
-@click.command()
-@click.argument("group", callback=read_name, shell_complete=complete_groups)
-@of_every_agent
-@by_option
-@pass_invocation
-def unpin(invocation: Invocation, group: str, choice: AgentChoice, by: str) -> int:
-    """End the pin of GROUP; all members share its queues again.
-
-    Sent to the agents of masters and replicas, those of brokers that are OUT too; exits 1 if one failed. Repeating it
-    is safe.
-
-    \b
-    JSON: agents[].{addr, brokers[], absent[], pinnedClientIds[], until}
-          or {addr, brokers[], absent[], error}; until is null
-
-    \b
-    Examples:
-      pointsmanctl unpin billing
-      pointsmanctl unpin billing --agent 10.0.0.1:9880
-    """
-    return _pin_everywhere(invocation, choice, wire.PinGroupRequest(group=group, by=by))
-
-
-def _pin_everywhere(invocation: Invocation, choice: AgentChoice, request: wire.PinGroupRequest) -> int:
-    async def change(server: AgentServer, deadline: float) -> wire.PinGroupResponse:
-        return await server.call(server.groups.PinGroup, request, deadline=deadline)
-
-    result = query_agents(agent_round(invocation, choice), change)
-    lines = [
-        Text(f"{agent}: {_pin_text(request.group, node.response)}") if node.response else failure_line(node)
-        for agent, node in result.responses
-    ]
-    return finish_change(invocation, result, {"agents": to_agents_document(result, to_document)}, lines)
-
-
-def _pin_text(group: str, pin: wire.PinGroupResponse) -> str:
-    if not pin.HasField("until"):
-        return f"{group} is not pinned"
-    until = f"{group} is pinned until {utc_of(pin.until):%Y-%m-%d %H:%M:%S} UTC"
-    members = ", ".join(map(printable, pin.pinned_client_ids))
-    return f"{until} to {members}" if members else f"{until}, to members that have not joined yet"
 
 
 async def members_of(
@@ -391,6 +291,7 @@ def to_group_document(group: str, result: QueryResult[tuple[AgentGroup, AgentQue
             }
             for agent, membership in view.pins
         ],
+        "queuePins": [{"agent": agent.addr, **to_document(pin)} for agent, pin in view.queue_pins],
         "agents": to_agents_document(result, of_agent),
     }
 

@@ -256,6 +256,11 @@ class GroupView:
             if response.membership.HasField("pinned_until")
         ]
 
+    @property
+    def queue_pins(self) -> list[tuple[Agent, wire.QueuePin]]:
+        """The pins of its queues at each agent."""
+        return [(agent, pin) for agent, response in self.known for pin in response.membership.queue_pins]
+
 
 def group_view(responses: Iterable[tuple[Agent, AgentGroup]], queues: GroupQueuesView, *, now: datetime) -> GroupView:
     """Merge the responses about one group."""
@@ -389,6 +394,9 @@ def _agent_remarks(view: GroupView) -> Iterator[Text]:
         to = printable(", ".join(membership.pinned_client_ids)) or "no current member"
         until = f"{utc_of(membership.pinned_until):%Y-%m-%d %H:%M:%S} UTC"
         pins.setdefault(f"PINNED to {to} until {until}", []).append(agent)
+    for agent, response in view.known:
+        for pin in response.membership.queue_pins:
+            pins.setdefault(f"PINNED {_queue_pin_text(pin, response.membership)}", []).append(agent)
     for text, agents in pins.items():
         yield Text(f"{text}: {_listed(agents)}", style=_FLAG_STYLES["PINNED"])
     for agent, group in view.known:
@@ -408,6 +416,21 @@ def _agent_remarks(view: GroupView) -> Iterator[Text]:
                 yield Text(f"{flag}: {agent} {text}", style=_FLAG_STYLES[flag])
     if view.unknown_at:
         yield Text(f"no members at {_listed(view.unknown_at)}", style="dim")
+
+
+def _queue_pin_text(pin: wire.QueuePin, membership: wire.GroupMembership) -> str:
+    text = pin_text(pin)
+    if not pin.client_id and membership.not_following_queue_pins:
+        unable = printable(", ".join(membership.not_following_queue_pins))
+        return f"{text} (the clients of {unable} do not follow pins of queues)"
+    return text
+
+
+def pin_text(pin: wire.QueuePin) -> str:
+    """Return the pin of a queue, for people."""
+    to = f"to {printable(pin.client_id or pin.to)} until {utc_of(pin.until):%Y-%m-%d %H:%M:%S} UTC"
+    no_effect = "" if pin.client_id else ", without effect now"
+    return f"{pin.topic}/{pin.cluster}/{pin.broker_name}/{pin.queue_id} {to}{no_effect}"
 
 
 def member_flags(row: MemberRow, view: GroupView) -> Iterator[str]:

@@ -275,10 +275,13 @@ class MemberSettings(_message.Message):
     IS_ORDERED_FIELD_NUMBER: _builtins.int
     KNOWN_STRATEGIES_FIELD_NUMBER: _builtins.int
     STARTED_AT_FIELD_NUMBER: _builtins.int
+    FOLLOWS_QUEUE_PINS_FIELD_NUMBER: _builtins.int
     is_ordered: _builtins.bool
     """Whether it processes the messages of a queue one at a time."""
     known_strategies: _builtins.int
     """The set of built-in strategies that it can build from stated settings; rises when a client version adds one."""
+    follows_queue_pins: _builtins.bool
+    """Whether it follows pins of queues (`GroupMembership.queue_pins`); a client older than they are does not."""
     @_builtins.property
     def strategy(self) -> Global___AllocationSetting:
         """How the client divides queues."""
@@ -294,10 +297,11 @@ class MemberSettings(_message.Message):
         is_ordered: _builtins.bool = ...,
         known_strategies: _builtins.int = ...,
         started_at: _timestamp_pb2.Timestamp | None = ...,
+        follows_queue_pins: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["started_at", b"started_at", "strategy", b"strategy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_ordered", b"is_ordered", "known_strategies", b"known_strategies", "started_at", b"started_at", "strategy", b"strategy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["follows_queue_pins", b"follows_queue_pins", "is_ordered", b"is_ordered", "known_strategies", b"known_strategies", "started_at", b"started_at", "strategy", b"strategy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -811,6 +815,8 @@ class GroupMembership(_message.Message):
     SETTINGS_FIELD_NUMBER: _builtins.int
     HOLDER_FIELD_NUMBER: _builtins.int
     DIFFERING_FIELD_NUMBER: _builtins.int
+    QUEUE_PINS_FIELD_NUMBER: _builtins.int
+    NOT_FOLLOWING_QUEUE_PINS_FIELD_NUMBER: _builtins.int
     group: _builtins.str
     """Its name."""
     state: Global___GroupState.ValueType
@@ -849,6 +855,16 @@ class GroupMembership(_message.Message):
     def differing(self) -> _containers.RepeatedCompositeFieldContainer[Global___DifferingMember]:
         """Members that differ, sorted by client id."""
 
+    @_builtins.property
+    def queue_pins(self) -> _containers.RepeatedCompositeFieldContainer[Global___QueuePin]:
+        """Pins of its queues, under this revision; sorted by queue."""
+
+    @_builtins.property
+    def not_following_queue_pins(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The first 16 of `client_ids` that do not follow pins of queues: while there is one, no such pin has an effect, so
+        that all members compute the same. Empty without `queue_pins`.
+        """
+
     def __init__(
         self,
         *,
@@ -862,14 +878,64 @@ class GroupMembership(_message.Message):
         settings: Global___MemberSettings | None = ...,
         holder: _builtins.str = ...,
         differing: _abc.Iterable[Global___DifferingMember] | None = ...,
+        queue_pins: _abc.Iterable[Global___QueuePin] | None = ...,
+        not_following_queue_pins: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["pinned_until", b"pinned_until", "revision", b"revision", "settings", b"settings"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_ids", b"client_ids", "differing", b"differing", "group", b"group", "holder", b"holder", "message_model", b"message_model", "pinned_client_ids", b"pinned_client_ids", "pinned_until", b"pinned_until", "revision", b"revision", "settings", b"settings", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_ids", b"client_ids", "differing", b"differing", "group", b"group", "holder", b"holder", "message_model", b"message_model", "not_following_queue_pins", b"not_following_queue_pins", "pinned_client_ids", b"pinned_client_ids", "pinned_until", b"pinned_until", "queue_pins", b"queue_pins", "revision", b"revision", "settings", b"settings", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GroupMembership: _TypeAlias = GroupMembership  # noqa: Y015
+
+@_typing.final
+class QueuePin(_message.Message):
+    """A queue that one member of a group is assigned for a time."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    UNTIL_FIELD_NUMBER: _builtins.int
+    CLIENT_ID_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Topic of the queue."""
+    cluster: _builtins.str
+    """Cluster of its broker."""
+    broker_name: _builtins.str
+    """Name of its broker."""
+    queue_id: _builtins.int
+    """Its number."""
+    to: _builtins.str
+    """A client id, or an address (the part before `@`), as the operator stated it."""
+    client_id: _builtins.str
+    """The member that is assigned the queue: of several at an address the first. Empty: none, the pin has no effect."""
+    @_builtins.property
+    def until(self) -> _timestamp_pb2.Timestamp:
+        """When the pin ends by itself."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        to: _builtins.str = ...,
+        until: _timestamp_pb2.Timestamp | None = ...,
+        client_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["until", b"until"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "client_id", b"client_id", "cluster", b"cluster", "queue_id", b"queue_id", "to", b"to", "topic", b"topic", "until", b"until"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___QueuePin: _TypeAlias = QueuePin  # noqa: Y015
 
 @_typing.final
 class DifferingMember(_message.Message):
@@ -1405,7 +1471,7 @@ class PinGroupRequest(_message.Message):
     """Operator, for the log."""
     @_builtins.property
     def to(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Client ids, or addresses (the part before `@`), at most 16; empty: end the pin."""
+        """Client ids, or addresses (the part before `@`), at most 16; empty: end the pin, and those of the group's queues."""
 
     @_builtins.property
     def duration(self) -> _duration_pb2.Duration:
@@ -1456,3 +1522,79 @@ class PinGroupResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PinGroupResponse: _TypeAlias = PinGroupResponse  # noqa: Y015
+
+@_typing.final
+class PinQueueRequest(_message.Message):
+    """A pin of one queue to set or end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    TOPIC_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
+    BROKER_NAME_FIELD_NUMBER: _builtins.int
+    QUEUE_ID_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    DURATION_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Name of the group; it may have no members yet."""
+    topic: _builtins.str
+    """Topic of the queue."""
+    cluster: _builtins.str
+    """Cluster of its broker, which may be another than the agent's; with an empty `to` it may be empty: any."""
+    broker_name: _builtins.str
+    """Name of its broker."""
+    queue_id: _builtins.int
+    """Its number."""
+    to: _builtins.str
+    """A client id, or an address (the part before `@`); empty: end the pin. A queue has one pin, the latest."""
+    by: _builtins.str
+    """Operator, for the log."""
+    @_builtins.property
+    def duration(self) -> _duration_pb2.Duration:
+        """Duration, at most 7 days; not with an empty `to`."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        topic: _builtins.str = ...,
+        cluster: _builtins.str = ...,
+        broker_name: _builtins.str = ...,
+        queue_id: _builtins.int = ...,
+        to: _builtins.str = ...,
+        duration: _duration_pb2.Duration | None = ...,
+        by: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["duration", b"duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_name", b"broker_name", "by", b"by", "cluster", b"cluster", "duration", b"duration", "group", b"group", "queue_id", b"queue_id", "to", b"to", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PinQueueRequest: _TypeAlias = PinQueueRequest  # noqa: Y015
+
+@_typing.final
+class PinQueueResponse(_message.Message):
+    """The current pin of the queue."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PIN_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def pin(self) -> Global___QueuePin:
+        """It; absent: there is none."""
+
+    def __init__(
+        self,
+        *,
+        pin: Global___QueuePin | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["pin", b"pin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["pin", b"pin"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PinQueueResponse: _TypeAlias = PinQueueResponse  # noqa: Y015

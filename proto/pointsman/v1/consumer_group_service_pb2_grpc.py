@@ -75,6 +75,11 @@ class ConsumerGroupServiceStub(object):
                 request_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.PinGroupRequest.SerializeToString,
                 response_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.PinGroupResponse.FromString,
                 _registered_method=True)
+        self.PinQueue = channel.unary_unary(
+                '/pointsman.v1.ConsumerGroupService/PinQueue',
+                request_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.PinQueueRequest.SerializeToString,
+                response_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.PinQueueResponse.FromString,
+                _registered_method=True)
 
 
 class ConsumerGroupServiceServicer(object):
@@ -143,6 +148,14 @@ class ConsumerGroupServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PinQueue(self, request, context):
+        """Assigns one queue to one member for a time, also across a restart of the agent, or ends that. To be sent to every
+        agent. FAILED_PRECONDITION: the group cannot be pinned so, or has a member that does not follow it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_ConsumerGroupServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -185,6 +198,11 @@ def add_ConsumerGroupServiceServicer_to_server(servicer, server):
                     servicer.PinGroup,
                     request_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.PinGroupRequest.FromString,
                     response_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.PinGroupResponse.SerializeToString,
+            ),
+            'PinQueue': grpc.unary_unary_rpc_method_handler(
+                    servicer.PinQueue,
+                    request_deserializer=pointsman_dot_v1_dot_consumer__group__service__pb2.PinQueueRequest.FromString,
+                    response_serializer=pointsman_dot_v1_dot_consumer__group__service__pb2.PinQueueResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -404,6 +422,33 @@ class ConsumerGroupService(object):
             '/pointsman.v1.ConsumerGroupService/PinGroup',
             pointsman_dot_v1_dot_consumer__group__service__pb2.PinGroupRequest.SerializeToString,
             pointsman_dot_v1_dot_consumer__group__service__pb2.PinGroupResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PinQueue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pointsman.v1.ConsumerGroupService/PinQueue',
+            pointsman_dot_v1_dot_consumer__group__service__pb2.PinQueueRequest.SerializeToString,
+            pointsman_dot_v1_dot_consumer__group__service__pb2.PinQueueResponse.FromString,
             options,
             channel_credentials,
             insecure,

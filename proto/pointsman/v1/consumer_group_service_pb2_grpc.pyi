@@ -58,6 +58,10 @@ class ConsumerGroupServiceStub:
     """The groups that have members here, sorted by name, in pages."""
     PinGroup: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.PinGroupRequest, _consumer_group_service_pb2.PinGroupResponse]
     """Assigns all queues of a group to some of its members for a time, or ends that."""
+    PinQueue: _grpc.UnaryUnaryMultiCallable[_consumer_group_service_pb2.PinQueueRequest, _consumer_group_service_pb2.PinQueueResponse]
+    """Assigns one queue to one member for a time, also across a restart of the agent, or ends that. To be sent to every
+    agent. FAILED_PRECONDITION: the group cannot be pinned so, or has a member that does not follow it.
+    """
 
 @_typing.type_check_only
 class ConsumerGroupServiceAsyncStub(ConsumerGroupServiceStub):
@@ -89,6 +93,10 @@ class ConsumerGroupServiceAsyncStub(ConsumerGroupServiceStub):
     """The groups that have members here, sorted by name, in pages."""
     PinGroup: _aio.UnaryUnaryMultiCallable[_consumer_group_service_pb2.PinGroupRequest, _consumer_group_service_pb2.PinGroupResponse]  # type: ignore[assignment]
     """Assigns all queues of a group to some of its members for a time, or ends that."""
+    PinQueue: _aio.UnaryUnaryMultiCallable[_consumer_group_service_pb2.PinQueueRequest, _consumer_group_service_pb2.PinQueueResponse]  # type: ignore[assignment]
+    """Assigns one queue to one member for a time, also across a restart of the agent, or ends that. To be sent to every
+    agent. FAILED_PRECONDITION: the group cannot be pinned so, or has a member that does not follow it.
+    """
 
 class ConsumerGroupServiceServicer(metaclass=_abc_1.ABCMeta):
     """Membership of consumer groups; members are notified of changes."""
@@ -165,5 +173,15 @@ class ConsumerGroupServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_consumer_group_service_pb2.PinGroupResponse, _abc.Awaitable[_consumer_group_service_pb2.PinGroupResponse]]:
         """Assigns all queues of a group to some of its members for a time, or ends that."""
+
+    @_abc_1.abstractmethod
+    def PinQueue(
+        self,
+        request: _consumer_group_service_pb2.PinQueueRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_consumer_group_service_pb2.PinQueueResponse, _abc.Awaitable[_consumer_group_service_pb2.PinQueueResponse]]:
+        """Assigns one queue to one member for a time, also across a restart of the agent, or ends that. To be sent to every
+        agent. FAILED_PRECONDITION: the group cannot be pinned so, or has a member that does not follow it.
+        """
 
 def add_ConsumerGroupServiceServicer_to_server(servicer: ConsumerGroupServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -87,6 +87,7 @@ async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_cal
         "offsets": lambda who: OffsetServiceStub(channel).ListOffsets(offsets_wire.ListOffsetsRequest(), metadata=who),
         "groups": lambda who: groups.ListGroups(groups_wire.ListGroupsRequest(), metadata=who),
         "pin": lambda who: groups.PinGroup(groups_wire.PinGroupRequest(group="g"), metadata=who),
+        "pin queue": lambda who: groups.PinQueue(groups_wire.PinQueueRequest(group="g"), metadata=who),
         "drain": lambda who: agent.Drain(agent_wire.DrainRequest(by="x" * 999), metadata=who).read(),
         "hand over": lambda who: OffsetServiceStub(channel).CommitOffsets(
             offsets_wire.CommitOffsetsRequest(group="g"), metadata=who
@@ -99,12 +100,12 @@ async def test_clients_have_groups_locks_and_offsets_and_operators_the_other_cal
     }
     assert denied == {
         "ops": [],
-        "app": ["pin", "drain", "info"],
-        "slave-of-a": ["locks", "offsets", "groups", "pin", "drain"],
+        "app": ["pin", "pin queue", "drain", "info"],
+        "slave-of-a": ["locks", "offsets", "groups", "pin", "pin queue", "drain"],
         "broker-b": list(calls),
         # Lists of all groups, and a group that is not theirs.
-        "billing": ["locks", "offsets", "pin", "drain", "hand over", "info"],
-        "audit": ["locks", "offsets", "pin", "drain", "hand over", "info"],
+        "billing": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", "info"],
+        "audit": ["locks", "offsets", "pin", "pin queue", "drain", "hand over", "info"],
     }
     assert {await outcome(call(())) for call in calls.values()} == {StatusCode.UNAUTHENTICATED}
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import grpc
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 from grpc_status import rpc_status
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
@@ -107,3 +108,28 @@ def pin(group: str, to: Iterable[str], *, seconds: int | None = None, by: str = 
     """An operator's request to pin."""
     duration = Duration(seconds=seconds) if seconds is not None else None
     return wire.PinGroupRequest(group=group, to=to, duration=duration, by=by)
+
+
+def pin_queue(
+    group: str,
+    to: str,
+    *,
+    queue_id: int = 0,
+    topic: str = "orders",
+    cluster: str = "c1",
+    broker_name: str = "a",
+    seconds: int | None = 60,
+    by: str = "",
+) -> wire.PinQueueRequest:
+    """An operator's request to pin a queue; an empty ``to`` ends the pin."""
+    duration = Duration(seconds=seconds) if seconds is not None and to else None
+    queue = {"topic": topic, "cluster": cluster, "broker_name": broker_name}
+    return wire.PinQueueRequest(group=group, **queue, queue_id=queue_id, to=to, duration=duration, by=by)
+
+
+def follows_pins(subscription: wire.GroupSubscription, *, strategy: str = "AVG") -> wire.GroupSubscription:
+    """The subscription of a client that follows pins of queues."""
+    setting = wire.AllocationSetting(name=strategy, settings="{}", digest=b"d" * 32, buildable_from=1)
+    settings = wire.MemberSettings(strategy=setting, started_at=Timestamp(seconds=1), follows_queue_pins=True)
+    subscription.settings.CopyFrom(settings)
+    return subscription

@@ -22,6 +22,7 @@ from pointsman_agent.core.replica_offsets import ReplicaOffsets
 from pointsman_agent.core.topic_set import TopicConfig, TopicSet
 from pointsman_agent.groups.group_queues import GroupQueues
 from pointsman_agent.groups.group_servicer import ConsumerGroups
+from pointsman_agent.groups.queue_pin_keeper import QueuePinStore
 from pointsman_agent.offsets.flusher import Flusher, OffsetMetrics
 from pointsman_agent.offsets.servicer import OffsetServicer
 from pointsman_agent.queue_locks.queue_lock_servicer import QueueLockServicer
@@ -76,6 +77,7 @@ class AgentServices:
         boot: int = BOOT,
         max_watchers: int = 1_000,
         addr: str = "127.0.0.1:0",
+        pin_store: QueuePinStore | None = None,
     ) -> None:
         self.clock = clock
         self.registry = CollectorRegistry()
@@ -94,6 +96,7 @@ class AgentServices:
                 progress=self.progress,
                 clock=clock,
             ),
+            pin_store=pin_store,
         )
         self.replica_offsets = ReplicaOffsets(self.offsets, is_master=is_master)
         metrics = OffsetMetrics(CollectorRegistry())
@@ -112,6 +115,7 @@ class AgentServices:
         """Serve; ``is_loaded``: after the store was read."""
         if is_loaded:
             await self.flusher.refresh()
+        await self.groups.restore_queue_pins()
         await self.server.start((*self._services, *more))
         self._watching = asyncio.create_task(self.server.watch_over())
 

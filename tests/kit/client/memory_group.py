@@ -126,6 +126,7 @@ class MemoryGroup:
         self.clock = clock
         self.members: dict[str, Callable[[], None]] = {}
         self.pinned: tuple[str, ...] = ()
+        self.queue_pins: tuple[tuple[MessageQueue, str], ...] = ()
         self.is_known = True
         """Whether an agent can be relied on for the list of members."""
         self.locks: dict[MessageQueue, tuple[str, float]] = {}
@@ -177,7 +178,8 @@ class _Membership:
     def members(self) -> Members | None:
         if not self._group.is_known:
             return None
-        return Members(tuple(sorted(self._group.members)), self._group.pinned)
+        group = self._group
+        return Members(tuple(sorted(group.members)), group.pinned, queue_pins=group.queue_pins)
 
     async def refresh_members(self) -> None:
         self._group.queries += 1

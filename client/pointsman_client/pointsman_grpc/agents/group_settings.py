@@ -10,6 +10,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman_client.core.allocation import AllocationStrategy
+from pointsman_client.core.message_queue import MessageQueue
 from pointsman_client.core.rebalance import DifferingMember, Members
 from pointsman_client.core.stated_strategy import KNOWN_STRATEGIES, StatedStrategy, stated
 
@@ -42,6 +43,7 @@ def own_settings(strategy: AllocationStrategy, *, is_ordered: bool, started_at: 
         is_ordered=is_ordered,
         known_strategies=KNOWN_STRATEGIES,
         started_at=timestamp,
+        follows_queue_pins=True,
     )
 
 
@@ -62,6 +64,13 @@ def to_members(membership: wire.GroupMembership) -> Members:
         tuple(
             DifferingMember(each.client_id, difference_names(each.differences), each.stands_aside, each.strategy)
             for each in membership.differing
+        ),
+        tuple(
+            sorted(
+                (MessageQueue(each.topic, each.cluster, each.broker_name, each.queue_id), each.client_id)
+                for each in membership.queue_pins
+                if each.client_id
+            )
         ),
     )
 

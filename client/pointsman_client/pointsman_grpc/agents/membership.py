@@ -176,6 +176,7 @@ class AgentMembership:
         return {
             "members": list(members.client_ids) if members is not None else None,
             "pinned": list(members.pinned) if members is not None else [],
+            "queuePins": {str(queue): owner for queue, owner in (members.queue_pins if members is not None else ())},
             "oldestMember": members.holder if members is not None else "",
             "strategyInForce": members.strategy.text if members is not None and members.strategy is not None else None,
             "standsAside": members is not None and members.stands_aside(self._client_id),

@@ -208,6 +208,7 @@ class BrokerMembership:
         return {
             "members": None if self._members is None else list(self._members.client_ids),
             "pinned": [],
+            "queuePins": {},
             "conflictingSubscriptions": SUBSCRIPTIONS in self._differences,
             "differences": list(self._differences),
             "duplicateClientId": self._doubles > 1,

@@ -188,7 +188,7 @@ async def test_malformed_bytes_are_an_error_of_the_caller(agent: AgentServices) 
 
 async def test_every_call_of_the_service_has_a_handler(agent: AgentServices) -> None:
     methods = [method.name for method in group_servicer.SERVICE.methods]
-    assert len(methods) == 8
+    assert len(methods) == 9
     async with grpc.aio.insecure_channel(agent.addr) as channel:
         for method in methods:
             call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream(

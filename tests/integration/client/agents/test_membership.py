@@ -29,8 +29,9 @@ from tests.kit.agent.consumer_agents import (
     broker_data,
     consumer_agents,
     flow,
+    queues_of,
 )
-from tests.kit.agent.group_clients import Consumer, pin, reads
+from tests.kit.agent.group_clients import Consumer, pin, pin_queue, reads
 from tests.kit.client.agent_members import Join, joined_members
 from tests.kit.faults.cut_proxy import cut_proxy
 from tests.kit.waiting import eventually
@@ -560,6 +561,35 @@ async def test_a_pin_is_part_of_the_list(clock: ManualClock, join: Join) -> None
         await eventually(lambda: member.membership.members == Members((C1, C2), pinned=(C2,)), clock=clock)
         await flow(clock, 60.0)
         await eventually(lambda: member.membership.members == Members((C1, C2)), clock=clock)
+        await operator.crash()
+
+
+async def test_pins_of_queues_are_part_of_the_list_and_follow_a_member_that_leaves_and_returns(
+    clock: ManualClock, join: Join
+) -> None:
+    async with consumer_agents("a", clock=clock) as agents:
+        settings = states(Averagely(), clock=clock)
+        member = await join(C1, routes_of(*agents), settings=settings)
+        subscription = reads("g")
+        subscription.settings.CopyFrom(settings)
+        operator = Consumer(agents[0].addr, C2, subscription)
+        await operator.beat()
+        await eventually(lambda: member.sees(C1, C2), clock=clock)
+        await operator.stub.PinQueue(pin_queue("g", "10.0.0.2", queue_id=3))
+        [queue] = queues_of("a", 3)
+
+        def pins() -> object:
+            members = member.membership.members
+            return None if members is None else members.queue_pins
+
+        await eventually(lambda: pins() == ((queue, C2),), clock=clock)
+        assert member.membership.describe()["queuePins"] == {str(queue): C2}
+        await operator.leave()
+        await eventually(lambda: pins() == (), clock=clock)
+        await operator.beat()
+        await eventually(lambda: pins() == ((queue, C2),), clock=clock)
+        await flow(clock, 60.0)
+        await eventually(lambda: pins() == (), clock=clock)
         await operator.crash()
 
 

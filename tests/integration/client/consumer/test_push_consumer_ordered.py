@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from pointsman_client.consumer.push_consumer import PushConsumer
 from pointsman_client.core.message import ReceivedMessage
 from pointsman_client.core.retry_rules import ConsumeResult
 from tests.kit.client.consumer_setup import Setup, numbers
@@ -222,3 +223,29 @@ async def test_an_ordered_consumer_that_lost_its_lock_continues_where_the_other_
     assert bodies[-1] == "5"
     assert set(bodies) == {"0", "1", "2", "5"}
     assert setup.hook.lost_locks == 1
+
+
+async def test_an_ordered_queue_that_is_pinned_to_another_member_is_handed_over_between_two_messages(
+    setup: Setup,
+) -> None:
+    await setup.brokers.put(Q0, numbers(4))
+    first, second = Held(), Seen()
+
+    def held(consumer: PushConsumer) -> list[object]:
+        return list(consumer.describe()["queues"])
+
+    holder = await setup.join("x", first, ordered=True)
+    await setup.clock.advance(1)
+    other = await setup.join("y", second, ordered=True)
+    await setup.until(lambda: held(other))
+    assert first.bodies == ["0"]
+    setup.group.queue_pins = ((Q0, "y@1"),)
+    setup.group.changed()
+    await setup.clock.advance(10)
+    assert second.bodies == []
+    first.go.set()
+    await setup.until(lambda: len(second.bodies) == 3)
+    assert (first.bodies, second.bodies, first.most) == (["0"], ["1", "2", "3"], 1)
+    setup.group.queue_pins = ()
+    setup.group.changed()
+    await setup.until(lambda: len(held(holder)) == 1 and len(held(other)) == 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -10,11 +11,13 @@ from pointsman_agent.core.group_membership import (
     HELD,
     NOTHING,
     TAKEN_OVER,
+    AllocationSetting,
     Cause,
     Changes,
     ConsumeType,
     GroupState,
     GroupSubscription,
+    MemberSettings,
     MembershipBeat,
     MembershipStatus,
     MessageModel,
@@ -23,6 +26,7 @@ from pointsman_agent.core.group_membership import (
 )
 from pointsman_agent.core.group_rules import GroupLimitReached, GroupRules, NoticeRules
 from pointsman_agent.core.groups import Groups
+from pointsman_agent.core.queue_pins import PinnedQueue, QueuePin, QueuePinRefused, QueuePins
 
 START = 1_000.0
 A, B, C = "10.0.0.1@a", "10.0.0.2@b", "10.0.0.3@c"
@@ -368,6 +372,111 @@ def test_a_pin_expires_and_removes_an_empty_group(groups: Groups) -> None:
     assert groups.advance(now=START + 60.0).groups == {"g"}
     assert groups.membership("g").pinned_until is None
     assert groups.unpin("g", now=START + 60.0) is NOTHING
+
+
+def follows(
+    client_id: str, *, model: MessageModel = MessageModel.CLUSTERING, strategy: str = "AVG"
+) -> GroupSubscription:
+    """The subscription of a client that follows pins of queues."""
+    setting = AllocationSetting(strategy, "", strategy.encode(), 1, needs_zone=False)
+    started_at = int(client_id[7]) if client_id[7:8].isdigit() else 1
+    settings = MemberSettings(setting, False, 1, started_at, follows_queue_pins=True)
+    return replace(subscribed(model=model), settings=settings)
+
+
+Q0 = PinnedQueue("orders", "c1", "a", 0)
+
+
+def pin_queue(groups: Groups, to: str, *, group: str = "g", queue: PinnedQueue = Q0, now: float = START) -> Changes:
+    pins = groups.check_queue_pin(group, QueuePin(queue, to, now + 60.0))
+    return groups.put_queue_pins(pins, now=now)
+
+
+def owners(groups: Groups, group: str = "g") -> list[str]:
+    held = groups.membership(group)
+    return [held.owner_of(each) for each in held.queue_pins]
+
+
+def test_a_pin_of_a_queue_has_a_revision_and_ends_by_itself(groups: Groups) -> None:
+    join(groups, A, follows(A))
+    before = groups.revision("g")
+    assert pin_queue(groups, A).groups == {"g"}
+    pinned = groups.revision("g")
+    assert pinned > before
+    assert groups.advance(now=START + 59.9).groups == set()
+    assert owners(groups) == [A]
+    assert groups.advance(now=START + 60.0).groups == {"g"}
+    assert (owners(groups), groups.pinned_count) == ([], 0)
+    assert groups.revision("g") > pinned
+
+
+def test_the_pin_of_a_queue_waits_for_a_member_that_left_and_for_a_group_without_members(groups: Groups) -> None:
+    before = groups.revision("g")
+    assert pin_queue(groups, A).groups == {"g"}
+    assert groups.revision("g") > before
+    assert owners(groups) == [""]
+    for _ in range(2):
+        join(groups, A, follows(A))
+        assert owners(groups) == [A]
+        assert groups.leave(A, now=START).groups == {"g"}
+        assert owners(groups) == [""]
+
+
+def test_a_member_that_does_not_follow_pins_of_queues_suspends_them_while_it_is_shown(groups: Groups) -> None:
+    join(groups, A, follows(A))
+    pin_queue(groups, A)
+    join(groups, B, stream=2)
+    held = groups.membership("g")
+    assert (owners(groups), held.agreement.not_following_queue_pins) == ([""], (B,))
+    with pytest.raises(QueuePinRefused, match=B):
+        pin_queue(groups, A)
+    # The same client id, upgraded: nothing else of the list changes.
+    assert join(groups, B, follows(B), stream=3).groups == {"g"}
+    assert owners(groups) == [A]
+
+
+def test_a_member_that_stands_aside_does_not_suspend_pins_of_queues(groups: Groups) -> None:
+    join(groups, A, follows(A))
+    other = follows(B, strategy="MINE")
+    assert other.settings is not None
+    own = replace(other, settings=other.settings._replace(known_strategies=0, follows_queue_pins=False))
+    join(groups, B, own, stream=2)
+    pin_queue(groups, A)
+    assert groups.membership("g").client_ids == (A,)
+    assert owners(groups) == [A]
+
+
+@pytest.mark.parametrize(
+    ("member", "problem"),
+    [
+        pytest.param(follows(A, model=MessageModel.BROADCASTING), "broadcasts", id="broadcasting"),
+        pytest.param(follows(A, strategy="CONFIG"), "configured queues", id="configured"),
+    ],
+)
+def test_a_queue_of_a_group_that_divides_none_is_not_pinned(
+    groups: Groups, member: GroupSubscription, problem: str
+) -> None:
+    join(groups, A, member)
+    with pytest.raises(QueuePinRefused, match=problem):
+        pin_queue(groups, A)
+    assert groups.queue_pins == QueuePins()
+    groups.put_queue_pins(QueuePins().with_pin("g", QueuePin(Q0, A, START + 60.0)), now=START)
+    assert owners(groups) == [""]
+
+
+def test_pins_of_queues_are_of_one_group_beside_a_pin_of_it(groups: Groups) -> None:
+    for client_id, stream in ((A, 1), (B, 2)):
+        join(groups, client_id, follows(client_id), replace(follows(client_id), group="h"), stream=stream)
+    other = groups.revision("h")
+    pin_queue(groups, A)
+    groups.pin("g", [B], until=START + 30.0, now=START)
+    held = groups.membership("g")
+    assert (held.pinned_client_ids, owners(groups)) == ((B,), [A])
+    assert (groups.revision("h"), owners(groups, "h")) == (other, [])
+    assert [groups.summary(name).is_pinned for name in ("g", "h")] == [True, False]
+    groups.unpin("g", now=START)
+    assert groups.summary("g").is_pinned
+    assert groups.pinned_count == 1
 
 
 def test_a_bound_refuses_the_newcomer_and_changes_nothing(groups: Groups) -> None:

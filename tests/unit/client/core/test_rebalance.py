@@ -291,5 +291,51 @@ def test_a_pin_is_distinguished_from_a_surplus(client_id: str, pinned: list[str]
     assert idle_reason(asked, Pinned(Averagely(), pinned).allocate(asked), pinned=pinned) is reason
 
 
+def pinned_to(*pins: tuple[int, str], members: str = "ab", pinned: tuple[str, ...] = ()) -> Members:
+    """Members whose queues of these numbers are pinned."""
+    queue_pins = tuple((FOUR[number], owner) for number, owner in pins)
+    return Members(tuple(f"{each}@1" for each in members), pinned, queue_pins=queue_pins)
+
+
+def numbers(members: Members, *, of: Iterable[MessageQueue] = FOUR) -> dict[str, list[int]]:
+    """The numbers of each member's queues."""
+    shares = {each: share(of, members, client_id=each) for each in members.client_ids}
+    return {each: sorted(queue.queue_id for queue in found.queues) for each, found in shares.items() if found}
+
+
+def test_a_pinned_queue_moves_to_its_member_and_no_other_queue_moves() -> None:
+    assert numbers(pinned_to()) == {"a@1": [0, 1], "b@1": [2, 3]}
+    assert numbers(pinned_to((0, "b@1"))) == {"a@1": [1], "b@1": [0, 2, 3]}
+    assert numbers(pinned_to((0, "a@1"))) == {"a@1": [0, 1], "b@1": [2, 3]}
+
+
+def test_the_pin_of_a_queue_has_no_effect_without_its_member_or_its_queue() -> None:
+    assert numbers(pinned_to((0, "z@1"))) == numbers(pinned_to())
+    # The topic shrinks, or the broker of the pinned queue is gone.
+    assert numbers(pinned_to((3, "a@1")), of=FOUR[:2]) == {"a@1": [0], "b@1": [1]}
+    elsewhere = Members(("a@1", "b@1"), queue_pins=((MessageQueue("orders", "c1", "gone", 0), "a@1"),))
+    assert numbers(elsewhere) == numbers(pinned_to())
+
+
+def test_beside_a_pin_of_the_group_only_its_members_are_given_pinned_queues() -> None:
+    both = pinned_to((0, "c@1"), (3, "b@1"), members="abc", pinned=("b@1", "c@1"))
+    assert numbers(both) == {"a@1": [], "b@1": [1, 3], "c@1": [0, 2]}
+    assert numbers(pinned_to((0, "a@1"), members="abc", pinned=("b@1",))) == {"a@1": [], "b@1": [0, 1, 2, 3], "c@1": []}
+
+
+def test_configured_queues_stay_with_their_members_beside_pins_of_queues() -> None:
+    configured = ByConfig(FOUR[:2])
+    assert share(FOUR, pinned_to((0, "b@1"), (3, "a@1")), strategy=configured) == Share(frozenset(FOUR[:2]))
+
+
+def test_a_member_is_idle_because_of_pins_of_queues_only_if_it_had_a_queue_without_them() -> None:
+    away = share(FOUR[:2], pinned_to((0, "b@1")))
+    assert away == Share(frozenset(), IdleReason.PINNED_ELSEWHERE)
+    surplus = pinned_to((0, "b@1"), members="abc")
+    assert share(FOUR[:2], surplus, client_id="c@1") == Share(frozenset(), IdleReason.MORE_MEMBERS_THAN_QUEUES)
+    only = pinned_to((0, "c@1"), members="abc")
+    assert share(FOUR[:2], only, client_id="c@1") == Share(frozenset(FOUR[:1]))
+
+
 def test_an_uneven_strategy_is_distinguished_from_a_surplus() -> None:
     assert idle_reason(request("a", "ab", queues(q=2)), ()) is IdleReason.STRATEGY
