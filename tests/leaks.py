@@ -1,8 +1,8 @@
 """A pytest plugin: a test that leaves a task, thread, process, socket or file behind fails.
 
 What a fixture of a wider scope opened is not the test's. Some things close with a delay (gRPC closes sockets in its
-own threads), so a leak is what is still there after GRACE_SECONDS. Processes, sockets and files are read from
-/proc: without it (macOS), only tasks and threads are checked.
+own threads), so a leak is what is still there after GRACE_SECONDS and GRACE_LOOKS. Processes, sockets and files are
+read from /proc: without it (macOS), only tasks and threads are checked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import grpc
 import pytest
 from _pytest.unraisableexception import collect_unraisable
 
-GRACE_SECONDS = 5.0
+GRACE_SECONDS, GRACE_LOOKS = 5.0, 50
+"""On a very busy machine this process may not run for seconds, nor do gRPC's threads."""
 NOT_OF_A_TEST = ("/dev/", "/proc/", sys.prefix)
 """Files in these folders are ignored; in the environment's folder matplotlib keeps its fonts open."""
 OPEN_FILES, OWN_THREADS = Path("/proc/self/fd"), Path("/proc/self/task")
@@ -36,9 +37,10 @@ def held() -> set[str]:
 
 
 def leaks(before: set[str], now: Callable[[], set[str]]) -> list[str]:
-    """Name what is open now, was not before, and did not close within GRACE_SECONDS."""
-    deadline = time.monotonic() + GRACE_SECONDS
-    while (found := sorted(now() - before)) and time.monotonic() < deadline:
+    """Name what is open now, was not before, and did not close within GRACE_SECONDS and GRACE_LOOKS."""
+    deadline, looks = time.monotonic() + GRACE_SECONDS, 0
+    while (found := sorted(now() - before)) and (time.monotonic() < deadline or looks < GRACE_LOOKS):
+        looks += 1
         if time.monotonic() > deadline - GRACE_SECONDS / 2:
             gc.unfreeze()  # A name server in this process froze all objects, so garbage as well. Slow, so not at first.
         gc.collect()
