@@ -163,6 +163,7 @@ class _Fleet:
         self._groups = {number: f"group-{number * GROUPS // CONSUMERS}" for number in numbers}
         self._beats = {number: _beat(number, group) for number, group in self._groups.items()}
         self._streams: dict[int, _Stream] = {}
+        self._is_second = dict.fromkeys(numbers, False)
         self._reading: list[asyncio.Task[None]] = []
         self._received: dict[str, list[float]] = {group: [] for group in self._groups.values()}
         self._changed = asyncio.Event()
@@ -189,8 +190,11 @@ class _Fleet:
             for number in itertools.cycle(numbers):
                 if time.monotonic() > until:
                     return count
-                is_second = count // len(numbers) % 2 == 1
-                await self._beat(number, _readings(self._groups[number], is_second, queues) if queues else b"")
+                if queues:
+                    self._is_second[number] ^= True
+                    await self._beat(number, _readings(self._groups[number], self._is_second[number], queues))
+                else:
+                    await self._beat(number)
                 count += 1
             return count
 
