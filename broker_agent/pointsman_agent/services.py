@@ -172,6 +172,7 @@ class ClientServices:
         """Run the background tasks of the services until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.flusher.run())
+            tasks.create_task(self.groups.restore_queue_pins())
             tasks.create_task(self._keep_members())
             tasks.create_task(self._expiry.run())
             tasks.create_task(self._access.follow())
@@ -195,7 +196,7 @@ class ClientServices:
         return core.member_counts() if core.state is GroupState.READY else None
 
     async def _keep_members(self) -> None:
-        await self.groups.restore_queue_pins()
+        await self.groups.queue_pins_tried.wait()
         await self.member_lists.run()
 
     def _is_loaded(self) -> bool:

@@ -106,6 +106,9 @@ class ConsumerGroups:
         self.members_changed = asyncio.Event()
         """Set when a client joined or left a group."""
         self._noted_version = 0
+        self.queue_pins_tried = asyncio.Event()
+        """Set when they are read, or cannot be read for now. Wait for it before :meth:`recall`, so that no complete
+        list is without them; not longer, since recovery must not depend on them."""
         self._pins = QueuePinKeeper(pin_store or MemoryQueuePins(), clock=clock)
 
     def member_counts(self) -> Mapping[str, int]:
@@ -168,9 +171,10 @@ class ConsumerGroups:
         self._apply(self.core.resume(now=self._clock.monotonic()))
 
     async def restore_queue_pins(self) -> None:
-        """Read the pins of queues from before the start. Call it before :meth:`recall`, so that no list is without."""
-        pins = await self._pins.load()
+        """Read the pins of queues from before the start. See ``queue_pins_tried``."""
+        pins = await self._pins.load(failed=self.queue_pins_tried.set)
         self._apply(self.core.put_queue_pins(pins, now=self._clock.monotonic()))
+        self.queue_pins_tried.set()
 
     async def close(self) -> None:
         """Close the store of the pins. The last call."""

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from pointsman.client_id import client_id_problem
 from pointsman.clock import Clock
 from pointsman.names import name_problem
 from pointsman_agent.deadline import within
 from pointsman_agent.groups.group_servicer import ConsumerGroups
-from pointsman_agent.single_call_thread import SingleCallThread
+from pointsman_agent.replaced_file import ReplacedFile
 
 RECALL_SECONDS = 1.0
 """Time from the start until groups may be RECOVERED if no list was stored: connected clients reconnect in it."""
@@ -26,13 +25,11 @@ RETRY_SECONDS = 5.0
 NOT_OURS_SECONDS = 30.0
 """Time after which a store that another agent writes is tried again."""
 FINAL_WRITE_SECONDS = 1.0
-FILE_SECONDS = 10.0
 MAX_FILE_BYTES = 64 * 1024 * 1024
 FORMAT, VERSION = "pointsman-members", 1
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
 MemberLists = Mapping[str, Sequence[str]]
 
 
@@ -159,20 +156,20 @@ class MemberListKeeper:
 
 
 class MemberListFile:
-    """The lists in one JSON file, replaced atomically. A thread does the I/O."""
+    """The lists in one JSON file."""
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
-        self._path = path
-        self._clock = clock
-        self._thread = SingleCallThread("member-lists", busy=MemberListsFailed)
+        self._file = ReplacedFile(
+            path, name="member-lists", max_bytes=MAX_FILE_BYTES, failure=MemberListsFailed, clock=clock
+        )
 
     async def load(self) -> MemberLists | None:
         """See :meth:`MemberListStore.load`. An unreadable file counts as none."""
-        return await self._in_thread(self._load)
+        return await self._file.load(self._parse)
 
     async def write(self, lists: MemberLists) -> None:
         """See :meth:`MemberListStore.write`."""
-        await self._in_thread(lambda: self._write(lists))
+        await self._file.write(lambda: json.dumps({"format": FORMAT, "version": VERSION, "groups": lists}))
 
     def is_ours(self) -> bool:
         """See :meth:`MemberListStore.is_ours`."""
@@ -181,20 +178,7 @@ class MemberListFile:
     async def close(self) -> None:
         """See :meth:`MemberListStore.close`."""
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        try:
-            return await within(self._clock, FILE_SECONDS, self._thread.run(work))
-        except TimeoutError:
-            raise MemberListsFailed(f"{self._path}: the disk did not respond in {FILE_SECONDS:g} s") from None
-        except OSError as error:
-            raise MemberListsFailed(f"{error.filename or self._path}: {error.strerror or error}") from error
-
-    def _load(self) -> MemberLists | None:
-        try:
-            size = self._path.stat().st_size
-            data = self._path.read_bytes() if size <= MAX_FILE_BYTES else b""
-        except FileNotFoundError:
-            return None
+    def _parse(self, data: bytes) -> MemberLists | None:
         try:
             content = json.loads(data)
             if (content["format"], content["version"]) == (FORMAT, VERSION):
@@ -202,18 +186,9 @@ class MemberListFile:
             problem = f"has format {content['format']!r} {content['version']!r}"
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             problem = str(error)
-        facts = {"file": self._path, "bytes": size, "problem": problem}
+        facts = {"file": self._file.path, "bytes": len(data), "problem": problem}
         log.warning("member list file is damaged and was ignored", extra={"facts": facts})
         return None
-
-    def _write(self, lists: MemberLists) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self._path.with_name(self._path.name + ".tmp")
-        with unfinished.open("w", encoding="ascii") as stream:
-            json.dump({"format": FORMAT, "version": VERSION, "groups": lists}, stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(self._path)
 
 
 def sound_list(group: str, client_ids: Sequence[str]) -> list[str]:

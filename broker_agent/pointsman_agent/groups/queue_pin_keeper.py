@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from pointsman.client_id import pin_target_problem
 from pointsman.clock import Clock
@@ -20,18 +19,14 @@ from pointsman.names import MAX_QUEUES, name_problem
 from pointsman.wire.refusals import NotReady
 from pointsman_agent.core.group_rules import GroupLimitReached
 from pointsman_agent.core.queue_pins import PinnedQueue, QueuePin, QueuePins
-from pointsman_agent.deadline import within
+from pointsman_agent.replaced_file import ReplacedFile
 from pointsman_agent.rpc.agent_refusals import Unavailable
-from pointsman_agent.single_call_thread import SingleCallThread
 
 RETRY_SECONDS = 1.0
-FILE_SECONDS = 10.0
 MAX_BYTES = 16 * 1024 * 1024
 FORMAT, VERSION = "pointsman-queue-pins", 1
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 
 class QueuePinsFailed(Exception):
@@ -67,8 +62,11 @@ class QueuePinKeeper:
         self._clock = clock
         self._is_loaded = False
 
-    async def load(self) -> QueuePins:
-        """Return the stored pins that have not ended; waits for the store. Text that is damaged counts as none."""
+    async def load(self, *, failed: Callable[[], object] = lambda: None) -> QueuePins:
+        """Return the stored pins that have not ended; waits for the store. Text that is damaged counts as none.
+
+        ``failed`` is called for each attempt that fails.
+        """
         is_failing = False
         while True:
             try:
@@ -78,6 +76,7 @@ class QueuePinKeeper:
                 if not is_failing:
                     log.warning("pins of queues cannot be read; retrying", extra={"facts": {"error": str(error)}})
                 is_failing = True
+                failed()
                 await self._clock.sleep(RETRY_SECONDS)
         self._is_loaded = True
         try:
@@ -147,20 +146,18 @@ class MemoryQueuePins:
 
 
 class QueuePinFile:
-    """The pins in one file, replaced atomically. A thread does the I/O."""
+    """The pins in one file."""
 
     def __init__(self, path: Path, *, clock: Clock) -> None:
-        self._path = path
-        self._clock = clock
-        self._thread = SingleCallThread("queue-pins", busy=QueuePinsFailed)
+        self._file = ReplacedFile(path, name="queue-pins", max_bytes=MAX_BYTES, failure=QueuePinsFailed, clock=clock)
 
     async def load(self) -> str | None:
         """See :meth:`QueuePinStore.load`."""
-        return await self._in_thread(self._load)
+        return await self._file.load(lambda data: data.decode("ascii", "replace"))
 
     async def write(self, text: str) -> None:
         """See :meth:`QueuePinStore.write`."""
-        await self._in_thread(lambda: self._write(text))
+        await self._file.write(lambda: text)
 
     def is_ours(self) -> bool:
         """See :meth:`QueuePinStore.is_ours`."""
@@ -168,32 +165,3 @@ class QueuePinFile:
 
     async def close(self) -> None:
         """See :meth:`QueuePinStore.close`."""
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        try:
-            return await within(self._clock, FILE_SECONDS, self._thread.run(work))
-        except TimeoutError:
-            raise QueuePinsFailed(f"{self._path}: the disk did not respond in {FILE_SECONDS:g} s") from None
-        except OSError as error:
-            raise QueuePinsFailed(f"{error.filename or self._path}: {error.strerror or error}") from error
-
-    def _load(self) -> str | None:
-        try:
-            size = self._path.stat().st_size
-            return self._path.read_bytes().decode("ascii", "replace") if size <= MAX_BYTES else ""
-        except FileNotFoundError:
-            return None
-
-    def _write(self, text: str) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = self._path.with_name(self._path.name + ".tmp")
-        with unfinished.open("w", encoding="ascii") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        unfinished.replace(self._path)
-        folder = os.open(self._path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)

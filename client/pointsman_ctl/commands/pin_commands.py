@@ -9,9 +9,9 @@ import click
 from google.protobuf.duration_pb2 import Duration
 from rich.text import Text
 
-from pointsman.client_id import address_of
+from pointsman.client_id import address_of, pin_target_problem
 from pointsman.group_topics import retry_topic
-from pointsman.names import MAX_QUEUES, registered_name_problem, text_problem
+from pointsman.names import MAX_QUEUES, registered_name_problem
 from pointsman.v1 import consumer_group_service_pb2 as wire
 from pointsman.v1 import route_service_pb2
 from pointsman.wire.json_document import to_document
@@ -34,7 +34,6 @@ from pointsman_ctl.output.output_layout import failure_line
 from pointsman_ctl.servers.agent_queries import AgentGroup, AgentServer
 
 MAX_TARGETS = 16
-MAX_TARGET_LENGTH = 255
 MAX_NAMED = 10
 """Members, brokers or topics that an error names."""
 
@@ -70,10 +69,7 @@ def _read_queue(_ctx: click.Context, _param: click.Parameter, value: str | None)
 def _read_targets(_ctx: click.Context, _param: click.Parameter, values: Sequence[str]) -> tuple[str, ...]:
     targets = tuple(dict.fromkeys(values))
     for target in targets:
-        problem = text_problem(target, longest=MAX_TARGET_LENGTH) if target else "must not be empty"
-        if problem is None and (" " in target or not target.isascii()):
-            problem = "may contain only printable ASCII characters without spaces"
-        if problem:
+        if problem := pin_target_problem(target):
             raise click.BadParameter(f"{target!r} {problem}")
     if len(targets) > MAX_TARGETS:
         raise click.BadParameter(f"has {len(targets)} members, at most {MAX_TARGETS} are allowed")

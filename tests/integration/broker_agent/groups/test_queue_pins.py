@@ -27,7 +27,7 @@ from tests.kit.agent.in_process import agent_config, running_agent
 from tests.kit.agent.services import AgentServices
 from tests.kit.broker.redis.process import redis_process
 from tests.kit.refusal import refusal_of
-from tests.kit.waiting import eventually
+from tests.kit.waiting import eventually, read_until
 
 A, B = "10.0.0.1@a", "10.0.0.2@b"
 ROW = {"group": "g", "topic": "t", "cluster": "c", "broker_name": "b", "queue_id": 1, "to": "x", "until_ms": 9e12}
@@ -196,6 +196,33 @@ async def test_the_complete_agent_has_its_pins_after_a_restart_when_its_list_is_
             await client.crash()
             await running.stopped()
     assert answers == [{}, {3: A}]
+
+
+async def test_pins_that_cannot_be_read_do_not_keep_an_agent_from_its_member_lists(tmp_path: Path) -> None:
+    (tmp_path / "offsets.db.pins").mkdir()
+    config = replace(
+        agent_config(["127.0.0.1:1"]),
+        rpc=RpcSection(listen="127.0.0.1:0"),
+        offsets=OffsetsSection(path=str(tmp_path / "offsets.db")),
+    )
+    async with running_agent(config) as running:
+        await eventually(partial(getattr, running.agent, "is_serving"))
+        client = Consumer(running.agent.parts.agent_addr, A)
+        await client.beat(follows_pins(reads("g")))
+        await eventually((tmp_path / "offsets.db.members").exists)
+        refusal = await refusal_of(client.stub.PinQueue(pin_queue("g", A)))
+        assert "not read yet" in refusal.message
+        (tmp_path / "offsets.db.pins").rmdir()
+
+        async def owner() -> str:
+            try:
+                return (await client.stub.PinQueue(pin_queue("g", A))).pin.client_id
+            except grpc.aio.AioRpcError:
+                return ""
+
+        assert await read_until(owner) == A
+        await client.crash()
+        await running.stopped()
 
 
 async def test_a_pin_that_cannot_be_stored_is_refused_and_has_no_effect(
