@@ -16,4 +16,4 @@ echo "installing into $venv: the first time takes a few minutes (pyspark is larg
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --upgrade pip
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --constraint "$constraints" --group dev \
   --editable './proto[daemon]' --editable './client[cli,otel,prometheus,redis,rocketmq,testing]' --editable ./namesrv \
-  --editable './broker_agent[redis]' --editable ./spark_jobs
+  --editable './broker_agent[redis]' --editable './spark_jobs[questions]'

@@ -13,6 +13,7 @@ tests=(
   tests/integration/client/{transports/test_redis_transport,rocketmq/test_rocketmq_transport}.py
   tests/integration/ctl/test_ctl_process.py
   tests/unit/client/{redis_streams,rocketmq}
+  tests/unit/spark_jobs/io
   tests/spark/test_command.py::test_findings_are_exit_1_and_are_printed
 )
 # What is deprecated between two versions of others is theirs to settle.
@@ -30,7 +31,7 @@ smoke() { # NAME PYTHON OPTION...: the options are for the installation of ours
   shift 2
   "$uv" venv --quiet --clear --python "$python" "$venv"
   "$uv" pip install --quiet --python "$venv" "$@" \
-    './proto[daemon]' './client[cli,otel,prometheus,redis,rocketmq,testing]' ./namesrv './broker_agent[redis]' ./spark_jobs
+    './proto[daemon]' './client[cli,otel,prometheus,redis,rocketmq,testing]' ./namesrv './broker_agent[redis]' './spark_jobs[questions]'
   "$uv" pip install --quiet --python "$venv" --constraint deploy/dev/constraints.txt \
     pytest pytest-asyncio pytest-timeout pytest-xdist hypothesis trustme
   "$venv/bin/python" -W error -W ignore::DeprecationWarning -c "$import_all"

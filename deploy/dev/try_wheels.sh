@@ -99,6 +99,7 @@ mkdir spark_jobs
 echo 'OWNER = "the application"' >spark_jobs/__init__.py
 into report --constraint "$constraints" "$(wheel proto)" "$(wheel report)"
 answers pointsman-report
+wants "pip install 'pointsman-report[questions]'" "$venv/bin/pointsman-report" route-at orders --at 03:12 --warehouse .
 "$venv/bin/python" -c 'import spark_jobs, pointsman_report; assert spark_jobs.OWNER == "the application"'
 "$venv/bin/python" -c '
 from importlib.resources import files

@@ -8,8 +8,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from pointsman_report.io import History, Warehouse
-from pointsman_report.questions.topic_history import Source
+from pointsman_report.io import History, SparkPast, Warehouse
 from pointsman_report.schemas import TABLES
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
 
@@ -54,11 +53,11 @@ def _topics(server: NameServer, about: Row, at: float) -> None:
         server.say("TOPICS", moment(at), about, data_version="0.0.1", detail=detail)
 
 
-def files(spark: SparkSession, folder: Path) -> Source:
-    return Source(history=History(spark, [str(write_history(folder / "history", rows()))]))
+def files(spark: SparkSession, folder: Path) -> SparkPast:
+    return SparkPast(history=History(spark, [str(write_history(folder / "history", rows()))]))
 
 
-def tables(spark: SparkSession, folder: Path) -> Source:
+def tables(spark: SparkSession, folder: Path) -> SparkPast:
     """A warehouse with the same rows and an incident."""
     warehouse = Warehouse(spark, str(folder / "warehouse"))
     warehouse.stage("registration_events", files(spark, folder).events(FIRST, LAST))
@@ -75,4 +74,4 @@ def tables(spark: SparkSession, folder: Path) -> Source:
     incidents = [tuple(incident.get(name) for name in schema.names)]
     warehouse.stage("incidents", spark.createDataFrame(incidents, schema))
     warehouse.publish(first_day=FIRST, last_day=LAST)
-    return Source(warehouse=Warehouse(spark, str(folder / "warehouse")))
+    return SparkPast(warehouse=Warehouse(spark, str(folder / "warehouse")))

@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 
+from pointsman_report.hadoop_files import local_files
 from pointsman_report.io import GZIP_FAULT
+from pointsman_report.io.raw_files import raw_files_of
+from pointsman_report.io.raw_rows import rows_of
 from pointsman_report.jobs.ingest_history import IngestResult, ingest
 from tests.spark.histories import MIDNIGHT, NameServer, Row, broker, moment, write_history
 from tests.spark.tables import DayRunner
@@ -47,6 +50,18 @@ def taken(run_days: DayRunner, history: Path, warehouse: Path) -> Taken:
         run_days.rows(warehouse, table, SINCE_EVER, date(2100, 1, 1)) for table in ("registration_events", "quarantine")
     )
     return Taken(history, warehouse, result, rows, bad)
+
+
+def embedded(history: Path, rows: list[Row]) -> list[tuple[Any, ...]]:
+    """The numbers that the reader without Java finds of the days of these rows."""
+    days = {row["dt"] for row in rows}
+    files = raw_files_of(local_files(history / "raw"), first_day=SINCE_EVER)
+    found = rows_of(files, first_day=SINCE_EVER, last_day=date(2100, 1, 1))
+    return sorted(number for number in found if number[0] in days)
+
+
+def numbers(rows: list[Row]) -> list[tuple[Any, ...]]:
+    return sorted((row["dt"], row["node"], row["boot_id"], row["seq"]) for row in rows)
 
 
 def lines_of(node: str, count: int = 2) -> bytes:
@@ -131,6 +146,10 @@ def test_a_files_name_may_be_anything(odd: Taken, name: str) -> None:
     assert Counter(bad)[name.removesuffix(".gz")] == 2
 
 
+def test_the_reader_without_java_finds_the_same_rows(odd: Taken) -> None:
+    assert embedded(odd.history, odd.rows) == numbers(odd.rows)
+
+
 def test_nothing_is_read_or_changed_a_second_time(odd: Taken, run_days: DayRunner) -> None:
     again = taken(run_days, odd.history, odd.warehouse)
 
@@ -179,6 +198,7 @@ def test_a_file_cut_at_any_byte_gives_the_rows_before_the_cut(run_days: DayRunne
     assert {node: good[node] for node in wanted} == {node: count for node, (count, _) in wanted.items()}
     assert listed == {node for node, (_, torn) in wanted.items() if torn}
     assert all(row["reason"].startswith((GZIP_FAULT, "torn or not JSON")) for row in found.quarantine)
+    assert embedded(found.history, found.rows) == numbers(found.rows)
 
 
 def _good_and_torn(cut: bytes) -> tuple[int, bool]:

@@ -9,13 +9,12 @@ from zoneinfo import ZoneInfo
 import pytest
 from pyspark.sql import SparkSession
 
-from pointsman_report.io import History, Warehouse
+from pointsman_report.io import History, SparkPast, Warehouse
 from pointsman_report.jobs import pipeline
 from pointsman_report.jobs.compact_warehouse import compact
 from pointsman_report.jobs.history_reading import Work
 from pointsman_report.parameters import Parameters
 from pointsman_report.questions.past_route import NO_DATA, NOT_READ, ROUTE, UNKNOWN_TOPIC, RouteResult, route_at
-from pointsman_report.questions.topic_history import Source
 from tests.spark import route_history
 from tests.spark.histories import NameServer, broker, moment, write_history
 from tests.spark.route_history import LAST, NIGHT, TOPIC
@@ -25,12 +24,12 @@ BERLIN = ZoneInfo("Europe/Berlin")
 
 
 @pytest.fixture(scope="module")
-def files(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Source:
+def files(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SparkPast:
     return route_history.files(spark, tmp_path_factory.mktemp("route"))
 
 
 @pytest.fixture(scope="module")
-def then(files: Source) -> RouteResult:
+def then(files: SparkPast) -> RouteResult:
     """A second after the first name server lost b, and before the second did."""
     return route_at(files, TOPIC, moment(NIGHT + 1), cluster=None)
 
@@ -72,7 +71,7 @@ def test_a_program_reads_it_in_utc(then: RouteResult) -> None:
     assert document["brokers"][1]["views"][0]["replicas"][0]["since"] == "2026-03-02T03:00:00.000Z"
 
 
-def test_an_unknown_topic_and_a_time_without_data_are_distinguished(files: Source) -> None:
+def test_an_unknown_topic_and_a_time_without_data_are_distinguished(files: SparkPast) -> None:
     nothing = route_at(files, "no such topic", moment(NIGHT), cluster=None)
     without_data = route_at(files, TOPIC, moment(3_600 * 19, day=-1), cluster=None)
     elsewhere = route_at(files, TOPIC, moment(NIGHT), cluster="c2")
@@ -84,11 +83,11 @@ def test_an_unknown_topic_and_a_time_without_data_are_distinguished(files: Sourc
 
 
 @pytest.fixture(scope="module")
-def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Source:
+def tables(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> SparkPast:
     return route_history.tables(spark, tmp_path_factory.mktemp("tables"))
 
 
-def test_a_moment_that_was_not_read_is_distinguished_from_one_without_data(files: Source, tables: Source) -> None:
+def test_a_moment_that_was_not_read_is_distinguished_from_one_without_data(files: SparkPast, tables: SparkPast) -> None:
     ended = route_at(files, TOPIC, moment(NIGHT + 7_200), cluster=None)
     much_later = route_at(tables, TOPIC, moment(0, day=5), cluster=None)
 
@@ -98,7 +97,7 @@ def test_a_moment_that_was_not_read_is_distinguished_from_one_without_data(files
     assert "the warehouse has no rows of that day and the day before; use --history" in much_later.text(BERLIN)
 
 
-def test_a_warehouse_gives_the_same_result_as_the_files(tables: Source, then: RouteResult) -> None:
+def test_a_warehouse_gives_the_same_result_as_the_files(tables: SparkPast, then: RouteResult) -> None:
     assert route_at(tables, TOPIC, moment(NIGHT + 1), cluster="c1").as_dict() == then.as_dict() | {"cluster": "c1"}
 
 
@@ -118,7 +117,7 @@ def test_rows_that_compact_dropped_do_not_count_as_lost(
     pipeline.compute(Work(history, warehouse, LAST, LAST, Parameters(), lambda _: None))
 
     def missing(at: float) -> list[int]:
-        asked = Source(warehouse=Warehouse(spark, str(tmp_path / "warehouse")))
+        asked = SparkPast(warehouse=Warehouse(spark, str(tmp_path / "warehouse")))
         return [node.rows_missing for node in route_at(asked, TOPIC, moment(at), cluster=None).nodes]
 
     before = missing(NIGHT), missing(700)

@@ -72,6 +72,11 @@ class SparkOptions:
     conf: Sequence[tuple[str, str]]
     quiet: bool
 
+    @property
+    def any_given(self) -> bool:
+        """Whether an option is given that only Spark can follow."""
+        return bool(self.master or self.memory or self.conf)
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -156,6 +161,12 @@ outcome_options = option_group(
     click.option(
         "--exit-zero", is_flag=True, help="Exit with 0 instead of 1 if there are findings; a failure stays 2."
     ),
+)
+engine_option = click.option(
+    "--engine",
+    type=click.Choice(["embedded", "spark"]),
+    help="What reads the tables and files.  [default: embedded (no Java); spark if a path is not of this machine, or "
+    "with a Spark option]",
 )
 spark_options = option_group(
     "spark",

@@ -14,10 +14,10 @@ import click
 
 from pointsman_report.commands import arguments
 from pointsman_report.commands.arguments import Days, Outcome, ParameterOptions, SparkOptions
-from pointsman_report.commands.running import print_result, running
+from pointsman_report.commands.running import opened_past, print_result, running
 
 if TYPE_CHECKING:
-    from pointsman_report.questions.topic_history import Source
+    from pointsman_report.io.past import Past
 
 SETTING = "flapping.suppress_above=2000"
 
@@ -45,53 +45,46 @@ query_options = arguments.option_group(
 
 
 @contextmanager
-def _open_source(
-    query: TopicQuery, given: ParameterOptions, options: SparkOptions
-) -> Iterator[tuple[Source, datetime, ZoneInfo]]:
-    """Open the warehouse or the history. Raises click.UsageError before Spark starts if the options are invalid."""
-    warehouse = query.warehouse
-    if (warehouse is None) == (not query.history):
+def _open_past(
+    query: TopicQuery, given: ParameterOptions, engine: str | None, options: SparkOptions
+) -> Iterator[tuple[Past, datetime, ZoneInfo]]:
+    """Open the warehouse and the history. Raises click.UsageError before Spark starts if the options are invalid."""
+    if query.warehouse is None and not query.history:
         raise click.UsageError(
-            "give either --warehouse DIR (ingested history) or --history DIR (files of name servers)"
+            "give --warehouse DIR (ingested history), --history DIR (files of name servers), or both: then files that "
+            "the warehouse has not read are read too"
         )
     zone = given.loaded().report.zone
     now = datetime.now(tz=UTC)
     at = arguments.instant(query.at, zone, now=now)
     if at > now:
         raise click.UsageError(f"--at {query.at} is in the future")
-    histories = list(arguments.checked_histories(query.history))
-    if warehouse is not None:
-        arguments.checked_warehouse(warehouse)
-    with running(options, reads=histories if warehouse is None else [warehouse]) as (spark, _):
-        # Imported late: pyspark may be missing, which `running` reports in one line.
-        from pointsman_report.io import History, Warehouse  # noqa: PLC0415
-        from pointsman_report.questions.topic_history import Source  # noqa: PLC0415
-
-        source = (
-            Source(history=History(spark, histories))
-            if warehouse is None
-            else Source(warehouse=Warehouse(spark, warehouse))
-        )
-        yield source, at, zone
+    with opened_past(query.warehouse, list(query.history), engine, options) as past:
+        yield past, at, zone
 
 
 @click.command("route-at")
 @query_options
 @arguments.parameter_options
 @arguments.outcome_options
+@arguments.engine_option
 @arguments.spark_options
-def route_at(query: TopicQuery, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
+def route_at(
+    query: TopicQuery, given: ParameterOptions, outcome: Outcome, engine: str | None, spark: SparkOptions
+) -> int:
     """Show a topic's route at a moment at each name server.
 
     \b
     Examples:
       pointsman-report route-at orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
       pointsman-report route-at orders --at 03:12 --history /var/lib/pointsman/history --timezone Europe/Berlin
+
+    With both, files that the warehouse has not read are read too.
     """
-    with _open_source(query, given, spark) as (source, at, zone):
+    with _open_past(query, given, engine, spark) as (past, at, zone):
         from pointsman_report.questions.past_route import route_at as found  # noqa: PLC0415 - imports pyspark
 
-        result = found(source, query.topic, at, cluster=query.cluster)
+        result = found(past, query.topic, at, cluster=query.cluster)
     return print_result(result, outcome, zone)
 
 
@@ -99,8 +92,11 @@ def route_at(query: TopicQuery, given: ParameterOptions, outcome: Outcome, spark
 @query_options
 @arguments.parameter_options
 @arguments.outcome_options
+@arguments.engine_option
 @arguments.spark_options
-def explain(query: TopicQuery, given: ParameterOptions, outcome: Outcome, spark: SparkOptions) -> int:
+def explain(
+    query: TopicQuery, given: ParameterOptions, outcome: Outcome, engine: str | None, spark: SparkOptions
+) -> int:
     """Explain which brokers were missing from a topic's route.
 
     Since when and why, which name servers saw it, and when clients could know.
@@ -109,11 +105,13 @@ def explain(query: TopicQuery, given: ParameterOptions, outcome: Outcome, spark:
     Examples:
       pointsman-report explain orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
       pointsman-report explain orders --at 03:12 --history /var/lib/pointsman/history --timezone Europe/Berlin
+
+    With both, files that the warehouse has not read are read too.
     """
-    with _open_source(query, given, spark) as (source, at, zone):
+    with _open_past(query, given, engine, spark) as (past, at, zone):
         from pointsman_report.questions.explanation import explain as found  # noqa: PLC0415 - imports pyspark
 
-        result = found(source, query.topic, at, cluster=query.cluster)
+        result = found(past, query.topic, at, cluster=query.cluster)
     return print_result(result, outcome, zone)
 
 

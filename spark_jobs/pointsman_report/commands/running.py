@@ -18,12 +18,19 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from pointsman_report.commands.arguments import Outcome, SparkOptions, local_path
+from pointsman_report.commands.arguments import (
+    Outcome,
+    SparkOptions,
+    checked_histories,
+    checked_warehouse,
+    local_path,
+)
 from pointsman_report.spark_session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from pointsman_report.io.past import Past
     from pointsman_report.questions import QueryResult
 
 Log = Callable[[str], None]
@@ -129,6 +136,37 @@ def running(options: SparkOptions, *, reads: Iterable[str]) -> Iterator[tuple[Sp
         progress.log(f"{time.monotonic() - began:6.1f} s  Spark started")
         yield spark, progress.log
         progress.log(f"{time.monotonic() - began:6.1f} s  total")
+
+
+@contextmanager
+def opened_past(
+    warehouse: str | None, histories: list[str], engine: str | None, options: SparkOptions
+) -> Iterator[Past]:
+    """Open a warehouse, histories, or both for a question: without Java if they are on disks of this machine.
+
+    Raises:
+        click.UsageError: a directory does not exist, or the embedded reader cannot read one.
+        ReportError: the embedded reader is not installed, or the warehouse is of another version.
+        SparkUnavailableError: Java is missing, or Spark did not start.
+    """
+    checked_histories(histories)
+    tables = [] if warehouse is None else [checked_warehouse(warehouse)]
+    remote = [path for path in (*tables, *histories) if local_path(path) is None]
+    if engine == "embedded" and remote:
+        raise click.UsageError(f"--engine embedded reads disks of this machine, not {remote[0]}: use --engine spark")
+    # Imported late: pyspark may be missing, which is reported in one line.
+    if engine == "embedded" or not (engine or remote or options.any_given):
+        from pointsman_report.io.embedded_past import EmbeddedPast  # noqa: PLC0415
+
+        folders = [path for path in map(local_path, histories) if path is not None]
+        yield EmbeddedPast(None if warehouse is None else local_path(warehouse), folders)
+        return
+    with running(options, reads=[*tables, *histories]) as (spark, _):
+        from pointsman_report.io import History, SparkPast, Warehouse  # noqa: PLC0415
+
+        yield SparkPast(
+            None if warehouse is None else Warehouse(spark, warehouse), History(spark, histories) if histories else None
+        )
 
 
 def print_result(result: QueryResult, outcome: Outcome, zone: ZoneInfo) -> int:

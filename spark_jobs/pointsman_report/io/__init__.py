@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from pointsman_report.io.raw_files import GZIP_FAULT, History, HistoryNotFoundError, files_that_may_hold
+from pointsman_report.io.spark_past import SparkPast
 from pointsman_report.io.warehouse import Warehouse, days_from
 
-__all__ = ["GZIP_FAULT", "History", "HistoryNotFoundError", "Warehouse", "days_from", "files_that_may_hold"]
+__all__ = [
+    "GZIP_FAULT",
+    "History",
+    "HistoryNotFoundError",
+    "SparkPast",
+    "Warehouse",
+    "days_from",
+    "files_that_may_hold",
+]

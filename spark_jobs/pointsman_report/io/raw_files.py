@@ -45,6 +45,12 @@ def files_that_may_hold(files: Iterable[RawFile], *, first_day: date) -> list[Ra
     return [file for file in files if file.size > 0 and not is_old(file)]
 
 
+def raw_files_of(files: Iterable[RawFile], *, first_day: date) -> list[RawFile]:
+    """Return, each once, the history files among these that may hold rows of the first day or later."""
+    found = {file.path: file for file in files if _RAW_FILE.search(file.path)}
+    return sorted(files_that_may_hold(found.values(), first_day=first_day), key=lambda file: file.path)
+
+
 class History:
     """The raw history under one or more directories."""
 
@@ -64,10 +70,7 @@ class History:
                 raise HistoryNotFoundError(
                     f"no history at {root} (a history directory contains raw/dt=YYYY-MM-DD/*.jsonl)"
                 )
-        found = {
-            file.path: file for root in self._roots for file in self._files.walk(root) if _RAW_FILE.search(file.path)
-        }
-        return sorted(files_that_may_hold(found.values(), first_day=first_day), key=lambda file: file.path)
+        return raw_files_of((file for root in self._roots for file in self._files.walk(root)), first_day=first_day)
 
     def any_removed(self, files: list[RawFile]) -> bool:
         """Return whether a listed file no longer exists: a name server has compressed it, or its retention ended."""

@@ -43,6 +43,7 @@ MEMORY_SETTING = "spark.pointsman.intermediatesInMemory"
 """Set to "true" for small input."""
 DEFAULT_FORMAT = "parquet"
 NOTE = "_compacted"
+LABEL = "_warehouse.json"
 LEVEL_OPTIONS = {"parquet": "parquet.compression.codec.zstd.level", "orc": "orc.compression.zstd.level"}
 APPENDED_TABLES = ("registration_events", "quarantine", "ingested_files")
 """Tables that grow by the rows read; the others are recomputed for all days of a run."""
@@ -87,6 +88,26 @@ def _landing_numbers(spark: SparkSession, tasks: int) -> list[int]:
     return [found.get(task, task) for task in range(tasks)]
 
 
+def checked_label(text: str | None, path: str, *, has_tables: bool) -> dict[str, Any]:
+    """Return the label of the warehouse at a path; empty for one without tables.
+
+    Raises:
+        ReportError: it is damaged, or the warehouse is of another version.
+    """
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError as error:
+        raise ReportError(f"{path}/{LABEL} is damaged: {error}") from error
+    label: dict[str, Any] = found if isinstance(found, dict) else {}
+    version = label.get("warehouse_version")
+    if version != WAREHOUSE_VERSION and (label or has_tables):
+        raise ReportError(
+            f"the warehouse {path} has version {version or 1}, but this release needs version {WAREHOUSE_VERSION}: "
+            "backfill a new folder from raw history"
+        )
+    return label
+
+
 class Warehouse:
     """Reads tables, stages new ones, and puts them into place."""
 
@@ -96,7 +117,7 @@ class Warehouse:
         self._path = absolute(path).rstrip("/")
         self._all_staging = f"{self._path}/_staging"
         self._staging = f"{self._all_staging}/{uuid.uuid4().hex}"
-        self._label = f"{self._path}/_warehouse.json"
+        self._label = f"{self._path}/{LABEL}"
         self._journal = Journal(self._files, f"{self._all_staging}/journal")
         self._own_days: dict[str, set[date]] = {}
         self._span: tuple[date, date] | None = None
@@ -315,12 +336,6 @@ class Warehouse:
         """
         requested = self._spark.conf.get(FORMAT_SETTING, None)
         label = self._read_label()
-        version = label.get("warehouse_version")
-        if version != WAREHOUSE_VERSION and (label or self.days("broker_state")):
-            raise ReportError(
-                f"the warehouse {self._path} has version {version or 1}, but this release needs version "
-                f"{WAREHOUSE_VERSION}: backfill a new folder from raw history"
-            )
         written = label.get("table_format") or (DEFAULT_FORMAT if self.computed_days() else None)
         if requested and written and requested != written:
             raise ReportError(
@@ -330,12 +345,7 @@ class Warehouse:
         return self._format
 
     def _read_label(self) -> dict[str, Any]:
-        text = self._files.text(self._label)
-        try:
-            label = json.loads(text) if text else {}
-        except ValueError as error:
-            raise ReportError(f"{self._label} is damaged: {error}") from error
-        return label if isinstance(label, dict) else {}
+        return checked_label(self._files.text(self._label), self._path, has_tables=bool(self.days("broker_state")))
 
     def _write_label(self) -> None:
         label = {"warehouse_version": WAREHOUSE_VERSION, "table_format": self._table_format}

@@ -13,7 +13,8 @@ from datetime import UTC, date, datetime, timedelta
 
 from pointsman_report import __version__
 from pointsman_report.io import History, Warehouse, days_from, files_that_may_hold
-from pointsman_report.jobs.intake import Taken, Window, counted, most_by_name, take
+from pointsman_report.io.ledger import Window, most_by_name
+from pointsman_report.jobs.intake import Taken, counted, take
 from pointsman_report.parameters import Parameters
 from pointsman_report.report_errors import ReportError
 from pointsman_report.transforms.observer_windows import observer_windows, unseen_holes

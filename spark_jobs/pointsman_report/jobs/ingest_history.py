@@ -9,8 +9,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from pointsman_report.io import History, Warehouse
+from pointsman_report.io.ledger import Window
 from pointsman_report.jobs.history_reading import LATE_DAYS, Progress
-from pointsman_report.jobs.intake import Taken, Window, counted, take
+from pointsman_report.jobs.intake import Taken, counted, take
 
 OLDEST_DAYS = 3_700
 """Older rows are skipped: a broken clock must not create a folder for each day since 1970."""

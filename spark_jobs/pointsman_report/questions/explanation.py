@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from pyspark.sql import functions as F
-
+from pointsman_report.io.past import Past, TopicQuestion
 from pointsman_report.questions.past_route import ROUTE, RouteResult, format_time, rfc3339, route_of
 from pointsman_report.questions.route_events import (
     POLLING_CLIENTS,
@@ -18,7 +17,7 @@ from pointsman_report.questions.route_events import (
     departures,
     timeline_events,
 )
-from pointsman_report.questions.topic_history import Source, days_before, moment_of, topic_history_of
+from pointsman_report.questions.topic_history import days_before, topic_history_of
 from pointsman_report.report.formatting import printable
 
 LOOKBACK = timedelta(hours=24)
@@ -112,43 +111,31 @@ class ExplainResult:
         return "\n".join(lines)
 
 
-def explain(source: Source, topic: str, at: datetime, *, cluster: str | None) -> ExplainResult:
-    """Compute the result from the rows of the moment's day and of the day before."""
+def explain(past: Past, topic: str, at: datetime, *, cluster: str | None) -> ExplainResult:
+    """Compute the result from the rows of the moment's day and of the day before, and the hour after it."""
     at = at.astimezone(UTC)
     first_day, _ = days_before(at)
-    last_day = (at + LOOKAHEAD).date()
-    until = datetime(last_day.year, last_day.month, last_day.day, tzinfo=UTC) + timedelta(days=1)
-    rows, windows = source.events(first_day, last_day), source.windows(first_day, last_day)
-    history = topic_history_of(rows, topic, at=at, until=until, cluster=cluster, windows=windows)
-    route = route_of(history, topic, at, cluster=cluster, of_warehouse=source.is_warehouse)
+    question = TopicQuestion(topic, at, first_day, (at + LOOKAHEAD).date(), cluster)
+    history = topic_history_of(past, question)
+    route = route_of(history, topic, at, cluster=cluster)
     clusters = {broker.group[0] for broker in route.brokers}
     since = at - LOOKBACK
     return ExplainResult(
-        route,
+        replace(route, of_tables=past.has_tables, of_files=past.has_files),
         departures(history, since=since, at=at),
         timeline_events(history, topic, since=since, at=at),
-        _incidents(source, clusters, since=since, at=at),
+        _incidents(past, clusters, since=since, at=at),
     )
 
 
-def _incidents(source: Source, clusters: set[str], *, since: datetime, at: datetime) -> tuple[Incident, ...]:
-    table = source.incidents(*days_before(at))
-    if table is None or not clusters:
+def _incidents(past: Past, clusters: set[str], *, since: datetime, at: datetime) -> tuple[Incident, ...]:
+    if not clusters:
         return ()
-    near = table.filter(F.col("cluster").isin(*clusters) & F.col("from_at").between(F.lit(since), F.lit(at)))
-    rows = near.orderBy("from_at", "incident_id").select(
-        "incident_id",
-        "cluster",
-        "scope",
-        "scope_name",
-        F.unix_micros("from_at").alias("from_at"),
-        F.unix_micros("back_at").alias("back_at"),
-        "brokers",
-    )
-    found = [row.asDict() for row in rows.collect()]
-    return tuple(
-        Incident(**{**row, "from_at": moment_of(row["from_at"]), "back_at": moment_of(row["back_at"])}) for row in found
-    )
+    first_day, last_day = days_before(at)
+    columns = [field.name for field in fields(Incident)]
+    rows = past.rows("incidents", columns, first_day=first_day, last_day=last_day, where={"cluster": clusters})
+    found = [Incident(**row) for row in rows if since <= row["from_at"] <= at]
+    return tuple(sorted(found, key=lambda one: (one.from_at, one.incident_id)))
 
 
 def _departure_as_dict(one: Departure, at: datetime) -> dict[str, Any]:

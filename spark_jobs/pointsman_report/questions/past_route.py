@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from pointsman_report.io.past import Past, TopicQuestion
 from pointsman_report.questions.replay import GroupView, Replay, ReplicaView
 from pointsman_report.questions.topic_history import (
     Group,
     HistoryRow,
     NameServerRun,
     Queues,
-    Source,
     TopicHistory,
     days_before,
     topic_history_of,
@@ -87,7 +87,10 @@ class RouteResult:
     brokers: tuple[BrokerRoute, ...]
     last_row_at: datetime | None
     """Time of the last row of the days read, of any broker."""
-    of_warehouse: bool
+    of_tables: bool = False
+    """Whether it was read from a warehouse ..."""
+    of_files: bool = True
+    """... and from raw history files."""
 
     @property
     def outcome(self) -> str:
@@ -142,12 +145,15 @@ def _explanation(result: RouteResult, zone: ZoneInfo) -> str:
 
 
 def _extent_text(result: RouteResult, zone: ZoneInfo) -> str:
-    end, source = result.last_row_at, "warehouse" if result.of_warehouse else "history"
+    end, source = result.last_row_at, "warehouse" if result.of_tables else "history"
     extent = (
         "has no rows of that day and the day before" if end is None else f"ends at {format_time(end, zone, day=True)}"
     )
-    advice = "; use --history DIR, or run pointsman-report ingest first" if result.of_warehouse else ""
-    return f"the {source} {extent}{advice}"
+    if not result.of_tables:
+        return f"the {source} {extent}"
+    if result.of_files:
+        return f"the {source}, with the files that it has not read, {extent}"
+    return f"the {source} {extent}; use --history DIR to read the name servers' files too"
 
 
 def _broker_as_dict(broker: BrokerRoute) -> dict[str, Any]:
@@ -238,18 +244,15 @@ def _node_line(node: NodeView, zone: ZoneInfo) -> str:
     return f"name server {printable(node.node)}: {node.state}, last row {last}{back}{lost}"
 
 
-def route_at(source: Source, topic: str, at: datetime, *, cluster: str | None) -> RouteResult:
+def route_at(past: Past, topic: str, at: datetime, *, cluster: str | None) -> RouteResult:
     """Compute the result from the rows of the moment's day and of the day before."""
     at = at.astimezone(UTC)
-    days = days_before(at)
-    events, windows = source.events(*days), source.windows(*days)
-    history = topic_history_of(events, topic, at=at, until=_end_of_day(at), cluster=cluster, windows=windows)
-    return route_of(history, topic, at, cluster=cluster, of_warehouse=source.is_warehouse)
+    question = TopicQuestion(topic, at, *days_before(at), cluster)
+    result = route_of(topic_history_of(past, question), topic, at, cluster=cluster)
+    return replace(result, of_tables=past.has_tables, of_files=past.has_files)
 
 
-def route_of(
-    history: TopicHistory, topic: str, at: datetime, *, cluster: str | None, of_warehouse: bool = False
-) -> RouteResult:
+def route_of(history: TopicHistory, topic: str, at: datetime, *, cluster: str | None) -> RouteResult:
     """Replay each name server's rows up to the moment, and compare the results."""
     runs = _serving(history.runs, at)
     replays = {run: _replayed(history, topic, run, at) for run in runs}
@@ -259,7 +262,7 @@ def route_of(
     nodes = tuple(
         NodeView(run.node, run.boot_id, run.state(at), run.last_at, run.missing, run.hole_to_at) for run in runs
     )
-    return RouteResult(topic, at, cluster, nodes, brokers, history.last_row_at, of_warehouse)
+    return RouteResult(topic, at, cluster, nodes, brokers, history.last_row_at)
 
 
 Following = dict[tuple[Group, int], HistoryRow]
@@ -317,7 +320,3 @@ def _replayed(history: TopicHistory, topic: str, run: NameServerRun, at: datetim
         previous = max(earlier, key=lambda one: one.first_at, default=None)
         before = None if previous is None else _replayed(history, topic, previous, at)
     return Replay(topic, before).play(own)
-
-
-def _end_of_day(at: datetime) -> datetime:
-    return at.replace(hour=23, minute=59, second=59, microsecond=999_999)

@@ -1,25 +1,19 @@
-"""The history rows of one topic: only those of the brokers that had it.
+"""The history rows of one topic: only those of the brokers that had it, and the runs of the name servers.
 
-They are read from a warehouse, or directly from the name servers' files.
+`pointsman_report.io` reads them, with Spark or without it; what they mean is decided here.
 """
 
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-
-from pointsman_report.io import History, Warehouse
-from pointsman_report.schemas import OBSERVER
-from pointsman_report.schemas.table_types import BOOL, INT, TEXT, struct
-from pointsman_report.transforms import history_rows
-from pointsman_report.transforms.observer_windows import MAX_GAPS, has_missing_rows, is_silence
+from pointsman_report.io.past import ROW_FIELDS, ObserverRows, Past, Row, TopicQuestion, moment_of
+from pointsman_report.transforms.observer_windows import MAX_GAPS, SILENT_INTERVALS
 
 Group = tuple[str, str]
 """A cluster and a broker name."""
@@ -33,33 +27,6 @@ TOLERANCE = timedelta(milliseconds=10)
 """Two rows may differ by this on when a state began."""
 SILENT_AFTER = timedelta(seconds=150)
 """A name server writes a row every minute."""
-_TOPICS = struct(
-    part=INT,
-    parts=INT,
-    full=BOOL,
-    base=TEXT,
-    topics=T.MapType(TEXT, T.ArrayType(T.IntegerType())),
-    removed=T.ArrayType(TEXT),
-)
-ROUTINE = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS", "NAMESRV_ALIVE", "KV_CHANGED")
-"""Rows that do not affect routes. They show that a run continues, so they are counted but not collected."""
-_FIELDS = (
-    "event",
-    "reason",
-    "node",
-    "boot_id",
-    "seq",
-    "cluster",
-    "broker_name",
-    "broker_id",
-    "broker_addr",
-    "incarnation",
-    "data_version",
-    "interval_ms",
-    "state",
-    "since_ms",
-    "planned",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,31 +138,20 @@ class TopicHistory:
     """Time of the last row read, of any broker; None if nothing was read."""
 
 
-def topic_history_of(
-    events: DataFrame,
-    topic: str,
-    *,
-    at: datetime,
-    until: datetime,
-    cluster: str | None,
-    windows: DataFrame | None = None,
-) -> TopicHistory:
-    """Collect the rows of a topic's brokers up to ``until``, and the name servers running at ``at``.
-
-    ``windows``: the days' ``observer_windows``, which distinguish lost rows from those dropped by ``compact``.
-    """
-    lean = _lean(events.filter(F.col("event_at") <= F.lit(until)), topic).persist()
-    try:
-        runs = [row.asDict() for row in _runs(lean, windows, at=at).collect()]
-        rows = [_history_row(row.asDict(recursive=True)) for row in _rows(lean, cluster).collect()]
-    finally:
-        lean.unpersist()
-    ends = [run.pop("end_at") for run in runs]
-    begun = [_run(run) for run in runs if run["last_at"] is not None]
+def topic_history_of(past: Past, question: TopicQuestion) -> TopicHistory:
+    """Read the rows of a topic's brokers, and the name servers that were running at the moment."""
+    found = past.topic_rows(question)
+    rows = sorted(map(_history_row, found.rows), key=lambda row: (row.at, row.node, row.boot_id, row.seq))
+    windows = _Windows(past, question.first_day, question.last_day)
+    of_name_servers: dict[tuple[str, str], list[HistoryRow]] = defaultdict(list)
+    for row in rows:
+        if row.event.startswith("NAMESRV_"):
+            of_name_servers[row.node, row.boot_id].append(row)
+    runs = [_run(each, of_name_servers[each.node, each.boot_id], windows) for each in found.observers if each.rows]
     return TopicHistory(
-        sorted(begun, key=lambda run: (run.node, run.first_at, run.boot_id)),
-        sorted(rows, key=lambda row: (row.at, row.node, row.boot_id, row.seq)),
-        moment_of(max(ends, default=None)),
+        sorted(runs, key=lambda run: (run.node, run.first_at, run.boot_id)),
+        rows,
+        None if not found.observers else moment_of(max(each.end_us for each in found.observers)),
     )
 
 
@@ -205,127 +161,91 @@ def days_before(at: datetime) -> tuple[date, date]:
     return day - timedelta(days=1), day
 
 
-def _lean(events: DataFrame, topic: str) -> DataFrame:
-    """Rows without the entries of other topics."""
-    is_set = F.col("event") == "TOPICS"
-    at = F.unix_micros("event_at").alias("at")
-    # As a generator: a detail is long, and would otherwise be parsed once per field.
-    parsed = F.inline(F.array(F.when(is_set, F.from_json("detail", _TOPICS))))
-    rows = events.select(at, *_FIELDS, "detail", parsed)
-    entry = F.struct(
-        "part",
-        "parts",
-        "full",
-        "base",
-        F.try_element_at("topics", F.lit(topic)).alias("queues"),
-        F.coalesce(F.array_contains("removed", topic), F.lit(False)).alias("removed"),
-    )
-    no_text = is_set | F.col("event").isin(*ROUTINE)
-    return rows.select(
-        "at", *_FIELDS, F.when(~no_text, F.col("detail")).alias("detail"), F.when(is_set, entry).alias("entry")
-    )
+class _Windows:
+    """The holes and intervals of the computed days: they distinguish lost rows from those dropped by ``compact``."""
 
+    def __init__(self, past: Past, first_day: date, last_day: date) -> None:
+        self._rows: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
+        columns = ("dt", "node", "boot_id", "gaps", "alive_seconds")
+        for row in past.rows("observer_windows", columns, first_day=first_day, last_day=last_day):
+            self._rows[row["node"], row["boot_id"]].append(row)
 
-def _runs(lean: DataFrame, windows: DataFrame | None, *, at: datetime) -> DataFrame:
-    up_to_moment = F.col("at") <= F.lit(microseconds(at))
-
-    def first_of(event: str) -> Column:
-        return F.min(F.when(F.col("event") == event, F.col("at")))
-
-    seqs = F.when(up_to_moment, F.col("seq"))
-    stated = F.get_json_object("detail", "$.alive_seconds").try_cast("double")
-    runs = lean.groupBy(*OBSERVER).agg(
-        F.min_by(F.struct("at", "seq"), F.when(~up_to_moment, F.col("seq"))).alias("next"),
-        F.max(F.when(F.col("event") == "NAMESRV_STARTED", stated)).alias("alive_seconds"),
-        F.min("at").alias("first_at"),
-        F.max(F.when(up_to_moment, F.col("at"))).alias("last_at"),
-        F.max("at").alias("end_at"),
-        F.bool_or(~up_to_moment).alias("continues"),
-        (F.max(seqs) - F.min(seqs) + 1 - F.count(seqs)).alias("missing"),
-        F.max(seqs).alias("last_seq"),
-        first_of("NAMESRV_STARTED").alias("started_at"),
-        first_of("NAMESRV_READY").alias("ready_at"),
-        first_of("NAMESRV_DRAINING").alias("draining_at"),
-        first_of("NAMESRV_STOPPED").alias("stopped_at"),
-    )
-    known = runs.withColumn("is_listed", F.lit(True)) if windows is None else _without_dropped(runs, windows)
-    return _with_hole(known).drop("last_seq", "next", "alive_seconds", "is_listed")
-
-
-def _with_hole(runs: DataFrame) -> DataFrame:
-    """Add the hole between the last row up to the moment and the next one."""
-    hole = F.struct(
-        (F.col("last_seq") + 1).alias("from_seq"),
-        (F.col("next.seq") - 1).alias("to_seq"),
-        F.timestamp_micros("last_at").alias("after_at"),
-        F.timestamp_micros("next.at").alias("before_at"),
-    )
-    alive_us = F.round(F.col("alive_seconds") * 1_000_000).cast("long")
-    silent = F.coalesce(is_silence(hole, alive_us), F.lit(False))
-    missing = F.coalesce(has_missing_rows(hole) & F.col("is_listed"), F.lit(False))
-    return runs.withColumns(
-        {
-            "hole_from_at": F.when(missing | silent, F.col("last_at")),
-            "hole_to_at": F.when(missing | silent, F.col("next.at")),
-            "silent": silent,
-        }
-    )
-
-
-def _without_dropped(runs: DataFrame, windows: DataFrame) -> DataFrame:
-    """Count only rows that never arrived as missing, not those dropped by ``compact``."""
-    whole = F.size("gaps") < MAX_GAPS
-    gaps = windows.groupBy(*OBSERVER).agg(
+    def holes(self, each: ObserverRows) -> set[tuple[int, int]] | None:
+        """The first and last missing number of each hole of the run; None if the tables do not have all of them."""
+        rows = self._rows[each.node, each.boot_id]
+        if not each.days <= {row["dt"] for row in rows} or any(len(row["gaps"]) >= MAX_GAPS for row in rows):
+            return None
         # A hole over midnight is listed on both days.
-        F.array_distinct(F.flatten(F.collect_list("gaps"))).alias("gaps"),
-        F.bool_and(whole).alias("whole"),
-        F.max("alive_seconds").alias("computed_alive_seconds"),
+        return {(gap["from_seq"], gap["to_seq"]) for row in rows for gap in row["gaps"]}
+
+    def alive_seconds(self, each: ObserverRows) -> float | None:
+        known = (row["alive_seconds"] for row in self._rows[each.node, each.boot_id])
+        return max((seconds for seconds in known if seconds is not None), default=None)
+
+
+def _run(each: ObserverRows, own: list[HistoryRow], windows: _Windows) -> NameServerRun:
+    """The run of a name server up to the moment, from its counts and its NAMESRV rows."""
+
+    def first_of(event: str) -> datetime | None:
+        return min((row.at for row in own if row.event == event), default=None)
+
+    assert each.first_seq is not None and each.last_seq is not None and each.last_us is not None  # noqa: PT018, S101
+    missing = each.last_seq - each.first_seq + 1 - each.rows
+    holes = windows.holes(each)
+    if holes is not None:
+        listed = sum(to_seq - from_seq + 1 for from_seq, to_seq in holes if from_seq < each.last_seq)
+        # Rows may have arrived after the windows were computed.
+        missing = min(missing, listed)
+    stated = [_seconds(row.detail.get("alive_seconds")) for row in own if row.event == "NAMESRV_STARTED"]
+    alive_seconds = max((seconds for seconds in stated if seconds is not None), default=None)
+    if alive_seconds is None:
+        alive_seconds = windows.alive_seconds(each)
+    is_silent = _is_silence(each, alive_seconds)
+    is_hole = is_silent or _lost_rows_after(each, holes)
+    last_at, next_at = moment_of(each.last_us), None if each.next_us is None else moment_of(each.next_us)
+    return NameServerRun(
+        node=each.node,
+        boot_id=each.boot_id,
+        first_at=moment_of(each.first_us),
+        last_at=last_at,
+        continues=next_at is not None,
+        missing=missing,
+        hole_from_at=last_at if is_hole else None,
+        hole_to_at=next_at if is_hole else None,
+        silent=is_silent,
+        started_at=first_of("NAMESRV_STARTED"),
+        ready_at=first_of("NAMESRV_READY"),
+        draining_at=first_of("NAMESRV_DRAINING"),
+        stopped_at=first_of("NAMESRV_STOPPED"),
     )
-    up_to_moment = F.filter("gaps", lambda gap: gap["from_seq"] < F.col("last_seq"))
-    lost = F.aggregate(
-        up_to_moment, F.lit(0).cast("long"), lambda sum_, gap: sum_ + gap["to_seq"] - gap["from_seq"] + 1
-    )
-    known = runs.join(gaps, on=list(OBSERVER), how="left")
-    # Rows may have arrived after the windows were computed; least() skips nulls.
-    listed = F.exists("gaps", lambda gap: gap["from_seq"].between(F.col("last_seq") + 1, F.col("next.seq") - 1))
-    return known.withColumns(
-        {
-            "missing": F.least("missing", F.when(F.col("whole"), lost)),
-            "is_listed": F.coalesce(listed | ~F.col("whole"), F.lit(True)),
-            "alive_seconds": F.coalesce("alive_seconds", "computed_alive_seconds"),
-        }
-    ).drop("gaps", "whole", "computed_alive_seconds")
 
 
-def _rows(lean: DataFrame, cluster: str | None) -> DataFrame:
-    of_cluster = F.lit(True) if cluster is None else F.col("cluster") == cluster
-    mentions = F.col("entry.queues").isNotNull() | F.coalesce(F.col("entry.removed"), F.lit(False))
-    groups = lean.filter(mentions & of_cluster).select("cluster", "broker_name").distinct()
-    rows = lean.filter(~F.col("event").isin(*ROUTINE))
-    of_groups = rows.join(groups, on=["cluster", "broker_name"], how="left_semi")
-    whole = rows.filter(F.col("broker_name").isNull())
-    of_clusters = whole.join(groups.select("cluster").distinct(), on="cluster", how="left_semi")
-    of_name_servers = whole.filter(F.col("cluster").isNull() & F.col("event").startswith("NAMESRV_"))
-    return of_groups.unionByName(of_clusters).unionByName(of_name_servers)
+def _lost_rows_after(each: ObserverRows, holes: set[tuple[int, int]] | None) -> bool:
+    """Whether rows between the moment and the next row never arrived."""
+    if each.last_seq is None or each.next_seq is None or each.next_seq <= each.last_seq + 1:
+        return False
+    return holes is None or any(each.last_seq < from_seq < each.next_seq for from_seq, _ in holes)
 
 
-def microseconds(moment: datetime) -> int:
-    return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+def _is_silence(each: ObserverRows, alive_seconds: float | None) -> bool:
+    """As `transforms.observer_windows.is_silence`."""
+    if not alive_seconds or each.last_us is None or each.last_seq is None or None in (each.next_us, each.next_seq):
+        return False
+    assert each.next_us is not None and each.next_seq is not None  # noqa: PT018, S101
+    rows = each.next_seq - each.last_seq
+    return each.next_us - each.last_us > rows * round(alive_seconds * 1_000_000) * SILENT_INTERVALS
 
 
-def moment_of(value: int | None) -> datetime | None:
-    return None if value is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
+def _seconds(value: object) -> float | None:
+    try:
+        return float(str(value))
+    except ValueError:
+        return None
 
 
-def _run(row: dict[str, Any]) -> NameServerRun:
-    facts: dict[str, Any] = {name: moment_of(value) if name.endswith("_at") else value for name, value in row.items()}
-    return NameServerRun(**facts)
-
-
-def _history_row(row: dict[str, Any]) -> HistoryRow:
-    at, detail, entry = moment_of(row.pop("at")), row.pop("detail"), row.pop("entry")
-    assert at is not None  # noqa: S101  # every row of history has a time
-    return HistoryRow(at=at, detail=_object(detail), set=_set(entry), **row)
+def _history_row(row: Row) -> HistoryRow:
+    facts = {name: row[name] for name in ROW_FIELDS}
+    return HistoryRow(at=moment_of(row["at"]), detail=_object(row["detail"]), set=_set(row["entry"]), **facts)
 
 
 def _object(text: str | None) -> dict[str, Any]:
@@ -336,46 +256,9 @@ def _object(text: str | None) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _set(entry: dict[str, Any] | None) -> Set | None:
+def _set(entry: Mapping[str, Any] | None) -> Set | None:
     if entry is None or entry["full"] is None or None in (entry["part"], entry["parts"]):
         return None
     queues = entry["queues"]
     usable = queues is not None and len(queues) >= 3 and None not in queues[:3]
     return Set(**{**entry, "queues": tuple(queues[:3]) if usable else None})
-
-
-@dataclass(frozen=True, slots=True)
-class Source:
-    """A warehouse, or history files. Files are read for one query and nothing is written, so the last hour can be
-    queried."""
-
-    warehouse: Warehouse | None = None
-    history: History | None = None
-
-    @property
-    def is_warehouse(self) -> bool:
-        return self.warehouse is not None
-
-    def events(self, first_day: date, last_day: date) -> DataFrame:
-        """Rows of ``registration_events`` of these days."""
-        if self.history is not None:
-            parsed = history_rows.parsed_lines(self.history.lines(self.history.files(first_day=first_day)))
-            return history_rows.registration_events(parsed, first_day=first_day, last_day=last_day)
-        return self._tables().read("registration_events", first_day=first_day, last_day=last_day)
-
-    def windows(self, first_day: date, last_day: date) -> DataFrame | None:
-        """Rows of ``observer_windows``; None without a warehouse."""
-        if self.warehouse is None:
-            return None
-        return self.warehouse.read("observer_windows", first_day=first_day, last_day=last_day)
-
-    def incidents(self, first_day: date, last_day: date) -> DataFrame | None:
-        """Rows of ``incidents``; None without a warehouse."""
-        if self.warehouse is None:
-            return None
-        return self.warehouse.read("incidents", first_day=first_day, last_day=last_day)
-
-    def _tables(self) -> Warehouse:
-        if self.warehouse is None:
-            raise ValueError("a source is a warehouse or a history")
-        return self.warehouse

@@ -26,8 +26,8 @@ ABOUT_A_REPLICA = (
 MAY_BE_ABOUT_ONE = ("CHECKPOINT", "TOPICS")
 STATES = ("PROVISIONAL", "UP", "SUSPECT", "PROTECTED", "OUT", "GONE")
 
-_TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$"
-_EVENT = "^[A-Z_]+$"
+ROW_TIME = r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d{1,9})?(Z|[+-]\d{2}:\d{2})$"
+EVENT = "^[A-Z_]+$"
 _FOLDER_DAY = r"dt=(\d{4}-\d{2}-\d{2})"
 _UNPARSED = "_unparsed"
 _SPACE = " \t\r\n"
@@ -46,7 +46,7 @@ def parsed_lines(lines: DataFrame) -> DataFrame:
     as_json = T.StructType([*HISTORY_ROW_JSON.fields, T.StructField(_UNPARSED, T.StringType())])
     row = F.from_json("line", as_json, {"columnNameOfCorruptRecord": _UNPARSED, "allowSingleQuotes": "false"})
     fields = source.withColumn("row", row).select(*RAW_LINE.fieldNames(), "row.*")
-    timed = fields.withColumn("happened_at", F.when(F.col("event_at").rlike(_TIME), F.try_to_timestamp("event_at")))
+    timed = fields.withColumn("happened_at", F.when(F.col("event_at").rlike(ROW_TIME), F.try_to_timestamp("event_at")))
     # Costly, and needed for bad lines only, so not computed as a column before these are known.
     file_day = F.coalesce(_folder_day(), F.to_date("file_modified_at"))
     dated = timed.withColumn("dt", F.coalesce(F.to_date("happened_at"), file_day))
@@ -100,7 +100,7 @@ def _problem() -> Column:
         .when(missing != "", F.concat(F.lit("missing: "), missing))
         .when(F.col("happened_at").isNull(), "event_at is not an RFC 3339 time")
         .when(F.col("seq") < 1, "seq is below 1")
-        .when(~F.col("event").rlike(_EVENT), "event is not in capital letters")
+        .when(~F.col("event").rlike(EVENT), "event is not in capital letters")
         .when(about_one & (anonymous != ""), F.concat(F.lit("names no broker: "), anonymous))
         .when(has_state & ~is_known, F.concat(F.lit("no known state: "), F.coalesce("state", F.lit("null"))))
     )

@@ -125,11 +125,11 @@ def test_the_overview_names_every_command_with_its_arguments(capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        pytest.param(["route-at", "t", "--at", "03:12"], "give either --warehouse", id="no-place"),
+        pytest.param(["route-at", "t", "--at", "03:12"], "give --warehouse DIR", id="no-place"),
         pytest.param(
-            ["route-at", "t", "--at", "03:12", "--warehouse", "w", "--history", "h"],
-            "give either --warehouse",
-            id="two-places",
+            ["route-at", "t", "--at", "03:12", "--warehouse", "hdfs:///w", "--engine", "embedded"],
+            "--engine embedded reads disks of this machine, not hdfs:///w: use --engine spark",
+            id="embedded-and-remote",
         ),
         pytest.param(
             ["explain", "t", "--at", "03:12", "--warehouse", "nowhere"],

@@ -107,11 +107,13 @@ def test_a_name_server_without_rows_for_a_long_time_gives_no_coverage(server: Na
 
 def test_a_moment_after_the_last_row_of_all_differs_from_one_without_data(server: NameServer) -> None:
     found = answer([server], moment(3_600))
-    of_warehouse = replace(found, of_warehouse=True)
+    of_warehouse = replace(found, of_tables=True, of_files=False)
+    of_both = replace(found, of_tables=True)
 
     assert (found.outcome, found.exit_code, found.as_dict()["last_row_at"]) == (NOT_READ, 1, "2026-03-02T00:00:01.000Z")
     assert found.text(UTC).endswith("no history was read for that time: the history ends at 2026-03-02 00:00:01 UTC")
-    assert of_warehouse.text(UTC).endswith("; use --history DIR, or run pointsman-report ingest first")
+    assert of_warehouse.text(UTC).endswith("; use --history DIR to read the name servers' files too")
+    assert "the warehouse, with the files that it has not read, ends at 2026-03-02" in of_both.text(UTC)
 
 
 def test_one_that_wrote_later_watched_all_the_while(server: NameServer) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 import pytest
 
 from pointsman_report.hadoop_files import RawFile
-from pointsman_report.jobs.intake import Entry, Window, file_day, key, modified_ms, most_by_name, plain_name, unread
+from pointsman_report.io.ledger import Entry, Window, file_day, key, modified_ms, most_by_name, plain_name, unread
 from pointsman_report.transforms.history_rows import SCHEMA_VERSION
 
 AT = datetime(2026, 3, 2, 1, 2, 3, 456_000, tzinfo=UTC)

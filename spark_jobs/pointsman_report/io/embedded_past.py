@@ -1,0 +1,358 @@
+"""The past as DuckDB and plain Python read it from a disk of this machine, without Java.
+
+DuckDB reads the tables: it is imported here alone, so a machine that asks no questions does not need it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pyspark.sql import types as T
+
+from pointsman_report.hadoop_files import local_files
+from pointsman_report.io.ledger import Window, read_ledger, unread
+from pointsman_report.io.past import (
+    ENTRY_FIELDS,
+    ROUTINE,
+    ROW_FIELDS,
+    ObserverRows,
+    Row,
+    TopicQuestion,
+    TopicRows,
+    microseconds,
+    python_value,
+)
+from pointsman_report.io.raw_files import raw_files_of
+from pointsman_report.io.raw_rows import as_text, rows_of
+from pointsman_report.io.warehouse import LABEL, checked_label, days_from, partition
+from pointsman_report.report_errors import ReportError, one_line
+from pointsman_report.schemas import TABLES
+
+Found = TypeVar("Found")
+MAX_READS = 3
+"""Attempts to read files that a run replaces, or a name server compresses, in the meantime."""
+_PARQUET = "read_parquet($files, hive_partitioning = true)"
+_OBSERVERS = f"""
+    SELECT node, boot_id, list(DISTINCT dt) AS days, min(us) AS first_us, max(us) AS end_us,
+        count(*) FILTER (us <= $at) AS rows, max(us) FILTER (us <= $at) AS last_us,
+        min(seq) FILTER (us <= $at) AS first_seq, max(seq) FILTER (us <= $at) AS last_seq,
+        arg_min(us, seq) FILTER (us > $at) AS next_us, min(seq) FILTER (us > $at) AS next_seq
+    FROM (SELECT dt, node, boot_id, seq, epoch_us(event_at) AS us FROM {_PARQUET})
+    GROUP BY node, boot_id
+"""  # noqa: S608  # nothing from outside
+_IS_REMOVED = "coalesce(list_contains(json_extract_string(detail, '$.removed[*]'), $topic), false)"
+_GROUPS = f"""
+    SELECT DISTINCT cluster, broker_name FROM {_PARQUET}
+    WHERE event = 'TOPICS'
+        AND CASE WHEN json_valid(detail) THEN json_type(detail, $entry) = 'ARRAY' OR {_IS_REMOVED} END
+"""  # noqa: S608
+_ROWS = f"""
+    SELECT epoch_us(event_at) AS "at", {", ".join(ROW_FIELDS)},
+        CASE WHEN event <> 'TOPICS' THEN detail END AS detail,
+        CASE WHEN event = 'TOPICS' AND json_valid(detail)
+            THEN json_extract(detail, ['/part', '/parts', '/full', '/base', $entry]) END AS pieces,
+        CASE WHEN event = 'TOPICS' AND json_valid(detail) THEN {_IS_REMOVED} END AS removed
+    FROM {_PARQUET}
+    WHERE event NOT IN {ROUTINE} AND (
+        list_contains(list_zip($clusters::VARCHAR[], $names::VARCHAR[]), row(cluster, broker_name))
+        OR (broker_name IS NULL AND list_contains($clusters::VARCHAR[], cluster))
+        OR (broker_name IS NULL AND cluster IS NULL AND starts_with(event, 'NAMESRV_')))
+"""  # noqa: S608
+_NUMBERS = f"""
+    SELECT node, boot_id, seq FROM {_PARQUET}
+    WHERE list_contains(list_zip($nodes::VARCHAR[], $boot_ids::VARCHAR[]), row(node, boot_id))
+"""  # noqa: S608
+
+
+class EmbeddedPast:
+    """Implements `io.past.Past` for folders of this machine: of a warehouse, and of histories.
+
+    Raises:
+        ReportError: DuckDB is missing, or the warehouse is of another version.
+    """
+
+    def __init__(self, warehouse: Path | None = None, histories: Sequence[Path] = ()) -> None:
+        self._tables = None if warehouse is None else _Tables(warehouse)
+        self._histories = histories
+
+    @property
+    def has_tables(self) -> bool:
+        return self._tables is not None
+
+    @property
+    def has_files(self) -> bool:
+        return bool(self._histories)
+
+    def topic_rows(self, question: TopicQuestion) -> TopicRows:
+        return _again(lambda: self._topic_rows(question))
+
+    def rows(
+        self,
+        table: str,
+        columns: Sequence[str],
+        *,
+        first_day: date,
+        last_day: date,
+        where: Mapping[str, Collection[str]] | None = None,
+    ) -> list[Row]:
+        tables = self._tables
+        if tables is None:
+            return []
+        return _again(lambda: tables.rows(table, columns, days_from(first_day, last_day), where or {}))
+
+    def _topic_rows(self, question: TopicQuestion) -> TopicRows:
+        stored = None if self._tables is None else _StoredEvents(self._tables, question)
+        fresh = self._fresh(question, stored)
+        at = microseconds(question.at)
+        mentioned = {_group(row) for row in fresh if _mentions(row, question.topic)}
+        groups = {
+            (cluster, name)
+            for cluster, name in mentioned | (set() if stored is None else stored.groups())
+            if cluster is not None and name is not None and question.cluster in (None, cluster)
+        }
+        rows = [_lean(row, question.topic) for row in fresh if _is_of(row, groups)]
+        observers = [_counted(own, at) for own in _by_run(fresh)]
+        if stored is None:
+            return TopicRows(rows, observers)
+        return TopicRows([*stored.rows(groups), *rows], _joined([*stored.observers(), *observers]))
+
+    def _fresh(self, question: TopicQuestion, stored: _StoredEvents | None) -> list[Row]:
+        """The rows of the files, without those that the warehouse has."""
+        days = {"first_day": question.first_day, "last_day": question.last_day}
+        listed = (file for history in self._histories for file in local_files(history.absolute() / "raw"))
+        files = raw_files_of(listed, first_day=question.first_day)
+        if stored is None:
+            return list(rows_of(files, **days).values())
+        read = rows_of(unread(files, read_ledger(self, files), Window(**days)), **days)
+        known = stored.numbers({number[1:3] for number in read})
+        return [row for (_, *number), row in read.items() if tuple(number) not in known]
+
+
+class _Tables:
+    """The tables of a warehouse."""
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            import duckdb  # noqa: PLC0415  # an extra of the package
+        except ModuleNotFoundError as error:
+            raise ReportError(
+                "duckdb is missing, which reads the tables without Java: pip install 'pointsman-report[questions]', or "
+                "use --engine spark"
+            ) from error
+        label = folder / LABEL
+        text = label.read_text(encoding="utf-8") if label.exists() else None
+        checked_label(text, str(folder), has_tables=(folder / "broker_state").is_dir())
+        self._folder = folder
+        # Nothing is fetched, and nothing is written beside the tables.
+        settings: dict[str, str | bool | int | float | list[str]] = {
+            "autoinstall_known_extensions": False,
+            "autoload_known_extensions": False,
+            "temp_directory": "",
+        }
+        self._connection = duckdb.connect(config=settings)
+        self._missing, self._error = duckdb.IOException, duckdb.Error
+
+    def files(self, table: str, days: Iterable[date]) -> list[str]:
+        folders = (self._folder / table / partition(day) for day in days)
+        return [str(file) for folder in folders for file in sorted(folder.glob("[!._]*.parquet"))]
+
+    def query(self, text: str, values: Mapping[str, object]) -> list[Row]:
+        """Return rows by column name."""
+        try:
+            found = self._connection.execute(text, dict(values))
+            names = [column[0] for column in found.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        except self._missing as error:
+            raise FileNotFoundError(one_line(error)) from error
+        except self._error as error:
+            raise ReportError(f"cannot read the warehouse {self._folder}: {one_line(error)}") from error
+
+    def rows(
+        self, table: str, columns: Sequence[str], days: Iterable[date], where: Mapping[str, Collection[str]]
+    ) -> list[Row]:
+        """Return rows of a table's days."""
+        schema = TABLES[table].schema
+        files = self.files(table, days)
+        if not files:
+            return []
+        plain = ", ".join(f'{_plain(name, schema[name].dataType)} AS "{name}"' for name in columns)
+        conditions = " AND ".join(f'list_contains(${name}, "{name}")' for name in where) or "true"
+        query = f"SELECT {plain} FROM {_PARQUET} WHERE {conditions}"  # noqa: S608  # names of our schemas
+        found = self.query(query, {"files": files, **{name: list(values) for name, values in where.items()}})
+        return [{name: python_value(value, schema[name].dataType) for name, value in row.items()} for row in found]
+
+
+class _StoredEvents:
+    """The rows of ``registration_events`` that a question reads. Fails if a run replaces a day in the meantime."""
+
+    def __init__(self, tables: _Tables, question: TopicQuestion) -> None:
+        self._tables = tables
+        self._question = question
+        self._files = tables.files("registration_events", days_from(question.first_day, question.last_day))
+        pointer = question.topic.replace("~", "~0").replace("/", "~1")
+        self._entry = {"entry": f"/topics/{pointer}", "topic": question.topic}
+
+    def observers(self) -> list[ObserverRows]:
+        found = self._query(_OBSERVERS, {"at": microseconds(self._question.at)})
+        return [ObserverRows(**{**row, "days": frozenset(row["days"])}) for row in found]
+
+    def groups(self) -> set[tuple[str | None, str | None]]:
+        return {_group(row) for row in self._query(_GROUPS, self._entry)}
+
+    def rows(self, groups: Collection[tuple[str, str]]) -> list[Row]:
+        clusters, names = [cluster for cluster, _ in groups], [name for _, name in groups]
+        found = self._query(_ROWS, {**self._entry, "clusters": clusters, "names": names})
+        return [_with_entry(row) for row in found]
+
+    def numbers(self, runs: Collection[tuple[str, str]]) -> set[tuple[str, str, int]]:
+        """The node, boot_id and seq of each row of these runs."""
+        nodes = [node for node, _ in runs]
+        found = self._query(_NUMBERS, {"nodes": nodes, "boot_ids": [boot_id for _, boot_id in runs]}) if runs else []
+        return {(row["node"], row["boot_id"], row["seq"]) for row in found}
+
+    def _query(self, text: str, values: Mapping[str, object]) -> list[Row]:
+        return self._tables.query(text, {**values, "files": self._files}) if self._files else []
+
+
+def _again(read: Callable[[], Found]) -> Found:
+    """Read once more if a run replaces a day, or a name server compresses a file, in the meantime."""
+    for _ in range(MAX_READS - 1):
+        try:
+            return read()
+        except FileNotFoundError:
+            continue
+    return read()
+
+
+def _plain(name: str, kind: T.DataType, *, nested: bool = False) -> str:
+    """The SQL of a column whose times are microseconds: DuckDB returns them only with another library."""
+    column = name if nested else f'"{name}"'
+    match kind:
+        case T.TimestampType():
+            return f"epoch_us({column})"
+        case T.ArrayType():
+            return f"list_transform({column}, lambda each: {_plain('each', kind.elementType, nested=True)})"
+        case T.StructType():
+            fields = (
+                f"'{each.name}': {_plain(f'{column}.{each.name}', each.dataType, nested=True)}" for each in kind.fields
+            )
+            return f"CASE WHEN {column} IS NOT NULL THEN {{{', '.join(fields)}}} END"
+        case _:
+            return column
+
+
+def _group(row: Row) -> tuple[str | None, str | None]:
+    return row["cluster"], row["broker_name"]
+
+
+def _detail(row: Row) -> dict[str, Any]:
+    """The detail of a row of a file as an object; empty if it is none."""
+    found = row["detail"]
+    try:
+        found = json.loads(found) if isinstance(found, str) else found
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _mentions(row: Row, topic: str) -> bool:
+    if row["event"] != "TOPICS":
+        return False
+    entry = _entry_of(_detail(row), topic)
+    return entry["queues"] is not None or entry["removed"]
+
+
+def _entry_of(detail: Mapping[str, Any], topic: str) -> Row:
+    topics, removed = detail.get("topics"), detail.get("removed")
+    return _entry(
+        detail.get("part"),
+        detail.get("parts"),
+        detail.get("full"),
+        detail.get("base"),
+        topics.get(topic) if isinstance(topics, dict) else None,
+        removed=isinstance(removed, list) and topic in removed,
+    )
+
+
+def _entry(part: object, parts: object, full: object, base: object, queues: object, *, removed: bool) -> Row:
+    """Fields of the wrong type are null, as Spark reads them."""
+    numbers = [each if type(each) is int else None for each in queues] if isinstance(queues, list) else None
+    values = (
+        part if type(part) is int else None,
+        parts if type(parts) is int else None,
+        full if isinstance(full, bool) else None,
+        base if isinstance(base, str) else None,
+        numbers,
+        removed,
+    )
+    return dict(zip(ENTRY_FIELDS, values, strict=True))
+
+
+def _with_entry(row: Row) -> Row:
+    """A stored row: ``pieces`` are the JSON of the entry's fields."""
+    pieces, removed = row.pop("pieces"), row.pop("removed")
+    is_set = row["event"] == "TOPICS"
+    found = [None if piece is None else json.loads(piece) for piece in pieces or [None] * 5]
+    return row | {"entry": _entry(*found, removed=bool(removed)) if is_set else None}
+
+
+def _lean(row: Row, topic: str) -> Row:
+    """A row of a file, without the entries of other topics."""
+    is_set = row["event"] == "TOPICS"
+    fields = {name: row[name] for name in ("at", *ROW_FIELDS)}
+    if is_set:
+        return fields | {"detail": None, "entry": _entry_of(_detail(row), topic)}
+    return fields | {"detail": None if row["detail"] is None else as_text(row["detail"]), "entry": None}
+
+
+def _is_of(row: Row, groups: Collection[tuple[str, str]]) -> bool:
+    """Whether a row is about one of the groups, one of their clusters, or a name server; as `_ROWS`."""
+    cluster, name = _group(row)
+    if row["event"] in ROUTINE:
+        return False
+    if name is not None:
+        return (cluster, name) in groups
+    if cluster is not None:
+        return any(cluster == each for each, _ in groups)
+    return bool(row["event"].startswith("NAMESRV_"))
+
+
+def _by_run(rows: Iterable[Row]) -> Iterable[list[Row]]:
+    found: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row["node"], row["boot_id"]].append(row)
+    return found.values()
+
+
+def _counted(rows: Collection[Row], at: int) -> ObserverRows:
+    """As `_OBSERVERS`."""
+    before = [row for row in rows if row["at"] <= at]
+    following = min((row for row in rows if row["at"] > at), key=lambda row: row["seq"], default=None)
+    one = next(iter(rows))
+    return ObserverRows(
+        one["node"],
+        one["boot_id"],
+        frozenset(row["dt"] for row in rows),
+        first_us=min(row["at"] for row in rows),
+        end_us=max(row["at"] for row in rows),
+        rows=len(before),
+        last_us=max((row["at"] for row in before), default=None),
+        first_seq=min((row["seq"] for row in before), default=None),
+        last_seq=max((row["seq"] for row in before), default=None),
+        next_us=None if following is None else following["at"],
+        next_seq=None if following is None else following["seq"],
+    )
+
+
+def _joined(observers: Iterable[ObserverRows]) -> list[ObserverRows]:
+    """The counts of each run, of rows from the tables and from files."""
+    found: dict[tuple[str, str], ObserverRows] = {}
+    for each in observers:
+        known = found.get((each.node, each.boot_id))
+        found[each.node, each.boot_id] = each if known is None else known.joined(each)
+    return list(found.values())
