@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Sequence
 
 import click
@@ -30,6 +32,10 @@ class ReportCommands(click.Group):
         except ModuleNotFoundError as error:
             library = str(error.name).partition(".")[0]
             return _failed(f"{library} is missing: pip install pointsman-report")
+        except BrokenPipeError:
+            # The reader, such as head, has enough. Python would complain once more when it ends.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FAILED
         except KeyboardInterrupt:
             return _failed("interrupted; the tables are as they were")
         except Exception as error:  # noqa: BLE001  # an uncaught error would exit 1, which means findings
@@ -71,6 +77,7 @@ def cli() -> None:
       investigate an outage at 03:12
         pointsman-report route-at orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
         pointsman-report explain orders --at 2026-11-20T03:12Z --warehouse /srv/warehouse
+        pointsman-report history c1/broker-a --days 30 --html broker-a.html --warehouse /srv/warehouse
       compare with last week; try other thresholds
         pointsman-report compare 2026-11-13 2026-11-20 --warehouse /srv/warehouse
         pointsman-report simulate --warehouse /srv/warehouse --set flapping.suppress_above=2000 --from ... --to ...

@@ -72,6 +72,23 @@ def test_explain_reads_missing_brokers_from_files_that_no_nightly_run_has_read(
     assert {(gone["broker_name"], len(gone["seen_by"])) for gone in departures} == {("b", 2), ("c", 2), ("d", 2)}
 
 
+def test_history_shows_the_same_with_and_without_java_and_writes_a_page(
+    run_report: Run, stories: Stories, tmp_path: Path
+) -> None:
+    """Of a broker of every story, and of a day that no run has computed."""
+    words = ["history", "b", f"--to={LAST + timedelta(days=1)}", "--days=4", f"--warehouse={stories.warehouse}"]
+    words += [f"--history={stories.history}", "--output=json"]
+    embedded, spark = (run_report(*words, f"--engine={engine}", code=1).stdout for engine in ("embedded", "spark"))
+
+    assert json.loads(embedded) == json.loads(spark)
+    assert len(json.loads(embedded)["replicas"]) > 100
+    page = tmp_path / "page.html"
+    one = [*words[2:], "--output=table", "--timezone=Asia/Tokyo", f"--html={page}"]
+    text = run_report("history", "has_topics/b/0", *one, code=1).stdout
+    assert text.startswith("has_topics/b/0, 2026-03-02 to 2026-03-05 (UTC days): ")
+    assert "times are Asia/Tokyo" in page.read_text(encoding="utf-8")
+
+
 def test_compare_finds_the_day_with_more_outages_worse(run_report: Run, stories: Stories) -> None:
     ended = run_report("compare", str(LAST), str(FIRST), f"--warehouse={stories.warehouse}", "--output=json", code=1)
     assert json.loads(ended.stdout)["got_worse"]["brokers"] > 5

@@ -38,6 +38,19 @@ def count(text: str) -> int:
     return int(text)
 
 
+def broker(text: str) -> tuple[str, str | None, int | None]:
+    """Parse NAME, CLUSTER/NAME or CLUSTER/NAME/ID; return the name, the cluster and the id."""
+    match text.split("/"):
+        case [name] if name:
+            return name, None, None
+        case [cluster, name] if cluster and name:
+            return name, cluster, None
+        case [cluster, name, number] if cluster and name and re.fullmatch(r"\d{1,18}", number, re.ASCII):
+            return name, cluster, int(number)
+        case _:
+            raise click.BadParameter(f"invalid broker {text!r}: use NAME, CLUSTER/NAME or CLUSTER/NAME/ID")
+
+
 def moment(text: str) -> datetime | time:
     """Parse a time; `instant` adds the zone to a time without an offset."""
     for read in (datetime.fromisoformat, time.fromisoformat):

@@ -1,4 +1,4 @@
-"""Query commands, which write nothing: ``route-at``, ``explain``, ``compare``, ``simulate``."""
+"""Query commands, which write nothing: ``route-at``, ``explain``, ``history``, ``compare``, ``simulate``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
+from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -116,6 +117,60 @@ def explain(
 
 
 @click.command
+@click.argument("broker", type=arguments.broker, metavar="BROKER")
+@click.option(
+    "--days", type=click.IntRange(1, 400), default=7, show_default=True, metavar="N", help="Number of UTC days."
+)
+@click.option("--to", "last_day", type=arguments.day, metavar="DAY", help="Last day.  [default: today]")
+@click.option("--html", type=arguments.FILE, metavar="FILE", help="Also write a page with plots.")
+@arguments.warehouse_option()
+@arguments.history_option(required=False)
+@arguments.parameter_options
+@arguments.outcome_options
+@arguments.engine_option
+@arguments.spark_options
+def history(
+    *,
+    broker: tuple[str, str | None, int | None],
+    days: int,
+    last_day: date | None,
+    html: Path | None,
+    warehouse: str,
+    history: Sequence[str],
+    given: ParameterOptions,
+    outcome: Outcome,
+    engine: str | None,
+    spark: SparkOptions,
+) -> int:
+    """Show what happened to a broker on the last days.
+
+    Its outages with their causes, its changes of address, version and process, its flap penalty. BROKER is NAME,
+    CLUSTER/NAME or CLUSTER/NAME/ID. Later rows than those computed are listed as each name server wrote them.
+
+    \b
+    Examples:
+      pointsman-report history broker-a --warehouse /srv/warehouse
+      pointsman-report history c1/broker-a/0 --days 30 --html broker-a.html --warehouse /srv/warehouse
+
+    Exit codes: 0 no outage; 1 an outage, or nothing is known of the broker; 2 failed.
+    """
+    parameters = given.loaded()
+    with opened_past(warehouse, list(history), engine, spark) as past:
+        from pointsman_report.questions.broker_history import (  # noqa: PLC0415
+            BrokerName,
+            broker_history,
+            days_until,
+        )
+
+        result = broker_history(past, BrokerName(*broker), *days_until(last_day, days))
+    if html is not None:
+        from pointsman_report.report.broker_page import broker_page  # noqa: PLC0415 - Matplotlib takes a second
+
+        html.write_text(broker_page(result, parameters), encoding="utf-8")
+    return print_result(result, outcome, parameters.report.zone)
+
+
+@click.command
 @click.argument("one", type=arguments.day, metavar="DAY")
 @click.argument("other", type=arguments.day, metavar="DAY")
 @arguments.warehouse_option()
@@ -196,4 +251,4 @@ def simulate(
     return print_result(result, outcome, these.report.zone)
 
 
-COMMANDS = (route_at, explain, compare, simulate)
+COMMANDS = (route_at, explain, history, compare, simulate)

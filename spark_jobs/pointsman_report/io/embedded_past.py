@@ -18,6 +18,7 @@ from pointsman_report.hadoop_files import local_files
 from pointsman_report.io.ledger import Window, read_ledger, unread
 from pointsman_report.io.past import (
     ENTRY_FIELDS,
+    REPEATED,
     ROUTINE,
     ROW_FIELDS,
     ObserverRows,
@@ -51,7 +52,7 @@ _GROUPS = f"""
     WHERE event = 'TOPICS'
         AND CASE WHEN json_valid(detail) THEN json_type(detail, $entry) = 'ARRAY' OR {_IS_REMOVED} END
 """  # noqa: S608
-_ROWS = f"""
+_TOPIC_ROWS = f"""
     SELECT epoch_us(event_at) AS "at", {", ".join(ROW_FIELDS)},
         CASE WHEN event <> 'TOPICS' THEN detail END AS detail,
         CASE WHEN event = 'TOPICS' AND json_valid(detail)
@@ -62,6 +63,11 @@ _ROWS = f"""
         list_contains(list_zip($clusters::VARCHAR[], $names::VARCHAR[]), row(cluster, broker_name))
         OR (broker_name IS NULL AND list_contains($clusters::VARCHAR[], cluster))
         OR (broker_name IS NULL AND cluster IS NULL AND starts_with(event, 'NAMESRV_')))
+"""  # noqa: S608
+_UNTOLD = (*ROUTINE, *REPEATED)
+_BROKER_ROWS = f"""
+    SELECT epoch_us(event_at) AS "at", {", ".join(ROW_FIELDS)} FROM {_PARQUET}
+    WHERE broker_name = $broker_name AND ($cluster IS NULL OR cluster = $cluster) AND event NOT IN {_UNTOLD}
 """  # noqa: S608
 _NUMBERS = f"""
     SELECT node, boot_id, seq FROM {_PARQUET}
@@ -105,27 +111,42 @@ class EmbeddedPast:
             return []
         return _again(lambda: tables.rows(table, columns, days_from(first_day, last_day), where or {}))
 
+    def broker_rows(self, broker_name: str, *, cluster: str | None, first_day: date, last_day: date) -> list[Row]:
+        return _again(lambda: self._broker_rows(broker_name, cluster, first_day, last_day))
+
+    def _broker_rows(self, broker_name: str, cluster: str | None, first_day: date, last_day: date) -> list[Row]:
+        stored = None if self._tables is None else _StoredEvents(self._tables, first_day, last_day)
+        fresh = [
+            {name: row[name] for name in ("at", *ROW_FIELDS)}
+            for row in self._fresh(first_day, last_day, stored)
+            if row["event"] not in _UNTOLD and row["broker_name"] == broker_name and cluster in (None, row["cluster"])
+        ]
+        return fresh if stored is None else stored.rows_of_broker(broker_name, cluster) + fresh
+
     def _topic_rows(self, question: TopicQuestion) -> TopicRows:
-        stored = None if self._tables is None else _StoredEvents(self._tables, question)
-        fresh = self._fresh(question, stored)
+        first_day, last_day = question.first_day, question.last_day
+        stored = None if self._tables is None else _StoredEvents(self._tables, first_day, last_day)
+        fresh = self._fresh(first_day, last_day, stored)
         at = microseconds(question.at)
         mentioned = {_group(row) for row in fresh if _mentions(row, question.topic)}
         groups = {
             (cluster, name)
-            for cluster, name in mentioned | (set() if stored is None else stored.groups())
+            for cluster, name in mentioned | (set() if stored is None else stored.groups(question.topic))
             if cluster is not None and name is not None and question.cluster in (None, cluster)
         }
         rows = [_lean(row, question.topic) for row in fresh if _is_of(row, groups)]
         observers = [_counted(own, at) for own in _by_run(fresh)]
         if stored is None:
             return TopicRows(rows, observers)
-        return TopicRows([*stored.rows(groups), *rows], _joined([*stored.observers(), *observers]))
+        return TopicRows(
+            [*stored.rows_of_topic(question.topic, groups), *rows], _joined([*stored.observers(at), *observers])
+        )
 
-    def _fresh(self, question: TopicQuestion, stored: _StoredEvents | None) -> list[Row]:
+    def _fresh(self, first_day: date, last_day: date, stored: _StoredEvents | None) -> list[Row]:
         """The rows of the files, without those that the warehouse has."""
-        days = {"first_day": question.first_day, "last_day": question.last_day}
+        days = {"first_day": first_day, "last_day": last_day}
         listed = (file for history in self._histories for file in local_files(history.absolute() / "raw"))
-        files = raw_files_of(listed, first_day=question.first_day)
+        files = raw_files_of(listed, first_day=first_day)
         if stored is None:
             return list(rows_of(files, **days).values())
         read = rows_of(unread(files, read_ledger(self, files), Window(**days)), **days)
@@ -190,23 +211,25 @@ class _Tables:
 class _StoredEvents:
     """The rows of ``registration_events`` that a question reads. Fails if a run replaces a day in the meantime."""
 
-    def __init__(self, tables: _Tables, question: TopicQuestion) -> None:
+    def __init__(self, tables: _Tables, first_day: date, last_day: date) -> None:
         self._tables = tables
-        self._question = question
-        self._files = tables.files("registration_events", days_from(question.first_day, question.last_day))
-        pointer = question.topic.replace("~", "~0").replace("/", "~1")
-        self._entry = {"entry": f"/topics/{pointer}", "topic": question.topic}
+        self._files = tables.files("registration_events", days_from(first_day, last_day))
 
-    def observers(self) -> list[ObserverRows]:
-        found = self._query(_OBSERVERS, {"at": microseconds(self._question.at)})
+    def observers(self, at: int) -> list[ObserverRows]:
+        """``at``: the moment, in microseconds since 1970."""
+        found = self._query(_OBSERVERS, {"at": at})
         return [ObserverRows(**{**row, "days": frozenset(row["days"])}) for row in found]
 
-    def groups(self) -> set[tuple[str | None, str | None]]:
-        return {_group(row) for row in self._query(_GROUPS, self._entry)}
+    def groups(self, topic: str) -> set[tuple[str | None, str | None]]:
+        """The cluster and broker name of each row that mentions the topic."""
+        return {_group(row) for row in self._query(_GROUPS, _named(topic))}
 
-    def rows(self, groups: Collection[tuple[str, str]]) -> list[Row]:
+    def rows_of_broker(self, broker_name: str, cluster: str | None) -> list[Row]:
+        return self._query(_BROKER_ROWS, {"broker_name": broker_name, "cluster": cluster})
+
+    def rows_of_topic(self, topic: str, groups: Collection[tuple[str, str]]) -> list[Row]:
         clusters, names = [cluster for cluster, _ in groups], [name for _, name in groups]
-        found = self._query(_ROWS, {**self._entry, "clusters": clusters, "names": names})
+        found = self._query(_TOPIC_ROWS, {**_named(topic), "clusters": clusters, "names": names})
         return [_with_entry(row) for row in found]
 
     def numbers(self, runs: Collection[tuple[str, str]]) -> set[tuple[str, str, int]]:
@@ -217,6 +240,12 @@ class _StoredEvents:
 
     def _query(self, text: str, values: Mapping[str, object]) -> list[Row]:
         return self._tables.query(text, {**values, "files": self._files}) if self._files else []
+
+
+def _named(topic: str) -> dict[str, str]:
+    """The topic, and the JSON pointer to its entry."""
+    pointer = topic.replace("~", "~0").replace("/", "~1")
+    return {"topic": topic, "entry": f"/topics/{pointer}"}
 
 
 def _again(read: Callable[[], Found]) -> Found:
@@ -311,7 +340,7 @@ def _lean(row: Row, topic: str) -> Row:
 
 
 def _is_of(row: Row, groups: Collection[tuple[str, str]]) -> bool:
-    """Whether a row is about one of the groups, one of their clusters, or a name server; as `_ROWS`."""
+    """Whether a row is about one of the groups, one of their clusters, or a name server; as `_TOPIC_ROWS`."""
     cluster, name = _group(row)
     if row["event"] in ROUTINE:
         return False

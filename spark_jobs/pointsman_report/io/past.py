@@ -14,6 +14,8 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 ROUTINE = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS", "NAMESRV_ALIVE", "KV_CHANGED")
 """Events that do not affect routes. They show that a run continues, so they are counted but not returned."""
+REPEATED = ("CHECKPOINT", "TOPICS")
+"""Events that repeat or complete what other rows about a broker say."""
 ROW_FIELDS = (
     *("event", "reason", "node", "boot_id", "seq", "cluster", "broker_name", "broker_id", "broker_addr"),
     *("incarnation", "data_version", "interval_ms", "state", "since_ms", "planned"),
@@ -95,6 +97,10 @@ class Past(Protocol):
 
     def topic_rows(self, question: TopicQuestion) -> TopicRows:
         """Return each row once; rows that the warehouse has are taken from there."""
+
+    def broker_rows(self, broker_name: str, *, cluster: str | None, first_day: date, last_day: date) -> list[Row]:
+        """Return the rows about one broker name, each once, without `ROUTINE`, `REPEATED` and an order: ``at`` and
+        `ROW_FIELDS`."""
 
     def rows(
         self,

@@ -13,6 +13,7 @@ from pyspark.sql import types as T
 from pointsman_report.io.ledger import Window, read_ledger, unread
 from pointsman_report.io.past import (
     ENTRY_FIELDS,
+    REPEATED,
     ROUTINE,
     ROW_FIELDS,
     ObserverRows,
@@ -61,6 +62,14 @@ class SparkPast:
         finally:
             lean.unpersist()
         return TopicRows(rows, observers)
+
+    def broker_rows(self, broker_name: str, *, cluster: str | None, first_day: date, last_day: date) -> list[Row]:
+        of_broker = F.col("broker_name") == broker_name
+        if cluster is not None:
+            of_broker &= F.col("cluster") == cluster
+        is_told = ~F.col("event").isin(*ROUTINE, *REPEATED)
+        found = self.events(first_day, last_day).filter(of_broker & is_told)
+        return [row.asDict() for row in found.select(F.unix_micros("event_at").alias("at"), *ROW_FIELDS).collect()]
 
     def rows(
         self,

@@ -35,7 +35,6 @@ MAX_BARS = 16_000
 BACK_TO_FRONT = (UP, PLANNED, DOWN)
 ON_DARK = "#ffffff"
 SHADES = (0.2, 0.4, 0.6, 0.8, 1.0)
-POINTS_PER_CURVE = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +196,7 @@ def penalty_curves(
         lines, top = [], parameters.suppress_above
         for (broker, _, at_start), colour in zip(curves, CURVE_COLOURS, strict=False):
             own = [(charge.at, charge.penalty) for charge in charges if charge.key == broker]
-            curve = _curve(own, at_start, parameters.half_life_minutes, window)
+            curve = penalty_points(own, at_start, parameters.half_life_minutes, window)
             top = max([top, *(penalty for _, penalty in curve)])
             lines += axes.plot([in_days(at) for at, _ in curve], [p for _, p in curve], color=colour, linewidth=1.5)
         for height, text in ((parameters.suppress_above, "flapping above"), (parameters.reuse_below, "cleared below")):
@@ -214,18 +213,22 @@ def penalty_curves(
         return svg(drawn, "Flap penalty over time")
 
 
-def _curve(
+def penalty_points(
     charges: list[tuple[int, float]], at_start: float, half_life_minutes: float, window: Window
 ) -> list[tuple[int, float]]:
     """Points of a curve that jumps at each charge and decays between them."""
     half_life = half_life_minutes * 60e6
     begin, end = window
+    step = max(half_life / 4, (end - begin) / PIXELS)
     curve = [(begin, at_start)]
-    between = max(1, POINTS_PER_CURVE // (len(charges) + 1))
     for at, penalty in [*charges, (end, math.nan)]:
         since, height = curve[-1]
-        steps = [since + (at - since) * n // between for n in range(1, between + 1)] if at > since else []
-        curve += [(step, height * 2 ** (-(step - since) / half_life)) for step in steps]
+        # After ten half-lives nothing is left to see.
+        steps = int(min(at - since, 10 * half_life) / step)
+        moments = [round(since + n * step) for n in range(1, steps + 1)]
+        curve += [
+            (moment, height * 2 ** (-(moment - since) / half_life)) for moment in (*moments, at) if moment > since
+        ]
         if not math.isnan(penalty):
             curve.append((at, penalty))
     return curve

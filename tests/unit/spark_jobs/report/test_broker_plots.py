@@ -21,6 +21,7 @@ from pointsman_report.report.broker_plots import (
     Transitions,
     heat_map,
     penalty_curves,
+    penalty_points,
     shade_of,
     timeline,
     within,
@@ -176,3 +177,14 @@ def test_outages_that_are_shown_as_equally_long_are_sorted_by_time() -> None:
     longest: Any = shown.shown["longest"]
     times = [outage.start_at[11:19] for _, outage in longest]
     assert times == ["10:00:01", "10:00:10", "10:00:13", "10:00:16", "10:00:05"]
+
+
+def test_a_penalty_decays_by_half_each_half_life_however_far_apart_the_charges_are() -> None:
+    minute, day = 60_000_000, 86_400_000_000
+    drawn = penalty_points([(0, 1_000.0), (20 * day, 500.0)], 0.0, 60.0, (0, 30 * day))
+    decayed = [(at, value) for at, value in drawn if 0 < at < 20 * day]
+
+    assert [round(value / (1_000 * 2 ** (-at / (60 * minute))), 6) for at, value in decayed] == [1.0] * len(decayed)
+    assert len([at for at, _ in decayed if at <= 600 * minute]) > 10
+    assert drawn[-1][0] == 30 * day
+    assert len(drawn) < 100
