@@ -164,7 +164,7 @@ def history(
 
         result = broker_history(past, BrokerName(*broker), *days_until(last_day, days))
     if html is not None:
-        from pointsman_report.report.broker_page import broker_page  # noqa: PLC0415 - Matplotlib takes a second
+        from pointsman_report.questions.broker_page import broker_page  # noqa: PLC0415 - Matplotlib takes a second
 
         html.write_text(broker_page(result, parameters), encoding="utf-8")
     return print_result(result, outcome, parameters.report.zone)
