@@ -64,10 +64,10 @@ _TOPIC_ROWS = f"""
         OR (broker_name IS NULL AND list_contains($clusters::VARCHAR[], cluster))
         OR (broker_name IS NULL AND cluster IS NULL AND starts_with(event, 'NAMESRV_')))
 """  # noqa: S608
-_UNTOLD = (*ROUTINE, *REPEATED)
+_LEFT_OUT = (*ROUTINE, *REPEATED)
 _BROKER_ROWS = f"""
     SELECT epoch_us(event_at) AS "at", {", ".join(ROW_FIELDS)} FROM {_PARQUET}
-    WHERE broker_name = $broker_name AND ($cluster IS NULL OR cluster = $cluster) AND event NOT IN {_UNTOLD}
+    WHERE broker_name = $broker_name AND ($cluster IS NULL OR cluster = $cluster) AND event NOT IN {_LEFT_OUT}
 """  # noqa: S608
 _NUMBERS = f"""
     SELECT node, boot_id, seq FROM {_PARQUET}
@@ -119,7 +119,7 @@ class EmbeddedPast:
         fresh = [
             {name: row[name] for name in ("at", *ROW_FIELDS)}
             for row in self._fresh(first_day, last_day, stored)
-            if row["event"] not in _UNTOLD and row["broker_name"] == broker_name and cluster in (None, row["cluster"])
+            if row["event"] not in _LEFT_OUT and row["broker_name"] == broker_name and cluster in (None, row["cluster"])
         ]
         return fresh if stored is None else stored.rows_of_broker(broker_name, cluster) + fresh
 

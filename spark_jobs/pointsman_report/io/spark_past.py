@@ -67,8 +67,8 @@ class SparkPast:
         of_broker = F.col("broker_name") == broker_name
         if cluster is not None:
             of_broker &= F.col("cluster") == cluster
-        is_told = ~F.col("event").isin(*ROUTINE, *REPEATED)
-        found = self.events(first_day, last_day).filter(of_broker & is_told)
+        is_kept = ~F.col("event").isin(*ROUTINE, *REPEATED)
+        found = self.events(first_day, last_day).filter(of_broker & is_kept)
         return [row.asDict() for row in found.select(F.unix_micros("event_at").alias("at"), *ROW_FIELDS).collect()]
 
     def rows(

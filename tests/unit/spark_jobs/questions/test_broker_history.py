@@ -1,4 +1,4 @@
-"""What happened to a broker: which intervals, causes and charges are its, and how they are told."""
+"""What happened to a broker: which intervals, causes and charges are its, and how they are said."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_person_reads_outages_with_cause_and_penalty_and_what_else_changed(pas
     ]
 
 
-def test_a_planned_absence_and_a_continued_outage_are_told_apart(past: StatedPast) -> None:
+def test_a_planned_absence_and_a_continued_outage_are_kept_apart(past: StatedPast) -> None:
     past.tables["broker_intervals"] = [
         interval("down", 1, 11, planned=True, event="UNREGISTERED", reason="SHUTDOWN"),
         interval("down", 20, 30, continues=True, end_censored=True, event="EXPIRED"),
