@@ -27,7 +27,7 @@ from tests.bench import (
     tls_cost,
     watches,
 )
-from tests.bench.nightly import growth, large_day, skewed
+from tests.bench.nightly import growth, large_day, past_questions, skewed
 from tests.bench.report import Report
 
 SUBJECTS = {
@@ -55,6 +55,7 @@ OF_THE_REPORT = {
     "nightly": large_day.measure,
     "nightly_growth": growth.measure,
     "nightly_skew": skewed.measure,
+    "questions": past_questions.measure,
 }
 """Minutes each, gigabytes of disk, and Java: only when named."""
 
