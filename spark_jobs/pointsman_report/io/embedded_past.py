@@ -46,6 +46,7 @@ _OBSERVERS = f"""
     FROM (SELECT dt, node, boot_id, seq, epoch_us(event_at) AS us FROM {_PARQUET})
     GROUP BY node, boot_id
 """  # noqa: S608  # nothing from outside
+_PAIRS = "(SELECT unnest(${}::VARCHAR[]) AS c, unnest(${}::VARCHAR[]) AS n)"
 _IS_REMOVED = "coalesce(list_contains(json_extract_string(detail, '$.removed[*]'), $topic), false)"
 _GROUPS = f"""
     SELECT DISTINCT cluster, broker_name FROM {_PARQUET}
@@ -60,7 +61,7 @@ _TOPIC_ROWS = f"""
         CASE WHEN event = 'TOPICS' AND json_valid(detail) THEN {_IS_REMOVED} END AS removed
     FROM {_PARQUET}
     WHERE event NOT IN {ROUTINE} AND (
-        list_contains(list_zip($clusters::VARCHAR[], $names::VARCHAR[]), row(cluster, broker_name))
+        (cluster, broker_name) IN (SELECT row(c, n) FROM {_PAIRS.format("clusters", "names")})
         OR (broker_name IS NULL AND list_contains($clusters::VARCHAR[], cluster))
         OR (broker_name IS NULL AND cluster IS NULL AND starts_with(event, 'NAMESRV_')))
 """  # noqa: S608
@@ -71,7 +72,7 @@ _BROKER_ROWS = f"""
 """  # noqa: S608
 _NUMBERS = f"""
     SELECT node, boot_id, seq FROM {_PARQUET}
-    WHERE list_contains(list_zip($nodes::VARCHAR[], $boot_ids::VARCHAR[]), row(node, boot_id))
+    WHERE (node, boot_id) IN (SELECT row(c, n) FROM {_PAIRS.format("nodes", "boot_ids")})
 """  # noqa: S608
 
 
