@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,15 @@ from pointsman_report.report.broker_plots import StateBar
 from pointsman_report.report.collect import with_findings
 from pointsman_report.report.page import page
 from pointsman_report.report.sections.broker_states import Drawn
+from pointsman_report.report.sections.worst_brokers import Ranking
 from tests.kit.report.browser import browser, complaints, fits_width, set_width
 from tests.kit.report.busy import busy_report
-from tests.kit.report.contents import a_broker, calm_report
+from tests.kit.report.contents import a_broker, a_cluster, a_row, calm_report
 
 pytestmark = pytest.mark.e2e
+
+LINE_PIXELS = 20
+"""Height of a line of a table, small text included, and a little more."""
 
 MARKUP = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>'\"&amp;"
 
@@ -71,6 +76,41 @@ def test_on_a_phone_plots_fit_the_page_and_each_row_of_a_table_is_a_card(tmp_pat
                 if not cell.is_displayed() or cell.rect["x"] + cell.rect["width"] > width
             ]
             assert hidden == []
+
+
+def test_on_a_screen_no_table_scrolls_sideways_and_no_row_is_a_tower(tmp_path: Path) -> None:
+    long = {
+        "cause": "agent_hung",
+        "cause_says": "no heartbeats, no failed probe, 79 brokers silent together on 21 hosts, 2 of them on one host",
+        "reasons": {"SILENCE": 62, "STREAM_BROKEN": 135, "PROBE": 17},
+        "mttr_seconds": 4_000.0,
+        "mtbf_seconds": 90_000.0,
+        "longest_outage_seconds": 80_000.0,
+        "censored": 13,
+        "incident_downs": 117,
+        "ranking": a_row(Ranking, outlier=True, rank=12, ratio=724.3),
+    }
+    budget = {"budget_left_seconds": -2_779_200.0, "budget_seconds": 644_400.0, "down_seconds": 3_423_600.0}
+    cluster = a_cluster("cluster-3", availability=0.99472, planned_seconds=66_000.0, **budget)
+    report = busy_report()
+    report = replace(
+        report,
+        brokers=[a_broker(f"broker-{n:05}", class_="flapping", **long) for n in range(3)],
+        headline=replace(report.headline, clusters=[cluster]),
+    )
+    file = tmp_path / "page.html"
+    file.write_text(page(report, Drawn()), encoding="utf-8")
+    with browser(tmp_path / "profile") as shown:
+        set_width(shown, 1280)
+        shown.get(file.as_uri())
+        tables = shown.find_elements(By.CSS_SELECTOR, "#clusters .scroll, #brokers .scroll")
+        widths = [
+            shown.execute_script("return [arguments[0].scrollWidth, arguments[0].clientWidth]", it) for it in tables
+        ]
+        assert len(widths) == 2
+        assert [wide for wide, seen in widths if wide > seen] == []
+        rows = shown.find_elements(By.CSS_SELECTOR, "#clusters tbody tr, #brokers tbody tr")
+        assert max(row.rect["height"] for row in rows) < 6 * LINE_PIXELS
 
 
 def letters_of(plot: WebElement) -> float:

@@ -18,7 +18,8 @@ from pointsman_report.report.span import Span
 from pointsman_report.report.table_rows import Row, collect, key, ratio, total_seconds
 from pointsman_report.schemas import INSTANCE
 
-GONE = ("dead", "unseen", "retired")
+GONE = ("retired",)
+"""Removed as planned; those that are dead or unseen are findings of their own."""
 MAX_CLUSTERS = 100
 MAX_NAMED = 20
 

@@ -106,7 +106,7 @@ def test_a_covered_day_has_no_warning_at_the_top_and_ranks_are_of_outliers() -> 
     )
     ranks = [row[9] for row in tables_of(render(report))["Brokers by reliability"].rows]
 
-    assert ranks == ["\N{EN DASH}", "1 | 1.5 times the cluster's rate"]
+    assert ranks == ["\N{EN DASH}", "1 | 1.5 \N{MULTIPLICATION SIGN} cluster"]
     assert "This report covers" not in render(report)
 
 
