@@ -203,6 +203,11 @@ def test_a_number_that_is_not_written_as_one_is_a_usage_error(capsys: pytest.Cap
     [
         pytest.param(["--memory", "much"], "invalid size 'much': use e.g. 4g", id="size"),
         pytest.param(["--conf", "ui=false"], "invalid setting 'ui=false': use spark.NAME=VALUE", id="setting"),
+        pytest.param(
+            ["--conf", "spark.pointsman.tableFormat=orc"],
+            "unknown setting 'spark.pointsman.tableFormat': the only spark.pointsman setting is",
+            id="setting-of-pointsman",
+        ),
         pytest.param(["--date", "2026-02-30"], "invalid day '2026-02-30': use YYYY-MM-DD", id="day"),
     ],
 )
