@@ -29,6 +29,8 @@ MIN_JAVA = 17
 SMALL_BYTES = 8 * 2**20
 """With less input, a run ends before Java's second compiler pays off."""
 
+MEMORY_SETTING = "spark.pointsman.intermediatesInMemory"
+"""Set to "true" for small input. The only setting of Pointsman's among Spark's."""
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.catalogImplementation": "in-memory",
@@ -82,7 +84,7 @@ SMALL_SETTINGS = {
     # Re-planning a query after each stage costs more than a better plan saves.
     "spark.sql.adaptive.enabled": "false",
     # Writing few rows to files and reading them back costs more than computing them.
-    "spark.pointsman.intermediatesInMemory": "true",
+    MEMORY_SETTING: "true",
 }
 """Added to the local settings for small input: planning and compiling then dominate."""
 

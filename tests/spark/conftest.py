@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pointsman_report.cli import main
-from pointsman_report.io.warehouse import MEMORY_SETTING
+from pointsman_report.spark_session import MEMORY_SETTING
 from tests.leaks import nothing_left
 from tests.spark.nights import DAY, Again, Night, Run, write_nights
 from tests.spark.storybook import FIRST, LAST, SECOND, Stories, Tables, book

@@ -160,7 +160,7 @@ def test_a_damaged_table_is_exit_2_with_its_cause_and_not_an_empty_warehouse(
     state = tmp_path / "w" / "broker_state" / f"dt={DAY - timedelta(days=1)}"
     state.mkdir(parents=True)
     (state / "part-0.parquet").write_bytes(b"PAR1 only")
-    label = {"warehouse_version": WAREHOUSE_VERSION, "table_format": "parquet"}
+    label = {"warehouse_version": WAREHOUSE_VERSION}
     (tmp_path / "w" / "_warehouse.json").write_text(json.dumps(label), encoding="utf-8")
 
     assert main(["nightly", "--history", str(history), "--warehouse", str(tmp_path / "w"), "--date", str(DAY)]) == 2

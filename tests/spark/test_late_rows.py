@@ -93,7 +93,7 @@ def test_late_rows_are_computed_from_their_day_on_and_once(place: Place, run_day
     assert [(row["rows"], row["continues"]) for row in computed] == [(3, False), (1, True), (0, True)]
     assert {row["warehouse_version"] for row in computed} == {WAREHOUSE_VERSION}
     label = json.loads((place.path / "_warehouse.json").read_text(encoding="utf-8"))
-    assert label == {"warehouse_version": WAREHOUSE_VERSION, "table_format": "parquet"}
+    assert label == {"warehouse_version": WAREHOUSE_VERSION}
 
     again = place.night(2)
     assert (again.late_days, again.files_read, again.files, again.first_day) == ((), 0, run.files, run.last_day)

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from pointsman_report import lock
 from pointsman_report.hadoop_files import Files
 from pointsman_report.io import Warehouse
-from pointsman_report.io.warehouse import FORMAT_SETTING, MEMORY_SETTING
 from pointsman_report.report_errors import ReportError
 from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
+from pointsman_report.spark_session import MEMORY_SETTING
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -31,8 +31,8 @@ def partition(root: Path, table: str, text: str) -> None:
     (folder / "part").write_text(text, encoding="utf-8")
 
 
-def write_label(root: Path, version: int) -> None:
-    label = {"warehouse_version": version, "table_format": "parquet"}
+def write_label(root: Path, version: int, **others: str) -> None:
+    label = {"warehouse_version": version, **others}
     (root / "_warehouse.json").write_text(json.dumps(label), encoding="utf-8")
 
 
@@ -209,17 +209,19 @@ def test_a_lock_of_another_host_is_never_taken_over_and_the_error_names_its_owne
     assert not files.exists(path)
 
 
-def test_tables_may_have_another_format_and_record_it(spark: SparkSession, tmp_path: Path) -> None:
-    spark.conf.set(FORMAT_SETTING, "orc")
-    try:
-        stage_windows(Warehouse(spark, str(tmp_path)))
-        assert list((tmp_path / "ingested_files").rglob("*.orc"))
-        spark.conf.set(FORMAT_SETTING, "parquet")
-        with pytest.raises(ReportError, match="are in orc format, not parquet"):
-            Warehouse(spark, str(tmp_path)).locked().__enter__()
-    finally:
-        spark.conf.unset(FORMAT_SETTING)
+def test_a_warehouse_that_is_labelled_parquet_is_read_and_one_of_another_format_is_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    stage_windows(Warehouse(spark, str(tmp_path)))
+    write_label(tmp_path, WAREHOUSE_VERSION, table_format="parquet")
     assert Warehouse(spark, f"file://{tmp_path}").read("ingested_files", first_day=DAY, last_day=DAY).count() == 1
+
+    write_label(tmp_path, WAREHOUSE_VERSION, table_format="orc")
+    wanted = f"tables of {tmp_path} are in orc format, but this release reads only Parquet: backfill a new folder"
+    with pytest.raises(ReportError, match=wanted):
+        Warehouse(spark, str(tmp_path)).read("ingested_files", first_day=DAY, last_day=DAY)
+    with pytest.raises(ReportError, match=wanted), Warehouse(spark, str(tmp_path)).locked():
+        pass
 
 
 def test_a_path_with_a_scheme_is_the_folder_that_it_names(spark: SparkSession, tmp_path: Path) -> None:

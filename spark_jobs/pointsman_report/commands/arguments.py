@@ -15,6 +15,7 @@ import click
 
 from pointsman.config import load
 from pointsman_report.parameters import Parameters, ReportParameters
+from pointsman_report.spark_session import MEMORY_SETTING
 
 SUCCESS, FINDINGS, FAILED = 0, 1, 2
 MAX_DAYS = 3_700
@@ -67,6 +68,8 @@ def _setting(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not (equals and name.startswith("spark.")):
         raise click.BadParameter(f"invalid setting {text!r}: use spark.NAME=VALUE")
+    if name.startswith("spark.pointsman.") and name != MEMORY_SETTING:
+        raise click.BadParameter(f"unknown setting {name!r}: the only spark.pointsman setting is {MEMORY_SETTING}")
     return name, value
 
 
@@ -196,7 +199,7 @@ spark_options = option_group(
         type=_setting,
         multiple=True,
         metavar="NAME=VALUE",
-        help="Spark setting; spark.pointsman.tableFormat=orc sets the format of a new warehouse. Repeatable.",
+        help="Spark setting. Repeatable.",
     ),
     click.option("--quiet", is_flag=True, help="No progress on standard error."),
 )

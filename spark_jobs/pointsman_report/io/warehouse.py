@@ -3,8 +3,8 @@
 A run writes to its own staging folder and moves whole day partitions into place at its end. A run that fails leaves
 every table unchanged, and running a day again replaces exactly that day.
 
-The tables' format is the setting ``spark.pointsman.tableFormat``: any that Spark writes as folders of files (parquet,
-orc). A format with its own catalog or log (Iceberg, Delta) would need changes only in `_load`, `_writer` and `publish`.
+The tables are Parquet. Another format would need changes only in this module: in `_load`, `_writer`, `publish` and the
+label of the warehouse.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from pointsman_report.io.journal import Journal, Replacement, folders_of
 from pointsman_report.io.local_rows import local_rows, no_rows
 from pointsman_report.report_errors import ReportError, one_line
 from pointsman_report.schemas import TABLES, WAREHOUSE_VERSION
+from pointsman_report.spark_session import MEMORY_SETTING
 
 _PARTITION = re.compile(r"dt=(\d{4}-\d{2}-\d{2})")
 MAX_ROWS_PER_FILE = 2_000_000
@@ -37,14 +38,8 @@ MAX_TASKS = 400
 GROUP_BYTES = 8 * 2**20
 """Row group size in the writer's memory. One task reads a whole group, so a group as large as the file would not be
 read in parallel. With 4 MB the file was twice as large."""
-GROUP_OPTIONS = {"parquet": "parquet.block.size", "orc": "orc.stripe.size"}
-FORMAT_SETTING = "spark.pointsman.tableFormat"
-MEMORY_SETTING = "spark.pointsman.intermediatesInMemory"
-"""Set to "true" for small input."""
-DEFAULT_FORMAT = "parquet"
 NOTE = "_compacted"
 LABEL = "_warehouse.json"
-LEVEL_OPTIONS = {"parquet": "parquet.compression.codec.zstd.level", "orc": "orc.compression.zstd.level"}
 APPENDED_TABLES = ("registration_events", "quarantine", "ingested_files")
 """Tables that grow by the rows read; the others are recomputed for all days of a run."""
 
@@ -92,7 +87,7 @@ def checked_label(text: str | None, path: str, *, has_tables: bool) -> dict[str,
     """Return the label of the warehouse at a path; empty for one without tables.
 
     Raises:
-        ReportError: it is damaged, or the warehouse is of another version.
+        ReportError: it is damaged, or the warehouse is of another version or format.
     """
     try:
         found = json.loads(text) if text else {}
@@ -104,6 +99,12 @@ def checked_label(text: str | None, path: str, *, has_tables: bool) -> dict[str,
         raise ReportError(
             f"the warehouse {path} has version {version or 1}, but this release needs version {WAREHOUSE_VERSION}: "
             "backfill a new folder from raw history"
+        )
+    table_format = label.get("table_format", "parquet")
+    if table_format != "parquet":
+        raise ReportError(
+            f"the tables of {path} are in {table_format} format, but this release reads only Parquet: backfill a new "
+            "folder from raw history"
         )
     return label
 
@@ -121,7 +122,7 @@ class Warehouse:
         self._journal = Journal(self._files, f"{self._all_staging}/journal")
         self._own_days: dict[str, set[date]] = {}
         self._span: tuple[date, date] | None = None
-        self._format: str | None = None
+        self._is_checked = False
         self._in_memory: dict[str, DataFrame] | None = {} if spark.conf.get(MEMORY_SETTING, "") == "true" else None
         self.published = False
 
@@ -138,7 +139,7 @@ class Warehouse:
                 self._files.make(self._all_staging)
                 local = self._files.local(path)
                 stack.enter_context(lock.locked(local) if local else lock.locked_remotely(self._files, path))
-                self._determine_format()
+                self._check_label()
                 self._journal.finish()
                 for name in self._files.names_in(self._all_staging):
                     # Another run may be trying to get the lock.
@@ -204,7 +205,7 @@ class Warehouse:
         parts = divided(rows.select(*columns), keys, counts or {}, self._spark)
         writer = self._writer(parts.sortWithinPartitions("dt", *keys))
         if level is not None:
-            writer = writer.option(LEVEL_OPTIONS.get(self._table_format, "level"), level)
+            writer = writer.option("parquet.compression.codec.zstd.level", level)
         writer.partitionBy("dt").save(f"{self._staging}/{table}")
         return self.staged(table)
 
@@ -219,8 +220,7 @@ class Warehouse:
             return self._in_memory[name]
         path = f"{self._staging}/_{name}"
         # Short-lived: better compression would cost more time than it saves.
-        packing = {"compression": "lz4"} if self._table_format in GROUP_OPTIONS else {}
-        self._writer(rows).options(**packing).save(path)
+        self._writer(rows).option("compression", "lz4").save(path)
         return self._load(path, rows.schema)
 
     def materialized(self, name: str) -> DataFrame:
@@ -317,37 +317,28 @@ class Warehouse:
             )
 
     def _load(self, path: str, schema: T.StructType | None) -> DataFrame:
-        reader = self._spark.read.format(self._table_format)
+        self._check_label()
+        reader = self._spark.read.format("parquet")
         return (reader if schema is None else reader.schema(schema)).load(path)
 
     def _writer(self, rows: DataFrame) -> DataFrameWriter:
-        form = self._table_format
-        return rows.write.format(form).mode("overwrite").option(GROUP_OPTIONS.get(form, "group"), GROUP_BYTES)
+        return rows.write.format("parquet").mode("overwrite").option("parquet.block.size", GROUP_BYTES)
 
-    @property
-    def _table_format(self) -> str:
-        return self._format or self._determine_format()
-
-    def _determine_format(self) -> str:
-        """Return the format of the warehouse, or the requested one if it is new.
+    def _check_label(self) -> None:
+        """Check once that this release reads the tables.
 
         Raises:
-            ReportError: they differ, or this warehouse is of another version.
+            ReportError: this warehouse is of another version, or of another format than Parquet.
         """
-        requested = self._spark.conf.get(FORMAT_SETTING, None)
-        label = self._read_label()
-        written = label.get("table_format") or (DEFAULT_FORMAT if self.computed_days() else None)
-        if requested and written and requested != written:
-            raise ReportError(
-                f"the tables of {self._path} are in {written} format, not {requested}: choose another folder"
-            )
-        self._format = written or requested or DEFAULT_FORMAT
-        return self._format
+        if self._is_checked:
+            return
+        self._read_label()
+        self._is_checked = True
 
     def _read_label(self) -> dict[str, Any]:
         return checked_label(self._files.text(self._label), self._path, has_tables=bool(self.days("broker_state")))
 
     def _write_label(self) -> None:
-        label = {"warehouse_version": WAREHOUSE_VERSION, "table_format": self._table_format}
+        label = {"warehouse_version": WAREHOUSE_VERSION}
         if self._read_label() != label:
             self._files.write(self._label, json.dumps(label) + "\n")

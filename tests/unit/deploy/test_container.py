@@ -1,4 +1,5 @@
-"""The Containerfile as text: its stages, their users, and that the copied and started files exist."""
+"""The Containerfile as text: its stages, their users, and that the copied and started files exist; and the CronJob that
+runs an image of it."""
 
 from __future__ import annotations
 
@@ -7,13 +8,17 @@ import re
 import sys
 import tomllib
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from pointsman.config import ConfigError
 from pointsman_agent.config import load as load_agent
 from pointsman_namesrv.config import load as load_name_server
+from tests.kit.report.command_line import parsed
 
 ROOT = Path(__file__).parents[3]
 CONTAINER = ROOT / "deploy" / "container"
@@ -150,3 +155,45 @@ def test_the_health_check_of_the_name_server_needs_no_shell() -> None:
     start = re.findall(r"--start-period=(\d+)s", check)
     assert float(start[0]) >= load_name_server(None, {}).server.warm_up_seconds
     assert inherited("agent", "HEALTHCHECK") == ["NONE"]
+
+
+@pytest.fixture
+def cron_job() -> dict[str, Any]:
+    """The specification of the nightly report's CronJob."""
+    read: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "spark" / "cronjob.yaml").read_text(encoding="utf-8"))
+    assert (read["apiVersion"], read["kind"]) == ("batch/v1", "CronJob")
+    spec: dict[str, Any] = read["spec"]
+    return spec
+
+
+def test_the_cron_job_starts_on_the_day_after_the_one_that_it_computes_and_never_twice_at_a_time(
+    cron_job: dict[str, Any],
+) -> None:
+    assert (cron_job["schedule"], cron_job["timeZone"]) == ("30 2 * * *", "Etc/UTC")
+    assert cron_job["concurrencyPolicy"] == "Forbid"
+    job = cron_job["jobTemplate"]["spec"]
+    last_end = timedelta(
+        hours=2, minutes=30, seconds=cron_job["startingDeadlineSeconds"] + job["activeDeadlineSeconds"]
+    )
+    assert last_end < timedelta(days=1)
+    assert (job["template"]["spec"]["restartPolicy"], job["backoffLimit"]) == ("Never", 2)
+
+
+def test_the_cron_job_runs_the_reports_image_on_what_it_mounts(cron_job: dict[str, Any]) -> None:
+    pod = cron_job["jobTemplate"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["image"] == "pointsman-report"
+    given = parsed(container["args"])
+    assert given["requested_day"] == "yesterday"
+    assert given["exit_zero"]
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert {str(Path(history).parent) for history in given["history"]} == {"/histories"}
+    assert mounts["/histories"]["readOnly"]
+    assert [str(Path(given["warehouse"]).parent)] == inherited("report", "WORKDIR")
+    writable = {path for path, mount in mounts.items() if not mount.get("readOnly")}
+    assert writable == {*inherited("report", "WORKDIR"), str(Path(environment("report")["MPLCONFIGDIR"]).parent)}
+    assert {mount["name"] for mount in mounts.values()} == {volume["name"] for volume in pod["volumes"]}
+
+    user = pod["securityContext"]
+    assert [f"{user['runAsUser']}:{user['runAsGroup']}"] == inherited("report", "USER")
+    assert container["securityContext"]["readOnlyRootFilesystem"]

@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -18,7 +17,7 @@ import pointsman_namesrv.app
 from pointsman.config import to_toml
 from pointsman_agent.config import load as load_agent
 from pointsman_namesrv.config import load as load_name_server
-from pointsman_report.cli import cli
+from tests.kit.report.command_line import parsed
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 SYSTEMD = DEPLOY / "systemd"
@@ -73,11 +72,6 @@ def unit(name: str) -> UnitFile:
     return UnitFile(SYSTEMD / name)
 
 
-def nightly(words: list[str]) -> dict[str, Any]:
-    """The arguments that `pointsman-report nightly` parses."""
-    return cli.commands["nightly"].make_context("nightly", words).params
-
-
 def variables(name: str) -> dict[str, str]:
     """The settings of an environment file, including those commented out."""
     lines = (SYSTEMD / name).read_text(encoding="utf-8").splitlines()
@@ -110,7 +104,7 @@ def test_a_reload_sends_a_daemon_the_signal_that_reloads(name: str) -> None:
 def test_the_reports_unit_computes_yesterday_and_findings_are_not_a_failure() -> None:
     program, *arguments = unit("pointsman-report.service").command(S="/var/lib")
     assert (program, arguments[0]) == ("/opt/pointsman/bin/pointsman-report", "nightly")
-    asked = nightly(arguments[1:])
+    asked = parsed(arguments)
     assert asked["requested_day"] == "yesterday"
     assert asked["history"] == ("/run/pointsman-report/history",)
     assert asked["warehouse"] == "/var/lib/pointsman-report/warehouse"
@@ -122,7 +116,7 @@ def test_the_reports_unit_computes_yesterday_and_findings_are_not_a_failure() ->
 def test_every_sample_of_the_reports_options_can_be_used_and_its_figures_can_be_written() -> None:
     lines = (SYSTEMD / "report.env").read_text(encoding="utf-8").splitlines()
     samples = [line.split("=", 1)[1].split() for line in lines if re.match("#?REPORT_OPTIONS=", line)]
-    asked = [nightly(["--warehouse", "w", *sample]) for sample in samples]
+    asked = [parsed(["nightly", "--warehouse", "w", *sample]) for sample in samples]
     folders = {str(options["textfile"].parent) for options in asked if options["textfile"]}
     assert folders == {unit("pointsman-report.service").one("ReadWritePaths").removeprefix("-")}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
-from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -15,13 +14,7 @@ from pointsman_report.cli import cli, main
 from pointsman_report.commands import arguments
 from pointsman_report.commands.arguments import Outcome, ParameterOptions, instant, moment
 from pointsman_report.parameters import Parameters, ReportParameters
-
-
-def read(words: list[str]) -> dict[str, Any]:
-    """The arguments that click parses, without running the command."""
-    name, *rest = words
-    return cli.commands[name].make_context(name, rest).params
-
+from tests.kit.report.command_line import parsed
 
 FAR_EAST, FAR_WEST = "Pacific/Kiritimati", "Pacific/Niue"
 
@@ -40,8 +33,8 @@ def test_yesterday_has_ended_in_utc_too() -> None:
 
 def test_nightly_computes_yesterday_by_default() -> None:
     given = ["nightly", "--history", "h", "--warehouse", "w"]
-    assert read(given)["requested_day"] == "yesterday"
-    assert read([*given, "--date", "2026-11-20"])["requested_day"] == date(2026, 11, 20)
+    assert parsed(given)["requested_day"] == "yesterday"
+    assert parsed([*given, "--date", "2026-11-20"])["requested_day"] == date(2026, 11, 20)
 
 
 @pytest.mark.parametrize("code", [0, 1, 2])
@@ -106,7 +99,7 @@ def test_the_help_of_a_command_has_an_example_that_can_be_typed(name: str, capsy
     assert examples
     for words in examples:
         assert words[0] == name
-        assert read(words)
+        assert parsed(words)
 
 
 def test_the_overview_names_every_command_with_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,7 +112,7 @@ def test_the_overview_names_every_command_with_its_arguments(capsys: pytest.Capt
     assert len(examples) == 10
     for words in examples:
         if "..." not in words:
-            assert read(words)
+            assert parsed(words)
 
 
 @pytest.mark.parametrize(
@@ -203,6 +196,11 @@ def test_a_number_that_is_not_written_as_one_is_a_usage_error(capsys: pytest.Cap
     [
         pytest.param(["--memory", "much"], "invalid size 'much': use e.g. 4g", id="size"),
         pytest.param(["--conf", "ui=false"], "invalid setting 'ui=false': use spark.NAME=VALUE", id="setting"),
+        pytest.param(
+            ["--conf", "spark.pointsman.tableFormat=orc"],
+            "unknown setting 'spark.pointsman.tableFormat': the only spark.pointsman setting is",
+            id="setting-of-pointsman",
+        ),
         pytest.param(["--date", "2026-02-30"], "invalid day '2026-02-30': use YYYY-MM-DD", id="day"),
     ],
 )
