@@ -19,7 +19,7 @@ from tests.bench.report import Report
 FLEET = Fleet(brokers=1_000, clusters=4, nodes=3, days=30, first_day=date(2026, 3, 2), flapping_share=0.01, seed=7)
 QUESTIONS = 200
 WITH_SPARK = 5
-"""So many of the questions are also asked with Spark."""
+"""The number of questions that are also asked with Spark."""
 AIM_SECONDS = 1.0
 KINDS = ("route-at", "explain", "history")
 

@@ -19,7 +19,7 @@ from pointsman_report.report.table_rows import Row, collect, key, ratio, total_s
 from pointsman_report.schemas import INSTANCE
 
 GONE = ("retired",)
-"""Removed as planned; those that are dead or unseen are findings of their own."""
+"""Removed as planned; findings name those that are dead or unseen."""
 MAX_CLUSTERS = 100
 MAX_NAMED = 20
 
