@@ -202,12 +202,6 @@ class Warehouse:
         self._writer(rows).options(**packing).save(path)
         return self._load(path, rows.schema)
 
-    def materialized(self, name: str) -> DataFrame:
-        """Return rows that an earlier stage passed to `materialize`."""
-        if self._in_memory is not None:
-            return self._in_memory[name]
-        return self._load(f"{self._staging}/_{name}", None)
-
     def staged(self, table: str) -> DataFrame:
         """Return a table as staged by this run; for tables that grow, the days given to `show`."""
         if self._span is not None and table in self._own_days:

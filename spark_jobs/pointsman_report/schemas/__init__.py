@@ -14,8 +14,8 @@ __all__ = ["INSTANCE", "OBSERVER", "TABLES", "WAREHOUSE_VERSION", "Table"]
 WAREHOUSE_VERSION = 4
 """Version of all tables together. A warehouse of another version is rejected: recompute it from raw history."""
 
-TABLES = {
-    table.name: table
+TABLES: dict[str, Table] = {
+    table: table
     for table in (
         *history_tables.TABLES,
         *liveness_tables.TABLES,

@@ -74,7 +74,7 @@ def broker_facts(facts_of_day: DataFrame, *, first_day: date, last_day: date) ->
     held = facts_of_day.select(
         "*", F.explode(utc_days.days_between(first, F.date_sub(utc_days.day_of(until), 1))).alias("dt")
     )
-    return held.withColumn("seen_at", F.timestamp_micros("at")).select(*BROKER_FACTS.fieldNames())
+    return held.withColumn("seen_at", F.timestamp_micros("at")).select(*BROKER_FACTS.columns)
 
 
 def broker_changes(facts_of_day: DataFrame, events: DataFrame) -> DataFrame:
@@ -92,7 +92,7 @@ def broker_changes(facts_of_day: DataFrame, events: DataFrame) -> DataFrame:
     changes = facts.unionByName(_roles(events)).withColumns(
         {"changed_at": F.timestamp_micros("at"), "dt": utc_days.day_of(F.col("at"))}
     )
-    return changes.select(*BROKER_CHANGES.fieldNames())
+    return changes.select(*BROKER_CHANGES.columns)
 
 
 def _named(events: DataFrame, *kinds: str) -> DataFrame:

@@ -68,7 +68,7 @@ def broker_intervals(sweep: DataFrame, *, first_day: date, last_day: date) -> Da
         F.lit(True).alias("end_censored"),
         F.lit(True).alias("open"),
     )
-    return closed.unionByName(still_open).select(*BROKER_INTERVALS.fieldNames())
+    return closed.unionByName(still_open).select(*BROKER_INTERVALS.columns)
 
 
 def state_at_day_end(sweep: DataFrame, *, last_day: date) -> DataFrame:
@@ -113,7 +113,7 @@ def availability(intervals: DataFrame) -> DataFrame:
             "mtbf_seconds": F.try_divide("up_seconds", "outages"),
         }
     )
-    return rated.select(*AVAILABILITY.fieldNames())
+    return rated.select(*AVAILABILITY.columns)
 
 
 def _seconds_where(condition: Column, microseconds: Column) -> Column:
@@ -131,7 +131,7 @@ def broker_state(days_known: DataFrame, opinions_at_day_end: DataFrame) -> DataF
             "penalty_at": F.timestamp_micros(utc_days.ends(F.col("dt"))),
         }
     )
-    return state.select(*BROKER_STATE.fieldNames())
+    return state.select(*BROKER_STATE.columns)
 
 
 def partial_views(sweep: DataFrame, votes: DataFrame, *, last_day: date) -> DataFrame:
@@ -157,7 +157,7 @@ def partial_views(sweep: DataFrame, votes: DataFrame, *, last_day: date) -> Data
         F.timestamp_micros(F.max("to_us")).alias("to_at"),
         (F.max("to_us") == utc_days.ends(F.col("dt"))).alias("open"),
     )
-    return whole.select(*PARTIAL_VIEWS.fieldNames())
+    return whole.select(*PARTIAL_VIEWS.columns)
 
 
 def _moments(sweep: DataFrame, *, last_day: date) -> DataFrame:

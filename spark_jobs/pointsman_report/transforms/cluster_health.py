@@ -58,7 +58,7 @@ def cluster_health(availability: DataFrame, *, first_day: date, parameters: Heal
         utc_days.seconds(F.col("slo_down")).alias("slo_down_seconds"),
         utc_days.seconds(budget).alias("budget_seconds"),
         utc_days.seconds(budget - F.col("slo_down")).alias("budget_left_seconds"),
-    ).select(*CLUSTER_HEALTH.fieldNames())
+    ).select(*CLUSTER_HEALTH.columns)
 
 
 def _us(name: str) -> Column:

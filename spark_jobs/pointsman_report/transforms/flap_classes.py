@@ -216,7 +216,7 @@ def flapping(days_known: DataFrame, blind_periods: DataFrame, *, parameters: Fla
             "percent_state_change": F.coalesce("percent_state_change", F.lit(0.0)),
         }
     )
-    return classed.select(*FLAPPING.fieldNames())
+    return classed.select(*FLAPPING.columns)
 
 
 def _class(parameters: FlapParameters) -> Column:

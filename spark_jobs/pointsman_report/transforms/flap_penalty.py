@@ -208,7 +208,7 @@ def penalties(sums: DataFrame, starts: DataFrame) -> DataFrame:
     after = (F.col("total") + F.least("penalty_start", "room")) * F.col("decay")
     # Rounded, so that three times 1000 compares equal to a threshold of 3000.
     charged = scored.withColumns({"charged_at": F.timestamp_micros("at"), "penalty": F.round(after, 6)})
-    return charged.select(*FLAP_CHARGES.fieldNames())
+    return charged.select(*FLAP_CHARGES.columns)
 
 
 def scored_days(

@@ -68,7 +68,7 @@ def flap_ranking(
         F.desc("outlier"), F.asc_nulls_last("p_value"), F.desc("rate_per_day"), "broker_name", "broker_id"
     )
     ranked = outliers.withColumn("rank", F.row_number().over(worst_first).cast("long"))
-    return ranked.select(*FLAP_RANKING.fieldNames())
+    return ranked.select(*FLAP_RANKING.columns)
 
 
 def with_outliers(ranked: DataFrame, *, false_discovery_rate: float) -> DataFrame:

@@ -154,7 +154,7 @@ def heartbeat_punctuality(beats: DataFrame) -> DataFrame:
         "max_ms",
         "late",
         "clock_ahead_ms",
-    ).select(*HEARTBEAT_PUNCTUALITY.fieldNames())
+    ).select(*HEARTBEAT_PUNCTUALITY.columns)
 
 
 def heartbeat_histogram(beats: DataFrame) -> DataFrame:
@@ -163,7 +163,7 @@ def heartbeat_histogram(beats: DataFrame) -> DataFrame:
     return (
         each.groupBy("dt", "cluster", "up_to_ms")
         .agg(F.sum("beats").alias("beats"))
-        .select(*HEARTBEAT_HISTOGRAM.fieldNames())
+        .select(*HEARTBEAT_HISTOGRAM.columns)
     )
 
 

@@ -114,7 +114,7 @@ def registration_events(
     Of rows with the same number the smallest is kept, regardless of file and run.
     """
     good = _good(parsed).filter(_within("dt", first_day, last_day)).withColumn("event_at", F.col("happened_at"))
-    columns = REGISTRATION_EVENTS.fieldNames()
+    columns = REGISTRATION_EVENTS.columns
     both = good.select(*columns)
     if stored is not None:
         both = stored.select(*columns).unionByName(both)
@@ -141,7 +141,7 @@ def quarantine(
     once = of_file.withColumn("copy", F.row_number().over(first)).filter(F.col("copy") == 1)
     cut = once.withColumn("line", F.substring("line", 1, QUARANTINED_CHARACTERS)).withColumn("reason", F.col("problem"))
     others = stored.join(F.broadcast(read_files), on=_plain_name("file") == read_files["name"], how="left_anti")
-    columns = QUARANTINE.fieldNames()
+    columns = QUARANTINE.columns
     return others.select(*columns).unionByName(cut.select(*columns))
 
 

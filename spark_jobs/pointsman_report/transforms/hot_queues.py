@@ -64,7 +64,7 @@ def key_skew(topics: DataFrame, *, parameters: HealthParameters) -> DataFrame:
         says.alias("says"),
         cure_of_skew(value, F.col("queues")).alias("cure"),
     )
-    return hot.select(*HOT_QUEUES.fieldNames())
+    return hot.select(*HOT_QUEUES.columns)
 
 
 def cure_of_skew(skew: Column, queues: Column) -> Column:
@@ -102,7 +102,7 @@ def too_many_queues(topics: DataFrame, *, parameters: HealthParameters) -> DataF
             says.alias("says"),
             F.lit(cure).alias("cure"),
         )
-        .select(*HOT_QUEUES.fieldNames())
+        .select(*HOT_QUEUES.columns)
     )
 
 
@@ -160,7 +160,7 @@ def _findings(found: DataFrame, parameters: HealthParameters) -> DataFrame:
         F.when(about_members, F.col("all_queues")).otherwise(parameters.lag_above).cast("double").alias("limit"),
         _says(falls, one, too_few).alias("says"),
         _cure(falls, no_members, one, too_few, parameters).alias("cure"),
-    ).select(*HOT_QUEUES.fieldNames())
+    ).select(*HOT_QUEUES.columns)
 
 
 def _says(falls: Column, one: Column, too_few: Column) -> Column:

@@ -210,7 +210,7 @@ def incidents(members: DataFrame, places: DataFrame, causes: DataFrame) -> DataF
     )
     known = summed.join(brokers_by_scope(places), on=list(SCOPE), how="left")
     known = known.join(causes, on=["dt", "incident_id"], how="left")
-    return known.select(*INCIDENTS.fieldNames())
+    return known.select(*INCIDENTS.columns)
 
 
 def _in_episodes(placed: DataFrame, parameters: IncidentParameters) -> DataFrame:
@@ -331,7 +331,7 @@ def rolling_restarts(members: DataFrame) -> DataFrame:
         utc_days.seconds(F.coalesce(F.sum(F.when(unplanned, length)), F.lit(0))).alias("down_seconds"),
         F.sort_array(F.collect_list(member)).alias("members"),
     )
-    return summed.select(*ROLLING_RESTARTS.fieldNames())
+    return summed.select(*ROLLING_RESTARTS.columns)
 
 
 def _is_near(parameters: IncidentParameters) -> Column:

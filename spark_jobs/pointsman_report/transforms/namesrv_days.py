@@ -65,7 +65,7 @@ def namesrv_days(events: DataFrame, windows: DataFrame, blind: DataFrame) -> Dat
         F.sum("rows_missing").alias("rows_missing"),
         F.count("overlaps").alias("overlapping_lives"),
     )
-    return summed.fillna(0, list(_COUNTED)).fillna(0.0, list(_SECONDS)).select(*NAMESRV_DAYS.fieldNames())
+    return summed.fillna(0, list(_COUNTED)).fillna(0.0, list(_SECONDS)).select(*NAMESRV_DAYS.columns)
 
 
 def _missing_us(begins: Column, ends: Column) -> Column:
@@ -136,7 +136,7 @@ def observer_clocks(events: DataFrame) -> DataFrame:
     measured = nodes.join(_offsets(events), on=["dt", "node"], how="left").withColumn(
         "samples", F.coalesce("samples", F.lit(0))
     )
-    return measured.select(*OBSERVER_CLOCKS.fieldNames())
+    return measured.select(*OBSERVER_CLOCKS.columns)
 
 
 def _offsets(events: DataFrame) -> DataFrame:

@@ -58,7 +58,7 @@ def blind_periods(
     ended = windows.groupBy(*OBSERVER).agg(F.max(F.when(~F.col("open"), F.unix_micros("to_at"))).alias("run_end"))
     periods = _guards(events, yesterday).unionByName(_pauses(events)).join(F.broadcast(ended), on=list(OBSERVER))
     cut = periods.withColumn("to_us", F.least("to_us", "run_end")).filter(_lasts())
-    daily = by_day(cut, first_day=first_day, last_day=last_day).select(*BLIND_PERIODS.fieldNames())
+    daily = by_day(cut, first_day=first_day, last_day=last_day).select(*BLIND_PERIODS.columns)
     return daily.unionByName(_silences(windows))
 
 
@@ -75,7 +75,7 @@ def _silences(windows: DataFrame) -> DataFrame:
             "to_at": F.timestamp_micros(F.least(F.unix_micros("before_at"), ends)),
             "open": F.unix_micros("before_at") >= ends,
         }
-    ).select(*BLIND_PERIODS.fieldNames())
+    ).select(*BLIND_PERIODS.columns)
 
 
 def by_day(periods: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
@@ -168,7 +168,7 @@ def maintenance_windows(events: DataFrame, yesterday: DataFrame, *, first_day: d
         {"to_us": F.least("until_us", "next_us"), "until_at": F.timestamp_micros("until_us")}
     )
     lasting = windows.filter(F.col("to_us") > F.col("from_us"))
-    return by_day(lasting, first_day=first_day, last_day=last_day).select(*MAINTENANCE_WINDOWS.fieldNames())
+    return by_day(lasting, first_day=first_day, last_day=last_day).select(*MAINTENANCE_WINDOWS.columns)
 
 
 def guard_periods(
@@ -185,7 +185,7 @@ def guard_periods(
     known = daily.join(protected, on=["dt", *_WATCH, "from_at"], how="left").withColumns(
         {"kept": F.coalesce("kept", F.lit(0)).cast("long"), "over_limit": F.coalesce(limit, F.lit(False))}
     )
-    return known.select(*GUARD_PERIODS.fieldNames())
+    return known.select(*GUARD_PERIODS.columns)
 
 
 def _periods(events: DataFrame, yesterday: DataFrame) -> DataFrame:

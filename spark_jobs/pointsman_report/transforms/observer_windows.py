@@ -71,7 +71,7 @@ def observer_windows(
         "rows_missing",
         _bounded(F.col("gaps")).alias("gaps"),
         utc_days.seconds(F.col("alive_us")).alias("alive_seconds"),
-    ).select(*OBSERVER_WINDOWS.fieldNames())
+    ).select(*OBSERVER_WINDOWS.columns)
 
 
 def unseen_holes(near: DataFrame, windows: DataFrame, *, day: date) -> DataFrame:
@@ -145,7 +145,7 @@ def _with_holes(counted: DataFrame) -> DataFrame:
     def began_before(gap: Column, moment: Column) -> Column:
         return F.coalesce(F.unix_micros(gap["after_at"]) < moment, F.lit(False))
 
-    empty = F.array().cast(OBSERVER_WINDOWS["gaps"].dataType)
+    empty = F.array().cast(OBSERVER_WINDOWS.schema["gaps"].dataType)
     held = counted.withColumn("steps", F.coalesce("steps", empty))
     crossing = F.filter("steps", lambda gap: began_before(gap, start))
     # A run whose rows are missing for days has the hole on each of them.

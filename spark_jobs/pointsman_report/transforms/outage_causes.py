@@ -249,7 +249,7 @@ def outage_causes(rows: DataFrame, rolling: DataFrame) -> DataFrame:
     stayed = F.count(F.when((F.col("process") == SAME) & F.col("signal").isin(*SILENT), 1)).over(on_host)
     counted = joined.withColumn("stayed_on_host", stayed)
     found = counted.withColumns({"cause": _cause(), "evidence": _evidence()})
-    return found.select(*OUTAGE_CAUSES.fieldNames())
+    return found.select(*OUTAGE_CAUSES.columns)
 
 
 def incident_causes(causes: DataFrame) -> DataFrame:

@@ -140,7 +140,7 @@ def queue_stats(reports: DataFrame) -> DataFrame:
             "put_rate": mean_rate(F.col("put"), F.col("rated_ms")),
         }
     )
-    return rates.select(*QUEUE_STATS.fieldNames())
+    return rates.select(*QUEUE_STATS.columns)
 
 
 def topic_load(reports: DataFrame) -> DataFrame:
@@ -172,7 +172,7 @@ def topic_load(reports: DataFrame) -> DataFrame:
             "hottest_put_rate": -F.col("hottest.less"),
         }
     )
-    return skewed.select(*TOPIC_LOAD.fieldNames())
+    return skewed.select(*TOPIC_LOAD.columns)
 
 
 def _topics_and_queues() -> Column:
@@ -262,7 +262,7 @@ def group_lag(reports: DataFrame) -> DataFrame:
             "farthest_queue_id": F.col("farthest.queue_id"),
         }
     )
-    return whole.select(*GROUP_LAG.fieldNames())
+    return whole.select(*GROUP_LAG.columns)
 
 
 def _groups_and_queues() -> Column:

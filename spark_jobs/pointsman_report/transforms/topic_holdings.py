@@ -189,7 +189,7 @@ def topics_at_risk(holdings: DataFrame) -> DataFrame:
         worst.alias("worst"),
         *(utc_days.seconds(F.col(name)).alias(f"{name}_seconds") for name in ("one_broker", "no_master", "unwritable")),
     )
-    return named.select(*TOPICS_AT_RISK.fieldNames())
+    return named.select(*TOPICS_AT_RISK.columns)
 
 
 def _microseconds(risk: str) -> Column:
@@ -233,7 +233,7 @@ def blast_radius(incidents: DataFrame, topic_intervals: DataFrame, holdings: Dat
         F.coalesce("topics_unwritable", F.lit(0)).cast("long").alias("topics_unwritable"),
         utc_days.seconds(F.coalesce("lasted", F.lit(0))).alias("unwritable_seconds"),
         F.coalesce(F.transform("listed", lambda one: one["topic"]), F.array().cast("array<string>")).alias("topics"),
-    ).select(*BLAST_RADIUS.fieldNames())
+    ).select(*BLAST_RADIUS.columns)
 
 
 def _hit(spans: DataFrame, topic_intervals: DataFrame) -> DataFrame:

@@ -249,7 +249,7 @@ def _cut_at_midnight(merged: DataFrame, *, last_day: date) -> DataFrame:
             "open": F.col("end") >= end,
         }
     )
-    return cut.select(*TOPIC_INTERVALS.fieldNames())
+    return cut.select(*TOPIC_INTERVALS.columns)
 
 
 def topic_churn(topic_intervals: DataFrame) -> DataFrame:
@@ -283,4 +283,4 @@ def topic_churn(topic_intervals: DataFrame) -> DataFrame:
         F.count_if("queues").alias("queue_changes"),
         F.count_if("perms").alias("perm_changes"),
     )
-    return counted.filter(F.col("brokers") > 0).select(*TOPIC_CHURN.fieldNames())
+    return counted.filter(F.col("brokers") > 0).select(*TOPIC_CHURN.columns)
