@@ -49,10 +49,12 @@ APPENDED_TABLES = ("registration_events", "quarantine", "ingested_files")
 
 
 def days_from(first_day: date, last_day: date) -> list[date]:
+    """Return the days first..last."""
     return [first_day + timedelta(days=n) for n in range((last_day - first_day).days + 1)]
 
 
 def partition(day: date) -> str:
+    """Return the name of a day's folder."""
     return f"dt={day.isoformat()}"
 
 

@@ -310,10 +310,12 @@ def _rows(lean: DataFrame, cluster: str | None) -> DataFrame:
 
 
 def microseconds(moment: datetime) -> int:
+    """Return microseconds since 1970."""
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 
 
 def moment_of(value: int | None) -> datetime | None:
+    """Return the time of microseconds since 1970."""
     return None if value is None else datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
 
 

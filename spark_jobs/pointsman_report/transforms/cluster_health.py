@@ -18,7 +18,10 @@ from pointsman_report.transforms.utc_days import lit_day
 
 
 def cluster_health(availability: DataFrame, *, first_day: date, parameters: HealthParameters) -> DataFrame:
-    """Sum ``availability`` by cluster; it includes the earlier days of the objective's period."""
+    """Sum ``availability`` by cluster; it includes the earlier days of the objective's period.
+
+    One row per cluster and day; key: ``dt``, ``cluster``.
+    """
     sums = availability.groupBy("dt", "cluster").agg(
         F.count("*").alias("brokers"),
         *(F.sum(_us(name)).alias(name) for name in ("up_seconds", "down_seconds", "planned_seconds", "repair_seconds")),

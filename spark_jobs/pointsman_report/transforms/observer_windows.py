@@ -40,7 +40,7 @@ MAX_GAPS = 2_000
 def observer_windows(
     events: DataFrame, near: DataFrame, yesterday: DataFrame, *, first_day: date, last_day: date
 ) -> DataFrame:
-    """A row for each observer and each day on which it ran.
+    """The monitoring windows. One row per observer and day on which it ran; key: ``dt``, observer.
 
     ``near``: the rows of the days and of the day after the last, as far as they are known: they show whether a run
     continued, and what it lost over midnight. ``yesterday`` holds the windows of the day before the first.
@@ -79,6 +79,8 @@ def unseen_holes(near: DataFrame, windows: DataFrame, *, day: date) -> DataFrame
     began at their last row.
 
     ``near``: the rows of the day and of the next one as they are now; ``windows``: those of the day as computed before.
+
+    One row per run; key: observer.
     """
     of_run = near.groupBy(*OBSERVER).agg(
         F.min_by(
@@ -98,6 +100,7 @@ def unseen_holes(near: DataFrame, windows: DataFrame, *, day: date) -> DataFrame
 
 
 def has_missing_rows(gap: Column) -> Column:
+    """Whether rows are missing in a hole; a silence has none."""
     return gap["to_seq"] >= gap["from_seq"]
 
 
