@@ -1,4 +1,4 @@
-"""Every table of the warehouse and every input, as a named ``StructType``.
+"""Every table of the warehouse as a `Table`, and every input as a named ``StructType``.
 
 A table is a folder of the same name, partitioned by ``dt`` (a UTC day). Times are UTC; durations are seconds in
 columns that end in ``_seconds``. A transform begins and ends with a ``select`` of exactly these columns.

@@ -1,4 +1,4 @@
-"""The report's functions are documented; those that return a table state what a row is and what identifies it."""
+"""The report's functions are documented, those of tables with grain and key; its stages name tables by constants."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+
+from pointsman_report.schemas import TABLES
 
 PACKAGE = Path(__file__).parents[2] / "spark_jobs" / "pointsman_report"
 GRAIN = re.compile(r"\bOne row per [^.;]+; (key: [^.]+|no key\b[^.]*)\.")
@@ -35,3 +37,14 @@ def test_a_function_that_returns_a_table_states_its_grain_and_key() -> None:
     }
     assert len(returning) > 70
     assert [place for place, text in returning.items() if not GRAIN.search(text)] == []
+
+
+def test_no_stage_names_a_table_by_a_string() -> None:
+    """A wrong constant is an error for the type checker, a wrong string only for a run."""
+    strings = [
+        f"{path.name}:{node.lineno}"
+        for path in (PACKAGE / "jobs").glob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Constant) and node.value in TABLES
+    ]
+    assert strings == []
