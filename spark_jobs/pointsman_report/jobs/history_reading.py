@@ -1,4 +1,4 @@
-"""The first stage: typed rows from raw history, the days to compute, and the name servers' monitoring windows.
+"""Before the stages: typed rows from raw history, the days to compute, and the name servers' monitoring windows.
 
 `day_range`: the requested days, earlier days with late rows, and later days that continue from them. A day whose rows
 ended in a hole that only the next day's rows show is computed again, too.

@@ -32,7 +32,7 @@ class Table(str):
     __slots__ = ("keys", "schema")
 
     keys: tuple[str, ...]
-    """The columns that identify a row within a ``dt``."""
+    """The columns that identify a row within a ``dt``, and by which it is sorted; rows of one moment may share them."""
     schema: T.StructType
 
     def __new__(cls, name: str, keys: tuple[str, ...], schema: T.StructType) -> Self:

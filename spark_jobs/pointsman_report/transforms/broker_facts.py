@@ -85,7 +85,7 @@ def broker_facts(facts_of_day: DataFrame, *, first_day: date, last_day: date) ->
 def broker_changes(facts_of_day: DataFrame, events: DataFrame) -> DataFrame:
     """Each change once, however many name servers saw it.
 
-    One row per change; key: ``dt``, instance, ``changed_at``, ``what``.
+    One row per change; key: ``dt``, instance, ``changed_at``, ``what``, which changes of one moment may share.
     """
     fresh = facts_of_day.filter(F.col("node") != "")
     each = F.inline(

@@ -46,7 +46,8 @@ def _timeline() -> WindowSpec:
 def broker_intervals(sweep: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
     """Return each interval under the day it ended on, with a copy cut at midnight for each earlier day.
 
-    One row per interval and day that it touches; key: ``dt``, instance, ``start_at``, ``end_at``, ``state``.
+    One row per interval and day that it touches; key: ``dt``, instance, ``start_at``, ``end_at``, ``state``, which
+    intervals without length may share.
     """
     changes = sweep.filter("changes").withColumns(
         {"end_us": F.lead("at").over(_timeline()), "end_seen": F.lead(F.col("start").isNotNull()).over(_timeline())}

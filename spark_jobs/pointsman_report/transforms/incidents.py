@@ -177,7 +177,7 @@ def _above_mean(sigmas: float) -> Column:
 def outages(intervals: DataFrame) -> DataFrame:
     """The outages that began on their day: ``at``, ``down_us``, and ``back_us`` if the recovery was observed.
 
-    One row per outage; key: ``dt``, instance, ``at``.
+    One row per outage; key: ``dt``, instance, ``at``, which outages of one moment may share.
     """
     began = intervals.filter(is_outage() & began_on_its_day())
     end = F.unix_micros("end_at")
@@ -195,7 +195,7 @@ def members(outages_of_day: DataFrame, places: DataFrame, *, parameters: Inciden
 
     Only the first outage of each broker: a broker that goes down again during the incident is flapping.
 
-    One row per outage; key: ``dt``, instance, ``at``.
+    One row per outage; key: ``dt``, instance, ``at``, which outages of one moment may share.
     """
     placed = (
         outages_of_day.select(*_OUTAGE, "down_us")
@@ -308,7 +308,7 @@ def _count(flag: str, over: WindowSpec) -> Column:
 def rolling_outages(rows: DataFrame, *, parameters: IncidentParameters) -> DataFrame:
     """The outages that are part of a rolling restart, with its ``rolling_restart_id``; of `outages_with_facts`.
 
-    One row per outage; key: ``dt``, instance, ``start_at``.
+    One row per outage; key: ``dt``, ``rolling_restart_id``, instance.
     """
     is_restart = (F.col("process") == NEW) | F.col("version_after").isNotNull()
     left = F.col("planned") & F.coalesce(F.col("process") != SAME, F.lit(True))

@@ -213,7 +213,7 @@ def outages_with_facts(
     ``process``: NEW, SAME, or null if the evidence shows neither. An interval that continues a cut outage (no name
     server had a vote for a time) is part of it: ``began_at``.
 
-    One row per outage and such day; key: ``dt``, instance, ``start_at``.
+    One row per outage and such day; key: ``dt``, instance, ``start_at``, which outages of one moment may share.
     """
     row_order = Window.partitionBy(*INSTANCE).orderBy("start_at", "dt")
     to_here = row_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -261,7 +261,7 @@ _BEFORE_AND_AFTER = (("incarnations", "incarnation"), ("versions", "version"))
 def outage_causes(rows: DataFrame, rolling: DataFrame) -> DataFrame:
     """The table ``outage_causes``; ``rolling``: the outages of rolling restarts, with their ``rolling_restart_id``.
 
-    One row per outage and day; key: ``dt``, instance, ``start_at``.
+    One row per outage and day; key: ``dt``, instance, ``start_at``, which outages of one moment may share.
     """
     joined = rows.join(rolling.select("dt", *OUTAGE, "rolling_restart_id"), on=["dt", *OUTAGE], how="left")
     # A host that did not restart comes back with the same processes.
