@@ -42,7 +42,7 @@ def stories(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> St
 
 @pytest.fixture(scope="session")
 def topic_tables(run_days: DayRunner, tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """The stage of topics alone over everything in the `topic_book`, in one pass over its three days."""
+    """The stages of topics alone over everything in the `topic_book`, in one pass over its three days."""
     warehouse = tmp_path_factory.mktemp("topics") / "warehouse"
     topic_book.compute(run_days.spark, warehouse, FIRST, LAST)
     return Tables(run_days, warehouse)

@@ -8,12 +8,15 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from pyspark.sql import DataFrame
 
 from pointsman_report.cli import main
 from pointsman_report.jobs import pipeline
 from pointsman_report.jobs.history_reading import Work
+from pointsman_report.jobs.stage_graph import Context, Part, Stage
 from pointsman_report.run import Run
 from pointsman_report.schemas import TABLES
+from pointsman_report.schemas.liveness_tables import AVAILABILITY
 from tests.spark.histories import NameServer, broker, moment, write_history
 from tests.spark.nights import DAY, Again, Night
 from tests.spark.storybook import LAST, SECOND, Stories
@@ -137,11 +140,11 @@ def test_a_run_that_fails_leaves_the_tables_as_they_were(
     before = files_in(copied)
     staged: list[Path] = []
 
-    def full(_: Work) -> None:
+    def full(_: Context) -> DataFrame:
         staged.extend((copied / "_staging").glob("*/observer_windows"))
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(pipeline, "STAGES", (((full,), "fails"),))
+    monkeypatch.setattr(pipeline, "STAGES", (Part("fails", (Stage(AVAILABILITY, (), full),)),))
     assert nightly(night.history, copied) == 2
     assert staged
     assert capsys.readouterr().err.endswith("pointsman-report: OSError: No space left on device\n")

@@ -96,7 +96,7 @@ def advice(spark: SparkSession) -> dict[str, list[Row]]:
             server.say("QUEUE_STATS", moment(600 * n), broker("a", cluster=cluster), detail=detail)
     registered = [(DAY, "queues_elsewhere", name, 0, "orders", 8, 8, 6, None, None, True) for name in ("a", "b")]
     events = registration_events(spark, server.rows + absurd_reports())
-    return _advice(events, spark.createDataFrame(registered, TOPIC_INTERVALS))
+    return _advice(events, spark.createDataFrame(registered, TOPIC_INTERVALS.schema))
 
 
 def _advice(events: DataFrame, intervals: DataFrame) -> dict[str, list[Row]]:
@@ -207,7 +207,7 @@ def test_limits_of_a_rate_are_exact_to_one_in_two_hundred(spark: SparkSession) -
 
 
 def availability(spark: SparkSession, rows: list[dict[str, Any]]) -> DataFrame:
-    return spark.createDataFrame([tuple(row.get(f) for f in AVAILABILITY.fieldNames()) for row in rows], AVAILABILITY)
+    return spark.createDataFrame([tuple(row.get(f) for f in AVAILABILITY.columns) for row in rows], AVAILABILITY.schema)
 
 
 def random_availability(seed: int, days: int) -> list[dict[str, Any]]:

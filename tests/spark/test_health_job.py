@@ -1,4 +1,4 @@
-"""The stage of health alone: nights and one pass give the same tables, and so do rows in another order."""
+"""The stages of health alone: nights and one pass give the same tables, and so do rows in another order."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from pointsman_report.io import History, Warehouse
-from pointsman_report.jobs import stages
 from pointsman_report.jobs.history_reading import Work
+from pointsman_report.jobs.pipeline import run_stages
+from pointsman_report.jobs.stages import HEALTH
 from pointsman_report.parameters import HealthParameters, Parameters
 from pointsman_report.schemas.health_tables import TABLES
 from pointsman_report.schemas.liveness_tables import OBSERVER_CLOCKS
@@ -90,8 +91,8 @@ def given(spark: SparkSession) -> Given:
     return Given(
         events,
         availability(spark, rows),
-        spark.createDataFrame(topics, TOPIC_INTERVALS),
-        spark.createDataFrame(clocks, OBSERVER_CLOCKS),
+        spark.createDataFrame(topics, TOPIC_INTERVALS.schema),
+        spark.createDataFrame(clocks, OBSERVER_CLOCKS.schema),
     )
 
 
@@ -106,14 +107,13 @@ def compute(spark: SparkSession, path: Path, given: Given, first_day: date, last
         warehouse.stage(table, rows.filter(rows.dt.between(first_day, last_day)))
     parameters = Parameters(health=HealthParameters(slo_days=2))
     work = Work(History(spark, []), warehouse, first_day, last_day, parameters, lambda _: None)
-    stages.run_health(work)
-    stages.run_hot_queues(work)
+    run_stages((HEALTH,), work)
     warehouse.publish(first_day=first_day, last_day=last_day)
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+@pytest.mark.parametrize("table", TABLES, ids=str)
 def test_every_day_of_the_shared_history_has_its_rows_once(stories: Stories, table: Table) -> None:
-    rows = stories.tables[table.name]
+    rows = stories.tables[table]
     keys = [(row["dt"], *(row[key] for key in table.keys)) for row in rows]
 
     assert {row["dt"] for row in rows} == {FIRST + timedelta(days=n) for n in range(DAYS)}
@@ -132,13 +132,13 @@ def test_nights_and_one_pass_and_other_orders_give_the_same_tables(
     compute(spark, tmp_path / "reordered", other, FIRST, LAST)
 
     for table in TABLES:
-        rows = run_days.rows(tmp_path / "one_pass", table.name, FIRST, LAST)
-        assert rows, table.name
-        assert {row["dt"] for row in rows} == {FIRST + timedelta(days=n) for n in range(DAYS)}, table.name
+        rows = run_days.rows(tmp_path / "one_pass", table, FIRST, LAST)
+        assert rows, table
+        assert {row["dt"] for row in rows} == {FIRST + timedelta(days=n) for n in range(DAYS)}, table
         keys = [(row["dt"], *(row[key] for key in table.keys)) for row in rows]
-        assert len(keys) == len(set(keys)), table.name
-        assert run_days.rows(tmp_path / "nights", table.name, FIRST, LAST) == rows, table.name
-        assert run_days.rows(tmp_path / "reordered", table.name, FIRST, LAST) == rows, table.name
+        assert len(keys) == len(set(keys)), table
+        assert run_days.rows(tmp_path / "nights", table, FIRST, LAST) == rows, table
+        assert run_days.rows(tmp_path / "reordered", table, FIRST, LAST) == rows, table
 
 
 def test_a_day_without_anything_has_no_rows_and_fails_nothing(
@@ -148,4 +148,4 @@ def test_a_day_without_anything_has_no_rows_and_fails_nothing(
     compute(spark, tmp_path / "nothing", nothing, FIRST, FIRST)
 
     for table in TABLES:
-        assert run_days.rows(tmp_path / "nothing", table.name, FIRST, FIRST) == []
+        assert run_days.rows(tmp_path / "nothing", table, FIRST, FIRST) == []

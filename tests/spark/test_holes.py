@@ -17,7 +17,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pointsman_report.jobs import pipeline
-from pointsman_report.jobs.stages import run_flapping, run_liveness
+from pointsman_report.jobs.stages import FLAPS, LIVENESS
 from tests.spark import plain
 from tests.spark.histories import NameServer, Row, broker, moment, write_history
 from tests.spark.storybook import FIRST, LAST, SECOND, Stories, story
@@ -212,7 +212,7 @@ def test_a_hole_that_only_the_next_day_shows_leads_to_another_computation_of_the
     """The disk of a name server is away over midnight: when the first night runs, it seems to have ended at noon."""
     one, two = (NameServer(node=f"ns{n}:9876").start() for n in (1, 2))
     loses_half_a_day(one, two, broker("b", cluster="c1"))
-    monkeypatch.setattr(pipeline, "STAGES", (((run_liveness,), ""), ((run_flapping,), "")))
+    monkeypatch.setattr(pipeline, "STAGES", (LIVENESS, FLAPS))
     rows = [*one.rows, *two.rows]
     early = [row for row in rows if row["node"] == "ns1:9876" or row["event_at"][:10] < f"{LAST}"]
     once, nights = tmp_path / "once", tmp_path / "nights"

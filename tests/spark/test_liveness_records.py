@@ -30,7 +30,7 @@ def micros(seconds: float, *, day: int = 0) -> int:
 def events_and_facts(spark: SparkSession, *servers: NameServer) -> tuple[DataFrame, DataFrame]:
     """The rows, and their facts without earlier ones."""
     events = registration_events(spark, [row for server in servers for row in server.rows])
-    return events, ordered_facts(events, spark.createDataFrame([], BROKER_FACTS))
+    return events, ordered_facts(events, spark.createDataFrame([], BROKER_FACTS.schema))
 
 
 def changes(spark: SparkSession, *servers: NameServer) -> list[tuple[Any, ...]]:
@@ -103,7 +103,7 @@ def test_facts_of_a_day_are_compared_with_those_of_the_day_before(spark: SparkSe
     server.say("REGISTERED", moment(10, day=1), facts("1.1", "i2"))
     events = registration_events(spark, server.rows)
     before = (DAY, "c1", "b", 0, "b:6379", "z1", None, "i1", "1.0", "web team", moment(5))
-    after = ordered_facts(events, spark.createDataFrame([before], BROKER_FACTS))
+    after = ordered_facts(events, spark.createDataFrame([before], BROKER_FACTS.schema))
 
     (known,) = rows_of(broker_facts(after, first_day=NEXT_DAY, last_day=NEXT_DAY))
     assert (known["broker_version"], known["zone"], known["incarnation"]) == ("1.1", "z1", "i2")
@@ -166,8 +166,8 @@ def window(boot_id: str, begin: float, end: float) -> tuple[Any, ...]:
 
 def test_two_machines_with_one_name_appear_as_runs_that_overlap(spark: SparkSession) -> None:
     lives = [window("b1", 0, 1_000), window("b2", 500, 2_000), window("b3", 2_000, 3_000)]
-    windows = spark.createDataFrame(lives, OBSERVER_WINDOWS)
-    nothing = spark.createDataFrame([], BLIND_PERIODS)
+    windows = spark.createDataFrame(lives, OBSERVER_WINDOWS.schema)
+    nothing = spark.createDataFrame([], BLIND_PERIODS.schema)
 
     (day,) = rows_of(namesrv_days(events_of(spark), windows, nothing))
 
@@ -180,9 +180,9 @@ def test_an_absurd_length_makes_no_pause_and_no_endless_window(spark: SparkSessi
     server.say("NAMESRV_PAUSED", moment(100), detail={"seconds": seconds})
     server.say("MAINTENANCE_ON", moment(100), {"cluster": "c1"}, detail={"seconds": seconds})
     server.say("MAINTENANCE_ON", moment(100), {"broker_name": "b"}, detail="{")
-    windows = spark.createDataFrame([window("b1", 0, 1_000)], OBSERVER_WINDOWS)
+    windows = spark.createDataFrame([window("b1", 0, 1_000)], OBSERVER_WINDOWS.schema)
     events = events_of(spark, server)
-    nothing = (spark.createDataFrame([], schema) for schema in (BLIND_PERIODS, MAINTENANCE_WINDOWS))
+    nothing = (spark.createDataFrame([], table.schema) for table in (BLIND_PERIODS, MAINTENANCE_WINDOWS))
 
     assert rows_of(blind_periods(events, windows, next(nothing), **DAYS)) == []
     announced = maintenance_windows(events, next(nothing), **DAYS)

@@ -70,7 +70,8 @@ def computed(spark: SparkSession, rows: list[Row], first_day: date, last_day: da
     """The intervals of these days, in one pass."""
     days = {"first_day": first_day, "last_day": last_day}
     events = registration_events(spark, rows).localCheckpoint()
-    empty = {schema: spark.createDataFrame([], schema) for schema in (OBSERVER_WINDOWS, BLIND_PERIODS, BROKER_STATE)}
+    tables = (OBSERVER_WINDOWS, BLIND_PERIODS, BROKER_STATE)
+    empty = {table: spark.createDataFrame([], table.schema) for table in tables}
     windows = observer_windows(events, events, empty[OBSERVER_WINDOWS], **days).localCheckpoint()
     rare = rare_events(events).localCheckpoint()
     blind = blind_periods(rare, windows, empty[BLIND_PERIODS], **days).localCheckpoint()
@@ -145,7 +146,7 @@ def test_of_a_fleet_that_loses_one_row_in_a_thousand_nearly_all_is_known_and_not
 
 
 def test_a_loss_of_the_day_before_is_one_of_today(spark: SparkSession) -> None:
-    windows, state = (spark.createDataFrame([], schema) for schema in (OBSERVER_WINDOWS, BROKER_STATE))
+    windows, state = (spark.createDataFrame([], table.schema) for table in (OBSERVER_WINDOWS, BROKER_STATE))
     held = dict.fromkeys(OPINION.fieldNames())
     carried = [
         spark.createDataFrame([({"opinions": [held | {"opinion": opinion}]})], struct(opinions=ArrayType(OPINION)))

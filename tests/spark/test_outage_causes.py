@@ -113,7 +113,7 @@ def computed(spark: SparkSession, history: History, *, days: int = 1, yesterday:
     )
     near = near_rows(fact_rows(events), downs(intervals))
     found = members(outages(intervals), places, parameters=GIVEN)
-    before = yesterday if yesterday is not None else spark.createDataFrame([], OUTAGE_CAUSES)
+    before = yesterday if yesterday is not None else spark.createDataFrame([], OUTAGE_CAUSES.schema)
     rows = outages_with_facts(intervals, outage_signals(near), recovery_facts(near), found, before, first_day=FIRST)
     rows = rows.localCheckpoint()
     rolling = rolling_outages(rows, parameters=GIVEN).localCheckpoint()
@@ -430,7 +430,7 @@ def test_an_outage_over_midnight_has_its_cause_on_the_day_it_ends_also_night_by_
     evening = computed(spark, first)
     second = History(history.events, [row for row in history.intervals if row["dt"] > FIRST], history.places)
     yesterday = spark.createDataFrame(
-        [tuple(row[name] for name in OUTAGE_CAUSES.fieldNames()) for row in evening.causes], OUTAGE_CAUSES
+        [tuple(row[name] for name in OUTAGE_CAUSES.columns) for row in evening.causes], OUTAGE_CAUSES.schema
     )
     morning = computed_from_second_day(spark, second, yesterday)
 
@@ -472,7 +472,7 @@ def test_a_guards_period_is_one_row_per_day_with_what_it_counted_and_kept(spark:
     events = event_rows(spark, history.events)
     window = struct(node=TEXT, boot_id=TEXT, open=BOOL, to_at=TIME)
     windows = spark.createDataFrame([("n", "b", True, moment(2 * 86_400))], window)
-    none = spark.createDataFrame([], GUARD_PERIODS)
+    none = spark.createDataFrame([], GUARD_PERIODS.schema)
     span = {"first_day": FIRST, "last_day": FIRST + timedelta(days=1)}
     rows = guard_periods(events, windows, none, **span).orderBy("dt", "from_at")
     micros = rows.withColumns({name: unix_micros(name) for name in ("from_at", "to_at")})

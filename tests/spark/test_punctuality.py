@@ -68,7 +68,7 @@ def random_days(seed: int, *, brokers: int) -> tuple[list[Row], dict[str, list[H
 
 def beats_of(events: DataFrame, **offset_seconds: float | None) -> DataFrame:
     clocks = [(MIDNIGHT.date(), f"{node}:9876", by, 9, 0.0) for node, by in offset_seconds.items()]
-    return beats(events, local_rows(events.sparkSession, clocks, OBSERVER_CLOCKS))
+    return beats(events, local_rows(events.sparkSession, clocks, OBSERVER_CLOCKS.schema))
 
 
 def test_the_edges_are_those_of_the_name_server() -> None:

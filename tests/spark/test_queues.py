@@ -265,8 +265,8 @@ def test_absurd_reports_are_null_and_no_failure(spark: SparkSession) -> None:
 def test_the_tables_are_as_declared(day: tuple[DataFrame, Reported]) -> None:
     reports, _ = day
     declared = ((queue_stats, QUEUE_STATS), (topic_load, TOPIC_LOAD), (group_lag, GROUP_LAG))
-    for transform, schema in declared:
-        assert transform(reports).dtypes == [(f.name, f.dataType.simpleString()) for f in schema.fields]
+    for transform, table in declared:
+        assert transform(reports).dtypes == [(f.name, f.dataType.simpleString()) for f in table.schema.fields]
 
 
 def test_a_groups_own_topics_are_named_as_everywhere() -> None:

@@ -266,9 +266,8 @@ def test_intermediates_are_the_same_rows_in_memory_and_in_files(
         patched.setattr(spark.conf, "get", lambda key, default=None: in_memory if key == MEMORY_SETTING else default)
         found = Warehouse(spark, str(tmp_path))
     rows = spark.range(3).selectExpr("id", "reflect('java.lang.System', 'nanoTime') AS now", "array(struct(id)) AS ids")
-    first, again, later = (
-        sorted(table.collect()) for table in (found.materialize("a", rows), found.materialized("a"), rows)
-    )
+    kept = found.materialize("a", rows)
+    first, again, later = (sorted(table.collect()) for table in (kept, kept, rows))
 
     assert first == again != later, "computed once"
     assert len(list(Path(found._staging).glob("_a"))) == files

@@ -1,4 +1,4 @@
-"""Runs the topics' stage alone, over rows of history and broker intervals that a test makes up."""
+"""Runs the topics' stages alone, over rows of history and broker intervals that a test makes up."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit
 
 from pointsman_report.io import History, Warehouse
-from pointsman_report.jobs import stages
 from pointsman_report.jobs.history_reading import Work
+from pointsman_report.jobs.pipeline import run_stages
+from pointsman_report.jobs.stages import TOPICS
 from pointsman_report.parameters import Parameters
 from pointsman_report.schemas import TABLES
 from tests.spark.histories import MIDNIGHT, Row, moment
@@ -31,7 +32,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class TopicDays:
-    """Input of the stage."""
+    """Input of the stages."""
 
     spark: SparkSession
     warehouse: Path
@@ -50,8 +51,7 @@ class TopicDays:
             warehouse.stage(table, rows.filter(of_days))
         history = History(self.spark, [])
         work = Work(history, warehouse, first_day, last_day, Parameters(), lambda _: None)
-        stages.run_topics(work)
-        stages.run_blast_radius(work)
+        run_stages((TOPICS,), work)
         warehouse.publish(first_day=first_day, last_day=last_day)
 
     def _table(self, name: str, rows: list[dict[str, Any]]) -> DataFrame:

@@ -15,14 +15,14 @@ from tests.spark.histories import Row
 
 def registration_events(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
     """A detail that is text already is what a damaged writer wrote."""
-    names = REGISTRATION_EVENTS.fieldNames()
+    names = REGISTRATION_EVENTS.columns
     typed = []
     for row in rows:
         at, detail = datetime.fromisoformat(row["event_at"]), row.get("detail")
         text = detail if detail is None or isinstance(detail, str) else json.dumps(detail)
         values = row | {"dt": at.date(), "event_at": at, "detail": text}
         typed.append(tuple(values.get(name) for name in names))
-    return spark.createDataFrame(typed, REGISTRATION_EVENTS).coalesce(1)
+    return spark.createDataFrame(typed, REGISTRATION_EVENTS.schema).coalesce(1)
 
 
 def rows_of(table: DataFrame) -> list[Row]:

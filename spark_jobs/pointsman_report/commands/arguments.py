@@ -27,6 +27,11 @@ Function = Callable[..., int]
 
 
 def day(text: str) -> date:
+    """Parse a day.
+
+    Raises:
+        click.BadParameter: it is not a day.
+    """
     try:
         return date.fromisoformat(text)
     except ValueError:
@@ -34,6 +39,11 @@ def day(text: str) -> date:
 
 
 def count(text: str) -> int:
+    """Parse a number of 1 to 999999.
+
+    Raises:
+        click.BadParameter: it is not one.
+    """
     if not re.fullmatch(r"[1-9]\d{0,5}", text):
         raise click.BadParameter(f"invalid number {text!r}: use a whole number from 1 to 999999")
     return int(text)
@@ -140,6 +150,7 @@ def option_group(name: str, into: type, *options: Callable[[Function], Function]
 
 
 def history_option(*, required: bool = True) -> Callable[[Function], Function]:
+    """Return the option for history directories."""
     return click.option(
         "--history",
         multiple=True,
@@ -150,6 +161,7 @@ def history_option(*, required: bool = True) -> Callable[[Function], Function]:
 
 
 def warehouse_option(*, required: bool = True) -> Callable[[Function], Function]:
+    """Return the option for the warehouse."""
     return click.option("--warehouse", required=required, metavar="DIR", help="Warehouse directory or URI.")
 
 

@@ -1,4 +1,4 @@
-"""Commands that compute tables: ``nightly``, ``backfill``, ``ingest``, ``compact``."""
+"""Commands that compute tables: ``nightly``, ``backfill``, ``ingest``, ``compact``; and ``stages``, which shows how."""
 
 from __future__ import annotations
 
@@ -215,9 +215,35 @@ def compact(warehouse: str, before: date, keep_heartbeats_days: int | None, outp
     return _printed(done, output)
 
 
+@click.command
+@click.option(
+    "--output",
+    type=click.Choice(["mermaid", "json"]),
+    default="mermaid",
+    show_default=True,
+    help="Output format; json lists all inputs of each stage.",
+)
+def stages(output: str) -> int:
+    """Draw the stages that compute the tables (no Java).
+
+    Boxes are tables, rounded nodes are intermediate rows. An arrow that follows from other arrows is left out.
+
+    \b
+    Examples:
+      pointsman-report stages
+      pointsman-report stages --output json
+    """
+    from pointsman_report.jobs.history_reading import TABLES_READ  # noqa: PLC0415 - imports pyspark
+    from pointsman_report.jobs.stage_graph import as_rows, mermaid  # noqa: PLC0415 - imports pyspark
+    from pointsman_report.jobs.stages import STAGES  # noqa: PLC0415 - imports pyspark
+
+    print(as_json({"stages": as_rows(STAGES)}) if output == "json" else mermaid(STAGES, given=TABLES_READ))
+    return SUCCESS
+
+
 def _printed(done: dict[str, Any], output: str) -> int:
     print(as_json(done) if output == "json" else as_lines(done))
     return SUCCESS
 
 
-COMMANDS = (nightly, backfill, ingest, compact)
+COMMANDS = (nightly, backfill, ingest, compact, stages)

@@ -176,6 +176,7 @@ def print_result(result: QueryResult, outcome: Outcome, zone: ZoneInfo) -> int:
 
 
 def as_json(values: dict[str, Any]) -> str:
+    """Format values as indented JSON."""
     return json.dumps(values, indent=1, ensure_ascii=False)
 
 

@@ -85,7 +85,7 @@ def read_ledger(past: Past, files: Iterable[RawFile]) -> dict[Key, Entry]:
     days = {file_day(file) for file in files}
     if not days:
         return {}
-    rows = past.rows("ingested_files", INGESTED_FILES.fieldNames(), first_day=min(days), last_day=max(days))
+    rows = past.rows(INGESTED_FILES, INGESTED_FILES.columns, first_day=min(days), last_day=max(days))
     entries = (_entry(row) for row in rows if row["dt"] in days)
     return {(entry.file, entry.size, entry.modified_ms): entry for entry in entries}
 

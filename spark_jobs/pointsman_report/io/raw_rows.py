@@ -146,6 +146,6 @@ def _moment(text: str) -> datetime | None:
 
 def _order(row: Row) -> list[tuple[bool, Any]]:
     """As Spark sorts the columns of a table: nulls first."""
-    names = (name for name in REGISTRATION_EVENTS.fieldNames() if name not in (*_KEYS, "event_at"))
+    names = (name for name in REGISTRATION_EVENTS.columns if name not in (*_KEYS, "event_at"))
     values = (row["at"], *(row.get(name) for name in names))
     return [(value is not None, as_text(value) if isinstance(value, dict | list) else value) for value in values]

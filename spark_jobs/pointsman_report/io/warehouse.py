@@ -45,10 +45,12 @@ APPENDED_TABLES = ("registration_events", "quarantine", "ingested_files")
 
 
 def days_from(first_day: date, last_day: date) -> list[date]:
+    """Return the days first..last."""
     return [first_day + timedelta(days=n) for n in range((last_day - first_day).days + 1)]
 
 
 def partition(day: date) -> str:
+    """Return the name of a day's folder."""
     return f"dt={day.isoformat()}"
 
 
@@ -222,12 +224,6 @@ class Warehouse:
         # Short-lived: better compression would cost more time than it saves.
         self._writer(rows).option("compression", "lz4").save(path)
         return self._load(path, rows.schema)
-
-    def materialized(self, name: str) -> DataFrame:
-        """Return rows that an earlier stage passed to `materialize`."""
-        if self._in_memory is not None:
-            return self._in_memory[name]
-        return self._load(f"{self._staging}/_{name}", None)
 
     def staged(self, table: str) -> DataFrame:
         """Return a table as staged by this run; for tables that grow, the days given to `show`."""

@@ -21,6 +21,7 @@ from pointsman_report.jobs.history_reading import LATE_DAYS, Progress
 from pointsman_report.jobs.intake import counted
 from pointsman_report.report_errors import ReportError
 from pointsman_report.schemas import TABLES
+from pointsman_report.schemas.history_tables import REGISTRATION_EVENTS
 
 BEATS = ("HEARTBEAT", "HEARTBEATS", "QUEUE_STATS")
 """Rows that are already summed in the tables of a day: most rows of a history."""
@@ -100,7 +101,7 @@ def _is_done(note: str | None, *, loses: bool) -> bool:
 
 
 def _drops_heartbeats(table: str, day: date, beats_before: date | None) -> bool:
-    return table == "registration_events" and beats_before is not None and day < beats_before
+    return table == REGISTRATION_EVENTS and beats_before is not None and day < beats_before
 
 
 def _compact(of: Warehouse, table: str, days: list[date], beats_before: date | None) -> CompactResult:

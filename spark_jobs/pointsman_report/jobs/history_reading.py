@@ -1,4 +1,4 @@
-"""The first stage: typed rows from raw history, the days to compute, and the name servers' monitoring windows.
+"""Before the stages: typed rows from raw history, the days to compute, and the name servers' monitoring windows.
 
 `day_range`: the requested days, earlier days with late rows, and later days that continue from them. A day whose rows
 ended in a hole that only the next day's rows show is computed again, too.
@@ -17,16 +17,21 @@ from pointsman_report.io.ledger import Window, most_by_name
 from pointsman_report.jobs.intake import Taken, counted, take
 from pointsman_report.parameters import Parameters
 from pointsman_report.report_errors import ReportError
+from pointsman_report.schemas import WAREHOUSE_VERSION
+from pointsman_report.schemas.history_tables import COMPUTED_DAYS, INGESTED_FILES, QUARANTINE, REGISTRATION_EVENTS
+from pointsman_report.schemas.liveness_tables import OBSERVER_WINDOWS
 from pointsman_report.transforms.observer_windows import observer_windows, unseen_holes
 
 Progress = Callable[[str], None]
+TABLES_READ = (REGISTRATION_EVENTS, QUARANTINE, INGESTED_FILES, COMPUTED_DAYS, OBSERVER_WINDOWS)
+"""The tables that `read_history` stages; all others are those of the stages."""
 LATE_DAYS = 7
 """Days before a nightly run whose late rows are accepted, and days after an old one that are recomputed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The days to compute, input and output. A stage reads the tables of earlier stages and stages its own."""
+    """The days to compute, input and output."""
 
     history: History
     warehouse: Warehouse
@@ -140,7 +145,7 @@ class Read:
 
 
 def read_history(work: Work) -> Read:
-    """Stage ``registration_events``, ``quarantine``, ``ingested_files`` and ``observer_windows``."""
+    """Stage `TABLES_READ`, and determine the days to compute."""
     computed = _computed(work)
     window = _window(work)
     reread = frozenset(days_from(work.first_day, work.last_day)) if work.reread else frozenset[date]()
@@ -158,12 +163,13 @@ def read_history(work: Work) -> Read:
     )
     _log_days(work, days)
     wider = replace(work, first_day=days.first_day, last_day=days.last_day)
+    _stage_computed_days(wider, rows)
     _observer_windows(wider)
     return Read(wider, *_of_files(work, taken), days, rows)
 
 
 def made_by(parameters: Parameters) -> tuple[str, str]:
-    """Return the code version and the parameters as stored in ``computed_days``."""
+    """Return the code version and the parameters as stored in `COMPUTED_DAYS`."""
     # The presentation of the report does not affect the tables.
     computing = {name: section for name, section in parameters.as_dict().items() if name != "report"}
     return __version__, json.dumps(computing, sort_keys=True)
@@ -181,22 +187,22 @@ def _computed(work: Work) -> dict[date, Computed]:
     known = [day for day in work.warehouse.computed_days() if day >= since]
     if not known:
         return {}
-    days = work.warehouse.read("computed_days", first_day=since, last_day=max(known))
+    days = work.warehouse.read(COMPUTED_DAYS, first_day=since, last_day=max(known))
     return {row["dt"]: Computed(row["rows"], (row["code_version"], row["parameters"])) for row in days.collect()}
 
 
 def _rows(work: Work, window: Window, last_computed: date) -> dict[date, int]:
     last_day = min(last_computed, work.last_day + timedelta(days=LATE_DAYS))
     first_day = min(window.first_day, work.first_day)
-    events = work.warehouse.rows_after_run("registration_events", first_day=first_day, last_day=last_day)
+    events = work.warehouse.rows_after_run(REGISTRATION_EVENTS, first_day=first_day, last_day=last_day)
     return counted(events)
 
 
 def _ends_in_hole(work: Work, day: date) -> bool:
     """Whether the first rows after a day show a hole that its ``observer_windows`` lack."""
     after = day + timedelta(days=1)
-    held = work.warehouse.rows_after_run("registration_events", first_day=day, last_day=after)
-    windows = work.warehouse.read("observer_windows", first_day=day, last_day=day)
+    held = work.warehouse.rows_after_run(REGISTRATION_EVENTS, first_day=day, last_day=after)
+    windows = work.warehouse.read(OBSERVER_WINDOWS, first_day=day, last_day=day)
     return not unseen_holes(held, windows, day=day).isEmpty()
 
 
@@ -223,12 +229,22 @@ def _listed(days: Iterable[date]) -> str:
     return ", ".join(day.isoformat() for day in days)
 
 
+def _stage_computed_days(work: Work, counts: Mapping[date, int]) -> None:
+    days, before = days_from(work.first_day, work.last_day), work.warehouse.computed_days()
+    made = made_by(work.parameters)
+    rows = [
+        (day, counts.get(day, 0), WAREHOUSE_VERSION, *made, day > days[0] or day - timedelta(days=1) in before)
+        for day in days
+    ]
+    work.warehouse.stage(COMPUTED_DAYS, work.warehouse.rows(rows, COMPUTED_DAYS.schema))
+
+
 def _observer_windows(work: Work) -> None:
     warehouse, days = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
     warehouse.show(**days)
-    before = warehouse.read("observer_windows", first_day=work.day_before, last_day=work.day_before)
+    before = warehouse.read(OBSERVER_WINDOWS, first_day=work.day_before, last_day=work.day_before)
     near = warehouse.rows_after_run(
-        "registration_events", first_day=work.first_day, last_day=work.last_day + timedelta(days=1)
+        REGISTRATION_EVENTS, first_day=work.first_day, last_day=work.last_day + timedelta(days=1)
     )
-    events = warehouse.staged("registration_events")
-    warehouse.stage("observer_windows", observer_windows(events, near, before, **days))
+    events = warehouse.staged(REGISTRATION_EVENTS)
+    warehouse.stage(OBSERVER_WINDOWS, observer_windows(events, near, before, **days))

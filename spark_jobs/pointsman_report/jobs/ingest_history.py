@@ -12,6 +12,7 @@ from pointsman_report.io import History, Warehouse
 from pointsman_report.io.ledger import Window
 from pointsman_report.jobs.history_reading import LATE_DAYS, Progress
 from pointsman_report.jobs.intake import Taken, counted, take
+from pointsman_report.schemas.history_tables import REGISTRATION_EVENTS
 
 OLDEST_DAYS = 3_700
 """Older rows are skipped: a broken clock must not create a folder for each day since 1970."""
@@ -81,6 +82,6 @@ def _result(warehouse: Warehouse, taken: Taken, today: date) -> IngestResult:
 
 
 def _counts(warehouse: Warehouse, days: frozenset[date]) -> tuple[dict[date, int], dict[date, int]]:
-    before = counted(warehouse.read_days("registration_events", days))
-    staged = counted(warehouse.rows_after_run("registration_events", first_day=min(days), last_day=max(days)))
+    before = counted(warehouse.read_days(REGISTRATION_EVENTS, days))
+    staged = counted(warehouse.rows_after_run(REGISTRATION_EVENTS, first_day=min(days), last_day=max(days)))
     return before, {day: rows for day, rows in staged.items() if day in days}

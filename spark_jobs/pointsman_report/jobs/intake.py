@@ -20,11 +20,13 @@ from pyspark.sql import functions as F
 from pointsman_report.hadoop_files import RawFile
 from pointsman_report.io import History, SparkPast, Warehouse
 from pointsman_report.io.ledger import Entry, Key, Window, file_day, key, modified_ms, plain_name, read_ledger, unread
-from pointsman_report.schemas.history_tables import INGESTED_FILES
+from pointsman_report.jobs.stage_graph import Intermediate
+from pointsman_report.schemas.history_tables import INGESTED_FILES, QUARANTINE, REGISTRATION_EVENTS
 from pointsman_report.schemas.table_types import TEXT, struct
 from pointsman_report.transforms import history_rows
 
 READ_FAULTS = (OSError, Py4JError, PySparkException)
+PARSED = Intermediate("parsed")
 MAX_READS = 3
 """Attempts to read the history if a file is compressed or removed in the meantime, or is torn."""
 
@@ -77,13 +79,13 @@ def take(
 
 def _parsed(history: History, warehouse: Warehouse, files: list[RawFile]) -> DataFrame:
     try:
-        return warehouse.materialize("parsed", history_rows.parsed_lines(history.lines(files, {})))
+        return warehouse.materialize(PARSED, history_rows.parsed_lines(history.lines(files, {})))
     except READ_FAULTS:
         # A torn gzip fails the whole read. Finding it costs a read, so it is done only after a failure.
         faults = {} if history.any_removed(files) else history.gzip_faults(files)
         if not faults:
             raise
-        return warehouse.materialize("parsed", history_rows.parsed_lines(history.lines(files, faults)))
+        return warehouse.materialize(PARSED, history_rows.parsed_lines(history.lines(files, faults)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +104,12 @@ def _stage(warehouse: Warehouse, window: Window, parsed: DataFrame, reading: _Re
         if count["rows"]:
             rows_by_day[count["day"]] += count["rows"]
     touched = frozenset(rows_by_day) | reading.reread
-    stored = warehouse.read_days("registration_events", touched - reading.reread)
+    stored = warehouse.read_days(REGISTRATION_EVENTS, touched - reading.reread)
     stored_counts = counted(stored) if touched - reading.reread else {}
     sizes = {day: rows_by_day[day] + stored_counts.get(day, 0) for day in touched}
     events = history_rows.registration_events(parsed, stored, **days)
     if touched:
-        warehouse.stage("registration_events", events, days=touched, counts=sizes)
+        warehouse.stage(REGISTRATION_EVENTS, events, days=touched, counts=sizes)
     _stage_quarantine(warehouse, window, parsed, reading, {c["day"] for c in counts if c["bad_lines"]})
     late = _late_by_file(warehouse, window, parsed) if any(count["older_rows"] for count in counts) else {}
     entries = _stage_ledger(warehouse, reading, counts, late)
@@ -122,6 +124,7 @@ def _stage(warehouse: Warehouse, window: Window, parsed: DataFrame, reading: _Re
 
 
 def counted(events: DataFrame) -> dict[date, int]:
+    """Count rows by day, with a query."""
     return {row["dt"]: row["rows"] for row in events.groupBy("dt").agg(F.count("*").alias("rows")).collect()}
 
 
@@ -133,13 +136,13 @@ def _stage_quarantine(
     days = bad_days | reading.reread
     if any(entry.bad_lines for entry in reading.known.values() if entry.file in names):
         # The days of these files' earlier bad lines, which are replaced.
-        every = warehouse.read_days("quarantine", warehouse.days("quarantine"))
+        every = warehouse.read_days(QUARANTINE, warehouse.days(QUARANTINE))
         of_files = every.join(F.broadcast(read_files), on=_plain(every) == read_files["name"], how="left_semi")
         days |= {row["dt"] for row in of_files.select("dt").distinct().collect()}
     if days:
-        stored = warehouse.read_days("quarantine", days - reading.reread)
+        stored = warehouse.read_days(QUARANTINE, days - reading.reread)
         bad = history_rows.quarantine(stored, parsed, read_files, first_day=window.first_day, last_day=window.last_day)
-        warehouse.stage("quarantine", bad, days=days)
+        warehouse.stage(QUARANTINE, bad, days=days)
 
 
 def _plain(quarantined: DataFrame) -> Column:
@@ -152,7 +155,7 @@ def _late_by_file(warehouse: Warehouse, window: Window, parsed: DataFrame) -> di
     if not computed:
         return {}
     of_days = parsed.filter(F.col("dt").isin(computed))
-    unseen = history_rows.unseen_by_file(of_days, warehouse.read_days("registration_events", computed))
+    unseen = history_rows.unseen_by_file(of_days, warehouse.read_days(REGISTRATION_EVENTS, computed))
     return {row["file"]: row["rows"] for row in unseen.collect()}
 
 
@@ -173,7 +176,7 @@ def _stage_ledger(
     days = {file_day(file) for file in reading.to_read}
     rows = [_row(entry) for entry in entries.values() if entry.dt in days]
     if days:
-        warehouse.stage("ingested_files", warehouse.rows(rows, INGESTED_FILES), days=days)
+        warehouse.stage(INGESTED_FILES, warehouse.rows(rows, INGESTED_FILES.schema), days=days)
     return entries
 
 

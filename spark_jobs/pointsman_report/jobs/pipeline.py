@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
 
-from pointsman_report.io import days_from
-from pointsman_report.jobs import history_reading, stages
-from pointsman_report.jobs.history_reading import Read, Work, made_by
-from pointsman_report.parallel import run_parallel
-from pointsman_report.run import Run
-from pointsman_report.schemas import WAREHOUSE_VERSION
-from pointsman_report.schemas.history_tables import COMPUTED_DAYS
+from pyspark.sql import DataFrame
 
-STAGES = (
-    ((stages.run_liveness,), "intervals of every broker, merged over the name servers"),
-    (
-        (stages.run_flapping, stages.run_topics, stages.run_health),
-        "flap score and the state for the next day, topics, health",
-    ),
-    ((stages.run_blast_radius, stages.run_hot_queues), "topics affected by incidents, queues that need action"),
-)
-"""The stages of a line are independent of each other."""
+from pointsman_report.jobs import history_reading
+from pointsman_report.jobs.history_reading import Work
+from pointsman_report.jobs.stage_graph import Before, Context, Intermediate, Part, Since, Stage
+from pointsman_report.jobs.stages import STAGES
+from pointsman_report.parallel import run_ordered
+from pointsman_report.run import Run
+from pointsman_report.schemas import Table
+
+SLOWEST = 5
+"""Number of stages whose durations are logged."""
 
 
 def compute(work: Work) -> Run:
@@ -38,10 +35,7 @@ def compute(work: Work) -> Run:
     try:
         read = history_reading.read_history(work)
         done(f"read {read.files_read} history files, {read.files - read.files_read} were read before")
-        for stages, what in STAGES:
-            run_parallel(*(partial(stage, read.work) for stage in stages))
-            done(what)
-        _stage_computed_days(read)
+        run_stages(STAGES, read.work, done=done)
         warehouse.publish(first_day=read.days.first_day, last_day=read.days.last_day)
         done("tables published")
     except BaseException:  # clean-up that raises again
@@ -63,17 +57,55 @@ def compute(work: Work) -> Run:
     )
 
 
-def _stage_computed_days(read: Read) -> None:
-    warehouse, days = read.work.warehouse, days_from(read.days.first_day, read.days.last_day)
-    before = warehouse.computed_days()
-    rows = [
-        (
-            day,
-            read.rows.get(day, 0),
-            WAREHOUSE_VERSION,
-            *made_by(read.work.parameters),
-            day > days[0] or day - timedelta(days=1) in before,
-        )
-        for day in days
-    ]
-    warehouse.stage("computed_days", warehouse.rows(rows, COMPUTED_DAYS))
+def run_stages(parts: Sequence[Part], work: Work, *, done: Callable[[str], None] = lambda _: None) -> None:
+    """Run each stage as soon as its inputs are written, and stage its table or keep its intermediate rows.
+
+    Tables that none of these stages writes must be staged. ``done`` is called with the title of each finished part.
+    """
+    part_of = {stage.writes: part.title for part in parts for stage in part.stages}
+    stages = {stage.writes: stage for part in parts for stage in part.stages}
+    unfinished = Counter(part_of.values())
+    running = _Running(work)
+
+    def finished(name: Table | Intermediate) -> None:
+        unfinished[part_of[name]] -= 1
+        if not unfinished[part_of[name]]:
+            done(part_of[name])
+
+    seconds = run_ordered(
+        {name: partial(running.run, stage) for name, stage in stages.items()},
+        {name: [each for each in stage.inputs if each in stages] for name, stage in stages.items()},
+        done=finished,
+    )
+    slowest = sorted(seconds, key=seconds.__getitem__, reverse=True)[:SLOWEST]
+    if slowest:
+        work.log(f"          slowest stages: {', '.join(f'{name} {seconds[name]:.1f} s' for name in slowest)}")
+
+
+class _Running:
+    """Runs stages, and has the rows that they wrote."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self._written: dict[str, DataFrame] = {}
+
+    def run(self, stage: Stage) -> float:
+        """Write the rows of a stage, and return the seconds it took."""
+        began = time.monotonic()
+        work, name = self._work, stage.writes
+        checkpoint = partial(work.warehouse.materialize, f"{name}_checkpoint")
+        context = Context(work.first_day, work.last_day, work.parameters, checkpoint)
+        rows = stage.compute(context, *map(self._rows, stage.reads))
+        write = work.warehouse.stage if isinstance(name, Table) else work.warehouse.materialize
+        self._written[name] = write(name, rows)
+        return time.monotonic() - began
+
+    def _rows(self, read: Table | Intermediate | Before) -> DataFrame:
+        work = self._work
+        if isinstance(read, Before):
+            since = work.first_day - timedelta(days=read.days(work.parameters))
+            before = work.warehouse.read(read.table, first_day=since, last_day=work.day_before)
+            return before.unionByName(self._rows(read.table)) if isinstance(read, Since) else before
+        if read not in self._written:
+            self._written[read] = work.warehouse.staged(read)
+        return self._written[read]

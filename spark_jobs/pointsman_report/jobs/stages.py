@@ -1,21 +1,51 @@
-"""The stages after the first; each reads the tables of earlier stages and stages its own.
+"""The stages of a run, from the rows of the history to all tables of its days, in the order of the report's subjects.
 
-`run_liveness`: up and down intervals of brokers, merged over the name servers, and the name servers' coverage.
-`run_flapping`: incidents, penalty, class and rank of brokers, and the state for the next day.
-`run_topics`: topics and queues over time, topics at risk; then topics affected by incidents.
-`run_health`: health of clusters, heartbeats and queues; then queues that need action.
+Each stage is one line of data: what it writes, what it reads, and how (`stage_graph`). A stage runs as soon as its
+inputs are written; of those that are ready, the first in this module. ``pointsman-report stages`` draws the graph.
 """
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pointsman_report.jobs.history_reading import Work
-from pointsman_report.parallel import run_parallel
+from pointsman_report.jobs.history_reading import TABLES_READ
+from pointsman_report.jobs.stage_graph import Before, Context, Intermediate, Part, Since, Stage, checked
+from pointsman_report.parameters import Parameters
 from pointsman_report.schemas import INSTANCE
+from pointsman_report.schemas.flapping_tables import (
+    FLAP_CHARGES,
+    FLAP_RANKING,
+    FLAPPING,
+    GUARD_PERIODS,
+    INCIDENTS,
+    OUTAGE_CAUSES,
+    ROLLING_RESTARTS,
+)
+from pointsman_report.schemas.health_tables import (
+    CLUSTER_HEALTH,
+    GROUP_LAG,
+    HEARTBEAT_HISTOGRAM,
+    HEARTBEAT_PUNCTUALITY,
+    HOT_QUEUES,
+    QUEUE_STATS,
+    TOPIC_LOAD,
+)
+from pointsman_report.schemas.history_tables import REGISTRATION_EVENTS
+from pointsman_report.schemas.liveness_tables import (
+    AVAILABILITY,
+    BLIND_PERIODS,
+    BROKER_CHANGES,
+    BROKER_FACTS,
+    BROKER_INTERVALS,
+    BROKER_STATE,
+    MAINTENANCE_WINDOWS,
+    NAMESRV_DAYS,
+    OBSERVER_CLOCKS,
+    OBSERVER_WINDOWS,
+    PARTIAL_VIEWS,
+)
+from pointsman_report.schemas.topic_tables import BLAST_RADIUS, TOPIC_CHURN, TOPIC_INTERVALS, TOPICS_AT_RISK
 from pointsman_report.transforms import utc_days
 from pointsman_report.transforms.broker_facts import broker_changes, broker_facts, ordered_facts
 from pointsman_report.transforms.broker_intervals import (
@@ -62,258 +92,335 @@ from pointsman_report.transforms.vote_sweep import sweep, votes
 
 _BROKER_DAY = ["dt", *INSTANCE]
 
-
-def run_liveness(work: Work) -> None:
-    """Stage the tables of `schemas.liveness_tables` that are not staged before or after.
-
-    Intermediate: ``rare_events``, ``opinions`` and ``steps``.
-    """
-    rare = work.warehouse.materialize("rare_events", rare_events(work.warehouse.staged("registration_events")))
-    run_parallel(lambda: _intervals(work, rare), lambda: _facts(work, rare))
+RARE_EVENTS = Intermediate("rare_events")
+OPINIONS = Intermediate("opinions")
+VOTES = Intermediate("votes")
+STEPS = Intermediate("steps")
+ORDERED_FACTS = Intermediate("ordered_facts")
 
 
-def _intervals(work: Work, rare: DataFrame) -> None:
-    warehouse, days = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
-    events, windows = warehouse.staged("registration_events"), warehouse.staged("observer_windows")
-    state, blind_before, maintenance_before = (
-        warehouse.read(table, first_day=work.day_before, last_day=work.day_before)
-        for table in ("broker_state", "blind_periods", "maintenance_windows")
-    )
-    blind, _ = run_parallel(
-        lambda: warehouse.stage("blind_periods", blind_periods(rare, windows, blind_before, **days)),
-        lambda: warehouse.stage("maintenance_windows", maintenance_windows(rare, maintenance_before, **days)),
-    )
+def _opinions(context: Context, rare: DataFrame, events: DataFrame, windows: DataFrame, state: DataFrame) -> DataFrame:
     rows = stated(rare, events, windows, state)
     if any_missing(windows, state):
-        rows = with_losses(warehouse.materialize("stated", rows), rare, windows)
-    held = warehouse.materialize("opinions", opinions(rows, windows))
-    cast = warehouse.materialize("votes", votes(held, blind))
-    steps = warehouse.materialize("steps", sweep(cast, state, first_day=work.first_day))
-    run_parallel(
-        lambda: _availability(work, steps),
-        lambda: warehouse.stage("partial_views", partial_views(steps, cast, last_day=work.last_day)),
-        lambda: warehouse.stage("namesrv_days", namesrv_days(rare, windows, blind)),
-    )
+        rows = with_losses(context.checkpoint(rows), rare, windows)
+    return opinions(rows, windows)
 
 
-def _availability(work: Work, steps: DataFrame) -> DataFrame:
-    found = broker_intervals(steps, first_day=work.first_day, last_day=work.last_day)
-    return work.warehouse.stage("availability", availability(work.warehouse.stage("broker_intervals", found)))
-
-
-def _facts(work: Work, rare: DataFrame) -> None:
-    warehouse, days = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
-    facts_before = warehouse.read("broker_facts", first_day=work.day_before, last_day=work.day_before)
-    facts = warehouse.materialize("ordered_facts", ordered_facts(rare, facts_before))
-    run_parallel(
-        lambda: warehouse.stage("broker_facts", broker_facts(facts, **days)),
-        lambda: warehouse.stage("broker_changes", broker_changes(facts, rare)),
-        lambda: warehouse.stage("observer_clocks", observer_clocks(warehouse.staged("registration_events"))),
-    )
-
-
-def run_flapping(work: Work) -> None:
-    """Stage the tables of `schemas.flapping`, and ``broker_state``."""
-    in_incidents, at_end, states, _ = run_parallel(
-        lambda: _incidents(work), lambda: _at_day_end(work), lambda: _state_changes(work), lambda: _guard_periods(work)
-    )
-    days_known = _days_known(work, in_incidents, at_end, states)
-    run_parallel(lambda: _classes(work, days_known), lambda: _state(work, days_known))
-
-
-def _incidents(work: Work) -> DataFrame:
-    """Stage ``incidents``, ``rolling_restarts`` and ``outage_causes``; return the outages that belong to incidents."""
-    warehouse = work.warehouse
-    intervals, available, facts = map(warehouse.staged, ("broker_intervals", "availability", "broker_facts"))
-    where = places(available, facts)
-    found = warehouse.materialize("members", members(outages(intervals), where, parameters=work.parameters.incidents))
-    causes = _outage_causes(work, found)
-    warehouse.stage("incidents", incidents(found, where, incident_causes(causes)))
-    return found
-
-
-def _outage_causes(work: Work, in_incidents: DataFrame) -> DataFrame:
-    warehouse = work.warehouse
-    intervals = warehouse.staged("broker_intervals").unionByName(_day_before(work, "broker_intervals"))
-    events = fact_rows(warehouse.materialized("rare_events"))
-    before = fact_rows(early_rows(_day_before(work, "registration_events"), work.first_day))
-    near = warehouse.materialize("near_outages", near_rows(events.unionByName(before), downs(intervals)))
-    yesterday = _day_before(work, "outage_causes")
-    rows = warehouse.materialize(
-        "outages_with_facts",
-        outages_with_facts(
-            intervals, outage_signals(near), recovery_facts(near), in_incidents, yesterday, first_day=work.first_day
+LIVENESS = Part(
+    "intervals of every broker, merged over the name servers",
+    (
+        Stage(RARE_EVENTS, (REGISTRATION_EVENTS,), lambda _, events: rare_events(events)),
+        Stage(
+            BLIND_PERIODS,
+            (RARE_EVENTS, OBSERVER_WINDOWS, Before(BLIND_PERIODS)),
+            lambda context, rare, windows, before: blind_periods(rare, windows, before, **context.days),
         ),
+        Stage(
+            MAINTENANCE_WINDOWS,
+            (RARE_EVENTS, Before(MAINTENANCE_WINDOWS)),
+            lambda context, rare, before: maintenance_windows(rare, before, **context.days),
+        ),
+        Stage(OPINIONS, (RARE_EVENTS, REGISTRATION_EVENTS, OBSERVER_WINDOWS, Before(BROKER_STATE)), _opinions),
+        Stage(VOTES, (OPINIONS, BLIND_PERIODS), lambda _, held, blind: votes(held, blind)),
+        Stage(
+            STEPS,
+            (VOTES, Before(BROKER_STATE)),
+            lambda context, cast, state: sweep(cast, state, first_day=context.first_day),
+        ),
+        Stage(BROKER_INTERVALS, (STEPS,), lambda context, steps: broker_intervals(steps, **context.days)),
+        Stage(AVAILABILITY, (BROKER_INTERVALS,), lambda _, intervals: availability(intervals)),
+        Stage(ORDERED_FACTS, (RARE_EVENTS, Before(BROKER_FACTS)), lambda _, rare, before: ordered_facts(rare, before)),
+        Stage(BROKER_FACTS, (ORDERED_FACTS,), lambda context, facts: broker_facts(facts, **context.days)),
+        Stage(BROKER_CHANGES, (ORDERED_FACTS, RARE_EVENTS), lambda _, facts, rare: broker_changes(facts, rare)),
+        Stage(
+            PARTIAL_VIEWS,
+            (STEPS, VOTES),
+            lambda context, steps, cast: partial_views(steps, cast, last_day=context.last_day),
+        ),
+        Stage(
+            NAMESRV_DAYS,
+            (RARE_EVENTS, OBSERVER_WINDOWS, BLIND_PERIODS),
+            lambda _, rare, windows, blind: namesrv_days(rare, windows, blind),
+        ),
+        Stage(OBSERVER_CLOCKS, (REGISTRATION_EVENTS,), lambda _, events: observer_clocks(events)),
+    ),
+)
+"""Up and down intervals of brokers, and the name servers' coverage."""
+
+
+INCIDENT_MEMBERS = Intermediate("incident_members")
+NEAR_OUTAGES = Intermediate("near_outages")
+OUTAGES_WITH_FACTS = Intermediate("outages_with_facts")
+ROLLING_OUTAGES = Intermediate("rolling_outages")
+AT_DAY_END = Intermediate("at_day_end")
+STATE_CHANGES = Intermediate("state_changes")
+CHARGE_SUMS = Intermediate("charge_sums")
+PENALTY_DAYS = Intermediate("penalty_days")
+SCORED_DAYS = Intermediate("scored_days")
+DAYS_KNOWN = Intermediate("days_known")
+
+
+def _incident_members(context: Context, intervals: DataFrame, available: DataFrame, facts: DataFrame) -> DataFrame:
+    return members(outages(intervals), places(available, facts), parameters=context.parameters.incidents)
+
+
+def _near_outages(context: Context, rare: DataFrame, events_before: DataFrame, intervals: DataFrame) -> DataFrame:
+    before = fact_rows(early_rows(events_before, context.first_day))
+    return near_rows(fact_rows(rare).unionByName(before), downs(intervals))
+
+
+def _outages_with_facts(
+    context: Context,
+    near: DataFrame,
+    in_incidents: DataFrame,
+    intervals: DataFrame,
+    causes_before: DataFrame,
+) -> DataFrame:
+    return outages_with_facts(
+        intervals,
+        outage_signals(near),
+        recovery_facts(near),
+        in_incidents,
+        causes_before,
+        first_day=context.first_day,
     )
-    rolling = warehouse.materialize("rolling", rolling_outages(rows, parameters=work.parameters.incidents))
-    warehouse.stage("rolling_restarts", rolling_restarts(rolling))
-    return warehouse.stage("outage_causes", outage_causes(rows, rolling))
 
 
-def _guard_periods(work: Work) -> DataFrame:
-    rare, windows = work.warehouse.materialized("rare_events"), work.warehouse.staged("observer_windows")
-    yesterday = _day_before(work, "guard_periods")
-    span = {"first_day": work.first_day, "last_day": work.last_day}
-    return work.warehouse.stage("guard_periods", guard_periods(rare, windows, yesterday, **span))
+def _incidents(
+    _: Context, in_incidents: DataFrame, available: DataFrame, facts: DataFrame, known: DataFrame
+) -> DataFrame:
+    return incidents(in_incidents, places(available, facts), incident_causes(known))
 
 
-def _at_day_end(work: Work) -> DataFrame:
-    steps = work.warehouse.materialized("steps")
-    return work.warehouse.materialize("at_day_end", state_at_day_end(steps, last_day=work.last_day))
-
-
-def _state_changes(work: Work) -> DataFrame:
+def _state_changes(context: Context, intervals: DataFrame, since_yesterday: DataFrame) -> DataFrame:
     """Nagios' percentage, and the longest stable time, of each broker's day."""
-    intervals = work.warehouse.staged("broker_intervals")
-    since_yesterday = intervals.unionByName(_day_before(work, "broker_intervals"))
-    span = {"first_day": work.first_day, "last_day": work.last_day}
-    changes = state_changes(since_yesterday, **span, parameters=work.parameters.ranking)
-    return work.warehouse.materialize("states", changes.join(longest_stable(intervals), on=_BROKER_DAY, how="full"))
+    changes = state_changes(since_yesterday, **context.days, parameters=context.parameters.ranking)
+    return changes.join(longest_stable(intervals), on=_BROKER_DAY, how="full")
 
 
-def _days_known(work: Work, in_incidents: DataFrame, at_end: DataFrame, states: DataFrame) -> DataFrame:
-    """Stage ``flap_charges`` and return all facts about each broker's day."""
-    warehouse, parameters = work.warehouse, work.parameters.flapping
-    state = _day_before(work, "broker_state")
-    available = warehouse.staged("availability")
-    known = at_end.select(*_BROKER_DAY)
-    sums = warehouse.materialize("sums", running_sums(_charged(work, in_incidents), parameters=parameters))
-    starts = warehouse.materialize("starts", penalty_days(sums, known, state, parameters=parameters))
-    charged = warehouse.stage("flap_charges", penalties(sums, starts))
-    per_day = warehouse.materialize("scored_days", scored_days(charged, starts, state, parameters=parameters))
-    days_known = (
-        at_end.join(flapped_days(per_day, state), on=_BROKER_DAY, how="inner")
-        .join(seen_days(known, available, state), on=_BROKER_DAY, how="inner")
-        .join(_of_day(work, in_incidents, states), on=_BROKER_DAY, how="left")
-    )
-    return warehouse.materialize("days_known", days_known)
-
-
-def _classes(work: Work, days_known: DataFrame) -> None:
-    """Stage ``flapping`` and ``flap_ranking``."""
-    blind = work.warehouse.staged("blind_periods")
-    work.warehouse.stage("flapping", flapping(days_known, blind, parameters=work.parameters.flapping))
-    _ranking(work)
-
-
-def _state(work: Work, days_known: DataFrame) -> None:
-    """Stage ``broker_state``."""
-    held = work.warehouse.materialized("opinions")
-    ends = at_day_end(held, first_day=work.first_day, last_day=work.last_day)
-    work.warehouse.stage("broker_state", broker_state(days_known, ends))
-
-
-def _charged(work: Work, in_incidents: DataFrame) -> DataFrame:
-    parameters, intervals = work.parameters.flapping, work.warehouse.staged("broker_intervals")
-    rows = sign_rows(work.warehouse.staged("registration_events"))
+def _charge_sums(
+    context: Context,
+    events: DataFrame,
+    events_before: DataFrame,
+    in_incidents: DataFrame,
+    intervals: DataFrame,
+    blind: DataFrame,
+    planned: DataFrame,
+) -> DataFrame:
+    parameters = context.parameters.flapping
     # Spark skips the parts of files with only earlier rows.
-    last_slot = utc_days.start_of(work.first_day) - int(parameters.same_sign_seconds * utc_days.SECOND)
+    last_slot = utc_days.start_of(context.first_day) - int(parameters.same_sign_seconds * utc_days.SECOND)
     late = F.col("event_at") >= F.timestamp_micros(F.lit(last_slot))
-    before = sign_rows(_day_before(work, "registration_events").filter(late))
-    blind = work.warehouse.staged("blind_periods").unionByName(_day_before(work, "blind_periods"))
-    reliable = without_blind(rows.unionByName(before), blind)
-    seen = signs(reliable, first_day=work.first_day, last_day=work.last_day, parameters=parameters)
-    windows = work.warehouse.staged("maintenance_windows").unionByName(_day_before(work, "maintenance_windows"))
-    return charges(outages(intervals), in_incidents, intervals, seen, windows, parameters=parameters)
+    rows = sign_rows(events).unionByName(sign_rows(events_before.filter(late)))
+    reliable = without_blind(rows, blind)
+    seen = signs(reliable, first_day=context.first_day, last_day=context.last_day, parameters=parameters)
+    charged = charges(outages(intervals), in_incidents, intervals, seen, planned, parameters=parameters)
+    return running_sums(charged, parameters=parameters)
 
 
-def _of_day(work: Work, in_incidents: DataFrame, states: DataFrame) -> DataFrame:
-    """Further facts about each broker monitored on a day."""
-    tables = ("availability", "broker_intervals", "flap_charges", "broker_changes", "partial_views", "outage_causes")
-    available, intervals, charged, changes, views, known = map(work.warehouse.staged, tables)
+def _penalty_days(context: Context, sums: DataFrame, at_end: DataFrame, state: DataFrame) -> DataFrame:
+    return penalty_days(sums, at_end.select(*_BROKER_DAY), state, parameters=context.parameters.flapping)
+
+
+def _scored_days(context: Context, charged: DataFrame, starts: DataFrame, state: DataFrame) -> DataFrame:
+    return scored_days(charged, starts, state, parameters=context.parameters.flapping)
+
+
+def _days_known(  # noqa: PLR0917  # one for each input of the stage
+    _: Context,
+    at_end: DataFrame,
+    scored: DataFrame,
+    state: DataFrame,
+    available: DataFrame,
+    in_incidents: DataFrame,
+    stable: DataFrame,
+    intervals: DataFrame,
+    charged: DataFrame,
+    changes: DataFrame,
+    views: DataFrame,
+    known: DataFrame,
+) -> DataFrame:
+    """All facts about each broker's day; those of the last seven inputs only of brokers monitored on it."""
     watched = F.col("up_seconds") + F.col("down_seconds") + F.col("planned_seconds")
-    happened = moments(outages(intervals), charged, intervals, changes)
-    facts = (
+    of_day = available.select(*_BROKER_DAY, "outages", "down_seconds", watched.alias("watched_seconds"))
+    for facts in (
         in_incidents.groupBy(*_BROKER_DAY).agg(F.count("*").alias("incident_downs")),
-        states,
-        causes(happened, views, known),
-    )
-    joined = available.select(*_BROKER_DAY, "outages", "down_seconds", watched.alias("watched_seconds"))
-    for fact in facts:
-        joined = joined.join(fact, on=_BROKER_DAY, how="left")
-    return joined
-
-
-def _ranking(work: Work) -> None:
-    """Stage ``flap_ranking``."""
-    warehouse, parameters = work.warehouse, work.parameters.ranking
-    before = {"first_day": work.first_day - timedelta(days=parameters.days - 1), "last_day": work.day_before}
-    available, classed = (
-        warehouse.read(table, **before).unionByName(warehouse.staged(table)) for table in ("availability", "flapping")
-    )
-    ranked = flap_ranking(
-        broker_days(available, classed), first_day=work.first_day, last_day=work.last_day, parameters=parameters
-    )
-    warehouse.stage("flap_ranking", ranked)
-
-
-def _day_before(work: Work, table: str) -> DataFrame:
-    return work.warehouse.read(table, first_day=work.day_before, last_day=work.day_before)
-
-
-def run_topics(work: Work) -> None:
-    """Stage ``topic_intervals``, ``topic_churn`` and ``topics_at_risk``; intermediate: ``holdings_at_risk``."""
-    warehouse, span = work.warehouse, {"first_day": work.first_day, "last_day": work.last_day}
-    yesterday = warehouse.read("topic_intervals", first_day=work.day_before, last_day=work.day_before)
-    carried = yesterday.filter("open")
-    events, brokers = warehouse.staged("registration_events"), warehouse.staged("broker_intervals")
-    recorded = warehouse.materialize("statements", statements(events, carried, brokers, **span))
-    held = warehouse.stage("topic_intervals", topic_intervals(events, recorded, carried, **span))
-    run_parallel(lambda: warehouse.stage("topic_churn", topic_churn(held)), lambda: _at_risk(work, held))
-
-
-def run_blast_radius(work: Work) -> None:
-    """Stage ``blast_radius``, which needs `run_topics` and the incidents."""
-    warehouse = work.warehouse
-    found, held = warehouse.staged("incidents"), warehouse.staged("topic_intervals")
-    warehouse.stage("blast_radius", blast_radius(found, held, warehouse.materialized("holdings_at_risk")))
-
-
-def _at_risk(work: Work, held: DataFrame) -> DataFrame:
-    warehouse, brokers = work.warehouse, work.warehouse.staged("broker_intervals")
-    doubtful = warehouse.materialize("holdings", holdings(held, brokers))
-    at_risk = warehouse.materialize("holdings_at_risk", holdings_at_risk(doubtful, brokers))
-    return warehouse.stage("topics_at_risk", topics_at_risk(at_risk))
-
-
-def run_health(work: Work) -> None:
-    """Stage the tables of `schemas.health` but ``hot_queues``; intermediate: ``beats`` and ``queue_reports``."""
-    run_parallel(lambda: _heartbeats(work), lambda: _queues(work), lambda: _clusters(work))
-
-
-def _heartbeats(work: Work) -> None:
-    warehouse = work.warehouse
-    events, clocks = map(warehouse.staged, ("registration_events", "observer_clocks"))
-    counted = warehouse.materialize("beats", beats(events, clocks))
-    warehouse.stage("heartbeat_punctuality", heartbeat_punctuality(counted))
-    warehouse.stage("heartbeat_histogram", heartbeat_histogram(counted))
-
-
-def _queues(work: Work) -> None:
-    warehouse = work.warehouse
-    reports = warehouse.materialize("queue_reports", queue_reports(warehouse.staged("registration_events")))
-    run_parallel(
-        lambda: warehouse.stage("queue_stats", queue_stats(reports)),
-        lambda: warehouse.stage("topic_load", topic_load(reports)),
-        lambda: warehouse.stage("group_lag", group_lag(reports)),
+        stable,
+        causes(moments(outages(intervals), charged, intervals, changes), views, known),
+    ):
+        of_day = of_day.join(facts, on=_BROKER_DAY, how="left")
+    return (
+        at_end.join(flapped_days(scored, state), on=_BROKER_DAY, how="inner")
+        .join(seen_days(at_end.select(*_BROKER_DAY), available, state), on=_BROKER_DAY, how="inner")
+        .join(of_day, on=_BROKER_DAY, how="left")
     )
 
 
-def run_hot_queues(work: Work) -> None:
-    """Stage ``hot_queues``, which needs `run_health` and the topics."""
-    warehouse, parameters = work.warehouse, work.parameters.health
-    topics, groups, registered = map(warehouse.staged, ("topic_load", "group_lag", "topic_intervals"))
-    hot = (
+def _flap_ranking(context: Context, available: DataFrame, classed: DataFrame) -> DataFrame:
+    days = broker_days(available, classed)
+    return flap_ranking(days, **context.days, parameters=context.parameters.ranking)
+
+
+def _ranked_before(parameters: Parameters) -> int:
+    return parameters.ranking.days - 1
+
+
+FLAPS = Part(
+    "incidents, flap score and the state for the next day",
+    (
+        Stage(INCIDENT_MEMBERS, (BROKER_INTERVALS, AVAILABILITY, BROKER_FACTS), _incident_members),
+        Stage(
+            CHARGE_SUMS,
+            (
+                REGISTRATION_EVENTS,
+                Before(REGISTRATION_EVENTS),
+                INCIDENT_MEMBERS,
+                BROKER_INTERVALS,
+                Since(BLIND_PERIODS),
+                Since(MAINTENANCE_WINDOWS),
+            ),
+            _charge_sums,
+        ),
+        Stage(AT_DAY_END, (STEPS,), lambda context, steps: state_at_day_end(steps, last_day=context.last_day)),
+        Stage(PENALTY_DAYS, (CHARGE_SUMS, AT_DAY_END, Before(BROKER_STATE)), _penalty_days),
+        Stage(FLAP_CHARGES, (CHARGE_SUMS, PENALTY_DAYS), lambda _, sums, starts: penalties(sums, starts)),
+        Stage(SCORED_DAYS, (FLAP_CHARGES, PENALTY_DAYS, Before(BROKER_STATE)), _scored_days),
+        Stage(
+            NEAR_OUTAGES,
+            (RARE_EVENTS, Before(REGISTRATION_EVENTS), Since(BROKER_INTERVALS)),
+            _near_outages,
+        ),
+        Stage(
+            OUTAGES_WITH_FACTS,
+            (NEAR_OUTAGES, INCIDENT_MEMBERS, Since(BROKER_INTERVALS), Before(OUTAGE_CAUSES)),
+            _outages_with_facts,
+        ),
+        Stage(
+            ROLLING_OUTAGES,
+            (OUTAGES_WITH_FACTS,),
+            lambda context, rows: rolling_outages(rows, parameters=context.parameters.incidents),
+        ),
+        Stage(
+            OUTAGE_CAUSES, (OUTAGES_WITH_FACTS, ROLLING_OUTAGES), lambda _, rows, rolling: outage_causes(rows, rolling)
+        ),
+        Stage(STATE_CHANGES, (BROKER_INTERVALS, Since(BROKER_INTERVALS)), _state_changes),
+        Stage(
+            DAYS_KNOWN,
+            (
+                AT_DAY_END,
+                SCORED_DAYS,
+                Before(BROKER_STATE),
+                AVAILABILITY,
+                INCIDENT_MEMBERS,
+                STATE_CHANGES,
+                BROKER_INTERVALS,
+                FLAP_CHARGES,
+                BROKER_CHANGES,
+                PARTIAL_VIEWS,
+                OUTAGE_CAUSES,
+            ),
+            _days_known,
+        ),
+        Stage(
+            FLAPPING,
+            (DAYS_KNOWN, BLIND_PERIODS),
+            lambda context, known, blind: flapping(known, blind, parameters=context.parameters.flapping),
+        ),
+        Stage(
+            FLAP_RANKING,
+            (Since(AVAILABILITY, _ranked_before), Since(FLAPPING, _ranked_before)),
+            _flap_ranking,
+        ),
+        Stage(
+            BROKER_STATE,
+            (DAYS_KNOWN, OPINIONS),
+            lambda context, known, held: broker_state(known, at_day_end(held, **context.days)),
+        ),
+        Stage(INCIDENTS, (INCIDENT_MEMBERS, AVAILABILITY, BROKER_FACTS, OUTAGE_CAUSES), _incidents),
+        Stage(ROLLING_RESTARTS, (ROLLING_OUTAGES,), lambda _, rolling: rolling_restarts(rolling)),
+        Stage(
+            GUARD_PERIODS,
+            (RARE_EVENTS, OBSERVER_WINDOWS, Before(GUARD_PERIODS)),
+            lambda context, rare, windows, before: guard_periods(rare, windows, before, **context.days),
+        ),
+    ),
+)
+"""Incidents, causes, penalty, class and rank of brokers."""
+
+
+STATEMENTS = Intermediate("statements")
+HOLDINGS = Intermediate("holdings")
+HOLDINGS_AT_RISK = Intermediate("holdings_at_risk")
+
+
+def _statements(context: Context, events: DataFrame, before: DataFrame, brokers: DataFrame) -> DataFrame:
+    return statements(events, before.filter("open"), brokers, **context.days)
+
+
+def _topic_intervals(context: Context, events: DataFrame, recorded: DataFrame, before: DataFrame) -> DataFrame:
+    return topic_intervals(events, recorded, before.filter("open"), **context.days)
+
+
+TOPICS = Part(
+    "topics and queues over time, topics at risk and those affected by incidents",
+    (
+        Stage(STATEMENTS, (REGISTRATION_EVENTS, Before(TOPIC_INTERVALS), BROKER_INTERVALS), _statements),
+        Stage(TOPIC_INTERVALS, (REGISTRATION_EVENTS, STATEMENTS, Before(TOPIC_INTERVALS)), _topic_intervals),
+        Stage(HOLDINGS, (TOPIC_INTERVALS, BROKER_INTERVALS), lambda _, held, brokers: holdings(held, brokers)),
+        Stage(
+            HOLDINGS_AT_RISK,
+            (HOLDINGS, BROKER_INTERVALS),
+            lambda _, doubtful, brokers: holdings_at_risk(doubtful, brokers),
+        ),
+        Stage(TOPICS_AT_RISK, (HOLDINGS_AT_RISK,), lambda _, at_risk: topics_at_risk(at_risk)),
+        Stage(TOPIC_CHURN, (TOPIC_INTERVALS,), lambda _, held: topic_churn(held)),
+        Stage(
+            BLAST_RADIUS,
+            (INCIDENTS, TOPIC_INTERVALS, HOLDINGS_AT_RISK),
+            lambda _, found, held, at_risk: blast_radius(found, held, at_risk),
+        ),
+    ),
+)
+"""Topics and queues of brokers over time."""
+
+
+BEATS = Intermediate("beats")
+QUEUE_REPORTS = Intermediate("queue_reports")
+
+
+def _hot_queues(context: Context, topics: DataFrame, groups: DataFrame, registered: DataFrame) -> DataFrame:
+    parameters = context.parameters.health
+    return (
         key_skew(topics, parameters=parameters)
         .unionByName(too_many_queues(topics, parameters=parameters))
         .unionByName(hot_groups(groups, topics, registered, parameters=parameters))
     )
-    warehouse.stage("hot_queues", hot)
 
 
-def _clusters(work: Work) -> None:
-    warehouse, parameters = work.warehouse, work.parameters.health
-    since = work.first_day - timedelta(days=parameters.slo_days - 1)
-    before = warehouse.read("availability", first_day=since, last_day=work.day_before)
-    available = before.unionByName(warehouse.staged("availability"))
-    warehouse.stage("cluster_health", cluster_health(available, first_day=work.first_day, parameters=parameters))
+def _objective_before(parameters: Parameters) -> int:
+    return parameters.health.slo_days - 1
+
+
+HEALTH = Part(
+    "health of clusters, heartbeats and queues",
+    (
+        Stage(QUEUE_REPORTS, (REGISTRATION_EVENTS,), lambda _, events: queue_reports(events)),
+        Stage(TOPIC_LOAD, (QUEUE_REPORTS,), lambda _, reports: topic_load(reports)),
+        Stage(GROUP_LAG, (QUEUE_REPORTS,), lambda _, reports: group_lag(reports)),
+        Stage(QUEUE_STATS, (QUEUE_REPORTS,), lambda _, reports: queue_stats(reports)),
+        Stage(HOT_QUEUES, (TOPIC_LOAD, GROUP_LAG, TOPIC_INTERVALS), _hot_queues),
+        Stage(BEATS, (REGISTRATION_EVENTS, OBSERVER_CLOCKS), lambda _, events, clocks: beats(events, clocks)),
+        Stage(HEARTBEAT_PUNCTUALITY, (BEATS,), lambda _, counted: heartbeat_punctuality(counted)),
+        Stage(HEARTBEAT_HISTOGRAM, (BEATS,), lambda _, counted: heartbeat_histogram(counted)),
+        Stage(
+            CLUSTER_HEALTH,
+            (Since(AVAILABILITY, _objective_before),),
+            lambda context, available: cluster_health(
+                available, first_day=context.first_day, parameters=context.parameters.health
+            ),
+        ),
+    ),
+)
+"""Objectives of clusters, punctuality of heartbeats, and load of queues."""
+
+STAGES = checked((LIVENESS, FLAPS, TOPICS, HEALTH), given=TABLES_READ)

@@ -25,6 +25,7 @@ NOT_READ = "no history was read for that time"
 
 
 def rfc3339(moment: datetime | None) -> str | None:
+    """Format a time in UTC with milliseconds."""
     if moment is None:
         return None
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

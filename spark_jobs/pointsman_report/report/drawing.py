@@ -60,6 +60,7 @@ _NAMES = re.compile(r' id="(?:figure|axes|patch|text|line2d|xtick|ytick|legend|m
 
 @contextmanager
 def figure(*, width: float, height: float) -> Iterator[tuple[Figure, Axes]]:
+    """Open a figure with one plot; the sizes are inches."""
     # Half a page wide on a screen, full width on a phone: larger letters.
     with mpl.rc_context(_STYLE | {"font.size": 9 if width > HALF_INCHES else 10.5}):
         drawn = Figure(figsize=(width, height))
@@ -80,6 +81,7 @@ def _is_narrow(axes: Axes) -> bool:
 
 
 def time_axis(axes: Axes, window: tuple[int, int], zone: ZoneInfo) -> None:
+    """Make the x axis a time axis; ``window`` is in microseconds since 1970."""
     # Days and hours in the format of the tables; the first day is in the label.
     shown: Any = {
         "formats": ["%Y", "%Y-%m", "%m-%d", "%H:%M", "%H:%M", "%H:%M:%S"],
@@ -130,5 +132,6 @@ def _variable(colour: re.Match[str]) -> str:
 
 
 def in_days(microseconds: float) -> float:
+    """Convert microseconds to Matplotlib's unit, days."""
     # Matplotlib's unit: days since 1970.
     return microseconds / 86_400e6

@@ -21,6 +21,7 @@ class Section:
 
 
 def section(ident: str, title: str, **shown: object) -> Section:
+    """Return a section of the page; ``shown`` are the variables of its template."""
     return Section(ident, title, shown)
 
 
@@ -33,9 +34,11 @@ class Shown(Generic[R]):
 
 
 def first(found: Listing[R], of_what: str, where: str, *, most: int = TOP) -> Shown[R]:
+    """Return the first rows of a list, and a sentence about the others."""
     rows = found.rows[:most]
     return Shown(rows, left_out(found.in_all, len(rows), of_what, where))
 
 
 def left_out(in_all: int, shown: int, of_what: str, where: str) -> str:
+    """Return a sentence that states how many are not shown; empty if all are."""
     return "" if in_all == shown else f"{shown:,} of {in_all:,} {of_what} are shown; see {where} for the others."

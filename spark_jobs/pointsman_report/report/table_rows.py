@@ -47,6 +47,7 @@ class Listing(Generic[R]):
 
 
 def collect(rows: DataFrame) -> list[Row]:
+    """Run a query and return its rows."""
     return [row.asDict(recursive=True) for row in rows.collect()]
 
 
@@ -74,6 +75,7 @@ def only(rows: DataFrame, keys: Iterable[Key]) -> DataFrame:
 
 
 def key(row: Row) -> Key:
+    """Return the key of the broker in a row."""
     return row["cluster"], row["broker_name"], row["broker_id"]
 
 
@@ -90,4 +92,5 @@ def micros(*names: str) -> list[Column]:
 
 
 def ratio(part: float | None, whole: float | None) -> float | None:
+    """Return part / whole; None if one is unknown, or the whole is 0."""
     return part / whole if part is not None and whole else None

@@ -1,4 +1,4 @@
-"""Every table of the warehouse and every input, as a named ``StructType``.
+"""Every table of the warehouse as a `Table`, and every input as a named ``StructType``.
 
 A table is a folder of the same name, partitioned by ``dt`` (a UTC day). Times are UTC; durations are seconds in
 columns that end in ``_seconds``. A transform begins and ends with a ``select`` of exactly these columns.
@@ -14,8 +14,8 @@ __all__ = ["INSTANCE", "OBSERVER", "TABLES", "WAREHOUSE_VERSION", "Table"]
 WAREHOUSE_VERSION = 4
 """Version of all tables together. A warehouse of another version is rejected: recompute it from raw history."""
 
-TABLES = {
-    table.name: table
+TABLES: dict[str, Table] = {
+    table: table
     for table in (
         *history_tables.TABLES,
         *liveness_tables.TABLES,

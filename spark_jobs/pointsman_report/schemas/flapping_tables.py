@@ -19,40 +19,48 @@ from pointsman_report.schemas.table_types import (
     struct,
 )
 
-FLAP_CHARGES = struct(
-    dt=DAY,
-    cluster=TEXT,
-    broker_name=TEXT,
-    broker_id=LONG,
-    charged_at=TIME,
-    cause=TEXT,
-    points=DOUBLE,
-    penalty=DOUBLE,
+FLAP_CHARGES = Table(
+    "flap_charges",
+    (*INSTANCE, "charged_at", "cause"),
+    struct(
+        dt=DAY,
+        cluster=TEXT,
+        broker_name=TEXT,
+        broker_id=LONG,
+        charged_at=TIME,
+        cause=TEXT,
+        points=DOUBLE,
+        penalty=DOUBLE,
+    ),
 )
 """Each charge of a broker, and its penalty after it. Outages of incidents are not charged."""
 
-FLAPPING = T.StructType(
-    [
-        T.StructField("dt", DAY),
-        T.StructField("cluster", TEXT),
-        T.StructField("broker_name", TEXT),
-        T.StructField("broker_id", LONG),
-        T.StructField("class", TEXT),
-        T.StructField("down_count", LONG),
-        T.StructField("sign_count", LONG),
-        T.StructField("charged_points", DOUBLE),
-        T.StructField("penalty_start", DOUBLE),
-        T.StructField("penalty_max", DOUBLE),
-        T.StructField("penalty_end", DOUBLE),
-        T.StructField("raised", BOOL),
-        T.StructField("flagged", BOOL),
-        T.StructField("flapped_days", INT),
-        T.StructField("incident_downs", LONG),
-        T.StructField("percent_state_change", DOUBLE),
-        T.StructField("longest_stable_seconds", DOUBLE),
-        T.StructField("cause", TEXT),
-        T.StructField("cause_says", TEXT),
-    ]
+FLAPPING = Table(
+    "flapping",
+    INSTANCE,
+    T.StructType(
+        [
+            T.StructField("dt", DAY),
+            T.StructField("cluster", TEXT),
+            T.StructField("broker_name", TEXT),
+            T.StructField("broker_id", LONG),
+            T.StructField("class", TEXT),
+            T.StructField("down_count", LONG),
+            T.StructField("sign_count", LONG),
+            T.StructField("charged_points", DOUBLE),
+            T.StructField("penalty_start", DOUBLE),
+            T.StructField("penalty_max", DOUBLE),
+            T.StructField("penalty_end", DOUBLE),
+            T.StructField("raised", BOOL),
+            T.StructField("flagged", BOOL),
+            T.StructField("flapped_days", INT),
+            T.StructField("incident_downs", LONG),
+            T.StructField("percent_state_change", DOUBLE),
+            T.StructField("longest_stable_seconds", DOUBLE),
+            T.StructField("cause", TEXT),
+            T.StructField("cause_says", TEXT),
+        ]
+    ),
 )
 """The flap score of a broker's day.
 
@@ -64,16 +72,20 @@ the likely one (restart_loop, overload, and those of `OUTAGE_CAUSES`), unknown w
 outages, restarts and planned shutdowns; ``cause_says``: a short text with the evidence.
 """
 
-FLAP_RANKING = broker_day(
-    days=LONG,
-    watched_days=DOUBLE,
-    outages=LONG,
-    rate_per_day=DOUBLE,
-    cluster_rate_per_day=DOUBLE,
-    ratio=DOUBLE,
-    p_value=DOUBLE,
-    outlier=BOOL,
-    rank=LONG,
+FLAP_RANKING = Table(
+    "flap_ranking",
+    INSTANCE,
+    broker_day(
+        days=LONG,
+        watched_days=DOUBLE,
+        outages=LONG,
+        rate_per_day=DOUBLE,
+        cluster_rate_per_day=DOUBLE,
+        ratio=DOUBLE,
+        p_value=DOUBLE,
+        outlier=BOOL,
+        rank=LONG,
+    ),
 )
 """The slow track: a broker's outages of the last days (``days``: number of them in the warehouse) compared with its
 cluster's.
@@ -84,21 +96,25 @@ of a cluster. ``outlier``: significant at the false discovery rate of the cluste
 cluster: outliers first, then by ``p_value``, then by rate.
 """
 
-INCIDENTS = struct(
-    dt=DAY,
-    incident_id=TEXT,
-    cluster=TEXT,
-    scope=TEXT,
-    scope_name=TEXT,
-    from_at=TIME,
-    to_at=TIME,
-    back_at=TIME,
-    brokers=LONG,
-    known_brokers=LONG,
-    members=T.ArrayType(struct(broker_name=TEXT, broker_id=LONG, start_at=TIME)),
-    down_seconds=DOUBLE,
-    cause=TEXT,
-    evidence=TEXT,
+INCIDENTS = Table(
+    "incidents",
+    ("incident_id",),
+    struct(
+        dt=DAY,
+        incident_id=TEXT,
+        cluster=TEXT,
+        scope=TEXT,
+        scope_name=TEXT,
+        from_at=TIME,
+        to_at=TIME,
+        back_at=TIME,
+        brokers=LONG,
+        known_brokers=LONG,
+        members=T.ArrayType(struct(broker_name=TEXT, broker_id=LONG, start_at=TIME)),
+        down_seconds=DOUBLE,
+        cause=TEXT,
+        evidence=TEXT,
+    ),
 )
 """Several brokers of one host, zone or cluster (``scope``) that were down at the same moment: one event, not many.
 
@@ -108,19 +124,23 @@ at the day's end or its end was not observed. ``known_brokers``: brokers of the 
 of more than half of its outages, else unknown (`OUTAGE_CAUSES`). An incident belongs to one UTC day.
 """
 
-ROLLING_RESTARTS = struct(
-    dt=DAY,
-    rolling_restart_id=TEXT,
-    cluster=TEXT,
-    from_at=TIME,
-    to_at=TIME,
-    back_at=TIME,
-    brokers=LONG,
-    unplanned=LONG,
-    version_before=TEXT,
-    version_after=TEXT,
-    down_seconds=DOUBLE,
-    members=T.ArrayType(struct(start_at=TIME, end_at=TIME, broker_name=TEXT, broker_id=LONG, planned=BOOL)),
+ROLLING_RESTARTS = Table(
+    "rolling_restarts",
+    ("rolling_restart_id",),
+    struct(
+        dt=DAY,
+        rolling_restart_id=TEXT,
+        cluster=TEXT,
+        from_at=TIME,
+        to_at=TIME,
+        back_at=TIME,
+        brokers=LONG,
+        unplanned=LONG,
+        version_before=TEXT,
+        version_after=TEXT,
+        down_seconds=DOUBLE,
+        members=T.ArrayType(struct(start_at=TIME, end_at=TIME, broker_name=TEXT, broker_id=LONG, planned=BOOL)),
+    ),
 )
 """Brokers of a cluster that were restarted one after another, each back before the next one went down: not an incident.
 
@@ -129,25 +149,29 @@ outages of it that count against their brokers. ``version_after``: the most freq
 changed. ``down_seconds``: of the unplanned ones.
 """
 
-OUTAGE_CAUSES = broker_day(
-    start_at=TIME,
-    open=BOOL,
-    planned=BOOL,
-    cause=TEXT,
-    evidence=TEXT,
-    signal=TEXT,
-    probe=TEXT,
-    process=TEXT,
-    incarnation_before=TEXT,
-    incarnation_after=TEXT,
-    version_before=TEXT,
-    version_after=TEXT,
-    host=TEXT,
-    incident_id=TEXT,
-    silent_together=LONG,
-    hosts_together=LONG,
-    silent_on_host=LONG,
-    rolling_restart_id=TEXT,
+OUTAGE_CAUSES = Table(
+    "outage_causes",
+    (*INSTANCE, "start_at"),
+    broker_day(
+        start_at=TIME,
+        open=BOOL,
+        planned=BOOL,
+        cause=TEXT,
+        evidence=TEXT,
+        signal=TEXT,
+        probe=TEXT,
+        process=TEXT,
+        incarnation_before=TEXT,
+        incarnation_after=TEXT,
+        version_before=TEXT,
+        version_after=TEXT,
+        host=TEXT,
+        incident_id=TEXT,
+        silent_together=LONG,
+        hosts_together=LONG,
+        silent_on_host=LONG,
+        rolling_restart_id=TEXT,
+    ),
 )
 """Causes of outages: a row for each down interval of ``broker_intervals`` and each day on which it began, lasted
 (``open``) or ended, with the facts known by the end of that day; the row of the day on which it ended is the most
@@ -161,20 +185,24 @@ the SAME process came back; null if no incarnation shows it. ``silent_together``
 silent, on ``hosts_together`` host labels; ``silent_on_host``: those with the same host label.
 """
 
-GUARD_PERIODS = struct(
-    dt=DAY,
-    node=TEXT,
-    boot_id=TEXT,
-    cluster=TEXT,
-    from_at=TIME,
-    to_at=TIME,
-    open=BOOL,
-    mode=TEXT,
-    lost=LONG,
-    baseline=LONG,
-    up=LONG,
-    kept=LONG,
-    over_limit=BOOL,
+GUARD_PERIODS = Table(
+    "guard_periods",
+    (*OBSERVER, "cluster", "from_at"),
+    struct(
+        dt=DAY,
+        node=TEXT,
+        boot_id=TEXT,
+        cluster=TEXT,
+        from_at=TIME,
+        to_at=TIME,
+        open=BOOL,
+        mode=TEXT,
+        lost=LONG,
+        baseline=LONG,
+        up=LONG,
+        kept=LONG,
+        over_limit=BOOL,
+    ),
 )
 """When a name server's expiry guard was on for a cluster: GUARD_ON to GUARD_OFF, or to the end of that run.
 
@@ -184,11 +212,11 @@ earlier day, and ends at the latest with its day (``open``).
 """
 
 TABLES = (
-    Table("flap_charges", FLAP_CHARGES, (*INSTANCE, "charged_at", "cause")),
-    Table("flapping", FLAPPING, INSTANCE),
-    Table("flap_ranking", FLAP_RANKING, INSTANCE),
-    Table("incidents", INCIDENTS, ("incident_id",)),
-    Table("rolling_restarts", ROLLING_RESTARTS, ("rolling_restart_id",)),
-    Table("outage_causes", OUTAGE_CAUSES, (*INSTANCE, "start_at")),
-    Table("guard_periods", GUARD_PERIODS, (*OBSERVER, "cluster", "from_at")),
+    FLAP_CHARGES,
+    FLAPPING,
+    FLAP_RANKING,
+    INCIDENTS,
+    ROLLING_RESTARTS,
+    OUTAGE_CAUSES,
+    GUARD_PERIODS,
 )

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from pointsman_report.schemas.table_types import DAY, DOUBLE, INSTANCE, LONG, TEXT, Table, broker_day, struct
 
-HEARTBEAT_PUNCTUALITY = broker_day(
-    beats=LONG,
-    heartbeat_interval_ms=LONG,
-    min_ms=DOUBLE,
-    p50_ms=DOUBLE,
-    p95_ms=DOUBLE,
-    p99_ms=DOUBLE,
-    max_ms=DOUBLE,
-    late=LONG,
-    clock_ahead_ms=DOUBLE,
+HEARTBEAT_PUNCTUALITY = Table(
+    "heartbeat_punctuality",
+    INSTANCE,
+    broker_day(
+        beats=LONG,
+        heartbeat_interval_ms=LONG,
+        min_ms=DOUBLE,
+        p50_ms=DOUBLE,
+        p95_ms=DOUBLE,
+        p99_ms=DOUBLE,
+        max_ms=DOUBLE,
+        late=LONG,
+        clock_ahead_ms=DOUBLE,
+    ),
 )
 """Times between a broker's heartbeats at all observers; quantiles are interpolated linearly within a bucket.
 
@@ -22,36 +26,46 @@ late heartbeats at the name server with the most. ``clock_ahead_ms``: how far th
 servers' clocks (negative: behind), minus the network delay; null if not recorded.
 """
 
-HEARTBEAT_HISTOGRAM = struct(dt=DAY, cluster=TEXT, up_to_ms=LONG, beats=LONG)
+HEARTBEAT_HISTOGRAM = Table(
+    "heartbeat_histogram", ("cluster", "up_to_ms"), struct(dt=DAY, cluster=TEXT, up_to_ms=LONG, beats=LONG)
+)
 """Times between heartbeats of a cluster's brokers; ``up_to_ms`` null: above the last edge."""
 
-QUEUE_STATS = broker_day(
-    samples=LONG,
-    measured_seconds=DOUBLE,
-    queues=LONG,
-    topics=LONG,
-    depth=LONG,
-    put_rate=DOUBLE,
-    put_rate_max=DOUBLE,
-    lag=LONG,
-    lag_max=LONG,
+QUEUE_STATS = Table(
+    "queue_stats",
+    INSTANCE,
+    broker_day(
+        samples=LONG,
+        measured_seconds=DOUBLE,
+        queues=LONG,
+        topics=LONG,
+        depth=LONG,
+        put_rate=DOUBLE,
+        put_rate_max=DOUBLE,
+        lag=LONG,
+        lag_max=LONG,
+    ),
 )
 """A broker's queues over the day: rates are messages per second, the mean weighted by time; ``depth`` and ``lag`` are
 the last reported."""
 
-TOPIC_LOAD = struct(
-    dt=DAY,
-    cluster=TEXT,
-    topic=TEXT,
-    brokers=LONG,
-    queues=LONG,
-    idle_queues=LONG,
-    put_rate=DOUBLE,
-    highest_put_rate=DOUBLE,
-    skew=DOUBLE,
-    hottest_broker_name=TEXT,
-    hottest_queue_id=LONG,
-    hottest_put_rate=DOUBLE,
+TOPIC_LOAD = Table(
+    "topic_load",
+    ("cluster", "topic"),
+    struct(
+        dt=DAY,
+        cluster=TEXT,
+        topic=TEXT,
+        brokers=LONG,
+        queues=LONG,
+        idle_queues=LONG,
+        put_rate=DOUBLE,
+        highest_put_rate=DOUBLE,
+        skew=DOUBLE,
+        hottest_broker_name=TEXT,
+        hottest_queue_id=LONG,
+        hottest_put_rate=DOUBLE,
+    ),
 )
 """Messages into a topic; ``skew`` = rate of the fastest queue / mean rate of its queues; 1 is even.
 
@@ -60,19 +74,23 @@ the mean of the fastest queue's rate in each report, possibly of different queue
 most messages of the day, null if no report names one.
 """
 
-GROUP_LAG = struct(
-    dt=DAY,
-    cluster=TEXT,
-    consumer_group=TEXT,
-    topic=TEXT,
-    queues=LONG,
-    members=LONG,
-    lag_first=LONG,
-    lag_last=LONG,
-    lag_max=LONG,
-    highest_lag=LONG,
-    farthest_broker_name=TEXT,
-    farthest_queue_id=LONG,
+GROUP_LAG = Table(
+    "group_lag",
+    ("cluster", "consumer_group", "topic"),
+    struct(
+        dt=DAY,
+        cluster=TEXT,
+        consumer_group=TEXT,
+        topic=TEXT,
+        queues=LONG,
+        members=LONG,
+        lag_first=LONG,
+        lag_last=LONG,
+        lag_max=LONG,
+        highest_lag=LONG,
+        farthest_broker_name=TEXT,
+        farthest_queue_id=LONG,
+    ),
 )
 """Lag of a consumer group, summed over brokers: ``lag_first`` in each broker's first report of it, ``lag_last`` in each
 broker's last report of the day, ``lag_max`` in the worst twenty minutes.
@@ -81,44 +99,52 @@ broker's last report of the day, ``lag_max`` in the worst twenty minutes.
 ``farthest_...`` is that queue, null if no report names one.
 """
 
-HOT_QUEUES = struct(
-    dt=DAY,
-    cluster=TEXT,
-    kind=TEXT,
-    topic=TEXT,
-    consumer_group=TEXT,
-    broker_name=TEXT,
-    queue_id=LONG,
-    value=DOUBLE,
-    limit=DOUBLE,
-    says=TEXT,
-    cure=TEXT,
+HOT_QUEUES = Table(
+    "hot_queues",
+    ("cluster", "kind", "topic", "consumer_group", "broker_name", "queue_id"),
+    struct(
+        dt=DAY,
+        cluster=TEXT,
+        kind=TEXT,
+        topic=TEXT,
+        consumer_group=TEXT,
+        broker_name=TEXT,
+        queue_id=LONG,
+        value=DOUBLE,
+        limit=DOUBLE,
+        says=TEXT,
+        cure=TEXT,
+    ),
 )
 """Findings about queues, as text: ``kind`` is key_skew, too_few_queues, too_many_queues, idle_members or
 falling_behind; ``value`` is the measurement, ``limit`` the threshold."""
 
-CLUSTER_HEALTH = struct(
-    dt=DAY,
-    cluster=TEXT,
-    brokers=LONG,
-    up_seconds=DOUBLE,
-    down_seconds=DOUBLE,
-    planned_seconds=DOUBLE,
-    availability=DOUBLE,
-    outages=LONG,
-    repaired=LONG,
-    repair_seconds=DOUBLE,
-    mttr_seconds=DOUBLE,
-    mtbf_seconds=DOUBLE,
-    outages_per_broker_day=DOUBLE,
-    outages_per_broker_day_low=DOUBLE,
-    outages_per_broker_day_high=DOUBLE,
-    slo=DOUBLE,
-    slo_days=LONG,
-    slo_up_seconds=DOUBLE,
-    slo_down_seconds=DOUBLE,
-    budget_seconds=DOUBLE,
-    budget_left_seconds=DOUBLE,
+CLUSTER_HEALTH = Table(
+    "cluster_health",
+    ("cluster",),
+    struct(
+        dt=DAY,
+        cluster=TEXT,
+        brokers=LONG,
+        up_seconds=DOUBLE,
+        down_seconds=DOUBLE,
+        planned_seconds=DOUBLE,
+        availability=DOUBLE,
+        outages=LONG,
+        repaired=LONG,
+        repair_seconds=DOUBLE,
+        mttr_seconds=DOUBLE,
+        mtbf_seconds=DOUBLE,
+        outages_per_broker_day=DOUBLE,
+        outages_per_broker_day_low=DOUBLE,
+        outages_per_broker_day_high=DOUBLE,
+        slo=DOUBLE,
+        slo_days=LONG,
+        slo_up_seconds=DOUBLE,
+        slo_down_seconds=DOUBLE,
+        budget_seconds=DOUBLE,
+        budget_left_seconds=DOUBLE,
+    ),
 )
 """A cluster's day, and its last days against its objective: budget = (1 - slo) x (up + down) of ``slo_days`` days.
 
@@ -129,11 +155,11 @@ proves little.
 """
 
 TABLES = (
-    Table("heartbeat_punctuality", HEARTBEAT_PUNCTUALITY, INSTANCE),
-    Table("heartbeat_histogram", HEARTBEAT_HISTOGRAM, ("cluster", "up_to_ms")),
-    Table("queue_stats", QUEUE_STATS, INSTANCE),
-    Table("topic_load", TOPIC_LOAD, ("cluster", "topic")),
-    Table("group_lag", GROUP_LAG, ("cluster", "consumer_group", "topic")),
-    Table("hot_queues", HOT_QUEUES, ("cluster", "kind", "topic", "consumer_group", "broker_name", "queue_id")),
-    Table("cluster_health", CLUSTER_HEALTH, ("cluster",)),
+    HEARTBEAT_PUNCTUALITY,
+    HEARTBEAT_HISTOGRAM,
+    QUEUE_STATS,
+    TOPIC_LOAD,
+    GROUP_LAG,
+    HOT_QUEUES,
+    CLUSTER_HEALTH,
 )

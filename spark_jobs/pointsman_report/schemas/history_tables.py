@@ -36,37 +36,45 @@ HISTORY_ROW_JSON = struct(
 )
 """A row as in the JSON; ``registration_event.schema.json`` describes each field."""
 
-REGISTRATION_EVENTS = T.StructType(
-    [
-        T.StructField("dt", DAY),
-        *(
-            T.StructField(field.name, TIME if field.name == "event_at" else field.dataType)
-            for field in HISTORY_ROW_JSON.fields
-        ),
-        T.StructField("other", TEXT),
-    ]
+REGISTRATION_EVENTS = Table(
+    "registration_events",
+    ("node", "boot_id", "seq"),
+    T.StructType(
+        [
+            T.StructField("dt", DAY),
+            *(
+                T.StructField(field.name, TIME if field.name == "event_at" else field.dataType)
+                for field in HISTORY_ROW_JSON.fields
+            ),
+            T.StructField("other", TEXT),
+        ]
+    ),
 )
 """The history, typed, each row once. ``detail`` stays JSON text; ``other`` is a JSON object of unknown fields, or
 null."""
 
-QUARANTINE = struct(dt=DAY, file=TEXT, reason=TEXT, line=TEXT)
+QUARANTINE = Table("quarantine", ("file", "reason", "line"), struct(dt=DAY, file=TEXT, reason=TEXT, line=TEXT))
 """Lines that are not history rows. ``dt`` is the day of the line, else of its folder, else of its file."""
 
-INGESTED_FILES = struct(
-    dt=DAY,
-    file=TEXT,
-    size=LONG,
-    modified_at=TIME,
-    rows=LONG,
-    bad_lines=LONG,
-    fault=TEXT,
-    ahead_rows=LONG,
-    ahead_from=DAY,
-    older_rows=LONG,
-    older_to=DAY,
-    late_rows=LONG,
-    misdated_rows=LONG,
-    schema_version=INT,
+INGESTED_FILES = Table(
+    "ingested_files",
+    ("file", "size", "modified_at"),
+    struct(
+        dt=DAY,
+        file=TEXT,
+        size=LONG,
+        modified_at=TIME,
+        rows=LONG,
+        bad_lines=LONG,
+        fault=TEXT,
+        ahead_rows=LONG,
+        ahead_from=DAY,
+        older_rows=LONG,
+        older_to=DAY,
+        late_rows=LONG,
+        misdated_rows=LONG,
+        schema_version=INT,
+    ),
 )
 """The files read into the warehouse, without ``.gz``, as of the last read; a file that exists both plain and compressed
 has two rows.
@@ -78,13 +86,17 @@ that were computed without them, and ``misdated_rows`` are days older than their
 version of the reader; a newer reader reads files with bad lines again.
 """
 
-COMPUTED_DAYS = struct(
-    dt=DAY,
-    rows=LONG,
-    warehouse_version=INT,
-    code_version=TEXT,
-    parameters=TEXT,
-    continues=BOOL,
+COMPUTED_DAYS = Table(
+    "computed_days",
+    (),
+    struct(
+        dt=DAY,
+        rows=LONG,
+        warehouse_version=INT,
+        code_version=TEXT,
+        parameters=TEXT,
+        continues=BOOL,
+    ),
 )
 """One row for each computed day: number of history rows, code version and parameters (JSON).
 
@@ -92,8 +104,8 @@ A day that has more rows now must be recomputed. ``continues``: the state of the
 """
 
 TABLES = (
-    Table("registration_events", REGISTRATION_EVENTS, ("node", "boot_id", "seq")),
-    Table("quarantine", QUARANTINE, ("file", "reason", "line")),
-    Table("ingested_files", INGESTED_FILES, ("file", "size", "modified_at")),
-    Table("computed_days", COMPUTED_DAYS, ()),
+    REGISTRATION_EVENTS,
+    QUARANTINE,
+    INGESTED_FILES,
+    COMPUTED_DAYS,
 )

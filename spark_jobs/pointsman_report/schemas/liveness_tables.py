@@ -26,19 +26,23 @@ first row after it.
 server wrote none, ``to_seq`` is one less than ``from_seq``.
 """
 
-OBSERVER_WINDOWS = struct(
-    dt=DAY,
-    node=TEXT,
-    boot_id=TEXT,
-    from_at=TIME,
-    to_at=TIME,
-    open=BOOL,
-    last_row_at=TIME,
-    last_seq=LONG,
-    rows=LONG,
-    rows_missing=LONG,
-    gaps=T.ArrayType(SEQ_GAP),
-    alive_seconds=DOUBLE,
+OBSERVER_WINDOWS = Table(
+    "observer_windows",
+    OBSERVER,
+    struct(
+        dt=DAY,
+        node=TEXT,
+        boot_id=TEXT,
+        from_at=TIME,
+        to_at=TIME,
+        open=BOOL,
+        last_row_at=TIME,
+        last_seq=LONG,
+        rows=LONG,
+        rows_missing=LONG,
+        gaps=T.ArrayType(SEQ_GAP),
+        alive_seconds=DOUBLE,
+    ),
 )
 """The monitoring window of a run of a name server (``from_at`` is null before it was ready), and its missing rows.
 
@@ -68,12 +72,16 @@ the last heartbeat, for a down interval whose start was observed. ``observers``:
 the broker.
 """
 
-BROKER_INTERVALS = T.StructType(
-    [
-        *struct(dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG).fields,
-        *INTERVAL_START.fields,
-        *struct(end_at=TIME, end_censored=BOOL, open=BOOL).fields,
-    ]
+BROKER_INTERVALS = Table(
+    "broker_intervals",
+    (*INSTANCE, "start_at", "end_at", "state"),
+    T.StructType(
+        [
+            *struct(dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG).fields,
+            *INTERVAL_START.fields,
+            *struct(end_at=TIME, end_censored=BOOL, open=BOOL).fields,
+        ]
+    ),
 )
 """Up and down of each broker, merged over all observers.
 
@@ -81,21 +89,25 @@ Partition ``dt`` holds the intervals that ended on that day, and those open at i
 the day, ``end_censored``). The full history is every row that is not open, plus the last day's open rows.
 """
 
-AVAILABILITY = struct(
-    dt=DAY,
-    cluster=TEXT,
-    broker_name=TEXT,
-    broker_id=LONG,
-    up_seconds=DOUBLE,
-    down_seconds=DOUBLE,
-    planned_seconds=DOUBLE,
-    availability=DOUBLE,
-    outages=LONG,
-    repaired=LONG,
-    repair_seconds=DOUBLE,
-    longest_outage_seconds=DOUBLE,
-    mttr_seconds=DOUBLE,
-    mtbf_seconds=DOUBLE,
+AVAILABILITY = Table(
+    "availability",
+    INSTANCE,
+    struct(
+        dt=DAY,
+        cluster=TEXT,
+        broker_name=TEXT,
+        broker_id=LONG,
+        up_seconds=DOUBLE,
+        down_seconds=DOUBLE,
+        planned_seconds=DOUBLE,
+        availability=DOUBLE,
+        outages=LONG,
+        repaired=LONG,
+        repair_seconds=DOUBLE,
+        longest_outage_seconds=DOUBLE,
+        mttr_seconds=DOUBLE,
+        mtbf_seconds=DOUBLE,
+    ),
 )
 """A broker's day: ``availability`` = up / (up + down), unplanned down time only.
 
@@ -120,36 +132,44 @@ protects a silent broker) or lost (missing rows of that observer may have change
 LAST_LOSS = struct(event=TEXT, reason=TEXT, last_sign_of_life_at=TIME, planned=BOOL)
 """The row that last removed a broker from the routes."""
 
-BROKER_STATE = struct(
-    dt=DAY,
-    cluster=TEXT,
-    broker_name=TEXT,
-    broker_id=LONG,
-    current=INTERVAL_START,
-    last_state=TEXT,
-    last_loss=LAST_LOSS,
-    opinions=T.ArrayType(OPINION),
-    first_seen_on=DAY,
-    last_seen_on=DAY,
-    penalty=DOUBLE,
-    penalty_at=TIME,
-    flagged=BOOL,
-    flapped_on=T.ArrayType(DAY),
+BROKER_STATE = Table(
+    "broker_state",
+    INSTANCE,
+    struct(
+        dt=DAY,
+        cluster=TEXT,
+        broker_name=TEXT,
+        broker_id=LONG,
+        current=INTERVAL_START,
+        last_state=TEXT,
+        last_loss=LAST_LOSS,
+        opinions=T.ArrayType(OPINION),
+        first_seen_on=DAY,
+        last_seen_on=DAY,
+        penalty=DOUBLE,
+        penalty_at=TIME,
+        flagged=BOOL,
+        flapped_on=T.ArrayType(DAY),
+    ),
 )
 """Each known broker at the end of a day: together with the open observer windows, all that the next day needs.
 
 ``current`` is null while no name server runs; ``last_state`` (up, down, left) is the last known state.
 """
 
-BLIND_PERIODS = struct(
-    dt=DAY,
-    node=TEXT,
-    boot_id=TEXT,
-    cluster=TEXT,
-    why=TEXT,
-    from_at=TIME,
-    to_at=TIME,
-    open=BOOL,
+BLIND_PERIODS = Table(
+    "blind_periods",
+    (*OBSERVER, "from_at", "cluster", "why"),
+    struct(
+        dt=DAY,
+        node=TEXT,
+        boot_id=TEXT,
+        cluster=TEXT,
+        why=TEXT,
+        from_at=TIME,
+        to_at=TIME,
+        open=BOOL,
+    ),
 )
 """An observer's own pauses (``why`` PAUSED, ``cluster`` null: all), the times in which it wrote no row although it
 wrote one each minute before (SILENT, ``cluster`` null), and the periods of its expiry guard of a cluster (GUARD). None
@@ -159,56 +179,76 @@ or a broken stream are unknown.
 A row has the start of the period, possibly on an earlier day, and ends at the latest with its day (``open``).
 """
 
-MAINTENANCE_WINDOWS = struct(
-    dt=DAY,
-    node=TEXT,
-    cluster=TEXT,
-    broker_name=TEXT,
-    from_at=TIME,
-    to_at=TIME,
-    open=BOOL,
-    until_at=TIME,
+MAINTENANCE_WINDOWS = Table(
+    "maintenance_windows",
+    ("node", "cluster", "broker_name", "from_at"),
+    struct(
+        dt=DAY,
+        node=TEXT,
+        cluster=TEXT,
+        broker_name=TEXT,
+        from_at=TIME,
+        to_at=TIME,
+        open=BOOL,
+        until_at=TIME,
+    ),
 )
 """Maintenance windows at each name server; ``broker_name`` null: the whole cluster. ``until_at``: the planned end.
 
 A row has the start of the window, possibly on an earlier day, and ends at the latest with its day (``open``).
 """
 
-PARTIAL_VIEWS = broker_day(
-    from_at=TIME,
-    to_at=TIME,
-    open=BOOL,
-    seen_up_by=T.ArrayType(TEXT),
-    seen_down_by=T.ArrayType(TEXT),
+PARTIAL_VIEWS = Table(
+    "partial_views",
+    (*INSTANCE, "from_at", "to_at"),
+    broker_day(
+        from_at=TIME,
+        to_at=TIME,
+        open=BOOL,
+        seen_up_by=T.ArrayType(TEXT),
+        seen_down_by=T.ArrayType(TEXT),
+    ),
 )
 """Periods in which some observers saw a broker up and others saw it down (nodes, sorted); cut at midnight
 (``open``)."""
 
-BROKER_FACTS = broker_day(
-    broker_addr=TEXT,
-    zone=TEXT,
-    host=TEXT,
-    incarnation=TEXT,
-    broker_version=TEXT,
-    owner=TEXT,
-    seen_at=TIME,
+BROKER_FACTS = Table(
+    "broker_facts",
+    INSTANCE,
+    broker_day(
+        broker_addr=TEXT,
+        zone=TEXT,
+        host=TEXT,
+        incarnation=TEXT,
+        broker_version=TEXT,
+        owner=TEXT,
+        seen_at=TIME,
+    ),
 )
 """The last registered facts of each known broker at the day's end; ``owner`` is its label of that name."""
 
-BROKER_CHANGES = broker_day(
-    changed_at=TIME,
-    what=TEXT,
-    before=TEXT,
-    after=TEXT,
+BROKER_CHANGES = Table(
+    "broker_changes",
+    (*INSTANCE, "changed_at", "what"),
+    broker_day(
+        changed_at=TIME,
+        what=TEXT,
+        before=TEXT,
+        after=TEXT,
+    ),
 )
 """Changes of a broker's facts: ``what`` is address, version, incarnation, zone, host, owner or role (broker id)."""
 
-OBSERVER_CLOCKS = struct(
-    dt=DAY,
-    node=TEXT,
-    offset_seconds=DOUBLE,
-    samples=LONG,
-    stepped_seconds=DOUBLE,
+OBSERVER_CLOCKS = Table(
+    "observer_clocks",
+    ("node",),
+    struct(
+        dt=DAY,
+        node=TEXT,
+        offset_seconds=DOUBLE,
+        samples=LONG,
+        stepped_seconds=DOUBLE,
+    ),
 )
 """How far a node's clock is ahead of the median of all nodes, by facts that several of them recorded; null without
 shared facts.
@@ -217,24 +257,28 @@ shared facts.
 uptimes. ``samples``: number of shared facts.
 """
 
-NAMESRV_DAYS = struct(
-    dt=DAY,
-    node=TEXT,
-    lives=LONG,
-    starts=LONG,
-    stops=LONG,
-    vanished=LONG,
-    watched_seconds=DOUBLE,
-    warm_up_seconds_max=DOUBLE,
-    pauses=LONG,
-    paused_seconds=DOUBLE,
-    guard_activations=LONG,
-    guard_seconds=DOUBLE,
-    rejected=LONG,
-    rows=LONG,
-    rows_missing=LONG,
-    rows_dropped=LONG,
-    overlapping_lives=LONG,
+NAMESRV_DAYS = Table(
+    "namesrv_days",
+    ("node",),
+    struct(
+        dt=DAY,
+        node=TEXT,
+        lives=LONG,
+        starts=LONG,
+        stops=LONG,
+        vanished=LONG,
+        watched_seconds=DOUBLE,
+        warm_up_seconds_max=DOUBLE,
+        pauses=LONG,
+        paused_seconds=DOUBLE,
+        guard_activations=LONG,
+        guard_seconds=DOUBLE,
+        rejected=LONG,
+        rows=LONG,
+        rows_missing=LONG,
+        rows_dropped=LONG,
+        overlapping_lives=LONG,
+    ),
 )
 """Reliability of the name servers. ``lives``: runs of the process. ``vanished``: runs that ended without
 NAMESRV_STOPPED (crashes). ``rows_dropped``: rows that the name server reports it could not write.
@@ -242,15 +286,15 @@ NAMESRV_STOPPED (crashes). ``rows_dropped``: rows that the name server reports i
 name."""
 
 TABLES = (
-    Table("observer_windows", OBSERVER_WINDOWS, OBSERVER),
-    Table("blind_periods", BLIND_PERIODS, (*OBSERVER, "from_at", "cluster", "why")),
-    Table("maintenance_windows", MAINTENANCE_WINDOWS, ("node", "cluster", "broker_name", "from_at")),
-    Table("broker_intervals", BROKER_INTERVALS, (*INSTANCE, "start_at", "end_at", "state")),
-    Table("partial_views", PARTIAL_VIEWS, (*INSTANCE, "from_at", "to_at")),
-    Table("availability", AVAILABILITY, INSTANCE),
-    Table("broker_facts", BROKER_FACTS, INSTANCE),
-    Table("broker_changes", BROKER_CHANGES, (*INSTANCE, "changed_at", "what")),
-    Table("broker_state", BROKER_STATE, INSTANCE),
-    Table("observer_clocks", OBSERVER_CLOCKS, ("node",)),
-    Table("namesrv_days", NAMESRV_DAYS, ("node",)),
+    OBSERVER_WINDOWS,
+    BLIND_PERIODS,
+    MAINTENANCE_WINDOWS,
+    BROKER_INTERVALS,
+    PARTIAL_VIEWS,
+    AVAILABILITY,
+    BROKER_FACTS,
+    BROKER_CHANGES,
+    BROKER_STATE,
+    OBSERVER_CLOCKS,
+    NAMESRV_DAYS,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Self
 
 from pyspark.sql import types as T
 
@@ -17,18 +17,31 @@ BOOL, DOUBLE = T.BooleanType(), T.DoubleType()
 
 
 def struct(**fields: T.DataType) -> T.StructType:
+    """Return a schema of these fields, in this order."""
     return T.StructType([T.StructField(name, kind) for name, kind in fields.items()])
 
 
 def broker_day(**fields: T.DataType) -> T.StructType:
-    """A schema with the key of a broker's day and these fields."""
+    """Return a schema with the key of a broker's day and these fields."""
     return struct(dt=DAY, cluster=TEXT, broker_name=TEXT, broker_id=LONG, **fields)
 
 
-@dataclass(frozen=True)
-class Table:
-    """A folder of the warehouse: the schema, and the columns that identify a row within a ``dt``."""
+class Table(str):
+    """The name of a table, which is its folder in the warehouse, with its key and its schema."""
 
-    name: str
-    schema: T.StructType
+    __slots__ = ("keys", "schema")
+
     keys: tuple[str, ...]
+    """The columns that identify a row within a ``dt``, and by which it is sorted; rows of one moment may share them."""
+    schema: T.StructType
+
+    def __new__(cls, name: str, keys: tuple[str, ...], schema: T.StructType) -> Self:
+        """Make a table of a name that no other table has."""
+        table = super().__new__(cls, name)
+        table.keys, table.schema = keys, schema
+        return table
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of its columns, in order."""
+        return self.schema.fieldNames()

@@ -37,6 +37,8 @@ def ordered_facts(events: DataFrame, yesterday: DataFrame) -> DataFrame:
     (``was_<field>``).
 
     ``yesterday``: ``broker_facts`` of the day before; its rows come first (``node`` is empty).
+
+    One row per row that counts; key: instance, ``at``, observer, ``seq``.
     """
     stated = _registrations(events).unionByName(_checkpoints(events))
     new_at = F.min("at").over(Window.partitionBy("dt", *INSTANCE, *_FIELDS))
@@ -68,17 +70,23 @@ def ordered_facts(events: DataFrame, yesterday: DataFrame) -> DataFrame:
 
 
 def broker_facts(facts_of_day: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
-    """Each known broker at the end of each day, from `ordered_facts`."""
+    """Each known broker at the end of each day, from `ordered_facts`.
+
+    One row per broker and day; key: ``dt``, instance.
+    """
     until = F.coalesce("next_at", F.lit(utc_days.end_of(last_day)))
     first = F.greatest(utc_days.day_of(F.col("at")), lit_day(first_day))
     held = facts_of_day.select(
         "*", F.explode(utc_days.days_between(first, F.date_sub(utc_days.day_of(until), 1))).alias("dt")
     )
-    return held.withColumn("seen_at", F.timestamp_micros("at")).select(*BROKER_FACTS.fieldNames())
+    return held.withColumn("seen_at", F.timestamp_micros("at")).select(*BROKER_FACTS.columns)
 
 
 def broker_changes(facts_of_day: DataFrame, events: DataFrame) -> DataFrame:
-    """Each change once, however many name servers saw it."""
+    """Each change once, however many name servers saw it.
+
+    One row per change; key: ``dt``, instance, ``changed_at``, ``what``, which changes of one moment may share.
+    """
     fresh = facts_of_day.filter(F.col("node") != "")
     each = F.inline(
         F.array(
@@ -92,7 +100,7 @@ def broker_changes(facts_of_day: DataFrame, events: DataFrame) -> DataFrame:
     changes = facts.unionByName(_roles(events)).withColumns(
         {"changed_at": F.timestamp_micros("at"), "dt": utc_days.day_of(F.col("at"))}
     )
-    return changes.select(*BROKER_CHANGES.fieldNames())
+    return changes.select(*BROKER_CHANGES.columns)
 
 
 def _named(events: DataFrame, *kinds: str) -> DataFrame:

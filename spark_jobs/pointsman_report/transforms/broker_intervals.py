@@ -44,7 +44,11 @@ def _timeline() -> WindowSpec:
 
 
 def broker_intervals(sweep: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
-    """Return each interval under the day it ended on, with a copy cut at midnight for each earlier day."""
+    """Return each interval under the day it ended on, with a copy cut at midnight for each earlier day.
+
+    One row per interval and day that it touches; key: ``dt``, instance, ``start_at``, ``end_at``, ``state``, which
+    intervals without length may share.
+    """
     changes = sweep.filter("changes").withColumns(
         {"end_us": F.lead("at").over(_timeline()), "end_seen": F.lead(F.col("start").isNotNull()).over(_timeline())}
     )
@@ -68,11 +72,14 @@ def broker_intervals(sweep: DataFrame, *, first_day: date, last_day: date) -> Da
         F.lit(True).alias("end_censored"),
         F.lit(True).alias("open"),
     )
-    return closed.unionByName(still_open).select(*BROKER_INTERVALS.fieldNames())
+    return closed.unionByName(still_open).select(*BROKER_INTERVALS.columns)
 
 
 def state_at_day_end(sweep: DataFrame, *, last_day: date) -> DataFrame:
-    """One row for each known broker and day: ``current``, ``last_state``, ``last_loss`` as of its end."""
+    """``current``, ``last_state``, ``last_loss`` as of the end of the day.
+
+    One row per known broker and day; key: ``dt``, instance.
+    """
     until = F.coalesce(F.lead("at").over(_timeline()), F.lit(utc_days.end_of(last_day)))
     held_on = utc_days.days_between(utc_days.day_of(F.col("at")), F.date_sub(utc_days.day_of(F.col("until")), 1))
     held = sweep.withColumn("until", until).select("*", F.explode(held_on).alias("dt"))
@@ -90,7 +97,7 @@ def began_on_its_day() -> Column:
 
 
 def availability(intervals: DataFrame) -> DataFrame:
-    """Sum ``broker_intervals`` by broker and day."""
+    """Sum ``broker_intervals``. One row per broker and day; key: ``dt``, instance."""
     start, end = F.unix_micros("start_at"), F.unix_micros("end_at")
     of_day = end - F.greatest(start, utc_days.starts(F.col("dt")))
     whole = end - start
@@ -113,7 +120,7 @@ def availability(intervals: DataFrame) -> DataFrame:
             "mtbf_seconds": F.try_divide("up_seconds", "outages"),
         }
     )
-    return rated.select(*AVAILABILITY.fieldNames())
+    return rated.select(*AVAILABILITY.columns)
 
 
 def _seconds_where(condition: Column, microseconds: Column) -> Column:
@@ -122,7 +129,7 @@ def _seconds_where(condition: Column, microseconds: Column) -> Column:
 
 
 def broker_state(days_known: DataFrame, opinions_at_day_end: DataFrame) -> DataFrame:
-    """Each known broker at each day's end."""
+    """Each known broker at each day's end. One row per broker and day; key: ``dt``, instance."""
     held = days_known.join(opinions_at_day_end, on=["dt", *INSTANCE], how="left")
     state = held.withColumns(
         {
@@ -131,11 +138,14 @@ def broker_state(days_known: DataFrame, opinions_at_day_end: DataFrame) -> DataF
             "penalty_at": F.timestamp_micros(utc_days.ends(F.col("dt"))),
         }
     )
-    return state.select(*BROKER_STATE.fieldNames())
+    return state.select(*BROKER_STATE.columns)
 
 
 def partial_views(sweep: DataFrame, votes: DataFrame, *, last_day: date) -> DataFrame:
-    """Return a row for each disagreement and each day it touches, with the name servers on each side."""
+    """Return the disagreements, with the name servers on each side.
+
+    One row per disagreement and day that it touches; key: ``dt``, instance, ``from_at``, ``to_at``.
+    """
     votes_of = _who_saw_what(_moments(sweep, last_day=last_day), votes)
     last = utc_days.day_of(F.col("until") - 1)
     daily = votes_of.select("*", F.explode(utc_days.days_between(utc_days.day_of(F.col("at")), last)).alias("dt"))
@@ -157,7 +167,7 @@ def partial_views(sweep: DataFrame, votes: DataFrame, *, last_day: date) -> Data
         F.timestamp_micros(F.max("to_us")).alias("to_at"),
         (F.max("to_us") == utc_days.ends(F.col("dt"))).alias("open"),
     )
-    return whole.select(*PARTIAL_VIEWS.fieldNames())
+    return whole.select(*PARTIAL_VIEWS.columns)
 
 
 def _moments(sweep: DataFrame, *, last_day: date) -> DataFrame:

@@ -18,7 +18,10 @@ from pointsman_report.transforms.utc_days import lit_day
 
 
 def cluster_health(availability: DataFrame, *, first_day: date, parameters: HealthParameters) -> DataFrame:
-    """Sum ``availability`` by cluster; it includes the earlier days of the objective's period."""
+    """Sum ``availability`` by cluster; it includes the earlier days of the objective's period.
+
+    One row per cluster and day; key: ``dt``, ``cluster``.
+    """
     sums = availability.groupBy("dt", "cluster").agg(
         F.count("*").alias("brokers"),
         *(F.sum(_us(name)).alias(name) for name in ("up_seconds", "down_seconds", "planned_seconds", "repair_seconds")),
@@ -58,7 +61,7 @@ def cluster_health(availability: DataFrame, *, first_day: date, parameters: Heal
         utc_days.seconds(F.col("slo_down")).alias("slo_down_seconds"),
         utc_days.seconds(budget).alias("budget_seconds"),
         utc_days.seconds(budget - F.col("slo_down")).alias("budget_left_seconds"),
-    ).select(*CLUSTER_HEALTH.fieldNames())
+    ).select(*CLUSTER_HEALTH.columns)
 
 
 def _us(name: str) -> Column:

@@ -26,7 +26,10 @@ NEGLIGIBLE_POINTS = 0.001
 
 
 def flagged_by_day(flapping: DataFrame, ranking: DataFrame, *, parameters: RankingParameters) -> DataFrame:
-    """Count the days on which each other method flags a broker: ``percent_days``, ``count_days``, ..."""
+    """Count the days on which each other method flags a broker: ``percent_days``, ``count_days``, ...
+
+    One row per broker; key: instance.
+    """
     own = F.col("down_count") - F.coalesce("incident_downs", F.lit(0))
     percent = F.coalesce(F.col("percent_state_change") >= parameters.percent_high, F.lit(False))
     no = F.lit(False)
@@ -43,6 +46,8 @@ def flagged_by_penalty(charges: DataFrame, *, first_day: date, last_day: date, p
     """Return ``penalty_times`` (rises above the threshold) and ``penalty_seconds`` (time until reuse) of each broker.
 
     ``charges``: the table ``flap_charges`` from `days_to_decay` days before the first.
+
+    One row per broker with charges; key: instance.
     """
     charge = F.struct(F.unix_micros("charged_at").alias("at"), _points(parameters).alias("points"), "cause")
     brokers = charges.groupBy(*INSTANCE).agg(F.sort_array(F.collect_list(charge)).alias("charges"))

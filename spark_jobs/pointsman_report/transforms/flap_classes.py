@@ -44,7 +44,10 @@ UNSEEN_DAYS = 7
 
 
 def moments(outages: DataFrame, charges: DataFrame, intervals: DataFrame, changes: DataFrame) -> DataFrame:
-    """Events of each broker: ``at``, ``kind``, ``says``. ``charges`` are those of the table."""
+    """Events of each broker: ``at``, ``kind``, ``says``. ``charges`` are those of the table.
+
+    One row per event; no key, because two charges may be equal.
+    """
     fell = outages.select(*_BROKER, "at", F.lit("outage").alias("kind"))
     signs = charges.select(*_BROKER, F.unix_micros("charged_at").alias("at"), _kind_of_sign().alias("kind"))
     leaves = intervals.filter(F.col("planned") & began_on_its_day())
@@ -62,7 +65,10 @@ def moments(outages: DataFrame, charges: DataFrame, intervals: DataFrame, change
 
 
 def causes(moments: DataFrame, partial_views: DataFrame, outage_causes: DataFrame) -> DataFrame:
-    """``cause`` and ``cause_says`` of each broker and day with an outage, a restart or a planned shutdown."""
+    """``cause`` and ``cause_says`` of each broker and day with an outage, a restart or a planned shutdown.
+
+    One row per broker and day; key: ``dt``, instance.
+    """
     kind, at = F.col("kind"), F.col("at")
     problem = kind.isin(*_PROBLEMS)
     timeline = Window.partitionBy(*_BROKER).orderBy("at", F.when(problem, 0).otherwise(1), "kind")
@@ -169,7 +175,10 @@ def _duration(microseconds: Column) -> Column:
 
 
 def seen_days(known: DataFrame, availability: DataFrame, yesterday: DataFrame) -> DataFrame:
-    """Add ``first_seen_on``, ``last_seen_on`` and ``history_began_on`` to each known broker and day."""
+    """Add ``first_seen_on``, ``last_seen_on`` and ``history_began_on`` to each known broker and day.
+
+    One row per broker and day; key: ``dt``, instance.
+    """
     seen = availability.select("dt", *INSTANCE, F.col("dt").alias("seen_on"))
     carried = yesterday.select(
         *INSTANCE, F.col("first_seen_on").alias("carried_first"), F.col("last_seen_on").alias("carried_last")
@@ -184,7 +193,10 @@ def seen_days(known: DataFrame, availability: DataFrame, yesterday: DataFrame) -
 
 
 def flapped_days(scored: DataFrame, yesterday: DataFrame) -> DataFrame:
-    """Add ``flapped_on``: the days among the last seven on which a charge took the penalty over the threshold."""
+    """Add ``flapped_on``: the days among the last seven on which a charge took the penalty over the threshold.
+
+    One row per broker and day; key: ``dt``, instance.
+    """
     carried = yesterday.select(*INSTANCE, F.explode("flapped_on").alias("dt")).withColumn("raised", F.lit(True))
     both = scored.select("dt", *INSTANCE, "raised").unionByName(carried)
     week = Window.partitionBy(*INSTANCE).orderBy(F.unix_date("dt")).rangeBetween(-6, Window.currentRow)
@@ -195,7 +207,10 @@ def flapped_days(scored: DataFrame, yesterday: DataFrame) -> DataFrame:
 
 
 def flapping(days_known: DataFrame, blind_periods: DataFrame, *, parameters: FlapParameters) -> DataFrame:
-    """Classify each broker and day of `days_known`, which joins all facts about a broker's day."""
+    """Classify each broker and day of `days_known`, which joins all facts about a broker's day.
+
+    One row per broker that was seen in the last week, and day; key: ``dt``, instance.
+    """
     # A name server that serves only other clusters proves nothing; one that knows a neighbour would know this broker
     # too.
     watched = days_known.groupBy("dt", "cluster").agg(F.max(F.col("current").isNotNull()).alias("watched_at_end"))
@@ -216,7 +231,7 @@ def flapping(days_known: DataFrame, blind_periods: DataFrame, *, parameters: Fla
             "percent_state_change": F.coalesce("percent_state_change", F.lit(0.0)),
         }
     )
-    return classed.select(*FLAPPING.fieldNames())
+    return classed.select(*FLAPPING.columns)
 
 
 def _class(parameters: FlapParameters) -> Column:

@@ -43,6 +43,8 @@ def sign_rows(events: DataFrame) -> DataFrame:
     """The rows that are charged as signs: instance, observer, ``seq``, ``at``, ``cause``, ``what`` is new.
 
     ``silent_us``: time since the broker's last heartbeat.
+
+    One row per row of the history; key: observer, ``seq``.
     """
     event = F.col("event")
     named = events.filter(F.col("broker_name").isNotNull() & event.isin(*_CAUSES))
@@ -64,7 +66,10 @@ def sign_rows(events: DataFrame) -> DataFrame:
 
 
 def without_blind(rows: DataFrame, blind: DataFrame) -> DataFrame:
-    """Drop late heartbeats during which the observer itself was paused or guarded: the delay may be its own."""
+    """Drop late heartbeats during which the observer itself was paused or guarded: the delay may be its own.
+
+    One row per row given; key: observer, ``seq``.
+    """
     times = blind.select(
         *(F.col(name).alias(f"of_{name}") for name in (*OBSERVER, "cluster")),
         F.unix_micros("from_at").alias("from_us"),
@@ -78,7 +83,10 @@ def without_blind(rows: DataFrame, blind: DataFrame) -> DataFrame:
 
 
 def signs(rows: DataFrame, *, first_day: date, last_day: date, parameters: FlapParameters) -> DataFrame:
-    """Columns: ``dt``, instance, ``at``, ``cause``, ``points``; ``rows`` are `sign_rows` from the day before on."""
+    """Columns: ``dt``, instance, ``at``, ``cause``, ``points``; ``rows`` are `sign_rows` from the day before on.
+
+    One row per sign; no key, because two signs may be equal.
+    """
     slot = int(parameters.same_sign_seconds * utc_days.SECOND)
     late = rows.filter(F.col("at") >= utc_days.ends(F.col("dt")) - slot).withColumn("dt", F.date_add("dt", 1))
     of_days = F.col("dt").between(utc_days.lit_day(first_day), utc_days.lit_day(last_day))
@@ -122,6 +130,8 @@ def charges(
 
     ``members`` are the outages of incidents; ``windows`` those of the day before as well. An outage's rows state
     whether it was planned; all other charges are compared with the windows of all nodes.
+
+    One row per charge; no key, because two charges may be equal.
     """
     own = outages.join(members.select("dt", *INSTANCE, "at").distinct(), on=["dt", *INSTANCE, "at"], how="left_anti")
     charged = own.withColumns({"cause": F.col("event"), "points": F.lit(float(parameters.points_outage))})
@@ -167,7 +177,10 @@ def _to_here() -> WindowSpec:
 
 
 def running_sums(charges: DataFrame, *, parameters: FlapParameters) -> DataFrame:
-    """Add to each charge S (``total``), the least c - S so far (``room``) and 2^(-t/H) (``decay``)."""
+    """Add to each charge S (``total``), the least c - S so far (``room``) and 2^(-t/H) (``decay``).
+
+    One row per charge; no key, because two charges may be equal.
+    """
     half_lives = (F.col("at") - utc_days.starts(F.col("dt"))) / F.lit(
         parameters.half_life_minutes * 60 * utc_days.SECOND
     )
@@ -183,6 +196,8 @@ def penalty_days(sums: DataFrame, known: DataFrame, yesterday: DataFrame, *, par
 
     ``known`` has ``dt`` and the instance, every day from a broker's first; ``yesterday`` is the broker state of the day
     before.
+
+    One row per known broker and day; key: ``dt``, instance.
     """
     by_day = sums.groupBy("dt", *INSTANCE).agg(
         F.max("total").alias("total"),
@@ -203,18 +218,24 @@ def penalty_days(sums: DataFrame, known: DataFrame, yesterday: DataFrame, *, par
 
 
 def penalties(sums: DataFrame, starts: DataFrame) -> DataFrame:
-    """The table ``flap_charges``: each charge with the penalty after it."""
+    """The table ``flap_charges``: each charge with the penalty after it.
+
+    One row per charge; key: ``dt``, instance, ``charged_at``, ``cause``, which equal charges share.
+    """
     scored = sums.join(starts.select("dt", *INSTANCE, "penalty_start"), on=["dt", *INSTANCE], how="inner")
     after = (F.col("total") + F.least("penalty_start", "room")) * F.col("decay")
     # Rounded, so that three times 1000 compares equal to a threshold of 3000.
     charged = scored.withColumns({"charged_at": F.timestamp_micros("at"), "penalty": F.round(after, 6)})
-    return charged.select(*FLAP_CHARGES.fieldNames())
+    return charged.select(*FLAP_CHARGES.columns)
 
 
 def scored_days(
     flap_charges: DataFrame, starts: DataFrame, yesterday: DataFrame, *, parameters: FlapParameters
 ) -> DataFrame:
-    """Add to each broker's day ``penalty_max``, ``raised``, ``flagged_start`` and ``flagged`` (at the day's end)."""
+    """Add to each broker's day ``penalty_max``, ``raised``, ``flagged_start`` and ``flagged`` (at the day's end).
+
+    One row per known broker and day; key: ``dt``, instance.
+    """
     charged = flap_charges.withColumns(
         {"raised": F.col("penalty") > parameters.suppress_above, "mark": mark(parameters)}
     )

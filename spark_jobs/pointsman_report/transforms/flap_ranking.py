@@ -37,7 +37,10 @@ _BROKER = ("dt", *INSTANCE)
 
 
 def broker_days(availability: DataFrame, flapping: DataFrame) -> DataFrame:
-    """``watched_us`` and ``outages`` (without those of incidents) of each broker and day."""
+    """``watched_us`` and ``outages`` (without those of incidents) of each broker and day.
+
+    One row per broker and day; key: ``dt``, instance.
+    """
     downs = flapping.select("dt", *INSTANCE, "incident_downs")
     watched = F.round((F.col("up_seconds") + F.col("down_seconds")) * utc_days.SECOND).cast("long")
     own = F.col("outages") - F.coalesce("incident_downs", F.lit(0))
@@ -51,6 +54,8 @@ def flap_ranking(
     """Rank the brokers of each day from first to last; ``broker_days`` also has the days before.
 
     Outliers come first, then the least likely by chance, then the highest rate.
+
+    One row per broker and day; key: ``dt``, instance.
     """
     reached = utc_days.days_between(
         F.greatest("dt", utc_days.lit_day(first_day)),
@@ -68,11 +73,14 @@ def flap_ranking(
         F.desc("outlier"), F.asc_nulls_last("p_value"), F.desc("rate_per_day"), "broker_name", "broker_id"
     )
     ranked = outliers.withColumn("rank", F.row_number().over(worst_first).cast("long"))
-    return ranked.select(*FLAP_RANKING.fieldNames())
+    return ranked.select(*FLAP_RANKING.columns)
 
 
 def with_outliers(ranked: DataFrame, *, false_discovery_rate: float) -> DataFrame:
-    """Add ``outlier`` by the ``p_value`` of the brokers of each cluster and day."""
+    """Add ``outlier`` by the ``p_value`` of the brokers of each cluster and day.
+
+    One row per broker and day; key: ``dt``, instance.
+    """
     cluster = Window.partitionBy(*_CLUSTER)
     tested = F.count("p_value").over(cluster)
     nth = F.row_number().over(cluster.orderBy(F.asc_nulls_last("p_value"), "broker_name", "broker_id"))
@@ -106,7 +114,10 @@ def _rated(summed: DataFrame) -> DataFrame:
 
 
 def state_changes(intervals: DataFrame, *, first_day: date, last_day: date, parameters: RankingParameters) -> DataFrame:
-    """``percent_state_change`` of each broker and day that has a change in reach; ``intervals`` from the day before."""
+    """``percent_state_change`` of each broker and day that has a change in reach; ``intervals`` from the day before.
+
+    One row per broker and day; key: ``dt``, instance.
+    """
     grid = int(parameters.grid_seconds * utc_days.SECOND)
     changes = _changes(
         _bad_samples(_within_reach(intervals, first_day, last_day, grid), grid), -(-utc_days.DAY // grid)
@@ -124,7 +135,10 @@ def state_changes(intervals: DataFrame, *, first_day: date, last_day: date, para
 
 
 def longest_stable(intervals: DataFrame) -> DataFrame:
-    """``longest_stable_seconds``: the longest part of the day that one interval covers."""
+    """``longest_stable_seconds``: the longest part of the day that one interval covers.
+
+    One row per broker and day; key: ``dt``, instance.
+    """
     of_day = F.unix_micros("end_at") - F.greatest(F.unix_micros("start_at"), utc_days.starts(F.col("dt")))
     return intervals.groupBy(*_BROKER).agg(utc_days.seconds(F.max(of_day)).alias("longest_stable_seconds"))
 

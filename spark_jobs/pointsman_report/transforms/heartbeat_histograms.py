@@ -36,6 +36,8 @@ def beats(events: DataFrame, clocks: DataFrame) -> DataFrame:
     edge), ``min_ms``, ``max_ms``, ``heartbeat_interval_ms``, ``late`` and ``clock_ahead_ms``.
 
     ``clocks``: the days' ``observer_clocks``; an agent's clock is compared with the median of the name servers' clocks.
+
+    One row per broker and day with heartbeats; key: ``dt``, instance.
     """
     counted = _counted(events, clocks).groupBy("dt", *INSTANCE, "event", "node", "up_to_ms")
     # The observer matters for late heartbeats only; in every group it would triple their number.
@@ -141,7 +143,7 @@ def _measured(name: str) -> Column:
 
 
 def heartbeat_punctuality(beats: DataFrame) -> DataFrame:
-    """One row for each broker and day of `beats`."""
+    """The times between heartbeats, from `beats`. One row per broker and day; key: ``dt``, instance."""
     total = F.aggregate("buckets", F.lit(0).cast("long"), lambda sum_, bucket: sum_ + bucket["beats"])
     counted = beats.withColumn("beats", total).withColumn("buckets", _with_lower_edges())
     return counted.select(
@@ -154,16 +156,16 @@ def heartbeat_punctuality(beats: DataFrame) -> DataFrame:
         "max_ms",
         "late",
         "clock_ahead_ms",
-    ).select(*HEARTBEAT_PUNCTUALITY.fieldNames())
+    ).select(*HEARTBEAT_PUNCTUALITY.columns)
 
 
 def heartbeat_histogram(beats: DataFrame) -> DataFrame:
-    """Sum `beats` by cluster."""
+    """Sum `beats` by cluster. One row per cluster, day and bucket; key: ``dt``, ``cluster``, ``up_to_ms``."""
     each = beats.select("dt", "cluster", F.inline("buckets"))
     return (
         each.groupBy("dt", "cluster", "up_to_ms")
         .agg(F.sum("beats").alias("beats"))
-        .select(*HEARTBEAT_HISTOGRAM.fieldNames())
+        .select(*HEARTBEAT_HISTOGRAM.columns)
     )
 
 

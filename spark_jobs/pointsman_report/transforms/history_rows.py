@@ -41,6 +41,8 @@ def parsed_lines(lines: DataFrame) -> DataFrame:
     """Give each line its fields, its day ``dt`` and, if it is not a history row, the ``problem``.
 
     Only bad lines keep ``line`` and have ``file_day``: the day of the folder, else of the file.
+
+    One row per line; no key.
     """
     source = lines.select(*RAW_LINE.fieldNames())
     as_json = T.StructType([*HISTORY_ROW_JSON.fields, T.StructField(_UNPARSED, T.StringType())])
@@ -112,9 +114,11 @@ def registration_events(
     """Return each row once, from the good rows read and the rows that the warehouse already holds.
 
     Of rows with the same number the smallest is kept, regardless of file and run.
+
+    One row per row of the history; key: ``dt``, observer, ``seq``.
     """
     good = _good(parsed).filter(_within("dt", first_day, last_day)).withColumn("event_at", F.col("happened_at"))
-    columns = REGISTRATION_EVENTS.fieldNames()
+    columns = REGISTRATION_EVENTS.columns
     both = good.select(*columns)
     if stored is not None:
         both = stored.select(*columns).unionByName(both)
@@ -130,6 +134,8 @@ def quarantine(
 
     Stored lines of ``read_files`` (a column ``name``, without ``.gz``) are replaced by what was read from these files
     now. A line dated outside the days is listed under its file's day: a wrong clock must not spread it over years.
+
+    One row per bad line; key: ``dt``, ``file``, ``reason``, ``line``, which equal lines of a file share.
     """
     bad = parsed.filter(F.col("problem").isNotNull())
     # A line that occurs three times in a file is bad three times.
@@ -141,16 +147,20 @@ def quarantine(
     once = of_file.withColumn("copy", F.row_number().over(first)).filter(F.col("copy") == 1)
     cut = once.withColumn("line", F.substring("line", 1, QUARANTINED_CHARACTERS)).withColumn("reason", F.col("problem"))
     others = stored.join(F.broadcast(read_files), on=_plain_name("file") == read_files["name"], how="left_anti")
-    columns = QUARANTINE.fieldNames()
+    columns = QUARANTINE.columns
     return others.select(*columns).unionByName(cut.select(*columns))
 
 
 def quarantine_day(*, first_day: date, last_day: date) -> Column:
+    """The day under which a bad line is listed: its own if it is within the days, else that of its file."""
     return F.when(_within("dt", first_day, last_day), F.col("dt")).otherwise(F.col("file_day"))
 
 
 def read_of_files(parsed: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
-    """Count good rows and bad lines by file and day; the day is null for rows dated outside the days."""
+    """Count good rows and bad lines by file and day; the day is null for rows dated outside the days.
+
+    One row per file and day; key: ``file``, ``day``.
+    """
     is_good, inside = F.col("problem").isNull(), _within("dt", first_day, last_day)
     older, ahead = is_good & (F.col("dt") < lit_day(first_day)), is_good & (F.col("dt") > lit_day(last_day))
     behind_folder = F.date_diff(F.when(older, _folder_day()), "dt") > _CLOCK_WRONG_DAYS
@@ -176,7 +186,10 @@ def read_of_files(parsed: DataFrame, *, first_day: date, last_day: date) -> Data
 
 
 def unseen_by_file(parsed: DataFrame, stored: DataFrame) -> DataFrame:
-    """Count the good rows by file that are missing among the stored rows of their days."""
+    """Count the good rows by file that are missing among the stored rows of their days.
+
+    One row per file; key: ``file``.
+    """
     missing = _good(parsed).join(stored.select(*_ROW), on=list(_ROW), how="left_anti")
     return missing.groupBy("file").agg(F.count("*").alias("rows"))
 
@@ -186,6 +199,8 @@ def observer_times(events: DataFrame) -> DataFrame:
 
     The next day's rows show that a name server kept running past midnight. Later rows do not count: a single row that a
     jumping clock dated years ahead must not extend the run of a killed name server.
+
+    One row per observer; key: observer.
     """
     at = F.unix_micros("event_at")
     event = F.col("event")

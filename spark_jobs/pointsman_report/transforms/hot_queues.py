@@ -36,7 +36,10 @@ def of_applications(topic: Column) -> Column:
 
 
 def key_skew(topics: DataFrame, *, parameters: HealthParameters) -> DataFrame:
-    """Topics with one queue that fills far faster than the mean, and that queue."""
+    """Topics with one queue that fills far faster than the mean, and that queue.
+
+    One row per such topic and day; key: ``dt``, ``cluster``, ``topic``.
+    """
     busy = topics.filter(of_applications(F.col("topic")) & (F.col("put_rate") > parameters.put_rate_above))
     uneven = busy.filter((F.col("queues") > 1) & (F.col("skew") > parameters.skew_above))
     # With few messages in many queues one is always ahead, a different one each time.
@@ -64,15 +67,19 @@ def key_skew(topics: DataFrame, *, parameters: HealthParameters) -> DataFrame:
         says.alias("says"),
         cure_of_skew(value, F.col("queues")).alias("cure"),
     )
-    return hot.select(*HOT_QUEUES.fieldNames())
+    return hot.select(*HOT_QUEUES.columns)
 
 
 def cure_of_skew(skew: Column, queues: Column) -> Column:
+    """Advice for a skewed topic, as text."""
     return F.format_string(queue_findings.CURE_OF_SKEW, F.least(F.ceil(skew), queues).cast("long"))
 
 
 def too_many_queues(topics: DataFrame, *, parameters: HealthParameters) -> DataFrame:
-    """Topics with many queues, nearly all of them idle."""
+    """Topics with many queues, nearly all of them idle.
+
+    One row per such topic and day; key: ``dt``, ``cluster``, ``topic``.
+    """
     value = F.try_divide("idle_queues", "queues")
     slow = (F.col("put_rate") > 0) & (F.col("put_rate") <= parameters.put_rate_above)
     idle = topics.filter(of_applications(F.col("topic")) & slow & (F.col("queues") >= MANY_QUEUES))
@@ -102,14 +109,17 @@ def too_many_queues(topics: DataFrame, *, parameters: HealthParameters) -> DataF
             says.alias("says"),
             F.lit(cure).alias("cure"),
         )
-        .select(*HOT_QUEUES.fieldNames())
+        .select(*HOT_QUEUES.columns)
     )
 
 
 def hot_groups(
     groups: DataFrame, topics: DataFrame, intervals: DataFrame, *, parameters: HealthParameters
 ) -> DataFrame:
-    """At most one finding per group and topic. ``intervals`` are the topics' registered queues."""
+    """At most one finding per group and topic. ``intervals`` are the topics' registered queues.
+
+    One row per group, topic and day with a finding; key: ``dt``, ``cluster``, ``consumer_group``, ``topic``.
+    """
     grown = F.col("lag_last") - F.col("lag_first") > parameters.lag_above
     at_its_highest = F.col("lag_last") >= F.col("lag_max") * NEAR_THE_HIGHEST
     falls_behind = (F.col("lag_last") > parameters.lag_above) & grown & at_its_highest
@@ -160,7 +170,7 @@ def _findings(found: DataFrame, parameters: HealthParameters) -> DataFrame:
         F.when(about_members, F.col("all_queues")).otherwise(parameters.lag_above).cast("double").alias("limit"),
         _says(falls, one, too_few).alias("says"),
         _cure(falls, no_members, one, too_few, parameters).alias("cure"),
-    ).select(*HOT_QUEUES.fieldNames())
+    ).select(*HOT_QUEUES.columns)
 
 
 def _says(falls: Column, one: Column, too_few: Column) -> Column:

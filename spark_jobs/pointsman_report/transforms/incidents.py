@@ -50,7 +50,10 @@ LONGEST_RESTART = 900 * utc_days.SECOND
 
 
 def places(availability: DataFrame, facts: DataFrame) -> DataFrame:
-    """Columns: ``dt``, instance, ``zone``, ``host``; each broker monitored on the day."""
+    """Columns: ``dt``, instance, ``zone``, ``host``; each broker monitored on the day.
+
+    One row per broker and day; key: ``dt``, instance.
+    """
     named = facts.select(
         "dt", *INSTANCE, *(F.nullif(F.col(place), F.lit("")).alias(place) for place in ("zone", "host"))
     )
@@ -58,7 +61,10 @@ def places(availability: DataFrame, facts: DataFrame) -> DataFrame:
 
 
 def by_scope(placed: DataFrame) -> DataFrame:
-    """Repeat each row for its broker's cluster, zone and host, if known: ``scope``, ``scope_name``."""
+    """Repeat each row for its broker's cluster, zone and host, if known: ``scope``, ``scope_name``.
+
+    One row per row given and scope; key: that of the rows, ``scope``.
+    """
     scopes = F.array(
         *(
             F.struct(F.lit(scope).alias("scope"), F.col(scope).alias("scope_name"))
@@ -69,7 +75,10 @@ def by_scope(placed: DataFrame) -> DataFrame:
 
 
 def brokers_by_scope(placed: DataFrame) -> DataFrame:
-    """``known_brokers`` of each host, zone and cluster."""
+    """``known_brokers`` of each host, zone and cluster.
+
+    One row per scope and day; key: ``dt``, ``cluster``, ``scope``, ``scope_name``.
+    """
     return by_scope(placed).groupBy(*SCOPE).agg(F.count("*").alias("known_brokers"))
 
 
@@ -79,6 +88,8 @@ def episodes(outages: DataFrame, *, parameters: IncidentParameters) -> DataFrame
     ``outages`` has the columns of `SCOPE`, a broker, ``at`` and ``down_us``; all its columns are kept. An episode is a
     time during which enough brokers of the scope are down; an outage that touches two belongs to the first. ``bound``:
     the highest number of brokers that chance explains at one moment; ``usual``: the number that is common.
+
+    One row per outage and scope; key: `SCOPE`, the broker, ``at``.
     """
     moments = _moments(_counted(outages, parameters))
     scope = Window.partitionBy(*SCOPE)
@@ -108,6 +119,7 @@ def episodes(outages: DataFrame, *, parameters: IncidentParameters) -> DataFrame
 
 
 def is_more_than_chance(brokers: Column, bound: Column, parameters: IncidentParameters) -> Column:
+    """Whether this number of brokers is enough, and above what chance explains."""
     return (brokers >= parameters.brokers) & (brokers > bound)
 
 
@@ -163,7 +175,10 @@ def _above_mean(sigmas: float) -> Column:
 
 
 def outages(intervals: DataFrame) -> DataFrame:
-    """The outages that began on their day: ``at``, ``down_us``, and ``back_us`` if the recovery was observed."""
+    """The outages that began on their day: ``at``, ``down_us``, and ``back_us`` if the recovery was observed.
+
+    One row per outage; key: ``dt``, instance, ``at``, which outages of one moment may share.
+    """
     began = intervals.filter(is_outage() & began_on_its_day())
     end = F.unix_micros("end_at")
     return began.withColumns(
@@ -179,6 +194,8 @@ def members(outages_of_day: DataFrame, places: DataFrame, *, parameters: Inciden
     """The outages that belong to an incident: the columns of `outages`, the scope and ``incident_id``.
 
     Only the first outage of each broker: a broker that goes down again during the incident is flapping.
+
+    One row per outage; key: ``dt``, instance, ``at``, which outages of one moment may share.
     """
     placed = (
         outages_of_day.select(*_OUTAGE, "down_us")
@@ -198,7 +215,10 @@ def members(outages_of_day: DataFrame, places: DataFrame, *, parameters: Inciden
 
 
 def incidents(members: DataFrame, places: DataFrame, causes: DataFrame) -> DataFrame:
-    """Sum each incident of `members`; ``causes`` are those of `incident_causes`."""
+    """Sum the outages of each incident (`members`); ``causes`` are those of `incident_causes`.
+
+    One row per incident; key: ``dt``, ``incident_id``.
+    """
     member = F.struct("broker_name", "broker_id", F.timestamp_micros("at").alias("start_at"))
     summed = members.groupBy(*SCOPE, "incident_id").agg(
         F.timestamp_micros(F.min("at")).alias("from_at"),
@@ -210,7 +230,7 @@ def incidents(members: DataFrame, places: DataFrame, causes: DataFrame) -> DataF
     )
     known = summed.join(brokers_by_scope(places), on=list(SCOPE), how="left")
     known = known.join(causes, on=["dt", "incident_id"], how="left")
-    return known.select(*INCIDENTS.fieldNames())
+    return known.select(*INCIDENTS.columns)
 
 
 def _in_episodes(placed: DataFrame, parameters: IncidentParameters) -> DataFrame:
@@ -286,7 +306,10 @@ def _count(flag: str, over: WindowSpec) -> Column:
 
 
 def rolling_outages(rows: DataFrame, *, parameters: IncidentParameters) -> DataFrame:
-    """The outages that are part of a rolling restart, with its ``rolling_restart_id``; of `outages_with_facts`."""
+    """The outages that are part of a rolling restart, with its ``rolling_restart_id``; of `outages_with_facts`.
+
+    One row per outage; key: ``dt``, ``rolling_restart_id``, instance.
+    """
     is_restart = (F.col("process") == NEW) | F.col("version_after").isNotNull()
     left = F.col("planned") & F.coalesce(F.col("process") != SAME, F.lit(True))
     is_whole = F.col("end_us").isNotNull() & (F.col("start_at") == F.col("began_at"))
@@ -315,7 +338,7 @@ def rolling_outages(rows: DataFrame, *, parameters: IncidentParameters) -> DataF
 
 
 def rolling_restarts(members: DataFrame) -> DataFrame:
-    """Sum each rolling restart of `rolling_outages`."""
+    """Sum the outages of each rolling restart. One row per rolling restart; key: ``dt``, ``rolling_restart_id``."""
     end_at = F.timestamp_micros("end_us")
     member = F.struct("start_at", end_at.alias("end_at"), "broker_name", "broker_id", "planned")
     unplanned = ~F.col("planned")
@@ -331,7 +354,7 @@ def rolling_restarts(members: DataFrame) -> DataFrame:
         utc_days.seconds(F.coalesce(F.sum(F.when(unplanned, length)), F.lit(0))).alias("down_seconds"),
         F.sort_array(F.collect_list(member)).alias("members"),
     )
-    return summed.select(*ROLLING_RESTARTS.fieldNames())
+    return summed.select(*ROLLING_RESTARTS.columns)
 
 
 def _is_near(parameters: IncidentParameters) -> Column:

@@ -40,7 +40,7 @@ MIN_SAMPLES = 5
 
 
 def namesrv_days(events: DataFrame, windows: DataFrame, blind: DataFrame) -> DataFrame:
-    """A row for each node and day on which it ran."""
+    """The record of the name servers. One row per node and day on which it ran; key: ``dt``, ``node``."""
     day = ("dt", "node")
     run = ("dt", *OBSERVER)
     start = utc_days.starts(F.col("dt"))
@@ -65,7 +65,7 @@ def namesrv_days(events: DataFrame, windows: DataFrame, blind: DataFrame) -> Dat
         F.sum("rows_missing").alias("rows_missing"),
         F.count("overlaps").alias("overlapping_lives"),
     )
-    return summed.fillna(0, list(_COUNTED)).fillna(0.0, list(_SECONDS)).select(*NAMESRV_DAYS.fieldNames())
+    return summed.fillna(0, list(_COUNTED)).fillna(0.0, list(_SECONDS)).select(*NAMESRV_DAYS.columns)
 
 
 def _missing_us(begins: Column, ends: Column) -> Column:
@@ -128,7 +128,7 @@ def _overlaps(windows: DataFrame) -> DataFrame:
 
 
 def observer_clocks(events: DataFrame) -> DataFrame:
-    """A row for each node and day with rows."""
+    """How far the nodes' clocks are ahead. One row per node and day with rows; key: ``dt``, ``node``."""
     # Subtracted with overflow checks: an absurd uptime would overflow a count of microseconds.
     began = F.try_subtract(F.unix_micros("event_at"), F.try_multiply("uptime_ms", F.lit(1_000)))
     runs = events.groupBy("dt", *OBSERVER).agg(F.try_subtract(F.max(began), F.min(began)).alias("strayed"))
@@ -136,7 +136,7 @@ def observer_clocks(events: DataFrame) -> DataFrame:
     measured = nodes.join(_offsets(events), on=["dt", "node"], how="left").withColumn(
         "samples", F.coalesce("samples", F.lit(0))
     )
-    return measured.select(*OBSERVER_CLOCKS.fieldNames())
+    return measured.select(*OBSERVER_CLOCKS.columns)
 
 
 def _offsets(events: DataFrame) -> DataFrame:

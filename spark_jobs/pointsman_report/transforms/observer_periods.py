@@ -51,14 +51,16 @@ _FACTS = ("mode", "lost", "baseline", "up")
 def blind_periods(
     events: DataFrame, windows: DataFrame, yesterday: DataFrame, *, first_day: date, last_day: date
 ) -> DataFrame:
-    """A row for each period and each day it touches.
+    """The times in which opinions of an observer do not count.
 
     ``windows`` are the observer windows of the days, ``yesterday`` the blind periods of the day before the first.
+
+    One row per period and day that it touches; key: ``dt``, observer, ``from_at``, ``cluster``, ``why``.
     """
     ended = windows.groupBy(*OBSERVER).agg(F.max(F.when(~F.col("open"), F.unix_micros("to_at"))).alias("run_end"))
     periods = _guards(events, yesterday).unionByName(_pauses(events)).join(F.broadcast(ended), on=list(OBSERVER))
     cut = periods.withColumn("to_us", F.least("to_us", "run_end")).filter(_lasts())
-    daily = by_day(cut, first_day=first_day, last_day=last_day).select(*BLIND_PERIODS.fieldNames())
+    daily = by_day(cut, first_day=first_day, last_day=last_day).select(*BLIND_PERIODS.columns)
     return daily.unionByName(_silences(windows))
 
 
@@ -75,13 +77,15 @@ def _silences(windows: DataFrame) -> DataFrame:
             "to_at": F.timestamp_micros(F.least(F.unix_micros("before_at"), ends)),
             "open": F.unix_micros("before_at") >= ends,
         }
-    ).select(*BLIND_PERIODS.fieldNames())
+    ).select(*BLIND_PERIODS.columns)
 
 
 def by_day(periods: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
     """Split periods (``from_us``, ``to_us`` or null) by day: ``from_at``, ``to_at``, ``open``.
 
     A period that ends at midnight is open at the end of the day: the rows of the day do not show its end.
+
+    One row per period and day that it touches; key: that of the periods, ``dt``.
     """
     first = F.greatest(utc_days.day_of(F.col("from_us")), lit_day(first_day))
     last = F.least(F.coalesce(utc_days.day_of(F.col("to_us")), lit_day(last_day)), lit_day(last_day))
@@ -138,7 +142,10 @@ def _pauses(events: DataFrame) -> DataFrame:
 
 
 def maintenance_windows(events: DataFrame, yesterday: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
-    """A row for each window and each day it touches; ``yesterday``: those of the day before the first."""
+    """The maintenance windows; ``yesterday``: those of the day before the first.
+
+    One row per window and day that it touches; key: ``dt``, ``node``, ``cluster``, ``broker_name``, ``from_at``.
+    """
     recorded = events.filter(F.col("event").isin("MAINTENANCE_ON", "MAINTENANCE_OFF") & F.col("cluster").isNotNull())
     at = F.unix_micros("event_at")
     length = F.get_json_object("detail", "$.seconds").try_cast("double")
@@ -168,13 +175,16 @@ def maintenance_windows(events: DataFrame, yesterday: DataFrame, *, first_day: d
         {"to_us": F.least("until_us", "next_us"), "until_at": F.timestamp_micros("until_us")}
     )
     lasting = windows.filter(F.col("to_us") > F.col("from_us"))
-    return by_day(lasting, first_day=first_day, last_day=last_day).select(*MAINTENANCE_WINDOWS.fieldNames())
+    return by_day(lasting, first_day=first_day, last_day=last_day).select(*MAINTENANCE_WINDOWS.columns)
 
 
 def guard_periods(
     events: DataFrame, windows: DataFrame, yesterday: DataFrame, *, first_day: date, last_day: date
 ) -> DataFrame:
-    """A row for each period and day; ``yesterday``: those of the day before the first."""
+    """The periods of expiry guards; ``yesterday``: those of the day before the first.
+
+    One row per period and day that it touches; key: ``dt``, observer, ``cluster``, ``from_at``.
+    """
     ended = windows.groupBy(*OBSERVER).agg(F.max(F.when(~F.col("open"), F.unix_micros("to_at"))).alias("run_end"))
     periods = _periods(events, yesterday).join(F.broadcast(ended), on=list(OBSERVER), how="left")
     # least() skips nulls: of a period that is still on, and of a run that has not ended.
@@ -185,7 +195,7 @@ def guard_periods(
     known = daily.join(protected, on=["dt", *_WATCH, "from_at"], how="left").withColumns(
         {"kept": F.coalesce("kept", F.lit(0)).cast("long"), "over_limit": F.coalesce(limit, F.lit(False))}
     )
-    return known.select(*GUARD_PERIODS.fieldNames())
+    return known.select(*GUARD_PERIODS.columns)
 
 
 def _periods(events: DataFrame, yesterday: DataFrame) -> DataFrame:

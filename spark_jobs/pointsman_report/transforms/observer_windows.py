@@ -40,7 +40,7 @@ MAX_GAPS = 2_000
 def observer_windows(
     events: DataFrame, near: DataFrame, yesterday: DataFrame, *, first_day: date, last_day: date
 ) -> DataFrame:
-    """A row for each observer and each day on which it ran.
+    """The monitoring windows. One row per observer and day on which it ran; key: ``dt``, observer.
 
     ``near``: the rows of the days and of the day after the last, as far as they are known: they show whether a run
     continued, and what it lost over midnight. ``yesterday`` holds the windows of the day before the first.
@@ -71,7 +71,7 @@ def observer_windows(
         "rows_missing",
         _bounded(F.col("gaps")).alias("gaps"),
         utc_days.seconds(F.col("alive_us")).alias("alive_seconds"),
-    ).select(*OBSERVER_WINDOWS.fieldNames())
+    ).select(*OBSERVER_WINDOWS.columns)
 
 
 def unseen_holes(near: DataFrame, windows: DataFrame, *, day: date) -> DataFrame:
@@ -79,6 +79,8 @@ def unseen_holes(near: DataFrame, windows: DataFrame, *, day: date) -> DataFrame
     began at their last row.
 
     ``near``: the rows of the day and of the next one as they are now; ``windows``: those of the day as computed before.
+
+    One row per run; key: observer.
     """
     of_run = near.groupBy(*OBSERVER).agg(
         F.min_by(
@@ -98,6 +100,7 @@ def unseen_holes(near: DataFrame, windows: DataFrame, *, day: date) -> DataFrame
 
 
 def has_missing_rows(gap: Column) -> Column:
+    """Whether rows are missing in a hole; a silence has none."""
     return gap["to_seq"] >= gap["from_seq"]
 
 
@@ -145,7 +148,7 @@ def _with_holes(counted: DataFrame) -> DataFrame:
     def began_before(gap: Column, moment: Column) -> Column:
         return F.coalesce(F.unix_micros(gap["after_at"]) < moment, F.lit(False))
 
-    empty = F.array().cast(OBSERVER_WINDOWS["gaps"].dataType)
+    empty = F.array().cast(OBSERVER_WINDOWS.schema["gaps"].dataType)
     held = counted.withColumn("steps", F.coalesce("steps", empty))
     crossing = F.filter("steps", lambda gap: began_before(gap, start))
     # A run whose rows are missing for days has the hole on each of them.

@@ -61,7 +61,10 @@ def in_order() -> WindowSpec:
 
 
 def rare_events(events: DataFrame) -> DataFrame:
-    """All rows but the `MANY`: a small part of the history that answers most queries."""
+    """All rows but the `MANY`: a small part of the history that answers most queries.
+
+    One row per row of the history; key: observer, ``seq``.
+    """
     return events.filter(~F.col("event").isin(*MANY))
 
 
@@ -69,6 +72,8 @@ def stated(rare: DataFrame, events: DataFrame, windows: DataFrame, state: DataFr
     """Every row that states the state of a replica (`STATED`), with those carried by ``state`` of the day before.
 
     ``rare`` is `rare_events`; ``windows`` are those of the days.
+
+    One row per statement about a replica; key: instance, observer, ``seq``.
     """
     return _rows(rare).unionByName(_repeated(events, windows)).unionByName(_carried(state))
 
@@ -78,6 +83,8 @@ def opinions(stated: DataFrame, windows: DataFrame) -> DataFrame:
     while it is open).
 
     ``is_fresh``: the state began with this row.
+
+    One row per opinion; key: instance, observer, ``seq``.
     """
     watches = windows.groupBy(*OBSERVER).agg(
         F.min(F.unix_micros("from_at")).alias("watch_from"),
@@ -112,6 +119,7 @@ def reach_us(since_us: Column, at: Column) -> Column:
 
 
 def of_a_replica() -> Column:
+    """Whether a row is about one replica."""
     return F.col("broker_name").isNotNull() & F.col("broker_id").isNotNull()
 
 
@@ -201,14 +209,20 @@ def _carried(state: DataFrame) -> DataFrame:
 
 
 def in_force(opinions: DataFrame) -> DataFrame:
-    """Opinions from the moment they count: those recorded before the window count from its start."""
+    """Opinions from the moment they count: those recorded before the window count from its start.
+
+    One row per opinion; key: instance, observer, ``seq``.
+    """
     counted = opinions.filter(F.col("watch_from").isNotNull())
     latest = counted.filter(F.col("next_at").isNull() | (F.col("next_at") >= F.col("watch_from")))
     return latest.withColumn("at", F.greatest("at", "watch_from"))
 
 
 def at_day_end(opinions: DataFrame, *, first_day: date, last_day: date) -> DataFrame:
-    """The opinions of all running observers at the end of each day, as ``opinions`` of a state row."""
+    """The opinions of all running observers at the end of each day, as ``opinions`` of a state row.
+
+    One row per broker with opinions, and day; key: ``dt``, instance.
+    """
     until = F.least(
         F.coalesce("next_at", F.lit(utc_days.end_of(last_day))),
         F.coalesce("watch_to", F.lit(utc_days.end_of(last_day))),
@@ -239,7 +253,10 @@ def any_missing(windows: DataFrame, state: DataFrame) -> bool:
 
 
 def with_losses(stated: DataFrame, rare: DataFrame, windows: DataFrame) -> DataFrame:
-    """Add to `stated` an opinion ``lost`` at each gap that is not bridged, and the brokers missing from checkpoints."""
+    """Add to `stated` an opinion ``lost`` at each gap that is not bridged, and the brokers missing from checkpoints.
+
+    One row per statement or loss; key: instance, observer, ``seq``.
+    """
     by_day = _gaps_by_day(windows)
     gaps = _gaps(by_day)
     marked = _left_out(stated, rare).withColumn("is_left_out", F.lit(True))

@@ -63,6 +63,8 @@ def fact_rows(events: DataFrame) -> DataFrame:
     """The rows that are evidence, with the columns that the rest of this module reads.
 
     Only this function depends on the history's format.
+
+    One row per row of the history; no key, because rows of two observers may be equal.
     """
     event, probe = F.col("event"), F.get_json_object("detail", "$.probe")
     failed = (event == "PROBE_FAILED") | F.col("reason").isin("PROBE", "REFUSED") & event.isin(*_GOING)
@@ -86,7 +88,10 @@ def fact_rows(events: DataFrame) -> DataFrame:
 
 
 def downs(intervals: DataFrame) -> DataFrame:
-    """Each period in which a broker was down, planned or not: instance, ``start_at``, and the end if it has ended."""
+    """Each period in which a broker was down, planned or not: instance, ``start_at``, and the end if it has ended.
+
+    One row per outage; key: instance, ``start_at``.
+    """
     down = intervals.filter(F.col("state") == "down")
     end = F.min(F.when(~F.col("open"), F.unix_micros("end_at")))
     return down.groupBy(*OUTAGE).agg(end.alias("end_us")).withColumn("start_us", F.unix_micros("start_at"))
@@ -96,6 +101,8 @@ def near_rows(rows: DataFrame, down: DataFrame) -> DataFrame:
     """Each row of `fact_rows` with the outage of `downs` that it belongs to.
 
     ``went``: it was written before the outage or while it lasted. A row between two outages may belong to both.
+
+    One row per row given and outage; no key.
     """
     point = F.struct("start_us", "end_us", "start_at")
     marks = down.select(*INSTANCE, F.col("start_us").alias("at"), F.lit(1).alias("kind"), point.alias("down"))
@@ -131,7 +138,10 @@ def near_rows(rows: DataFrame, down: DataFrame) -> DataFrame:
 
 
 def outage_signals(near: DataFrame) -> DataFrame:
-    """``signal``, ``probe`` and the facts before each outage, from the rows of its first day only."""
+    """``signal``, ``probe`` and the facts before each outage, from the rows of its first day only.
+
+    One row per outage with such rows; key: instance, ``start_at``.
+    """
     first_day = utc_days.day_of(F.col("start_us"))
     rows = near.filter((utc_days.day_of(F.col("at")) <= first_day) & F.col("went"))
     order = F.struct("at", "seq")
@@ -167,6 +177,8 @@ def recovery_facts(near: DataFrame) -> DataFrame:
     """``incarnations`` and ``versions`` recorded since the start of each outage, by day ``dt``.
 
     ``returned``: the incarnations in rows with which the broker came back, or later ones.
+
+    One row per outage and day with such rows; key: ``dt``, instance, ``start_at``.
     """
     rows = near.filter(~F.col("is_before")).withColumn("dt", utc_days.day_of(F.col("at")))
     back = F.col("is_back") & F.coalesce(F.col("at") >= F.col("end_us"), F.lit(False))
@@ -178,7 +190,10 @@ def recovery_facts(near: DataFrame) -> DataFrame:
 
 
 def early_rows(events: DataFrame, first_day: date) -> DataFrame:
-    """Rows of the day before the first that may belong to an outage just after midnight."""
+    """Rows of the day before the first that may belong to an outage just after midnight.
+
+    One row per row of the history; key: observer, ``seq``.
+    """
     return events.filter(F.col("event_at") >= F.timestamp_micros(F.lit(utc_days.start_of(first_day) - BEFORE)))
 
 
@@ -191,12 +206,14 @@ def outages_with_facts(
     *,
     first_day: date,
 ) -> DataFrame:
-    """A row for each day on which an outage began, lasted or ended, with all facts known by the day's end.
+    """All facts known of each outage by the end of each day on which it began, lasted or ended.
 
     ``intervals`` begin with those of the day before the first; ``went`` is `outage_signals`, ``back`` `recovery_facts`;
     ``members`` the outages of incidents; ``yesterday`` the table ``outage_causes`` of the day before the first.
     ``process``: NEW, SAME, or null if the evidence shows neither. An interval that continues a cut outage (no name
     server had a vote for a time) is part of it: ``began_at``.
+
+    One row per outage and such day; key: ``dt``, instance, ``start_at``, which outages of one moment may share.
     """
     row_order = Window.partitionBy(*INSTANCE).orderBy("start_at", "dt")
     to_here = row_order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
@@ -242,18 +259,24 @@ _BEFORE_AND_AFTER = (("incarnations", "incarnation"), ("versions", "version"))
 
 
 def outage_causes(rows: DataFrame, rolling: DataFrame) -> DataFrame:
-    """The table ``outage_causes``; ``rolling``: the outages of rolling restarts, with their ``rolling_restart_id``."""
+    """The table ``outage_causes``; ``rolling``: the outages of rolling restarts, with their ``rolling_restart_id``.
+
+    One row per outage and day; key: ``dt``, instance, ``start_at``, which outages of one moment may share.
+    """
     joined = rows.join(rolling.select("dt", *OUTAGE, "rolling_restart_id"), on=["dt", *OUTAGE], how="left")
     # A host that did not restart comes back with the same processes.
     on_host = Window.partitionBy("dt", "incident_id", "host")
     stayed = F.count(F.when((F.col("process") == SAME) & F.col("signal").isin(*SILENT), 1)).over(on_host)
     counted = joined.withColumn("stayed_on_host", stayed)
     found = counted.withColumns({"cause": _cause(), "evidence": _evidence()})
-    return found.select(*OUTAGE_CAUSES.fieldNames())
+    return found.select(*OUTAGE_CAUSES.columns)
 
 
 def incident_causes(causes: DataFrame) -> DataFrame:
-    """``cause`` and ``evidence`` of each incident and day: the cause of more than half of its outages, else unknown."""
+    """``cause`` and ``evidence`` of each incident and day: the cause of more than half of its outages, else unknown.
+
+    One row per incident; key: ``dt``, ``incident_id``.
+    """
     began = causes.filter(F.col("incident_id").isNotNull() & (F.to_date("start_at") == F.col("dt")))
     # An outage that was cut has several intervals, with one cause.
     first = F.min_by(F.struct("cause", "evidence", "start_at"), "start_at").alias("first")

@@ -54,6 +54,8 @@ def queue_reports(events: DataFrame) -> DataFrame:
     ``leads``: this replica has the lowest id of all replicas of its broker name that reported in the slot; a slave's
     copies of its master's queues are so not counted twice. ``is_last``: the broker name's last leading report of the
     day. ``led_ms``: total period of its leading reports.
+
+    One row per report of a replica; no key, because two reports may be equal.
     """
     rows = events.filter(
         (F.col("event") == "QUEUE_STATS") & F.col("broker_id").isNotNull() & F.col("detail").isNotNull()
@@ -95,6 +97,7 @@ def queue_reports(events: DataFrame) -> DataFrame:
 
 
 def count(value: Column) -> Column:
+    """The count, or null if it is negative."""
     return F.when(value >= 0, value)
 
 
@@ -120,7 +123,7 @@ def last_known(name: str) -> Column:
 
 
 def queue_stats(reports: DataFrame) -> DataFrame:
-    """Sum `queue_reports` by replica and day."""
+    """Sum `queue_reports` by replica. One row per broker and day; key: ``dt``, instance."""
     rated = F.col("put_rate").isNotNull() & F.col("period_ms").isNotNull()
     summed = reports.groupBy("dt", *INSTANCE).agg(
         F.count("*").alias("samples"),
@@ -140,11 +143,11 @@ def queue_stats(reports: DataFrame) -> DataFrame:
             "put_rate": mean_rate(F.col("put"), F.col("rated_ms")),
         }
     )
-    return rates.select(*QUEUE_STATS.fieldNames())
+    return rates.select(*QUEUE_STATS.columns)
 
 
 def topic_load(reports: DataFrame) -> DataFrame:
-    """Sum `queue_reports` by topic."""
+    """Sum `queue_reports` by topic. One row per topic and day; key: ``dt``, ``cluster``, ``topic``."""
     named = reports.filter("leads").select(*_BROKER, "at", "period_ms", "led_ms", F.inline(_topics_and_queues()))
     of_broker = named.filter(F.col("topic").isNotNull()).groupBy(*_BROKER, "topic", "is_queue", "queue_id")
     summed = of_broker.agg(
@@ -172,7 +175,7 @@ def topic_load(reports: DataFrame) -> DataFrame:
             "hottest_put_rate": -F.col("hottest.less"),
         }
     )
-    return skewed.select(*TOPIC_LOAD.fieldNames())
+    return skewed.select(*TOPIC_LOAD.columns)
 
 
 def _topics_and_queues() -> Column:
@@ -215,7 +218,10 @@ def _sum_of_rates(put_rate: Column) -> Column:
 
 
 def group_lag(reports: DataFrame) -> DataFrame:
-    """Sum `queue_reports` by group and topic."""
+    """Sum `queue_reports` by group and topic.
+
+    One row per group, topic and day; key: ``dt``, ``cluster``, ``consumer_group``, ``topic``.
+    """
     broker = ("dt", "cluster", "broker_name")
     named = reports.filter("leads").select(*broker, "at", "slot", "is_last", F.inline(_groups_and_queues()))
     each = named.filter(F.col("consumer_group").isNotNull() & F.col("topic").isNotNull())
@@ -262,7 +268,7 @@ def group_lag(reports: DataFrame) -> DataFrame:
             "farthest_queue_id": F.col("farthest.queue_id"),
         }
     )
-    return whole.select(*GROUP_LAG.fieldNames())
+    return whole.select(*GROUP_LAG.columns)
 
 
 def _groups_and_queues() -> Column:

@@ -33,7 +33,10 @@ MAX_NAMES = 20
 
 def holdings(topic_intervals: DataFrame, broker_intervals: DataFrame) -> DataFrame:
     """Each holding that may have been at risk: ``dt``, ``cluster``, ``holding`` (its number), ``topics`` (names), and
-    ``holders``, the brokers that held them and when."""
+    ``holders``, the brokers that held them and when.
+
+    One row per holding and day; key: ``dt``, ``cluster``, ``holding``.
+    """
     is_relevant = (F.col("state") == "down") | (F.col("broker_id") != MASTER_ID)
     relevant = _states(broker_intervals).filter(is_relevant).select("dt", *INSTANCE).distinct()
     marked = topic_intervals.join(relevant.withColumn("missed", F.lit(True)), on=["dt", *INSTANCE], how="left")
@@ -62,7 +65,7 @@ def holdings(topic_intervals: DataFrame, broker_intervals: DataFrame) -> DataFra
 
 
 def holdings_at_risk(holdings: DataFrame, broker_intervals: DataFrame) -> DataFrame:
-    """One row for each of the `holdings` with a time of risk.
+    """The `holdings` with a time of risk. One row per holding and day; key: ``dt``, ``cluster``, ``topics``.
 
     Columns: ``dt``, ``cluster``, ``topics`` (names), ``brokers`` (masters that held them for writing), ``periods``:
     array of ``from_us``, ``to_us``, ``one_broker``, ``no_master``, ``unwritable``, in order.
@@ -165,6 +168,8 @@ def topics_at_risk(holdings: DataFrame) -> DataFrame:
     """Sum the periods of `holdings_at_risk` by topic.
 
     A topic that only one broker has is not a finding while that broker is up: it was created that way.
+
+    One row per topic and day; key: ``dt``, ``cluster``, ``topic``.
     """
     one_broker, no_master, unwritable = map(_microseconds, ("one_broker", "no_master", "unwritable"))
     summed = holdings.select(
@@ -189,7 +194,7 @@ def topics_at_risk(holdings: DataFrame) -> DataFrame:
         worst.alias("worst"),
         *(utc_days.seconds(F.col(name)).alias(f"{name}_seconds") for name in ("one_broker", "no_master", "unwritable")),
     )
-    return named.select(*TOPICS_AT_RISK.fieldNames())
+    return named.select(*TOPICS_AT_RISK.columns)
 
 
 def _microseconds(risk: str) -> Column:
@@ -205,6 +210,8 @@ def blast_radius(incidents: DataFrame, topic_intervals: DataFrame, holdings: Dat
 
     Counted from the incident's first outage until its last broker was back, or until the day's end. ``holdings`` are
     those of `holdings_at_risk`.
+
+    One row per incident; key: ``dt``, ``incident_id``.
     """
     until = F.coalesce(F.unix_micros("back_at"), utc_days.ends(F.col("dt")))
     spans = incidents.select(
@@ -233,7 +240,7 @@ def blast_radius(incidents: DataFrame, topic_intervals: DataFrame, holdings: Dat
         F.coalesce("topics_unwritable", F.lit(0)).cast("long").alias("topics_unwritable"),
         utc_days.seconds(F.coalesce("lasted", F.lit(0))).alias("unwritable_seconds"),
         F.coalesce(F.transform("listed", lambda one: one["topic"]), F.array().cast("array<string>")).alias("topics"),
-    ).select(*BLAST_RADIUS.fieldNames())
+    ).select(*BLAST_RADIUS.columns)
 
 
 def _hit(spans: DataFrame, topic_intervals: DataFrame) -> DataFrame:

@@ -50,6 +50,8 @@ def statements(
     Columns: instance, ``ordinal``, ``at``, ``rows`` (node, boot and number of its rows), ``whole_set`` (topics it does
     not name are removed), and ``next_ordinal`` and ``next_at`` of the next whole set. ``carried`` are the topic
     intervals of the day before the first, ``intervals`` the broker intervals of the days.
+
+    One row per statement; key: instance, ``ordinal``.
     """
     # Not from the statements: that would parse their details again.
     brokers = events.filter(of_brokers()).select(*INSTANCE).unionByName(carried.select(*INSTANCE)).distinct()
@@ -169,6 +171,8 @@ def topic_intervals(
 
     ``carried`` are the topic intervals of the day before the first: those still open last until a statement changes
     them.
+
+    One row per interval; key: ``dt``, instance, ``topic``, ``from_at``.
     """
     until = utc_days.end_of(last_day)
     entries = _carried(carried, statements, first_day=first_day).unionByName(_stated(events, statements))
@@ -249,13 +253,15 @@ def _cut_at_midnight(merged: DataFrame, *, last_day: date) -> DataFrame:
             "open": F.col("end") >= end,
         }
     )
-    return cut.select(*TOPIC_INTERVALS.fieldNames())
+    return cut.select(*TOPIC_INTERVALS.columns)
 
 
 def topic_churn(topic_intervals: DataFrame) -> DataFrame:
     """Count topics created, removed and changed in each partition of ``topic_intervals``.
 
     The first topics of a broker on a day do not count as created: those at midnight, else those of its first set.
+
+    One row per topic that changed, and day; key: ``dt``, ``cluster``, ``topic``.
     """
     known = topic_intervals.groupBy("dt", *INSTANCE).agg(F.min("from_at").alias("known_from"))
     dated = topic_intervals.join(known, on=["dt", *INSTANCE], how="inner")
@@ -283,4 +289,4 @@ def topic_churn(topic_intervals: DataFrame) -> DataFrame:
         F.count_if("queues").alias("queue_changes"),
         F.count_if("perms").alias("perm_changes"),
     )
-    return counted.filter(F.col("brokers") > 0).select(*TOPIC_CHURN.fieldNames())
+    return counted.filter(F.col("brokers") > 0).select(*TOPIC_CHURN.columns)

@@ -47,8 +47,10 @@ def days_between(first: Column, last: Column) -> Column:
 
 
 def lit_day(day: date) -> Column:
+    """A day as a column."""
     return F.lit(day.isoformat()).cast("date")
 
 
 def seconds(microseconds: Column) -> Column:
+    """Convert microseconds to seconds."""
     return microseconds / F.lit(float(SECOND))

@@ -46,6 +46,8 @@ def votes(opinions: DataFrame, blind: DataFrame) -> DataFrame:
     """Columns: instance, observer, ``at``, ``phase``, ``seq``, the row's own, ``vote``, ``previous``.
 
     A vote is up, down, none or lost; the first opinion is the first vote.
+
+    One row per vote or moment at which one stops or resumes counting; no key.
     """
     counted = in_force(opinions)
     recorded = counted.select(
@@ -92,6 +94,8 @@ def sweep(votes: DataFrame, state: DataFrame, *, first_day: date) -> DataFrame:
 
     Columns: instance, ``at``, ``changes`` (an interval or an unknown period begins here), ``start`` (the interval after
     the step; null if unknown), ``last_state``, ``last_loss``, and the numbers of votes ``up`` and ``down``.
+
+    One row per step; no key, because several votes may change at one moment.
     """
     steps = _steps(votes, first_day=first_day).unionByName(
         _carried(state, first_day=first_day), allowMissingColumns=True

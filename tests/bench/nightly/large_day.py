@@ -14,7 +14,7 @@ BROKERS, NODES = 10_000, 3
 FLAPPING = 0.01
 DAY = date(2026, 3, 2)
 COMPARED_STAGES = ("read", "intervals")
-"""Prefixes of the stages that compute what DuckDB computes too."""
+"""Prefixes of the log lines of what DuckDB computes too; other stages run at the same time where cores are idle."""
 
 
 async def measure(report: Report, *, brokers: int = BROKERS) -> None:

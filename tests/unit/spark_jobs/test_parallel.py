@@ -6,10 +6,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
-from pointsman_report.parallel import MAX_PARALLEL, run_parallel
+from pointsman_report.parallel import MAX_PARALLEL, run_ordered, run_parallel
 
 LONG = 20.0
 
@@ -67,3 +68,27 @@ def test_an_error_is_raised_whichever_part_fails() -> None:
 
     with pytest.raises(ValueError, match="later part"):
         run_parallel(waits, fails)
+
+
+def test_a_part_starts_as_soon_as_those_before_it_are_done() -> None:
+    is_late_running = threading.Event()
+    ended: list[str] = []
+
+    def slow() -> None:
+        assert is_late_running.wait(LONG), "late waits for slow, which is not before it"
+
+    parts: dict[str, Callable[[], None]] = {"slow": slow, "late": is_late_running.set, "early": lambda: None}
+    run_ordered(parts, {"late": ["early"]}, done=ended.append)
+    assert set(ended) == parts.keys()
+    assert ended.index("early") < ended.index("late")
+
+
+def test_of_the_parts_that_are_ready_the_first_ones_start() -> None:
+    begun: list[int] = []
+    parts = {number: partial(begun.append, number) for number in range(20)}
+    after = {number: [number - 10] for number in range(10, 20)}
+    run_ordered(parts, after)
+
+    assert begun[:MAX_PARALLEL] == list(range(MAX_PARALLEL))
+    assert sorted(begun) == list(range(20))
+    assert all(begun.index(number - 10) < begun.index(number) for number in range(10, 20))

@@ -82,6 +82,7 @@ class Trend:
 
 
 def trend(warehouse: Warehouse, span: Span) -> Trend:
+    """Read the trend of the last 30 days."""
     by_cluster = _by_cluster(span.back(warehouse, "cluster_health", days=DAYS))
     flapping = _counts(span.back(warehouse, "flapping", days=DAYS).filter(F.col("class").isin(*FLAPPING_NOW)))
     incidents = _counts(span.back(warehouse, "incidents", days=DAYS))
@@ -150,6 +151,7 @@ def _summed(days: list[TrendDay], span: Span, most: int) -> TrendSum:
 
 
 def trend_section(found: Trend) -> Section | None:
+    """Return the section; None with fewer than two days."""
     if len(found.days) < 2:
         return None
     rows = {"Last 7 days": found.seven_days, "Last 30 days": found.thirty_days}

@@ -57,6 +57,7 @@ class Changes(Listing[Change]):
 
 
 def changes(warehouse: Warehouse, span: Span) -> Changes:
+    """Read the changes of brokers."""
     rows = span.touched(warehouse, "broker_changes").filter(span.holds("changed_at"))
     brokers = F.count_distinct(*INSTANCE).alias("brokers")
     counts = typed(ChangeCount, rows.groupBy("what").agg(F.count("*").alias("changes"), brokers).orderBy("what"))
@@ -73,6 +74,7 @@ def changes(warehouse: Warehouse, span: Span) -> Changes:
 
 
 def changes_section(found: Changes) -> Section | None:
+    """Return the section; None without changes."""
     if not found.by_what:
         return None
     counts = "; ".join(

@@ -113,6 +113,7 @@ class Headline:
 
 
 def headline(warehouse: Warehouse, span: Span, rows: DataFrame) -> Headline:
+    """Read the totals and the clusters; ``rows``: one for each broker of the report."""
     clusters = _clusters(warehouse, span, rows)
     by_class = dict.fromkeys(WORST_FIRST, 0)
     for cluster in clusters:
@@ -190,6 +191,7 @@ def _sum(seconds: Iterable[float]) -> float:
 
 
 def clusters_section(found: Headline) -> Section | None:
+    """Return the section; None without clusters."""
     if not found.clusters:
         return None
     return section(

@@ -60,6 +60,7 @@ class Punctuality(Listing[Beats]):
 
 
 def punctuality(warehouse: Warehouse, span: Span, *, parameters: HealthParameters) -> Punctuality:
+    """Read the times between heartbeats."""
     rows = span.named(warehouse, "heartbeat_punctuality")
     worst_day = rows.groupBy(*INSTANCE).agg(
         F.sum("beats").alias("beats"),
@@ -89,6 +90,7 @@ def _clocks(rows: DataFrame, above_seconds: float) -> Listing[AgentClock]:
 
 
 def heartbeats_section(found: Punctuality) -> Section:
+    """Return the section."""
     where = "report.json or the table heartbeat_punctuality"
     listed, clocks = first(found, "brokers", where), first(found.clocks, "agents", where)
     return section("heartbeats", "Heartbeats", listed=listed, clocks=clocks, plot=histogram(found.histogram))

@@ -126,6 +126,7 @@ class GuardPeriod:
 
 
 def incidents(warehouse: Warehouse, span: Span) -> Incidents:
+    """Read the incidents that began in the span."""
     rows = span.touched(warehouse, "incidents").filter(span.holds("from_at"))
     blast = span.touched(warehouse, "blast_radius").select("dt", "incident_id", *_BLAST)
     known = rows.join(blast, on=["dt", "incident_id"], how="left").select(
@@ -166,6 +167,7 @@ def _drawn(rows: DataFrame) -> list[IncidentPoint]:
 
 
 def rolling_restarts(warehouse: Warehouse, span: Span) -> RollingRestarts:
+    """Read the rolling restarts that began in the span."""
     rows = span.touched(warehouse, "rolling_restarts").filter(span.holds("from_at"))
     known = rows.select(
         *("rolling_restart_id", "cluster", "brokers", "unplanned", "version_before", "version_after", "down_seconds"),
@@ -239,12 +241,14 @@ def _merged(periods: DataFrame) -> DataFrame:
 
 
 def incidents_section(found: Incidents, interval: Interval, *, least_brokers: int) -> Section:
+    """Return the section."""
     rule = f"at least {least_brokers} brokers of one zone, host or cluster down at the same moment"
     listed = first(found, "incidents", "report.json or the table incidents")
     return section("incidents", "Incidents", listed=listed, rule=rule, plot=incident_scatter(found.drawn, interval))
 
 
 def rolling_restarts_section(found: RollingRestarts) -> Section | None:
+    """Return the section; None without rolling restarts."""
     listed = first(found, "rolling restarts", "report.json or the table rolling_restarts")
     return section("rolling", "Rolling restarts", listed=listed) if listed.rows else None
 

@@ -82,7 +82,8 @@ class NameServers:
 
 
 def name_servers(warehouse: Warehouse, span: Span) -> NameServers:
-    summed = [name for name in NAMESRV_DAYS.fieldNames() if name not in ("dt", "node", *_HIGHEST)]
+    """Read the record of the name servers."""
+    summed = [name for name in NAMESRV_DAYS.columns if name not in ("dt", "node", *_HIGHEST)]
     days = span.named(warehouse, "namesrv_days").groupBy("node")
     sums = (total_seconds(name) if name.endswith("_seconds") else F.sum(name).alias(name) for name in summed)
     nodes = days.agg(*sums, *(F.max(name).alias(name) for name in _HIGHEST))

@@ -151,6 +151,7 @@ def _outage(row: Row) -> Outage:
 
 
 def outage_lengths(warehouse: Warehouse, span: Span) -> OutageLengths:
+    """Read the lengths of outages, and the times to detect them."""
     outages = span.whole_intervals(warehouse).filter((F.col("state") == "down") & ~F.col("planned"))
     start, end = F.unix_micros("start_at"), F.unix_micros("end_at")
     both_ends = ~F.col("start_censored") & ~F.col("end_censored")

@@ -99,6 +99,7 @@ class Queues:
 
 
 def queues(warehouse: Warehouse, span: Span) -> Queues:
+    """Read the findings about queues, and the largest groups and topics."""
     rows = span.named(warehouse, "hot_queues")
     which = ("cluster", "kind", "topic", "consumer_group", "broker_name", "queue_id")
     latest = rows.groupBy(*which).agg(
@@ -156,6 +157,7 @@ def _topics(warehouse: Warehouse, span: Span) -> Listing[BusyTopic]:
 
 
 def queues_section(found: Queues) -> Section:
+    """Return the section."""
     return section(
         "queues",
         "Queues",

@@ -258,6 +258,7 @@ def _watch(row: Row) -> Watch:
 
 
 def computed_days(warehouse: Warehouse, span: Span, parameters: Parameters) -> ComputedDays:
+    """Read which code and parameters computed the days."""
     first = min(span.first_utc_day, span.last_day - timedelta(days=DAYS - 1))
     days = warehouse.read("computed_days", first_day=first, last_day=span.last_utc_day)
     rows = sorted(collect(days), key=lambda row: row["dt"])
@@ -295,6 +296,7 @@ def with_more_rows(computed: dict[date, int], held: dict[date, int]) -> list[dat
 
 
 def basis_section(data: Completeness, computed: ComputedDays) -> Section:
+    """Return the section."""
     arrived = data.rows_arrived
     share = f" ({percent(arrived)} of the rows that the name servers wrote)" if arrived and data.rows else ""
     facts = [f"{counted(data.rows, 'row')} in {counted(data.files, 'file')}{share}."]

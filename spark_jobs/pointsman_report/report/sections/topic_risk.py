@@ -57,6 +57,7 @@ class ChangedTopic:
 
 
 def topics_at_risk(warehouse: Warehouse, span: Span) -> TopicsAtRisk:
+    """Read the topics at risk."""
     rows = span.named(warehouse, "topics_at_risk")
     order = F.array_position(F.array(*map(F.lit, ("unwritable", "no_master", "one_broker"))), F.col("worst"))
     summed = rows.withColumn("order", order).groupBy("cluster", "topic")
@@ -95,11 +96,13 @@ def topic_churn(warehouse: Warehouse, span: Span) -> Listing[ChangedTopic]:
 
 
 def topics_at_risk_section(found: TopicsAtRisk) -> Section:
+    """Return the section."""
     listed = first(found, "topics", "report.json or the table topics_at_risk")
     rule = "a period without a writable queue, with replicas only, or with a single broker"
     return section("topics", "Topics at risk", listed=listed, rule=rule)
 
 
 def topic_churn_section(found: Listing[ChangedTopic]) -> Section | None:
+    """Return the section; None without a changed topic."""
     listed = first(found, "topics", "report.json or the table topic_churn")
     return section("churn", "Topics that changed", listed=listed) if listed.rows else None

@@ -121,6 +121,7 @@ def _by_end(watch: Watch) -> tuple[int, str, str]:
 
 
 def planned_stops(warehouse: Warehouse, span: Span) -> set[tuple[str, str]]:
+    """Read the runs of name servers, as node and boot id, that ended with a planned stop."""
     recorded = span.touched(warehouse, "registration_events").filter(_is_planned_stop())
     return {(row["node"], row["boot_id"]) for row in collect(recorded.select(*OBSERVER).distinct())}
 

@@ -128,6 +128,7 @@ def _broker(row: Row, downs: Downs, known: Row) -> Broker:
 
 
 def brokers_section(brokers: list[Broker], *, in_all: int) -> Section | None:
+    """Return the section; None without brokers."""
     if not brokers:
         return None
     # In a long list healthy brokers are not shown.
