@@ -64,10 +64,12 @@ def plain_name(file: RawFile) -> str:
 
 
 def key(file: RawFile) -> Key:
+    """Return what identifies the content of a file in the ledger."""
     return plain_name(file), file.size, modified_ms(file)
 
 
 def modified_ms(file: RawFile) -> int:
+    """Return the time of modification in milliseconds since 1970."""
     return round(file.modified_at.timestamp() * 1_000)
 
 
